@@ -9,9 +9,9 @@
 //! use azekura_auth::{AuthKey, nonce};
 //! let key = AuthKey::new(b"sixteen bytes at least").unwrap();
 //! let (mine, yours) = (nonce::<32>()?, nonce::<32>()?);
-//! let proof = key.proof("who asks", &[&mine, &yours]);
-//! assert!(key.is_proof("who asks", &[&mine, &yours], &proof));
-//! assert!(!key.is_proof("who answers", &[&mine, &yours], &proof));
+//! let proof = key.proof("client", &[&mine, &yours]);
+//! assert!(key.is_proof("client", &[&mine, &yours], &proof));
+//! assert!(!key.is_proof("server", &[&mine, &yours], &proof));
 //! # Ok::<(), std::io::Error>(())
 //! ```
 

@@ -36,11 +36,11 @@ pub struct Embedded<'a> {
     pub variable: &'a str,
 }
 
-/// Builds a library for the crate whose build script calls this.
+/// Builds a library for the crate of the calling build script.
 ///
 /// # Panics
 ///
-/// If it cannot be built: so does the crate.
+/// Panics if the library cannot be built, so the crate is not built either.
 pub fn build(library: &Embedded<'_>) {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let output = PathBuf::from(variable("OUT_DIR"));

@@ -1,11 +1,12 @@
-//! What a library is made of: the files that cargo says it read, and what says how they are built.
+//! The inputs of a library: the source files that cargo reports, and the files that configure the build.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Files whose change makes the library another one: sources, by the list that cargo leaves beside it, their
-/// manifests, and the workspace's manifest and lock. Nobody keeps a list by hand, so none can fall behind.
+/// Returns the files that determine the library: its sources, from the list that cargo writes beside it,
+/// their manifests, and the workspace's manifest and lock file. The list comes from cargo, so it is always
+/// complete.
 pub(crate) fn of(library: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let list = library.with_extension("d");
     let sources = sources(&std::fs::read_to_string(&list)?);

@@ -60,7 +60,7 @@ struct Space {
     taken: usize,
 }
 
-/// Why there is no far memory for a block.
+/// The reason that a block gets no far memory.
 #[derive(Debug)]
 pub(crate) enum Lack {
     /// `--max-far` is used up.
@@ -308,7 +308,7 @@ impl Heap {
         self.lock().owner(self, address)
     }
 
-    /// Gives a block back, if it is ours; says whose it was.
+    /// Frees a block if this heap owns it; returns its owner.
     pub(crate) fn release(&self, address: usize) -> Owner {
         let mut space = self.lock();
         let owner = space.owner(self, address);

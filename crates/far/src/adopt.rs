@@ -11,7 +11,8 @@ const PIECE: usize = 4096;
 /// Of an entry of the kernel's table: in memory, or swapped out.
 const THERE: u64 = 3 << 62;
 
-/// Which pieces of a range, which begins and ends at pieces, the system has memory for.
+/// Returns, for each piece of a range, whether the system has memory for it. The range begins and ends at
+/// pieces.
 pub(crate) fn there(range: Range<usize>) -> io::Result<Vec<bool>> {
     let table = File::open("/proc/self/pagemap")?;
     let mut entries = vec![0; range.len() / PIECE * 8];

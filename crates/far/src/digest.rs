@@ -1,9 +1,10 @@
 //! Digests of pages: XXH3 of 128 bits.
 //!
-//! A client keeps the digest of every page that is away, in its own memory. A page that comes back with
-//! another digest is not believed, whoever sent it: so rubbish, a stale page and another client's page are
-//! all noticed, which a checksum beside the page could not do. The same digest, taken again when a page
-//! leaves, tells whether it was changed (F5); two contents of one page share it once in 2^128.
+//! A client keeps the digest of every paged-out page in its own memory. A page that comes back with another
+//! digest is rejected, whatever server sent it: so damaged bytes, an old version and another client's page
+//! are all detected. A checksum stored beside the page would not detect the last two. The same digest,
+//! computed again when a page is paged out, shows whether it was changed (F5). Two contents of one page have
+//! the same digest with probability 2^-128.
 
 use twox_hash::XxHash3_128;
 

@@ -12,13 +12,13 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// How far memory is set up; zeros and null pointers stand for what the header says.
+/// Settings of far memory; zeros and null pointers stand for the defaults that the header names.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Options {
-    /// How much there is in all.
+    /// Size of the region.
     pub bytes: usize,
-    /// How much may be local.
+    /// Most bytes of it that may be local.
     pub local_bytes: usize,
     /// The unit of transfer.
     pub page_bytes: usize,
@@ -32,7 +32,7 @@ pub struct Options {
     pub auth_key: *const c_char,
     /// Replacement policy.
     pub policy: *const c_char,
-    /// How pages come and go.
+    /// Name of the paging mechanism.
     pub mechanism: *const c_char,
 }
 
@@ -80,7 +80,7 @@ unsafe fn build(options: &Options) -> Result<FarMemory, Box<dyn Error>> {
 ///
 /// # Safety
 ///
-/// `options` points to options whose strings end in NUL or are null.
+/// `options` points to options with strings that end in NUL or are null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_open(options: *const Options) -> *mut FarMemory {
     // SAFETY: the caller's.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn azekura_far_open(options: *const Options) -> *mut FarMe
     }
 }
 
-/// Why this thread's last `azekura_far_open` failed. Valid until its next one.
+/// Returns the reason that this thread's last `azekura_far_open` failed. Valid until its next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn azekura_far_error() -> *const c_char {
     ERROR.with_borrow(|error| error.as_ptr())

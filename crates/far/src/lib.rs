@@ -31,8 +31,8 @@
 //! | [`cache`] | [`FarCache`]: images that may be forgotten, the second tier of a page cache |
 //! | [`launch`] | unmodified programs: what their launcher tells the library in them |
 //! | [`server`] | a memory server: holds pages for clients that it knows |
-//! | [`wire`] | what clients and servers say to each other |
-//! | [`replace`] | [`Replacement`]: who leaves when a page comes; the policies; their replay without real paging |
+//! | [`wire`] | the protocol between clients and servers |
+//! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; their replay without real paging |
 //! | [`ffi`] | the same for C: `include/azekura_far.h` |
 //! | `sys` | system calls past the C library |
 //! | [`digest`] | what a page's bytes are known by |

@@ -3,8 +3,8 @@
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// Starts one. Should it panic, the process ends: whoever touched a page that it was to bring would wait for
-/// ever, and say nothing.
+/// Starts a thread. If the thread panics, the process ends: another thread that touched a page would wait for
+/// it for ever, without a message.
 pub(crate) fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(move || {
         let _needed = Needed(name);

@@ -6,7 +6,7 @@ use azekura_far::Server;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where cargo put the library.
+/// Returns the path at which cargo put the library.
 fn library() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let places = here.ancestors().skip(1).take(2).map(|place| place.join("libazekura_far.so"));

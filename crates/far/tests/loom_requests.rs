@@ -6,7 +6,7 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use azekura_base::sync::{Arc, Condvar, Mutex, thread};
 use azekura_far::model::ModelRequests;
 
-/// What an eventfd does for the pager.
+/// A model of the pager's eventfd.
 #[derive(Debug, Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -37,7 +37,7 @@ struct Region<const N: usize> {
     /// The pager's mutex, where two threads answer: faults are taken without it, and answered under it
     /// (REQUEST-4).
     core: Option<Mutex<()>>,
-    /// What the pages at the addresses read as; zero while they are away.
+    /// Content of the pages at the addresses; zero while they are paged out.
     pages: [AtomicU32; 2],
 }
 

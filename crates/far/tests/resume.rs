@@ -209,8 +209,8 @@ fn f6_only_who_knows_a_sessions_name_goes_on_with_it() {
     }
     assert!(Client::new(&server).resume_named(name ^ 2).is_err());
     assert_eq!(first.get(7), 77, "and the session was not disturbed");
-    // Who does, takes it over even while the old connection stands: the client may know sooner than the
-    // server that it is broken.
+    // A client that knows the name takes the session over even while the old connection is open: the client
+    // may learn of a broken connection before the server does.
     let mut second = Client::new(&server);
     assert_eq!(second.resume_named(name), Ok(name));
     assert!(first.has_ended());
@@ -267,7 +267,7 @@ fn f6_who_waits_gives_way_to_who_needs_the_room_the_longest_first() {
     let mut back = Client::new(&server);
     assert_eq!(back.resume_named(names[2]), Ok(names[2]));
     assert_eq!(back.get(1), 2);
-    // Who does not wait, gives no way.
+    // A session with a connection is not evicted.
     assert!(Client::new(&server).open(2 * 8192).unwrap_err().contains("can be had here"));
     assert_eq!(server.stats().waiting, 0);
 }

@@ -126,12 +126,12 @@ fn f4_a_server_that_goes_in_the_midst_of_runs_takes_no_byte_along() {
     }
 }
 
-/// How far the pager reaches ahead depends on when pages come, so bounds are wide; pages that came alone
-/// would break each of them many times over.
+/// The pager's read-ahead depends on the times at which pages come, so the bounds are wide. Pages that came
+/// one by one would break each bound many times over.
 #[test]
 fn a_sweep_takes_few_faults_and_touches_by_lot_bring_little() {
     let server = server(PAGES * PAGE);
-    // A policy that clears no bits, whose faults would count, too.
+    // A policy that clears no bits: its faults would count, too.
     let mut memory = setting(&[&server]).policy(Policy::Fifo).build().unwrap();
     let before = memory.stats();
     memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 253) as u8 + 1);

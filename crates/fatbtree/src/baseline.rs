@@ -95,14 +95,14 @@ pub enum LockMessage {
         call: u64,
         /// For which request.
         id: RequestId,
-        /// Which page.
+        /// The page.
         page: PageNo,
         /// Place of the mode among [`TableMode::ALL`](azekura_lock::TableMode::ALL).
         mode: u8,
     },
     /// The page is locked.
     Locked {
-        /// Which question.
+        /// Name of the question.
         call: u64,
         /// `true` if the page has no room for one more entry.
         is_full: bool,
@@ -111,7 +111,7 @@ pub enum LockMessage {
     Release {
         /// For which request.
         id: RequestId,
-        /// Which page.
+        /// The page.
         page: PageNo,
     },
     /// Change a locked copy of an index page, and release it.
@@ -120,7 +120,7 @@ pub enum LockMessage {
         call: u64,
         /// For which request.
         id: RequestId,
-        /// Which page.
+        /// The page.
         page: PageNo,
         /// Entries to apply.
         route_entries: Vec<RouteEntry>,

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::id::PeId;
 
-/// Why a request was not answered as asked.
+/// The reason that a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,15 +13,15 @@ pub enum Error {
     Unavailable {
         /// Time of the attempts.
         timeout_ms: u64,
-        /// Why not, as far as it is known.
+        /// The reason, if it is known.
         reason: Option<String>,
     },
     /// The node that owns the key is known to be down. Nothing was changed; try again once it is back.
     #[error("node {} cannot be reached: {reason}", pe.0)]
     Unreachable {
-        /// Which node.
+        /// The node.
         pe: PeId,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// A write was in flight when the time was up, or when the connection to the other node ended. It may
@@ -47,7 +47,7 @@ pub enum Error {
     /// The transaction that was open is over, and was rolled back. Begin it again.
     #[error("{reason}")]
     Ended {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The leaf was not split or moved. It is where it was.
@@ -81,7 +81,7 @@ pub enum Error {
     Settings(String),
 }
 
-/// Why the store of a node did not do what was asked.
+/// The reason that the store of a node did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -134,7 +134,7 @@ pub enum StoreError {
     },
 }
 
-/// Why bytes from another node were refused.
+/// The reason that bytes from another node were refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {

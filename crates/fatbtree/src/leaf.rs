@@ -52,7 +52,7 @@ pub struct RouteEntry {
     pub range: KeyRange,
     /// The node with the leaf.
     pub pe: PeId,
-    /// Which leaf; the root of that PE's index if only the PE is known.
+    /// The leaf; the root of that PE's index if only the PE is known.
     pub page: PageNo,
     /// Version of the leaf at that time.
     pub version: u64,
@@ -75,7 +75,7 @@ pub struct MoveId {
 /// A leaf that came to a PE, with its rows. It is not owned before the source has decided so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staged {
-    /// Which move.
+    /// The move.
     pub id: MoveId,
     /// The leaf as it will be here.
     pub head: LeafHead,

@@ -78,7 +78,7 @@ pub enum Work {
     /// Hand the bytes to the owner's application, which runs them in a transaction that stays open until its
     /// [`End`](Self::End).
     Step {
-        /// Which transaction.
+        /// The transaction.
         id: TransactionId,
         /// The coordinator; `None` begins the transaction at this node.
         coordinator: Option<PeId>,
@@ -91,7 +91,7 @@ pub enum Work {
     },
     /// End a transaction. The target is the first key that it has touched.
     End {
-        /// Which one.
+        /// The transaction.
         id: TransactionId,
         /// The coordinator of the transaction.
         coordinator: PeId,
@@ -100,7 +100,7 @@ pub enum Work {
     },
     /// Tell whether a transaction goes on. The target is the first key that it has touched.
     Check {
-        /// Which one.
+        /// The transaction.
         id: TransactionId,
         /// The coordinator of the transaction.
         coordinator: PeId,
@@ -109,7 +109,7 @@ pub enum Work {
     /// nodes. The first request of the reader at a node opens the snapshot; the reader sends an
     /// [`End`](Self::End) to each of the nodes.
     Read {
-        /// Which reader.
+        /// The reader.
         id: TransactionId,
         /// The nodes that have a snapshot for it.
         opened: Vec<PeId>,
@@ -192,7 +192,7 @@ pub enum Answer {
     },
 }
 
-/// Why a node did not do the work. It has done nothing of it.
+/// The reason that a node did not do the work. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// The node does not own the leaf and has no newer route entry. The origin retries.
@@ -222,16 +222,16 @@ pub enum Refusal {
     },
     /// The node that owns the leaf cannot be reached, or has no keys yet. Ask again.
     Away {
-        /// Which node.
+        /// The node.
         pe: PeId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The transaction is over: it was rolled back.
     Ended {
         /// The node that reports it.
         pe: PeId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -258,37 +258,37 @@ pub enum Message {
     Stage(Staged),
     /// The leaf is kept, under this number.
     Kept {
-        /// Which move.
+        /// The move.
         id: MoveId,
         /// The number.
         page: PageNo,
     },
     /// The source has decided: the leaf is the receiver's.
     Install {
-        /// Which move.
+        /// The move.
         id: MoveId,
     },
     /// The receiver of the leaf owns it now.
     Installed {
-        /// Which move.
+        /// The move.
         id: MoveId,
     },
     /// Asks for the decision about a move.
     Ask {
-        /// Which.
+        /// The move.
         id: MoveId,
     },
     /// The move was aborted: drop the staged leaf.
     Abort {
-        /// Which move.
+        /// The move.
         id: MoveId,
     },
     /// A node that was started asks for route entries.
     Hello,
     /// A node with a new store asks for the durable route entries of the receiver.
     Account {
-        /// Which hearing of all others it belongs to: the start of the node that asks, and a number since
-        /// then.
+        /// The poll of all other nodes that it belongs to: the start of the node that asks, and a number
+        /// since then.
         hearing: (u64, u64),
         /// From this key on.
         from: Key,
@@ -324,37 +324,37 @@ pub enum Message {
     },
     /// The receiver of a staged leaf takes none: it is leaving. Nothing is kept.
     Declined {
-        /// Which move.
+        /// The move.
         id: MoveId,
     },
     /// A leaving node sends a part of its durable route entries.
     Decommission {
-        /// Which decommission.
+        /// The decommission.
         id: DecommissionId,
         /// The list of members that it goes by.
         list: ListMark,
-        /// Which part.
+        /// Number of the part.
         part: u32,
         /// Route entries of the leaves that it moved away.
         route_entries: Vec<RouteEntry>,
     },
     /// The sender has stored this part.
     DecommissionAcknowledged {
-        /// Which decommission.
+        /// The decommission.
         id: DecommissionId,
-        /// Which part.
+        /// Number of the part.
         part: u32,
     },
     /// The sender refuses the decommission message.
     DecommissionRefused {
-        /// Which decommission.
+        /// The decommission.
         id: DecommissionId,
-        /// Why.
+        /// The reason.
         why: DecommissionRefusal,
     },
     /// A node has left the cluster, for good.
     Left {
-        /// Which one.
+        /// The node.
         pe: PeId,
     },
     /// The sender remembers that.
@@ -364,7 +364,7 @@ pub enum Message {
     },
     /// The list of members that the sender goes by.
     List {
-        /// Which one.
+        /// The list.
         list: ListMark,
     },
     /// The sender is alive.

@@ -14,7 +14,7 @@ const MAX_LEAF_BYTES: usize = crate::frame::MAX_BYTES / 2;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which PE keeps which index pages.
+    /// Assignment of index pages to PEs.
     #[cfg(feature = "baseline-protocols")]
     pub placement: Placement,
     /// Protocol of searches and updates in the index. Moves need [`Protocol::Lazy`].

@@ -37,7 +37,7 @@ pub trait Net {
         false
     }
 
-    /// Why nothing would be sent.
+    /// Returns the reason that nothing can be sent to `to`.
     fn trouble(&self, to: PeId) -> String {
         format!("{to} is not connected")
     }

@@ -156,7 +156,7 @@ fn storm(cluster: &Cluster) {
     }
 }
 
-/// Which keys are at others than the one that is lost, or came from there.
+/// Returns the keys at other nodes than the lost one, or moved from those nodes.
 fn elsewhere(cluster: &Cluster, lost: PeId) -> Vec<usize> {
     let mut ranges: Vec<KeyRange> = Vec::new();
     for pe in cluster.members().into_iter().filter(|pe| *pe != lost) {

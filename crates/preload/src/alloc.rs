@@ -17,7 +17,7 @@ unsafe extern "C" {
     fn __libc_free(old: *mut c_void);
 }
 
-/// What the C library aligns to anyway.
+/// Alignment that the C library always gives.
 const ALIGNED: usize = 16;
 
 /// Called with the number of bytes when the heap has none left.

@@ -48,7 +48,8 @@ struct Walk {
     callers: [usize; FIRST_LEVELS],
 }
 
-/// Tells now and then who called the function that called us from `from`; inside `recording`.
+/// Records, for a sample of the calls, the caller of the function that called us from `from`; inside
+/// `recording`.
 pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
     let waits = local().waits.get();
     local().waits.set(waits.wrapping_add(1));

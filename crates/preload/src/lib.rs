@@ -21,11 +21,12 @@
 //! | `next` | the C library's functions behind our own, found while the library is loaded |
 //! | `alloc` | memory from the C library's own heap, for what is done while the library is loaded |
 //!
-//! # What it cannot see
+//! # Limits
 //!
-//! Locks that never leave user space (spinning with inlined instructions), futexes entered by inlined system
-//! calls, programs without a dynamic C library, and set-user-id programs, whose loader ignores it. A mutex
-//! taken again at the end of a wait on a condition variable counts as part of that wait.
+//! Not recorded: locks that never leave user space (spinning with inlined instructions), futexes entered by
+//! inlined system calls, programs without a dynamic C library, and set-user-id programs (their loader ignores
+//! the library). A mutex taken again at the end of a wait on a condition variable counts as part of that
+//! wait.
 //!
 //! # Rules that every hook keeps
 //!

@@ -26,7 +26,7 @@ macro_rules! next {
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use next;
 
-/// Whether the process has a function of this name. Call while the library is loaded.
+/// Returns whether the process has a function of this name. Call while the library is loaded.
 #[allow(dead_code, reason = "what only recording's hooks need")]
 pub(crate) fn exists(name: &CStr) -> bool {
     // SAFETY: the name is NUL-terminated.
@@ -66,7 +66,7 @@ impl<F: Copy> Next<F> {
         if found.is_null() {
             found = self.find();
         }
-        // SAFETY: the address of the function of this name, whose type the static's author gave.
+        // SAFETY: the address of the function of this name; the author of the static gave its type.
         unsafe { mem::transmute_copy(&found) }
     }
 

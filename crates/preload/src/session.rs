@@ -1,8 +1,8 @@
-//! Whether this process is recorded: the recorder's area, mapped when the library is loaded.
+//! The recorder's area of this process, mapped when the library is loaded.
 //!
-//! `azekura trace record` gives a directory in the environment. In it lies the area, which all recorded
-//! processes map while they are loaded, so what a program does to its rights, its files and its descriptors
-//! later changes nothing. A process records from its first thread or its first contended wait on: one without
+//! `azekura trace record` passes a directory in the environment. The directory has the area, which all
+//! recorded processes map while they are loaded, so later changes of a program's rights, files or descriptors
+//! have no effect. A process records from its first thread or its first contended wait on; a process without
 //! threads records nothing.
 //!
 //! The pointer to the session lies in a page that the kernel clears in the child of a fork. So a child that
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// [`area::DIRECTORY`] for the C library.
 const DIRECTORY: &CStr = c"AZEKURA_TRACE_DIR";
 
-/// What holds for this process.
+/// The state of recording in this process.
 pub(crate) struct Session {
     pub(crate) area: Area,
     process_id: u32,
@@ -95,7 +95,7 @@ fn command() -> u32 {
     session().map_or(0, |session| session.header().command.load(Relaxed))
 }
 
-/// Whether a hook is to do more than pass on.
+/// Returns whether hooks record, or only call the next function.
 #[inline]
 pub(crate) fn is_on() -> bool {
     command() != 0 && !is_quiet()
@@ -136,7 +136,7 @@ pub(crate) fn begins() {
     }
 }
 
-/// Whether this process has begun to record.
+/// Returns whether this process has begun to record.
 #[inline]
 pub(crate) fn is_recording() -> bool {
     is_on() && (!local().thread.get().is_null() || session().is_some_and(has_begun))
@@ -146,7 +146,7 @@ fn has_begun(session: &Session) -> bool {
     session.process().flags.load(Relaxed) & flag::RECORDS != 0
 }
 
-/// Whether the hold that begins is passed over, and counts it then.
+/// Returns whether the hold that begins is not recorded, and counts it then.
 #[inline]
 pub(crate) fn passes_over_hold() -> bool {
     let left = local().holds_left.get();

@@ -49,7 +49,7 @@ pub enum RecordError {
          library than glibc, or the directory for temporary files (TMPDIR) is mounted noexec"
     )]
     NotLoaded,
-    /// The program started no thread and waited for none: there is nothing to tell.
+    /// The recording has no events: the program started no thread and waited for nothing.
     #[error(
         "nothing was recorded: the program started no thread and waited for no lock, file sync or epoll event"
     )]
@@ -57,9 +57,9 @@ pub enum RecordError {
     /// A recording could not be written where it was to go.
     #[error("{source}; the recordings, with addresses in the place of names, are kept in {}", path.display())]
     Kept {
-        /// Where they are.
+        /// Path of the recordings that are kept.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: Box<RecordError>,
     },
     /// The kernel does not let us watch: it asks for more rights, or less caution.
@@ -89,12 +89,12 @@ pub enum RecordError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// A program or library whose functions were asked for cannot be read.
+    /// The symbols of a requested program or library cannot be read.
     #[error("cannot read the symbols of {}", path.display())]
     Program {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A function is not in its file: misspelt, stripped, or made part of its callers.
@@ -103,9 +103,9 @@ pub enum RecordError {
         if alike.is_empty() { String::new() } else { format!("; like it: {}", alike.join(", ")) }
     )]
     NoFunction {
-        /// As asked for.
+        /// The requested name.
         name: String,
-        /// Where it was looked for.
+        /// The file that was searched.
         file: PathBuf,
         /// Names that have it in them.
         alike: Vec<String>,
@@ -115,7 +115,7 @@ pub enum RecordError {
     Read {
         /// The process.
         process: u32,
-        /// Why.
+        /// The reason.
         source: ReadError,
     },
     /// The trace file could not be written.

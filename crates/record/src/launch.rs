@@ -46,7 +46,7 @@ pub struct Launched {
     pub refusals: Vec<String>,
     /// Parts that are missing of the recordings, in sentences.
     pub missing: Vec<String>,
-    /// Why there is no recording at all.
+    /// The reason that there is no recording at all.
     pub nothing: Option<RecordError>,
 }
 

@@ -332,7 +332,7 @@ fn write_one(spooled: &Spooled, seen: &Seen, file: PathBuf) -> Result<Recorded, 
     write(process, &name(trace), file)
 }
 
-/// Why a recording is not whole, if that is not the end of its process.
+/// Returns the reason that a recording is cut, unless that is the end of its process.
 fn why_cut(spooled: &Spooled, recorded: &Recorded) -> Option<String> {
     let error = spooled.failed.as_ref()?;
     let (process, lost) = (spooled.process, recorded.lost);
@@ -355,7 +355,7 @@ pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Record
     })
 }
 
-/// Why there is no library.
+/// The reason that the library could not be written.
 enum Put {
     No(RecordError),
     Io(io::Error),

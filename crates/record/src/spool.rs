@@ -43,7 +43,7 @@ pub(crate) struct Spooled {
     pub(crate) process: u32,
     pub(crate) path: PathBuf,
     threads: HashMap<u32, Told>,
-    /// Why part of it could not be written.
+    /// The reason that part of it could not be written.
     pub(crate) failed: Option<io::Error>,
 }
 

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Where an address lies.
+/// The place of an address: its file, function and line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
     /// The function, demangled; or the file and the address in it.
@@ -45,7 +45,7 @@ impl Symbols {
         Self { images }
     }
 
-    /// Where code at `address` lies.
+    /// Returns the place of the code at `address`.
     #[must_use]
     pub fn code(&self, address: u64) -> Place {
         let Some(image) = self.image(address) else {
@@ -233,8 +233,8 @@ fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
     file.symbols().chain(file.dynamic_symbols()).filter_map(symbol).collect()
 }
 
-/// Where in the file the functions of this name begin (the symbol, or what it reads demangled); else, up to
-/// five names like it.
+/// Returns the offsets in the file of the functions of this name (the symbol, or its demangled form); if
+/// there are none, up to five similar names.
 pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, Vec<String>>> {
     let bytes = std::fs::read(path)?;
     let file = object::File::parse(&*bytes).map_err(io::Error::other)?;

@@ -1,11 +1,11 @@
 //! Programs with a planted bottleneck and a known answer: recorded unmodified, and judged.
 //!
-//! Each is a small program of its own in `tests/planted`, compiled here. What they protect with their locks
-//! takes its time asleep, so that the answers do not depend on how many processors there are and who else
-//! uses them; only the program whose bottleneck is the processors computes. On a machine whose processors
-//! others keep busy the same programs have other bottlenecks, in truth: holders lose their processors, and
-//! all stand in that queue. So an ordinary test takes the best of three runs, and does not judge when others
-//! used the machine in all of them. How often one run is right is counted by
+//! Each is a small program of its own in `tests/planted`, compiled here. They sleep while they hold their
+//! locks, so that the answers do not depend on the number of processors or on their other users; only the
+//! program with the processors as its bottleneck computes. On a machine with busy processors the same
+//! programs do have other bottlenecks: holders lose their processors, and all threads wait in that queue. So
+//! an ordinary test takes the best of three runs, and does not judge if the processors were busy in all of
+//! them. The share of single runs that are right is counted by
 //!
 //! ```sh
 //! AZEKURA_PLANTED_RUNS=100 cargo test --release -p azekura-record --test planted -- --ignored --nocapture

@@ -6,7 +6,7 @@ use azekura::ErrorKind;
 
 use crate::listener::ListenAddress;
 
-/// Why a request was refused. Its text is the reply's: a code in capitals, then what to do.
+/// The reason that a request was refused. Its text is the reply's: a code in capitals, then the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]

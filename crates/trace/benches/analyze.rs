@@ -1,4 +1,4 @@
-//! How fast a recording is read and analyzed, per event.
+//! Speed of reading and analyzing a recording, per event.
 //!
 //! `cargo bench -p azekura-trace --bench analyze`.
 

@@ -1,4 +1,5 @@
-//! Which of two locks is in the way? Records a small store with one lock too many, then without it, and says.
+//! Records a small store with one lock too many, then without it, and prints which of its two locks is the
+//! bottleneck.
 //!
 //! `cargo run --release -p azekura-trace --example two_locks [DIRECTORY]` also writes the traces, a page and
 //! a Perfetto file there.

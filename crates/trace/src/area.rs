@@ -207,7 +207,7 @@ pub struct ProcessSlot {
 #[derive(Debug)]
 #[repr(C)]
 pub struct ThreadSlot {
-    /// Which recording it belongs to.
+    /// The recording that it belongs to.
     pub command: AtomicU32,
     /// The system's number of the thread.
     pub os_id: AtomicU32,

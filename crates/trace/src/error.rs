@@ -81,7 +81,7 @@ pub enum ReadError {
     /// A block's bytes are not those that were written.
     #[error("block at offset {offset}: checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
-        /// Where the block begins.
+        /// Offset of the block.
         offset: u64,
         /// As computed from the bytes.
         found: u32,
@@ -91,7 +91,7 @@ pub enum ReadError {
     /// A block's checksum is right and its content makes no sense: written by a broken program.
     #[error("block at offset {offset}: {what}")]
     Malformed {
-        /// Where the block begins.
+        /// Offset of the block.
         offset: u64,
         /// Description of the error.
         what: &'static str,

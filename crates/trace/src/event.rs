@@ -12,9 +12,8 @@
 //! | `Mark` | value given by the program | – |
 //! | `Lost` | events lost just before this one | – |
 //!
-//! Short operations are timed at random (see `live/stride.rs`): an `Enter` then stands for as many
-//! executions as its flags tell, and one that is [`UNTIMED`] for none. What is waited for inside is recorded
-//! in all of them.
+//! Short operations are sampled (see `live/stride.rs`): an `Enter` then stands for the number of executions
+//! in its flags, and an [`UNTIMED`] one for none. Waits inside are recorded in all of them.
 //!
 //! In the words of the paper's framework (section 3.2): `WaitBegin` is *Request & Wait*, `WaitEnd` is
 //! *Accept*, `Release` and the end of a `Hold` are *Finish*; `Enter` and `Exit` are *Accept* and *Finish* of
@@ -140,21 +139,21 @@ impl Event {
         })
     }
 
-    /// How many holds, or executions, this one stands for: itself, if all its kind are recorded (holds that
-    /// followed a wait, long operations); else one of so many was drawn, and the upper four bits of the flags
-    /// are the logarithm.
+    /// Number of holds, or executions, that this event stands for: one, if all of its kind are recorded
+    /// (holds that followed a wait, long operations); otherwise the event was sampled, and the upper four
+    /// bits of the flags are the logarithm of the number.
     #[must_use]
     pub const fn stands_for(&self) -> u32 {
         if self.flags & (SAMPLED | WAITED) == SAMPLED { 1 << (self.flags >> 4) } else { 1 }
     }
 
-    /// How many executions this `Enter` stands for; 0: it was not drawn.
+    /// Number of executions that this `Enter` stands for; 0: it was not sampled.
     #[must_use]
     pub const fn executions(&self) -> u32 {
         if self.flags & UNTIMED != 0 { 0 } else { self.stands_for() }
     }
 
-    /// Whether the thread left its CPU since its event before.
+    /// Returns whether the thread left its CPU since its previous event.
     #[must_use]
     pub const fn is_switched(&self) -> bool {
         self.flags & SWITCHED != 0

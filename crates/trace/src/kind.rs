@@ -101,7 +101,7 @@ impl WaitKind {
     }
 }
 
-/// How a resource is held.
+/// Mode of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HoldMode {
@@ -111,9 +111,9 @@ pub enum HoldMode {
     Shared = 1,
 }
 
-/// The number by which a thread is known in traces; a lock may keep it beside its word to say who holds it.
+/// The number of a thread in traces; a lock may keep it beside its word to name its holder.
 ///
-/// 0 is nobody: unknown, or probes compiled out.
+/// 0 is no thread: unknown, or probes compiled out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ThreadTag(pub u32);
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How CPU time of operations and waits is to be known.
+/// Method of measuring CPU time of operations and waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CpuTime {
     /// By restartable sequences where a test at the start shows that they work, else by the thread clock.
@@ -20,7 +20,7 @@ pub enum CpuTime {
     Off,
 }
 
-/// How to record.
+/// Options of a recording.
 ///
 /// ```
 /// use azekura_trace::Options;
@@ -29,16 +29,17 @@ pub enum CpuTime {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to write. `None`: kept in memory, about ten bytes an event; while it is under way, the last two
-    /// million are kept as they are (32 bytes each), to be encoded when nobody's processor is needed for it.
+    /// Destination file. `None`: the recording is kept in memory, about ten bytes an event; while it is under
+    /// way, the last two million events are kept unencoded (32 bytes each), and encoded when no processor is
+    /// needed for other work.
     pub file: Option<PathBuf>,
     /// Events that a thread's ring holds, 32 bytes each. A ring that fills up before it is drained loses
     /// events.
     pub ring_events: usize,
-    /// How often a background thread drains the rings (sooner when they fill). `None`: no thread, one drain
-    /// at the end; each thread then keeps its first `ring_events` events.
+    /// Interval at which a background thread drains the rings (sooner when they fill). `None`: no thread, one
+    /// drain at the end; each thread then keeps its first `ring_events` events.
     pub drain_every: Option<Duration>,
-    /// How CPU time is known.
+    /// Method of measuring CPU time.
     pub cpu: CpuTime,
     /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of the first ones,
     /// more.

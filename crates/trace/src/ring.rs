@@ -264,7 +264,8 @@ impl<M: Memory> Consumer<M> {
         self.ring.counters().lost.load(Relaxed)
     }
 
-    /// Whether the producer is gone. A drain that begins after `true` takes the last event there is.
+    /// Returns whether the producer has ended. A drain that begins after `true` takes the last event there
+    /// is.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `Producer::drop` (RING-3).

@@ -102,7 +102,7 @@ pub fn thread_tag() -> ThreadTag {
     ThreadTag::NONE
 }
 
-/// Whether a recording is under way: never.
+/// Returns whether a recording is under way: never.
 #[inline(always)]
 #[must_use]
 pub fn is_enabled() -> bool {

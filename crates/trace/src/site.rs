@@ -20,7 +20,7 @@ use std::panic::Location;
 #[derive(Debug)]
 pub struct Site(pub(crate) Definition);
 
-/// A kind of work whose waits are told apart from those of other kinds: `get`, `commit`, `index_read`.
+/// A kind of work; its waits are reported apart from those of other kinds: `get`, `commit`, `index_read`.
 ///
 /// ```
 /// use azekura_trace::Operation;

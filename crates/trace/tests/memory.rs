@@ -46,8 +46,8 @@ fn most_bytes(work: impl FnOnce()) -> usize {
     MOST.load(Relaxed) - before
 }
 
-/// Four threads whose operations wait for one lock instance after another, never twice for the same: so many
-/// rounds of 8,000 events.
+/// Writes the events of four threads; each operation waits for another lock instance. As many rounds of 8,000
+/// events as `rounds`.
 fn write(path: &Path, rounds: u64) {
     const EXECUTIONS: u64 = 500;
     let mut file = std::fs::File::create(path).expect("created");

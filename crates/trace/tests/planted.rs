@@ -82,7 +82,7 @@ fn a_mutex_that_all_need() {
 
 #[test]
 fn the_spinning_mutex_inside_a_rw_lock_and_not_the_rw_lock() {
-    // As in the paper: whoever wants the rw_lock waits for its mutex inside the wait for it.
+    // As in the paper: a waiter of the rw_lock waits for its mutex inside the wait for it.
     let steps = [
         Compute(Exponential(30 * US)),
         WaitBegin(1),
@@ -190,7 +190,7 @@ fn a_limit_of_admission_is_named_as_one_that_hides_others() {
 
 #[test]
 fn a_lock_whose_holders_are_preempted() {
-    // Three processors, many threads that only compute: whoever holds the lock loses its processor.
+    // Three processors, many threads that only compute: the holder of the lock loses its processor.
     let holders = on(4, &[lock(1), Compute(Fixed(900 * US)), Unlock { site: 1 }, Sleep(Fixed(100 * US))]);
     let others = vec![vec![Enter(2), Compute(Fixed(5_000 * US)), Exit]; 12];
     verdicts(3, &[holders, others].concat(), |verdict, analysis| {

@@ -1,8 +1,8 @@
 //! Two shares of the prose: sentences with *who, whom, whose*, and doc items that open with an interrogative.
 //!
-//! A sentence ends at `.`, `?`, `!` or `:` before a space, at the end of a paragraph, and at the end of a table
-//! cell. A doc item is a run of `///` or `//!` lines. Fenced code is no prose. The list of files is sorted by
-//! their violations of both kinds.
+//! A sentence ends at `.`, `?`, `!`, `:` or `|` before a space, and at the end of a paragraph. A doc item is
+//! a run of `///` or `//!` lines. Fenced code is no prose. The list of files is sorted by their violations of
+//! both kinds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -131,8 +131,9 @@ mod tests {
 
     #[test]
     fn sentences_and_doc_items_are_counted() {
-        let text = "//! A head. Who reads it?\n\n/// Whether it is so.\n///\n/// A thread whose\n/// lock waits.\n\
-                    /// ```\n/// who(); // Which code.\n/// ```\nfn a() {} // a thread. Another\n/// Sets `x`.\nfn b() {}\n";
+        let text = "//! A head. Who reads it?\n\n/// Whether it is so.\n///\n/// A thread whose\n\
+                    /// lock waits.\n/// ```\n/// who(); // Which code.\n/// ```\n\
+                    fn a() {} // a thread. Another\n/// Sets `x`.\nfn b() {}\n";
         let file = File { path: "crates/x/src/a.rs".into(), kind: Kind::Rust, text: text.into() };
         assert_eq!(of_file(&file), Counts { sentences: 7, who: 2, items: 3, openings: 1 });
         let row = File { path: "a.md".into(), kind: Kind::Markdown, text: "| a | those who b |\n".into() };

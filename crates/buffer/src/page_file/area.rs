@@ -85,7 +85,7 @@ pub(super) struct Area {
     pub(super) database_id: u64,
 }
 
-/// Why the head of a file is not one: the property, what it is, what it has to be.
+/// A wrong field in the head of a file: its name, the value found, the value expected.
 pub(super) type Misfit = (&'static str, u64, u64);
 
 impl Area {
@@ -140,7 +140,7 @@ impl Area {
 /// Content of a slot's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotHead {
-    /// Which batch it is; of two copies of a page, that with the larger number was written later.
+    /// Number of the batch; of two copies of a page, the copy with the larger number was written later.
     pub(super) sequence: u64,
     /// Id and checksum of each page.
     pub(super) pages: Vec<(PageId, u32)>,

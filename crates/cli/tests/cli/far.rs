@@ -56,7 +56,7 @@ fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped
     let server = line();
     shell.kill().expect("it is killed");
     shell.wait().expect("it has ended");
-    // The pipe ends when nobody is left who could write into it.
+    // The pipe ends once no process has its write end open.
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(said.read_to_end(&mut Vec::new()).is_ok()));
     let ended = told.recv_timeout(Duration::from_secs(60));

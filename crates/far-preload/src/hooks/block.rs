@@ -1,9 +1,9 @@
-//! `malloc` and its like: large blocks are far memory, the rest is the next allocator's: that which the
-//! program brought, or the C library's.
+//! `malloc` and its relatives: large blocks are far memory. The next allocator, the program's own or the C
+//! library's, serves the rest.
 //!
-//! A block's address does not say whose it is: an allocator that the program brought maps far memory and has
-//! its small blocks there. So the heap is asked ([`Owner`]), and what is not its own goes to the next
-//! allocator with all that it was called for.
+//! The address alone does not give a block's owner: the program's own allocator may map far memory and place
+//! its small blocks there. So each call looks up the owner in the heap ([`Owner`]), and calls for foreign
+//! blocks go unchanged to the next allocator.
 
 use super::caller::{self, with_caller};
 use super::{fail, thread};
@@ -21,8 +21,8 @@ unsafe extern "C" {
     fn __libc_free(old: *mut c_void);
 }
 
-// The program may have brought another allocator (jemalloc, say), whose blocks the C library must not see,
-// nor it the C library's.
+// The program may have its own allocator (jemalloc, say). Its blocks must not reach the C library, and the C
+// library's blocks must not reach it.
 static MALLOC: Next<unsafe extern "C" fn(usize) -> *mut c_void> = Next::new(c"malloc");
 static CALLOC: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"calloc");
 static REALLOC: Next<unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void> = Next::new(c"realloc");
@@ -41,7 +41,7 @@ static FOUND: AtomicU8 = AtomicU8::new(0);
 /// blocks are the C library's.
 #[inline]
 fn has_next() -> bool {
-    // Relaxed: `Next` finds the same whoever looks.
+    // Relaxed: every thread finds the same functions in `Next`.
     FOUND.load(Relaxed) == 2 || look()
 }
 

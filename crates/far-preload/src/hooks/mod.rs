@@ -44,7 +44,7 @@ pub(crate) fn settle() {
     transfer::settle();
 }
 
-/// Where our own `malloc` is.
+/// Returns the address of our own `malloc`.
 pub(crate) fn malloc_address() -> usize {
     block::malloc as *const () as usize
 }

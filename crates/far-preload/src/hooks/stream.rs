@@ -2,11 +2,11 @@
 //! functions, two of which speak with the kernel: `_IO_file_read` and `_IO_file_write`. Where the kernel does
 //! not wait for far memory, ours stand in the tables in their place, and what is far goes by way of a bounce.
 //!
-//! So it does not matter whose memory it is: a large block that `fwrite`, `printf` or `fread` hands on past
-//! the stream's buffer; a buffer that the program chose (`setvbuf`); or the stream's own, which the C library
-//! takes from the program's allocator. That one may be far, too, and it was touched a moment ago, so a call
-//! fails only if the page has left since: redis with jemalloc, under load, then said "Bad address" and saved
-//! nothing.
+//! So the kind of memory does not matter: a large block that `fwrite`, `printf` or `fread` passes around the
+//! stream's buffer; a buffer that the program chose (`setvbuf`); or the stream's own buffer, which the C
+//! library takes from the program's allocator. That buffer may be far memory, too. It was touched a moment
+//! before, so a call fails only if the page was paged out since: redis with jemalloc, under load, then said
+//! "Bad address" and saved nothing.
 //!
 //! The tables are constant once the program is loaded, so they are made writable for a moment, before `main`.
 //! That they are what we take them for is seen from what stands in them: the addresses of the two functions,
@@ -108,8 +108,8 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     if found.contains(&0) {
         return Err(UnknownStreams);
     }
-    // Release: pairs with Acquire above, though whoever comes later is of the same thread, or of one that
-    // began after.
+    // Release: pairs with Acquire above. A later caller is on the same thread, or on a thread that started
+    // after this store.
     DONE.store(true, Release);
     Ok(())
 }

@@ -37,7 +37,7 @@ static CREATE: Next<Create> = Next::new(c"pthread_create");
 /// lock.
 static BLOCKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// The lock on these blocks: who forks has it, so that the child finds it free.
+/// The lock on these blocks. A forking thread holds it, so that it is free in the child.
 pub(crate) type Blocks = MutexGuard<'static, BTreeSet<usize>>;
 
 thread_local! {

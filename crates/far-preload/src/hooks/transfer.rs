@@ -204,7 +204,7 @@ macro_rules! vector {
     };
 }
 
-/// Where the next piece lies; -1 stands for the file's own position, and stays.
+/// Returns the offset of the next piece; -1 stands for the file's own position and stays -1.
 fn further(offset: off_t, done: usize) -> off_t {
     if offset == -1 { -1 } else { offset.wrapping_add(done as off_t) }
 }

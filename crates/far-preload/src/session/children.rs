@@ -32,7 +32,7 @@ unsafe impl Sync for Forking {}
 static FORKING: Forking = Forking(UnsafeCell::new(None));
 /// A child that has yet to set far memory up.
 static PENDING: AtomicBool = AtomicBool::new(false);
-/// Why this child has no copy.
+/// The reason that this child process has no copy of the far memory.
 static REASON: OnceLock<String> = OnceLock::new();
 
 /// From now on children are looked after.

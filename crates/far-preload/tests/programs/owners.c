@@ -1,5 +1,5 @@
 /* Blocks of an allocator that the program brings lie in far memory that it mapped, beside large blocks that are far on their own: each kind grows,
- * shrinks, tells its length and goes back to whom it came from. */
+ * shrinks, tells its length and goes back to its allocator. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 //! A cache on memory servers: images of pages that may be forgotten at any time, because they are somewhere
 //! else, too.
 //!
-//! It is the second tier of a store's page cache: pages that leave that one are offered here, and asked for
-//! here before the disk is. What is in it is known to this process only (page, slot, digest of the image), so
-//! nothing of an earlier life, of another store or of another client is ever believed; and an image comes
-//! back only if it is, to the bit, the one that was offered last.
+//! It is the second tier of a store's page cache. Pages that leave the first tier are offered here, and a
+//! read looks here before it goes to the disk. The directory of images (page, slot, digest of the image) is
+//! in this process only, so an image of an earlier process, of another store or of another client is never
+//! used. An image is returned only if it equals, bit for bit, the image that was offered last.
 //!
 //! | module | noun |
 //! |---|---|
@@ -31,10 +31,10 @@
 //!
 //! # Cost and failure
 //!
-//! An offer copies the image, takes its digest (1 us for 8 KiB) and a short mutex; it never waits for a
-//! server, and is dropped if too many are in flight. A `get` that hits waits for one round trip. A server
-//! that is lost, slow, full or lying is a miss: whoever waits for it waits for the stall time once. It is
-//! asked again in the background.
+//! An offer copies the image, computes its digest (1 us for 8 KiB) and takes a short mutex. It never waits
+//! for a server; it is dropped if too many offers are in flight. A `get` that hits waits for one round trip.
+//! A server that is lost, slow, full or returns wrong bytes counts as a miss: a caller waits for it at most
+//! once, for the stall time. The cache tries the server again in the background.
 
 mod buffers;
 mod maintenance;

@@ -112,8 +112,9 @@ impl Slots {
         slot.digest == digest
     }
 
-    /// A slot at one of these servers for the page's image, whose order is about to be given; `None` if all
-    /// are busy. An older image of the page is forgotten either way: it would be found instead of this one.
+    /// Reserves a slot at one of these servers for the page's image before its order is submitted. Returns
+    /// `None` if all are busy. An older image of the page is forgotten in either case: a lookup would find it
+    /// instead of this one.
     pub(super) fn begin_put(
         &mut self,
         page: u64,

@@ -64,7 +64,7 @@ pub(crate) trait Sink: Send + Sync {
     /// A run came back, or a part of one; with a text if its pages were refused and the replica is otherwise
     /// well.
     fn finished(&self, replica: usize, run: Vec<Order>, refused: Option<String>);
-    /// It is reached by another way than before; nothing was lost.
+    /// The replica is reached by a new connection; nothing was lost.
     fn resumed(&self, _replica: usize) {}
     /// The replica is not to be asked again; these orders were not done.
     fn lost(&self, replica: usize, why: String, orders: Vec<Order>);

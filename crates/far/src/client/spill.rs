@@ -187,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// How many of the run's first orders are done, and why not the next.
+    /// Returns the number of the run's first orders that are done, and the error of the next one.
     fn carry_out(&self, run: &mut [Order]) -> (usize, Option<io::Error>) {
         for (done, order) in run.iter_mut().enumerate() {
             if let Err(error) = self.carry_out_one(order) {

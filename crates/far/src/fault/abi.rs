@@ -136,7 +136,7 @@ impl Userfault {
         self.call(iowr(0x00, size_of::<Register>()), &mut register)
     }
 
-    /// Wakes whoever waits there.
+    /// Ends the registration of a range and wakes the threads that wait for its pages.
     pub(crate) fn unregister(&self, start: usize, len: usize) -> io::Result<()> {
         self.call(ior(0x01, size_of::<Range>()), &mut range(start, len))
     }

@@ -21,7 +21,7 @@ pub(crate) struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: an address and a length; who uses the memory is its owner's concern.
+// SAFETY: an address and a length; the owner of the mapping controls access to its memory.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -53,7 +53,7 @@ impl Mapping {
     pub(super) fn in_place_of(range: &Range<usize>) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(range.start);
-        // SAFETY: who adopts a range promises that it is memory nobody uses now, and zeros.
+        // SAFETY: the caller of `adopt` promises that the range is unused memory that reads as zeros.
         let got = unsafe { sys_mmap(at, range.len(), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());

@@ -138,7 +138,7 @@ pub(crate) struct Fault {
 pub(crate) struct Run {
     pub(crate) page: u32,
     pub(crate) frame: u32,
-    /// How many.
+    /// Number of pages, and of frames.
     pub(crate) len: u32,
 }
 
@@ -177,13 +177,15 @@ pub(crate) trait Backend: Send + Sync {
     fn arm_access(&self, run: Run) -> io::Result<bool>;
     /// The pages are empty.
     fn discard(&self, pages: Range<u32>) -> io::Result<()>;
-    /// The system makes these pages, which are empty, when they are touched, and tells nobody; whoever waits
-    /// for one goes on. Returns whether it does: if not, all is as it was.
+    /// Leaves these pages, which are empty, to the kernel: it makes them when they are touched and sends no
+    /// event, and threads that wait for one go on. Returns `false`, with nothing changed, if the backend
+    /// cannot do that.
     fn leave(&self, _pages: Range<u32>) -> bool {
         false
     }
-    /// Touches of pages that were left to the system are told again, and then it is looked which of them are
-    /// there, be it in part only, and may be written. What is not known to be away counts as there.
+    /// Takes back pages that were left to the kernel: their faults are reported again. Returns, for each
+    /// page, whether it is present, at least in part, and may be written. A page counts as present unless it
+    /// is known to be absent.
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         Ok(pages.map(|_| true).collect())
     }

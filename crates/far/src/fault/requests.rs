@@ -128,7 +128,7 @@ impl<const N: usize> Requests<N> {
         })
     }
 
-    /// The pager's side: answers the faults of its region that were taken and whose address is meant. One
+    /// The pager's side: answers the taken faults of its region for which `is_meant` accepts the address. One
     /// thread at a time (REQUEST-4).
     pub(crate) fn finish(&self, region: usize, is_meant: impl Fn(usize) -> bool) {
         for request in &self.0 {

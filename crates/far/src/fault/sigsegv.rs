@@ -470,8 +470,8 @@ unsafe fn was_write(context: *mut c_void) -> bool {
     unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
 }
 
-/// Where the error code is not known here, every access counts as a write: more is written back, nothing is
-/// lost.
+/// Counts every access as a write, because the error code is not known on this architecture: more pages are
+/// written back, and no change is lost.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn was_write(_context: *mut c_void) -> bool {
     true

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 const HUGE: usize = 2 << 20;
-/// How the region is registered.
+/// Mode of the region's registration.
 const REGISTERED: u64 = abi::REGISTER_MISSING | abi::REGISTER_WP;
 /// A move that meets a busy page is tried so often; then the page is copied.
 const TRIES: usize = 64;
@@ -116,7 +116,7 @@ impl UserfaultBackend {
         pages as usize * self.page_bytes
     }
 
-    /// The parts of a run whose pages lie in one piece.
+    /// Splits a run into parts that lie in one piece each.
     fn pieces(&self, run: Run) -> impl Iterator<Item = Run> {
         let frame = move |page: u32| run.frame + (page - run.page);
         let pages = self.region.pieces(run.page..run.page + run.len);
@@ -193,8 +193,8 @@ impl UserfaultBackend {
         Ok(())
     }
 
-    /// Holes in a part of a page that is in the region are zeros, as they were meant to be by whoever made
-    /// them. Returns whether there were any.
+    /// Fills the holes in a partly present page with zeros, which is their content. Returns whether there
+    /// were holes.
     fn fill(&self, at: *mut u8, bytes: usize) -> io::Result<bool> {
         let (pieces, length) = missing(at, bytes)?;
         let mut filled = false;

@@ -65,7 +65,7 @@ impl Frames {
         self.empty.give(frame);
     }
 
-    /// How many free ones hold memory.
+    /// Number of free frames that hold memory.
     pub(super) fn full(&self) -> usize {
         self.full.len
     }

@@ -65,7 +65,7 @@ pub(crate) struct Pager {
     core: Mutex<Core>,
     /// The region is going away.
     ends: Condvar,
-    /// How to reach lost servers again, once it has started.
+    /// Data for new connections to lost servers, once the pager has started.
     servers: OnceLock<Arc<[Server]>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Bytes of pages for which the servers have promised room.

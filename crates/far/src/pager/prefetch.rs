@@ -136,8 +136,8 @@ impl Prefetch {
         (2 * before).min(most)
     }
 
-    /// A page that no stream was to be at: perhaps the first of one, or the second of one in strides. What
-    /// the page before may have begun stays known.
+    /// Notes a page that no stream predicted: it may be the first of a stream, or the second of a stream with
+    /// a stride. The stream that the page before it may have begun is kept.
     fn begin(&mut self, page: i64) {
         let is_near = |s: &&mut Stream| s.confirmed == 0 && s.last != page && (s.last - page).abs() <= REACH;
         let near = self.streams.iter_mut().filter(is_near).max_by_key(|s| s.used);

@@ -38,11 +38,11 @@ pub(super) enum State {
 /// Action after a page has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It was touched, or will be.
+    /// A thread touched the page, or will.
     Use,
-    /// It goes to one more replica.
+    /// The page is copied to one more replica.
     Recopy,
-    /// It was given back meanwhile.
+    /// The program discarded the page meanwhile.
     Discard,
 }
 
@@ -87,6 +87,6 @@ pub(super) struct Entry {
     pub(super) digest: Digest,
     /// Replicas that have bytes with this digest.
     pub(super) holders: Replicas,
-    /// Of a resident page: whom the policy knows in its place (RUN-2).
+    /// Of a resident page: the page that stands for it in the policy (RUN-2).
     pub(super) lead: u32,
 }

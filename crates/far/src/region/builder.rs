@@ -1,4 +1,4 @@
-//! How far memory is set up.
+//! The settings of far memory.
 
 use super::{FarMemory, SignalsBlocked};
 use crate::adopt;

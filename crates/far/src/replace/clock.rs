@@ -1,7 +1,7 @@
 //! U-Clock (paper §2.3): FIFO with a second chance, by pseudo reference bits.
 //!
-//! The search for a victim goes through the pages in the order in which they came: a page whose bit is 1 is
-//! cleared and goes to the end, the first whose bit is 0 leaves.
+//! The search for a victim visits the pages in the order in which they came. A page with bit 1 is cleared and
+//! moves to the end; the first page with bit 0 is the victim.
 //!
 //! Cost: constant per page passed; each clearing is a change of protection and a fault at the next touch. A
 //! sweep touches each page after it was cleared, so that every bit is set again: FIFO's victims at a higher

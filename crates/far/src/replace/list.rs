@@ -6,8 +6,8 @@ use crate::sparse::Sparse;
 const NONE: u32 = u32::MAX;
 const OUT: u32 = u32::MAX;
 
-/// Lists over the same pages, doubly linked by page number; a page is in at most one of them, once. They take
-/// memory for the parts of a region whose pages were in one of them.
+/// Lists over the same pages, doubly linked by page number; a page is at most once in at most one list.
+/// Memory is allocated only for the parts of a region that had a page in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct PageLists {
     links: Sparse<Link>,

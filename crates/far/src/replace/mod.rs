@@ -14,7 +14,7 @@
 //! | [`clock`] | U-Clock: FIFO with a second chance | reference bits |
 //! | [`nru`] | U-NRU: a random page of the lowest of four classes; bits cleared by swap count or by timer | reference and modified bits |
 //! | [`plru`] | U-pLRU: an active and an inactive list | reference bits |
-//! | [`adaptive`] | ours: the page whose next use is predicted to be farthest, by what each page's own past says | reference bits, the times of uses |
+//! | [`adaptive`] | ours: the page with the farthest predicted next use, by each page's own history | reference bits, the times of uses |
 //!
 //! [`policy`] has them by name, [`replay`] runs recorded traces through them.
 //!
@@ -33,8 +33,7 @@
 //!
 //! # Contract of a policy
 //!
-//! - **REPLACE-1** `victim` returns a resident page: one whose `page_in` was called, and `page_out` not
-//!   since.
+//! - **REPLACE-1** `victim` returns a resident page: `page_in` was called for it, and `page_out` not since.
 //! - **REPLACE-2** Nothing is allocated after the policy was made: it may run inside a program's fault on its
 //!   own heap.
 //! - **REPLACE-3** The same calls give the same victims (random policies are seeded).
@@ -88,7 +87,7 @@ impl fmt::Display for PageNo {
     }
 }
 
-/// How a page was touched.
+/// Kind of a touch of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Loaded from.
@@ -141,7 +140,7 @@ pub trait Replacement: Send {
         false
     }
 
-    /// How often [`on_timer`](Self::on_timer) wants to be called; never if `None`.
+    /// Returns the interval at which [`on_timer`](Self::on_timer) is to be called; `None`: never.
     fn timer(&self) -> Option<Duration> {
         None
     }

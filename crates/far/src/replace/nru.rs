@@ -22,7 +22,7 @@ use super::rng::{Lots, Urn};
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
 
-/// When the reference bits are cleared.
+/// The time at which the reference bits are cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearing {
     /// After this many swaps (U-NRUs); the paper tries 10, 50 and 100 and settles for 50.

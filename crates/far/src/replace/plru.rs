@@ -1,9 +1,9 @@
 //! U-pLRU (paper §2.3): the two lists of Linux 2.6.11, by pseudo reference bits.
 //!
 //! A page comes in at the end of the inactive list. The search for a victim looks at the head of the inactive
-//! list: a page whose bit is 1 goes to the end of the active list, the first whose bit is 0 leaves. When the
-//! inactive list is empty, all of the active list moves there and its bits are cleared. (The paper does not
-//! say where a page comes in, nor how many move; these are its words at their plainest.)
+//! list: a page with bit 1 moves to the end of the active list, and the first page with bit 0 is the victim.
+//! When the inactive list is empty, the whole active list moves there and its bits are cleared. (The paper
+//! does not say at which end a page comes in or how many pages move; this is the plainest reading.)
 //!
 //! Cost: as U-Clock, in bursts. Weak: one step between active and not; just after a move all pages look
 //! alike, and a sweep then takes them in their old order (the paper: worse than Simple at Himeno, IS and CG,

@@ -8,7 +8,7 @@ use super::{
     Adaptive, Clearing, Fifo, Random, Replacement, Shape, Simple, SwapInHistory, UClock, UNru, UPlru,
 };
 
-/// Which replacement policy. As text: the name, and for the two U-NRU `:` and their interval (`u-nru-s:50`,
+/// A replacement policy. As text: its name; the two U-NRU policies add `:` and their interval (`u-nru-s:50`,
 /// `u-nru-t:100ms`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -96,7 +96,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Why a text names no policy.
+/// The reason that a text names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParsePolicyError {

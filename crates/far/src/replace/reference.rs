@@ -282,7 +282,7 @@ fn a_victim_that_cannot_leave_is_not_offered_for_ever() {
     }
 }
 
-/// Touches pages in turn (negative: written) and gives back who left.
+/// Touches pages in turn (negative: written) and returns the victims.
 fn victims(policy: Policy, frames: u32, touches: &[i32]) -> Vec<u32> {
     let mut pair = Pair::new(policy, 16, frames, 7);
     let mut left = Vec::new();

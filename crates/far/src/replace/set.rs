@@ -2,7 +2,7 @@
 
 use super::PageNo;
 
-/// Which pages are in. Fixed size; nothing is allocated after it was made.
+/// A set of pages of fixed size. Allocates nothing after its construction.
 #[derive(Clone, Debug)]
 pub(crate) struct PageSet {
     words: Vec<u64>,

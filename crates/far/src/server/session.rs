@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Bytes of pages that were forgotten and are kept for others, at most: a run can have so many.
 const SPARE: usize = MAX_PAYLOAD as usize;
 
-/// Why nothing more is read from a connection.
+/// The reason that no more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The client has gone, or the connection broke.

@@ -23,9 +23,9 @@
 //! | request | payload | answer |
 //! |---|---|---|
 //! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
-//! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | the same; the first frame of a connection, in the place of `Open`: goes on with a session whose connection broke |
+//! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | the same; the first frame of a connection, in the place of `Open`: continues a session after a lost connection |
 //! | `Put` | a run | `Stored`, which says how many of its pages are held now, from the first on; or `Refused` (no room for any) |
-//! | `Get` | – | `Page` with the run, whose digest follows from those that its pages came with; or `Missing`, if one of them is |
+//! | `Get` | – | `Page` with the run and the digest that follows from its pages' digests; or `Missing`, if one of them is missing |
 //! | `Free` | – | none |
 //! | `Ping` | – | `Pong` |
 //! | `Reserve` (bytes as page) | – | `Reserved`: the session can hold so many bytes; or `Refused` |
@@ -111,7 +111,7 @@ pub struct Header {
     pub digest: Digest,
 }
 
-/// Why bytes are no frame. The stream is of no more use.
+/// The reason that bytes are no frame. The stream is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -216,7 +216,7 @@ impl Header {
         Ok(Self { kind, length, tag: u64_at(bytes, 8), page: u64_at(bytes, 16), more, digest })
     }
 
-    /// Whether this is the payload that the header announced.
+    /// Checks that this is the payload that the header announced.
     ///
     /// # Errors
     ///
@@ -225,7 +225,7 @@ impl Header {
         if payload.is_empty() && self.length == 0 { Ok(()) } else { self.check_run([Digest::of(payload)]) }
     }
 
-    /// Whether these are the digests of the run that the header announced.
+    /// Checks that these are the digests of the run that the header announced.
     pub(crate) fn check_run(&self, pages: impl IntoIterator<Item = Digest>) -> Result<(), WireError> {
         if Digest::of_run(pages) == self.digest {
             return Ok(());
@@ -270,8 +270,8 @@ pub struct Open {
     pub page_bytes: u32,
     /// Bytes that must be there for this session from now on.
     pub reserve_bytes: u64,
-    /// The session whose pages this one begins with, by the name it was given; 0 for none. A child process
-    /// begins so.
+    /// Name of the session that gave the initial pages of this one; 0 for none. A child process begins with
+    /// its parent's pages.
     pub like: u128,
 }
 

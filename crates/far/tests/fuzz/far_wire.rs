@@ -67,7 +67,7 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
     mended
 }
 
-/// Somebody who says just this, and hears nothing.
+/// A peer that sends these bytes and reads nothing.
 struct Stranger<'a>(&'a [u8]);
 
 impl Read for Stranger<'_> {

@@ -59,7 +59,7 @@ pub(crate) struct Index {
     next_page: u64,
 }
 
-/// Which copy of a page to go to, if there is none at this PE.
+/// Choice of a copy of a page, if there is none at this PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The copy of the PE that owns the leaf: one crossing at most.

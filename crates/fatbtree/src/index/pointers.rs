@@ -9,9 +9,9 @@ use crate::ranges::Ranges;
 /// A page at some PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PageCopy {
-    /// Which PE.
+    /// The PE.
     pub pe: PeId,
-    /// Which page there; its root if only the PE is known.
+    /// The page there; the root of its index if only the PE is known.
     pub page: PageNo,
 }
 

@@ -103,7 +103,7 @@ const fn first() -> u64 {
     1
 }
 
-/// Which list of members it is.
+/// Identifies a list of members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListMark {
     /// Its version.
@@ -123,14 +123,14 @@ impl ListMark {
     }
 }
 
-/// Why a membership is none.
+/// The reason that a membership is not valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembershipError {
     /// The file cannot be read or written.
     #[error("{path}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
@@ -241,7 +241,7 @@ impl Membership {
         &self.key_file
     }
 
-    /// Which version of the list it is: grows with each change.
+    /// Version of the list; grows with each change.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version

@@ -50,7 +50,7 @@ impl fmt::Debug for Ran {
     }
 }
 
-/// Why an application did not do it.
+/// The reason that an application did not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Nothing was changed.

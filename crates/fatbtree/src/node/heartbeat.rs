@@ -110,7 +110,7 @@ impl Node {
         self.application.clock_ms().unwrap_or(0)
     }
 
-    /// Why no request can be sent to a node now, if that is so.
+    /// Returns the reason that no request can be sent to a node now; `None` if one can.
     pub(crate) fn trouble_with(&self, pe: PeId) -> Option<String> {
         if !self.world.net.is_up(pe) {
             return Some(self.world.net.trouble(pe));

@@ -22,7 +22,7 @@ use crate::node::Node;
 use crate::store::{Change, Recovered};
 use crate::world::Bell;
 
-/// Why a node does not go by a list of members.
+/// The reason that a node does not use a list of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {

@@ -164,7 +164,7 @@ pub struct Node {
     counts: Cell<Counts>,
     /// Requests that are looking for their leaf here, or are worked on.
     open_finds: Cell<usize>,
-    /// Why the store cannot be trusted with changes of structure any more.
+    /// The reason that the store must make no more changes of structure.
     failure: RefCell<Option<String>>,
     itself: Weak<Node>,
 }
@@ -243,7 +243,7 @@ impl Node {
         self.tell_own(pe);
     }
 
-    /// Which PE it is.
+    /// The PE of this node.
     #[must_use]
     pub const fn pe(&self) -> PeId {
         self.me
@@ -291,7 +291,7 @@ impl Node {
         wrong
     }
 
-    /// Why it refuses all requests, if it does.
+    /// Returns the reason that the node refuses all requests; `None` if it does not.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()

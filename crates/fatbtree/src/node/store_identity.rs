@@ -82,7 +82,7 @@ enum Told {
 }
 
 struct Heard {
-    /// Which hearing it is, since the node's start.
+    /// Number of the poll since the node's start.
     number: u64,
     known: Ranges<PageCopy>,
     staged: BTreeMap<MoveId, RouteEntry>,

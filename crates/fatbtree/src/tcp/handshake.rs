@@ -48,7 +48,7 @@ pub struct Identity {
     pub clock_ms: u64,
 }
 
-/// Why a handshake came to nothing. The connection has to be closed.
+/// The reason that a handshake failed. The connection has to be closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {

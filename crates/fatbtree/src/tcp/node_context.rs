@@ -41,9 +41,9 @@ impl fmt::Debug for NodeContext {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStatus {
-    /// Which one.
+    /// The node.
     pub pe: PeId,
-    /// Why it takes no requests, if it takes none.
+    /// The reason that it takes no requests; `None` if it takes them.
     pub failure: Option<String>,
     /// `true` if the store is settled (it has its keys).
     pub is_settled: bool,

@@ -39,7 +39,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Configuration of a node on this machine.
 #[derive(Debug)]
 pub struct NodeConfig {
-    /// Which node it is.
+    /// The node.
     pub pe: PeId,
     /// The members.
     pub members: Membership,
@@ -53,7 +53,7 @@ pub struct NodeConfig {
     pub rows: String,
 }
 
-/// Why a node does not start.
+/// The reason that a node does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {

@@ -161,7 +161,7 @@ unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, from: usize) -> c_int {
     result
 }
 
-/// Whether the semaphore could be had at once; leaves `errno` alone if not (HOOK-1).
+/// Tries to take the semaphore; returns whether it succeeded. Leaves `errno` alone if not (HOOK-1).
 unsafe fn tried(semaphore: *mut sem_t) -> bool {
     // SAFETY: the caller's semaphore.
     crate::local::quietly(|| unsafe { TRY_SEMAPHORE.get()(semaphore) }) == 0

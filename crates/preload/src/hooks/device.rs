@@ -51,7 +51,7 @@ fn transfers(called: Called, file: c_int, from: usize, call: impl FnOnce() -> ss
     watched(called, file as usize, from, || kind_of(file), call)
 }
 
-/// What a descriptor leads to.
+/// Returns the kind of wait that a descriptor causes.
 fn kind_of(file: c_int) -> WaitKind {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel fills `stat` or says that it did not.

@@ -65,7 +65,7 @@ fn begun(called: Called, from: usize, object: usize, kind: WaitKind) -> Option<W
     })
 }
 
-/// It is over.
+/// Records the end of a wait.
 fn ended(waiting: Option<Waiting>) {
     ended_by(waiting, true);
 }

@@ -30,8 +30,7 @@ hook!(pthread_mutex_init => init, "rdx", "x2");
 hook!(pthread_spin_lock => spin_lock, "rsi", "x1");
 hook!(pthread_spin_unlock => spin_unlock, "rsi", "x1");
 
-/// Tries; if somebody else has it, waits by `wait` and records that. What the try answers otherwise is the
-/// answer.
+/// Returns the result of a try-lock; if another thread holds the mutex, waits by `wait` and records that.
 fn taken_or(called: Called, from: usize, object: usize, tried: c_int, wait: impl FnOnce() -> c_int) -> c_int {
     let result = if tried == libc::EBUSY {
         let waiting = begun(called, from, object, WaitKind::Latch);

@@ -314,8 +314,8 @@ impl<'m> Callers<'m> {
     }
 }
 
-/// Whether the bytes end with a call: `E8` and four bytes, or `FF /2` in its usual lengths; on Arm, `BL` or
-/// `BLR`.
+/// Returns whether the bytes end with a call: `E8` and four bytes, or `FF /2` in its usual lengths; on Arm,
+/// `BL` or `BLR`.
 fn follows_call(before: &[u8]) -> bool {
     if cfg!(target_arch = "aarch64") {
         let Some(&[a, b, c, d]) = before.last_chunk::<4>() else { return false };

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often rings are emptied.
+/// Time between two drains of the rings.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Takes records, on the draining thread.

@@ -17,7 +17,7 @@ pub struct Function {
     pub name: String,
     /// The program or library that has it.
     pub file: PathBuf,
-    /// Where in the file it begins; several, if several functions have the name.
+    /// Offset in the file at which the function begins; several, if several functions have the name.
     pub(super) offsets: Vec<u64>,
 }
 

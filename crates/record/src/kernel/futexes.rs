@@ -38,11 +38,11 @@ pub(super) struct Step {
 /// See [`Step`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    /// It began to wait.
+    /// The thread began to wait.
     Begun(Begun),
-    /// It woke those who wait for this word: if that is a lock's, it let go of it.
+    /// The thread woke the waiters of this word. If the word is a lock's, the thread released the lock.
     Woke(u64),
-    /// It came back from a futex call.
+    /// The thread returned from a futex call.
     Back,
 }
 
@@ -180,8 +180,8 @@ impl Records {
     }
 }
 
-/// Whether a futex call waits for a lock (a guess by the value that the word is to have, as in the library
-/// for programs: "taken and waited for" is 2, or has the highest bit set); `None`: it does not wait.
+/// Returns whether a futex call waits for a lock (a guess by the expected value, as in the library for
+/// programs: "taken and waited for" is 2, or has the highest bit set); `None`: the call does not wait.
 fn is_lock(operation: u32, value: u32) -> Option<bool> {
     const COMMAND: u32 = 0x7f;
     const WAIT: u32 = 0;
@@ -194,7 +194,7 @@ fn is_lock(operation: u32, value: u32) -> Option<bool> {
     }
 }
 
-/// Whether a futex call wakes those who wait for its word.
+/// Returns whether a futex call wakes waiters.
 fn wakes(operation: u32) -> bool {
     const WAKE: u32 = 1;
     const UNLOCK_PI: u32 = 7;

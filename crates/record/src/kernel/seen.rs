@@ -11,7 +11,7 @@ pub struct Kernel {
     watch: Option<Watch>,
     functions: Vec<Function>,
     refusals: Vec<String>,
-    /// Why not even switches are recorded.
+    /// The reason that not even switches are recorded.
     why_none: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-/// Where it is usually mounted.
+/// The usual mount points.
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A tracepoint.
@@ -31,7 +31,7 @@ impl Tracepoint {
         Ok(Self { id, format })
     }
 
-    /// Where in the raw data the field begins.
+    /// Returns the offset of the field in the raw data.
     pub(super) fn offset(&self, field: &str) -> Option<usize> {
         self.format.lines().find_map(|line| {
             let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;

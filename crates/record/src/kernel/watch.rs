@@ -109,9 +109,9 @@ impl Watch {
         self.open(SWITCHES, &builder, SWITCH_RING).map_err(|source| refused("its switches", source))
     }
 
-    /// In all processes that run the file: such an event cannot be inherited, because the kernel would look
-    /// for the file's name again, in the memory of whoever starts a thread. Threads that are not in the trace
-    /// are passed over later.
+    /// Opens the event for all processes that run the file. Such an event cannot be inherited: the kernel
+    /// would look up the file's name again, in the memory of the thread that starts a thread. Threads that
+    /// are not in the trace are skipped later.
     fn open_function(&self, cpu: usize, number: u32, function: &Function) -> Result<(), RecordError> {
         for &offset in &function.offsets {
             for returns in [false, true] {

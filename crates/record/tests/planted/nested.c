@@ -1,4 +1,5 @@
-// Two locks, one taken under the other: whoever waits for the outer one waits in truth for the inner one's holders.
+// Two locks, one taken under the other: a waiter of the outer lock in truth waits for the inner lock's
+// holders.
 #include "planted.h"
 static pthread_mutex_t outer_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t inner_mutex = PTHREAD_MUTEX_INITIALIZER;

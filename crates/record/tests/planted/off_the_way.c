@@ -1,4 +1,5 @@
-// Cleaners fight for a lock of their own all day; the workers, whose work counts, do not care.
+// Cleaners contend for a lock of their own all the time; the workers, which do the counted work, never need
+// it.
 #include "planted.h"
 static pthread_mutex_t cleaning_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t work_mutex = PTHREAD_MUTEX_INITIALIZER;

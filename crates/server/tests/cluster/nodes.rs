@@ -173,7 +173,7 @@ impl Nodes {
         Client::new(TcpStream::connect(self.client_address(node)).unwrap())
     }
 
-    /// Which node has the leaf of a key, as node 0 finds it.
+    /// Returns the node that has the leaf of a key, as node 0 finds it.
     pub(crate) fn owner(&self, key: &str) -> usize {
         let leaf = self.client(0).ask(&format!("AZ.CLUSTER MAP FROM {key} LIMIT 1"));
         let words: Vec<_> = leaf.trim_matches(['[', ']']).split(' ').collect();

@@ -94,7 +94,7 @@ pub(crate) struct OperationSums {
     pub(crate) slices: Vec<Sums>,
     /// Executions that were timed.
     pub(crate) timed: u64,
-    /// How long those took.
+    /// Their durations.
     durations: Spread,
     /// Threads that executed it.
     pub(crate) threads: u64,
@@ -301,7 +301,7 @@ impl Attribution {
         self.total.threads += u64::from(is_first && !account.executed.is_empty());
     }
 
-    /// Where an execution inside `parent` counts as an outermost one.
+    /// Returns the total for an execution inside `parent`, if it counts as an outermost one.
     fn total_of<'a>(
         &'a mut self,
         thread: &ThreadSpans,

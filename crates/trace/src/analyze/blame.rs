@@ -1,12 +1,12 @@
 //! Blame: operation × site × the holder's operation, and the holder's state meanwhile.
 //!
 //! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise
-//! the wait is shared out among those whose recorded holds ([`hold`](crate::hold)) of the same object lie in
-//! it: in a convoy one waits for several in turn, and between two of them, and at the end, for the next one
-//! to wake up (*handover*). In a recording with holds drawn at random a longer gap may be a hold that was
-//! not drawn: it is waited for somebody unknown. Otherwise it is the thread that let the object go nearest
-//! to the wait's end ([`released`](crate::released)). What is left is waited for somebody unknown. A wait
-//! is attributed to the thread that released the object.
+//! the wait is divided among the threads with recorded holds ([`hold`](crate::hold)) of the same object
+//! inside it: in a convoy a thread waits for several holders in turn, and between two of them, and at the
+//! end, for the next one to wake up (*handover*). In a recording with sampled holds a longer gap may be a
+//! hold that was not sampled: its holder is unknown. Without recorded holds the holder is the thread that
+//! released the object nearest to the wait's end ([`released`](crate::released)). The rest of the wait has an
+//! unknown holder. A wait is attributed to the thread that released the object.
 //!
 //! While it was waited for, a holder ran, or waited itself (then the blame belongs further down: the site it
 //! waited at is told), or was off its processor. On few processors the last is often the largest part: not
@@ -24,7 +24,7 @@ const LATE_NS: u64 = 50_000;
 /// Longest gap between two recorded holds that counts as a handover, if holds are sampled.
 const WAKE_UP_NS: u64 = 50_000;
 
-/// Waiter's operation, site, holder (`None`: unknown who held).
+/// Waiter's operation, site, holder (`None`: unknown).
 pub(crate) type BlameKey = (u16, u32, Option<Holder>);
 
 /// Holder of a lock.
@@ -47,7 +47,7 @@ pub(crate) struct BlameSums {
     /// Part of `holder_off`.
     pub(crate) holder_preempted: u64,
     pub(crate) handover: u64,
-    /// Where holders waited in turn.
+    /// Sites at which holders waited in turn.
     pub(crate) via: BTreeMap<u32, u64>,
 }
 
@@ -68,8 +68,8 @@ impl BlameSums {
 /// Sums while they grow.
 pub(crate) type Blame = QuickMap<BlameKey, BlameSums>;
 
-/// Adds a window's waits for locks, and those for I/O that another thread does. Of a wait that began in the
-/// window before, who held then is not known any more.
+/// Adds a window's waits for locks, and for I/O of another thread. The holder at the start of a wait is
+/// unknown if the wait began in the window before.
 pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blame) {
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
@@ -112,8 +112,8 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
     }
 }
 
-/// Whether others are to blame for a wait: for a lock always; for I/O if it names a thread, as a commit names
-/// the one whose flush it waits for.
+/// Returns whether a wait is caused by another thread: a wait for a lock always is; a wait for I/O is if it
+/// names a thread, as a commit names the thread that flushes for it.
 fn is_for_somebody(wait: &WaitSpan) -> bool {
     match wait.kind.class() {
         WaitClass::Lock => true,
@@ -135,7 +135,7 @@ struct Cursors {
     cpu: usize,
 }
 
-/// A part of a wait, and who held meanwhile. Pieces of one wait do not overlap.
+/// A part of a wait, and its holder. Pieces of one wait do not overlap.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     thread: usize,
@@ -145,7 +145,7 @@ struct Piece {
 }
 
 impl BlameSums {
-    /// Nobody held it, or somebody whose hold was not recorded.
+    /// Adds time without a recorded holder.
     fn hand_over(&mut self, ns: u64) {
         self.waited += ns;
         self.handover += ns;
@@ -188,7 +188,7 @@ fn outermost_waits(thread: &ThreadSpans) -> Vec<&WaitSpan> {
     thread.waits.iter().filter(|w| w.parent.is_none() && w.end.is_some()).collect()
 }
 
-/// All that is known about who held what.
+/// The holders of all objects, as far as they were recorded.
 struct Holders<'t> {
     threads: &'t [ThreadSpans],
     by_tag: QuickMap<u32, usize>,

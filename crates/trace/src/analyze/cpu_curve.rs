@@ -71,7 +71,7 @@ impl CpuCurve {
         Self { points, shift, interpolated }
     }
 
-    /// Whether CPU time is known.
+    /// Returns whether CPU time is known.
     pub(crate) fn is_known(&self) -> bool {
         !self.points.is_empty()
     }
@@ -103,8 +103,7 @@ impl CpuCurve {
     }
 }
 
-/// Whether a segment begins with the event. After a loss nobody knows whether a switch was among what was
-/// lost.
+/// Returns whether a segment begins with the event. The lost events before a loss may include a switch.
 fn breaks(event: &Event) -> bool {
     event.is_switched() || event.kind == EventKind::Lost
 }
@@ -140,7 +139,7 @@ fn interpolate(segments: &mut [Segment], ns: &impl Fn(usize) -> i64, before: Opt
     }
 }
 
-/// Fills the segments `from..until`, whose neighbours are known or do not exist.
+/// Fills the segments `from..until` from the neighboring segments, which are known or do not exist.
 fn fill(
     segments: &mut [Segment],
     from: usize,

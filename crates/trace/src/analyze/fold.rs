@@ -34,7 +34,7 @@ pub(crate) struct Totals {
     carried: Vec<Carried>,
 }
 
-/// Where a recording's events belong.
+/// The tables that a recording's events belong to.
 pub(crate) struct Frame<'t> {
     /// The recording; its threads' events may be elsewhere.
     pub(crate) trace: &'t Trace,

@@ -56,8 +56,8 @@ pub(crate) use attribute::{SLICES, Sums};
 /// Options of an analysis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnalyzeOptions {
-    /// The operation whose waits are told per execution and whose throughput is predicted. `None`: the
-    /// outermost one with the most time that is not idle.
+    /// The operation for which waits are reported per execution and throughput is predicted. `None`: the
+    /// outermost operation with the most time that is not idle.
     pub operation: Option<String>,
     /// Executions per second of that operation without a recording: gives the measured slowdown (Table 4).
     pub baseline_per_second: Option<f64>,
@@ -134,13 +134,13 @@ impl Analysis {
         Ok(Work { trace, names, count, totals, duration, chosen, calibration }.analysis(options))
     }
 
-    /// Analyzes a trace file. One of few events as [`Analysis::new`]; one of more in windows of
-    /// `window_events` or a little more, so that memory does not grow with it: the few that are kept of very
-    /// many lock instances, and quantiles of very many executions, are then near and not exact, and who held
-    /// a lock is not known beyond the border of a window.
+    /// Analyzes a trace file: a small one as [`Analysis::new`] does, a larger one in windows of
+    /// `window_events` or a little more, so that memory does not grow with the file. Then the few rows kept
+    /// of a very large number of lock instances, and quantiles of very many executions, are approximate, and
+    /// the holder of a lock is not known beyond the border of a window.
     ///
-    /// Some hundred bytes for each event of a window; twice the file's reading. (A file whose writer did not
-    /// keep to the order of time, of the first version of this recorder, is read as a whole.)
+    /// Needs some hundred bytes for each event of a window, and reads the file twice. (A file with events out
+    /// of order of time, of the first version of this recorder, is read as a whole.)
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl Work<'_> {
         Some(last.saturating_sub(first).max(process))
     }
 
-    /// Whether CPU time is known on all threads.
+    /// Returns whether CPU time is known on all threads.
     pub(crate) fn cpu_known(&self) -> bool {
         self.trace.threads.iter().all(|t| t.cpu != CpuSource::None)
     }

@@ -1,8 +1,8 @@
 //! From one thread's events to spans: operations, waits, holds, each with begin, end and CPU time.
 //!
-//! Enter meets its exit and a wait's begin its end on a stack. What has no partner makes no span: an
-//! operation that was open when the recording began, one that is open at its end (listed as [`OpenSpan`]),
-//! and, after lost events (hazard T2), all that was open when they were lost. Each is counted.
+//! Enter meets its exit, and the begin of a wait its end, on a stack. An event without a partner makes no
+//! span: an operation that was open when the recording began, one that is open at its end (listed as
+//! [`OpenSpan`]), and, after lost events (hazard T2), all that was open when they were lost. Each is counted.
 //!
 //! A long recording comes in windows of time: what is open at a window's end is [`Carried`] into the next,
 //! where it stands before all else.
@@ -23,7 +23,7 @@ pub(crate) struct OpSpan {
     /// `None`: never seen to end.
     pub(crate) end: Option<u64>,
     pub(crate) cpu: u64,
-    /// How many executions it stands for; 0: it was not timed, and is here for what was waited for inside.
+    /// Number of executions that it stands for; 0: it was not timed, and is kept for its waits.
     pub(crate) weight: u32,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct HoldSpan {
     pub(crate) operation: u16,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// How many holds it stands for; 0 for a release.
+    /// Number of holds that it stands for; 0 for a release.
     pub(crate) weight: u32,
     pub(crate) shared: bool,
 }
@@ -103,7 +103,7 @@ impl ThreadSpans {
         after.checked_sub(1).map_or(0, |i| self.op_changes[i].1)
     }
 
-    /// Whether an operation that has not ended may yet.
+    /// Returns whether an operation that has not ended may still end.
     pub(crate) fn is_ongoing(&self, op: u32) -> bool {
         self.ongoing.contains(&op) // a few, as deep as the stack was
     }

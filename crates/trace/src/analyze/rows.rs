@@ -21,7 +21,7 @@ const OPEN: usize = 20;
 pub struct Recorded {
     /// The user's label.
     pub label: String,
-    /// How long it lasted.
+    /// Its duration.
     pub duration_ns: u64,
     /// Threads that recorded something.
     pub threads: u64,
@@ -33,21 +33,21 @@ pub struct Recorded {
     pub lost: u64,
     /// Beginnings and ends that lost their partners with them.
     pub unmatched: u64,
-    /// Where the file ends, if its writer did not finish it.
+    /// Offset of the file's end, if its writer did not finish it.
     pub cut_short_at: Option<u64>,
     /// The clock (hazard T3).
     pub clock: &'static str,
-    /// Threads whose CPU time is known from the kernel's sign of a switch.
+    /// Threads with CPU time from the kernel's sign of a switch.
     pub cpu_by_rseq: u64,
-    /// Threads whose CPU time was read at each event.
+    /// Threads with CPU time read at each event.
     pub cpu_by_thread_clock: u64,
-    /// Threads whose CPU time is known from the kernel's records of switches.
+    /// Threads with CPU time from the kernel's records of switches.
     pub cpu_by_switches: u64,
-    /// Threads whose CPU time is not known.
+    /// Threads with unknown CPU time.
     pub cpu_unknown: u64,
-    /// Stretches between two switches whose CPU time had to be interpolated.
+    /// Stretches between two switches with interpolated CPU time.
     pub interpolated_segments: u64,
-    /// Whether time off the processor is told apart into preempted and blocked.
+    /// Source of the distinction of preempted and blocked time off the processor.
     pub switches: Preemption,
     /// CPU time of the process.
     pub process_cpu_ns: u64,
@@ -63,22 +63,22 @@ pub struct Recorded {
     pub own_cost_of_cpu: Option<f64>,
 }
 
-/// Whether time off the processor is told apart, by the kernel's records of context switches.
+/// Source of the distinction of preempted and blocked time: the kernel's records of context switches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum Preemption {
-    /// It is not: nobody asked for the records.
+    /// No distinction: the records were not requested.
     NotAsked,
-    /// It is.
+    /// The kernel recorded switches.
     Kernel {
         /// Stretches off the processor that were recorded.
         stretches: u64,
         /// Records lost.
         lost: u64,
     },
-    /// It is not: the records could not be had.
+    /// No distinction: the records were not available.
     Unavailable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -104,7 +104,7 @@ pub struct Slowdown {
     pub slowdown: f64,
 }
 
-/// Where the time of an operation went (Tables 2 and 3 of the paper).
+/// The parts of an operation's time (Tables 2 and 3 of the paper).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OperationRow {
     /// Its name.
@@ -156,7 +156,7 @@ pub struct WaitRow {
     pub site: String,
     /// Kind of the wait.
     pub kind: Option<WaitKind>,
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// Without the waits inside (hazard T4): these add up.
     pub net_ns: u64,
@@ -185,7 +185,7 @@ pub struct SiteRow {
     pub line: u32,
     /// Kind of the wait.
     pub kind: Option<WaitKind>,
-    /// How many waits.
+    /// Number of waits.
     pub count: u64,
     /// Waits for a lock after which the thread waited for it again at once and had not held it.
     pub vain: u64,
@@ -214,7 +214,7 @@ pub struct InstanceRow {
     pub net_ns: u64,
 }
 
-/// Waits by who was waited for.
+/// Waits by the thread waited for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BlameRow {
     /// The waiter's operation.
@@ -237,7 +237,7 @@ pub struct BlameRow {
     pub holder_preempted_ns: Option<u64>,
     /// Of it, nobody ran with the lock: the next one was waking up (or a hold was not recorded).
     pub handover_ns: u64,
-    /// Where the holder waited most.
+    /// Site at which the holder waited most.
     pub via: Option<String>,
 }
 
@@ -284,7 +284,7 @@ pub struct OpenRow {
     pub site: Option<String>,
     /// The instance.
     pub object: u64,
-    /// How long so far.
+    /// Its duration so far.
     pub so_far_ns: u64,
 }
 

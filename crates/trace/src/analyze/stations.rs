@@ -72,9 +72,9 @@ impl Station {
 /// Throughput of `customers` threads that think for `delay` seconds and then pass all stations: the recursion
 /// for one class, over the number of threads. Exact for services of random length.
 ///
-/// At a station whose service takes `s1` alone and `s2` in a row, a thread that finds `j` others stays for
-/// `(j + 1) * s2`, but for `s1` if it finds none; the recursion needs the probability that nobody is there
-/// beside the mean.
+/// A station serves a thread in `s1` if it is alone and in `s2` if threads come in a row. A thread that finds
+/// `j` others stays for `(j + 1) * s2`, but for `s1` if it finds none; the recursion needs the probability
+/// that the station is empty beside the mean.
 pub(crate) fn mean_value_analysis(customers: u64, delay: f64, stations: &[&Station]) -> f64 {
     // (mean number of threads there, probability of none)
     let mut queues = vec![(0.0, 1.0); stations.len()];
@@ -339,8 +339,8 @@ fn waits_in_holds(thread: &ThreadSpans) -> impl Iterator<Item = (&HoldSpan, Vec<
     })
 }
 
-/// Which waits prove that somebody held what they waited for. A wait with waits inside (hazard T4) does not:
-/// between them it does work of its own, and a rw_lock would seem in use whenever its mutex is.
+/// The waits that prove that their object was held. A wait with waits inside (hazard T4) does not: between
+/// them it does work of its own, and a rw_lock would seem in use whenever its mutex is.
 fn proofs(waits: &[WaitSpan]) -> impl Iterator<Item = (&WaitSpan, u64)> {
     let mut is_outer = vec![false; waits.len()];
     waits.iter().filter_map(|w| w.parent).for_each(|parent| is_outer[parent as usize] = true);

@@ -34,7 +34,8 @@ pub enum Verdict {
         site: String,
         /// Predicted throughput without it, over what was measured, minus 1.
         gain: f64,
-        /// It limits how many threads are let in: what it protects is hidden behind it. Record again without.
+        /// The lock limits the number of threads inside, so it hides the cost of the code that it protects.
+        /// Record again without it.
         is_limit: bool,
         /// Its waiters mostly waited for a holder that was off its processor or just waking up, not for the
         /// work under the lock, and the processors were busy.

@@ -25,9 +25,8 @@
 //! So a file can be read window by window.
 //!
 //! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no
-//! index: a file whose writer was killed is read up to its last whole block, and [`Ending::CutShort`] says
-//! so. Blocks of unknown kind are passed over. All other deviations are a typed
-//! [`ReadError`](crate::ReadError).
+//! index: the file of a killed writer is read up to its last whole block, and [`Ending::CutShort`] says so.
+//! Blocks of unknown kind are skipped. All other deviations are a typed [`ReadError`](crate::ReadError).
 
 mod codec;
 mod outline;
@@ -74,7 +73,7 @@ mod block {
     }
 }
 
-/// Where ticks come from.
+/// Clock that gives the ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum TimeSource {
@@ -84,7 +83,7 @@ pub enum TimeSource {
     Monotonic = 2,
 }
 
-/// How the CPU time of a thread is known.
+/// Source of a thread's CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CpuSource {
@@ -114,9 +113,9 @@ pub struct ClockSample {
 /// Facts about a whole recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Where ticks come from.
+    /// Clock that gives the ticks.
     pub time: TimeSource,
-    /// How CPU time is known, for threads that say nothing else.
+    /// Source of CPU time, for threads that name no other.
     pub cpu: CpuSource,
     /// One of so many holds is drawn at random and recorded.
     pub hold_sampling: u32,
@@ -152,7 +151,7 @@ pub struct Module {
     pub base: u64,
     /// Bytes mapped there.
     pub len: u64,
-    /// Where in the file the mapping begins.
+    /// Offset of the mapping in the file.
     pub offset: u64,
     /// The file.
     pub path: String,
@@ -162,15 +161,15 @@ pub struct Module {
 /// recording began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OffCpu {
-    /// When it left.
+    /// Time at which the thread left its processor.
     pub begin_ns: u64,
-    /// When it came back.
+    /// Time at which it came back.
     pub end_ns: u64,
-    /// It could have gone on: another thread was given its processor. Else it had blocked.
+    /// The kernel gave its processor to another thread. Otherwise the thread had blocked.
     pub preempted: bool,
 }
 
-/// Whether the kernel's records of context switches are part of a trace.
+/// Presence of the kernel's records of context switches in a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Switches {
     /// Nobody asked for them.
@@ -183,7 +182,7 @@ pub enum Switches {
     },
     /// They could not be had.
     Unavailable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -210,25 +209,25 @@ pub struct ThreadTrace {
     pub os_id: u32,
     /// The thread's name, or empty.
     pub name: String,
-    /// How its CPU time is known.
+    /// Source of its CPU time.
     pub cpu: CpuSource,
     /// Events that found the ring full (hazard T2).
     pub lost: u64,
     /// In the order in which the thread recorded them.
     pub events: Vec<Event>,
-    /// When it was off its processor, in order of time; empty unless [`Trace::switches`] says that it was
+    /// Intervals off its processor, in order of time; empty unless [`Trace::switches`] says that they were
     /// recorded.
     pub off: Vec<OffCpu>,
 }
 
-/// How a trace file ends.
+/// End of a trace file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// With its end block.
     Complete,
     /// Somewhere: the writer died. All whole blocks before were read.
     CutShort {
-        /// Where the last whole block ends.
+        /// Offset of the end of the last whole block.
         offset: u64,
     },
 }
@@ -253,11 +252,11 @@ pub struct Trace {
     /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`:
     /// unknown.
     pub machine_cpu_ns: Option<(u64, u64)>,
-    /// Whether the kernel's records of switches are here.
+    /// Presence of the kernel's records of switches.
     pub switches: Switches,
     /// Samples of the program counter, by thread; empty if there are none.
     pub samples: Vec<CpuSample>,
-    /// How the file ended.
+    /// End of the file.
     pub ending: Ending,
 }
 

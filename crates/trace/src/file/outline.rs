@@ -12,7 +12,7 @@ use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The first version whose events come in rounds.
+/// The first version with events in rounds.
 const IN_ROUNDS: u32 = 2;
 
 /// All that a trace file has but its events: names, threads, clocks, how it ends.
@@ -69,7 +69,7 @@ impl Outline {
         self.passed_over.events
     }
 
-    /// Whether events come in the order of time, so that windows can be made of them.
+    /// Returns whether events come in the order of time, so that windows can be made of them.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.version >= IN_ROUNDS
@@ -181,7 +181,7 @@ impl Windows<'_> {
     }
 }
 
-/// Where a trace's bytes are.
+/// Source of a trace's bytes.
 #[derive(Debug, Clone)]
 enum Source {
     File(PathBuf),
@@ -221,7 +221,7 @@ struct Blocks {
     source: Source,
     file: Box<dyn Read>,
     version: u32,
-    /// Where the next block begins.
+    /// Offset of the next block.
     offset: u64,
     payload: Vec<u8>,
 }

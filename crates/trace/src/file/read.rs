@@ -10,7 +10,7 @@ use azekura_base::varint::{take_bytes, take_u8, take_u64};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Why a payload makes no sense.
+/// The reason that a payload is not valid.
 pub(super) type Wrong = &'static str;
 
 impl Trace {
@@ -197,7 +197,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Whether the end of the recording was met.
+    /// Returns whether the end of the recording was met.
     pub(super) fn has_ended(&self) -> bool {
         self.end.is_some()
     }

@@ -27,7 +27,7 @@ pub struct ThreadInfo {
     pub os_id: u32,
     /// Its name, or empty.
     pub name: String,
-    /// How its CPU time is known.
+    /// Source of its CPU time.
     pub cpu: CpuSource,
 }
 
@@ -132,8 +132,7 @@ impl Encoder {
         self.block(block::MACHINE, |out| put_u64(out, cpu_ns));
     }
 
-    /// Whether the kernel's records of switches are part of the recording; nothing is written if nobody asked
-    /// for them.
+    /// Writes whether the recording has the kernel's records of switches; nothing if they were not requested.
     pub fn switches(&mut self, switches: &Switches) {
         let (status, lost, reason) = match switches {
             Switches::NotAsked => return,
@@ -147,7 +146,7 @@ impl Encoder {
         });
     }
 
-    /// When a thread was off its processor, in order of time; all of it at once.
+    /// Writes all intervals off its processor of a thread, in order of time.
     pub fn off(&mut self, tag: u32, off: &[OffCpu]) {
         self.block(block::OFF, |out| {
             put_u64(out, tag.into());

@@ -82,7 +82,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Both clocks at one instant: of several tries the one whose two tick readings lie closest together.
+/// Both clocks at one instant: of several tries, the one with the least time between its two tick readings.
 #[must_use]
 pub fn sample(source: TimeSource) -> ClockSample {
     let (_, ticks, monotonic_ns) = (0..16)

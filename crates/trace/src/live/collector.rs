@@ -61,7 +61,7 @@ impl Bell {
         self.0.word().load(Relaxed) == task as u32
     }
 
-    /// Sleeps while that is the task; who tells another wakes.
+    /// Sleeps while `task` is current; setting another task wakes it.
     fn wait(&self, task: Task, at_most: Option<Duration>) {
         self.0.wait(task as u32, at_most);
     }
@@ -83,7 +83,7 @@ pub(super) fn collect(mut collector: Box<Collector>, bell: &Bell, pause: Duratio
     }
 }
 
-/// Where the encoded bytes go.
+/// Destination of the encoded bytes.
 enum Sink {
     Memory,
     File { path: PathBuf, file: File, failed: Option<io::Error> },

@@ -18,7 +18,7 @@
 use super::clock;
 use std::time::Duration;
 
-/// Where one thread looks to learn whether it left its CPU. Belongs to the thread that made it.
+/// The word by which one thread learns whether it left its CPU. Belongs to the thread that made it.
 #[derive(Debug)]
 pub(super) struct SwitchWord {
     word: *mut u64,
@@ -54,12 +54,12 @@ impl SwitchWord {
         Self { word: (&raw const ZERO).cast_mut(), armed: 1, kind: Kind::Fixed }
     }
 
-    /// Whether the kernel tells us of switches (else the word is a constant).
+    /// Returns whether the kernel reports switches (otherwise the word is a constant).
     pub(super) fn is_rseq(&self) -> bool {
         self.kind == Kind::Rseq
     }
 
-    /// Whether the thread has run without a break since [`SwitchWord::arm`].
+    /// Returns whether the thread has run without a break since [`SwitchWord::arm`].
     #[inline]
     pub(super) fn is_armed(&self) -> bool {
         // SAFETY: RSEQ-2 and RSEQ-3, or the static ZERO; aligned and alive in both cases. Volatile: the
@@ -85,7 +85,7 @@ impl Drop for SwitchWord {
     }
 }
 
-/// Whether a switch of this thread shows in its word: tried by sleeping once. Takes a millisecond.
+/// Returns whether a switch of this thread shows in its word: sleeps once to try. Takes a millisecond.
 pub(super) fn rseq_works() -> bool {
     let Some(word) = SwitchWord::of_thread() else { return false };
     let stays = (0..100).any(|_| {

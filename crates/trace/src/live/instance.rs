@@ -1,4 +1,4 @@
-//! Which instance of a site an event is about.
+//! The instance of a site that an event is about.
 
 use azekura_base::sync::machine::simulated;
 

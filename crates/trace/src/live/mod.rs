@@ -49,14 +49,14 @@ azekura_base::per_thread! { static RECORDER: Cell<*mut Recorder> = const { Cell:
 azekura_base::per_thread! { static STATE: Cell<State> = const { Cell::new(State::Open) }; }
 azekura_base::per_thread! { static OWNER: Owner = const { Owner }; }
 azekura_base::per_thread! { static TAG: Cell<u32> = const { Cell::new(0) }; }
-// Before the recorder: most holds are only counted, and here that costs least. Holds up to and with the next
-// one that the recorder looks at; 0 before the first. What is left of an earlier recording counts on in the
-// next: draws are independent.
+// Declared before the recorder: most holds are only counted, and this order costs least. Number of holds up
+// to the next one that the recorder records; 0 before the first. The rest of an earlier recording's count is
+// used by the next one: draws are independent.
 azekura_base::per_thread! { static HOLDS_LEFT: Cell<u32> = const { Cell::new(0) }; }
-// Not 0: the thread waited, so the recorder looks at the very next hold, and so many would have been left.
+// Not 0: the thread waited, so the recorder records the very next hold; this is the count that was left.
 azekura_base::per_thread! { static HOLDS_KEPT: Cell<u32> = const { Cell::new(0) }; }
 
-/// Whether the hold that begins is nobody's business; counts it then.
+/// Returns whether the hold that begins is not recorded; counts it then.
 #[inline]
 fn is_passed_over() -> bool {
     let left = HOLDS_LEFT.get();
@@ -73,11 +73,11 @@ fn look_at_next_hold() {
     }
 }
 
-/// Whether this thread may make a recorder.
+/// State of this thread's recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// It is making one: an allocator with probes in it must not make another.
+    /// The thread is making one: an allocator with probes in it must not make another.
     Making,
     /// The thread is ending.
     Ended,
@@ -234,7 +234,7 @@ pub fn wait(site: &'static Site, object: usize, kind: WaitKind) -> WaitGuard {
     wait_for(site, object, kind, ThreadTag::NONE)
 }
 
-/// As [`wait`], for a resource whose holder is known: the report then says who was waited for.
+/// As [`wait`], for a resource with a known holder: the report then names the holder.
 #[inline]
 pub fn wait_for(site: &'static Site, object: usize, kind: WaitKind, holder: ThreadTag) -> WaitGuard {
     match SESSION.load(Relaxed) {
@@ -304,9 +304,9 @@ struct Held {
 
 /// Begins to hold `object`; to be dropped just after it was released.
 ///
-/// Recorded are a few holds drawn at random ([`Options::hold_sampling`](crate::Options::hold_sampling); from
-/// them comes the ceiling that the lock sets to throughput), and those that followed a wait (they name the
-/// holder whom the next one waits for). The others cost about a nanosecond and read no clock.
+/// A sample of the holds is recorded at random ([`Options::hold_sampling`](crate::Options::hold_sampling);
+/// the ceiling that the lock sets to throughput is computed from them), and each hold that followed a wait
+/// (it names the holder for the next waiter). The others cost about a nanosecond and read no clock.
 #[inline]
 pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     let session = SESSION.load(Relaxed);
@@ -418,7 +418,7 @@ fn draw_tag() -> u32 {
     tag
 }
 
-/// Whether a recording is under way. One relaxed load.
+/// Returns whether a recording is under way. One relaxed load.
 #[inline]
 #[must_use]
 pub fn is_enabled() -> bool {

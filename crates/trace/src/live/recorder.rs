@@ -39,7 +39,7 @@ pub(super) struct Recorder {
     strides: Strides,
     state: ThreadState,
     sampler: Sampler,
-    /// Where the last wait ended: the hold that follows is recorded.
+    /// Site and object of the last wait: the hold that follows it is recorded.
     pub(super) waited: (u32, u64),
 }
 
@@ -62,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// How this thread's CPU time is known.
+    /// Source of this thread's CPU time.
     pub(super) fn cpu_source(&self) -> CpuSource {
         self.track.cpu_source()
     }
@@ -221,7 +221,7 @@ impl Recorder {
         self.record_told(When::After, event);
     }
 
-    /// Records `event`, whose ticks are filled in here.
+    /// Sets the ticks of `event` and records it.
     #[inline]
     fn record_event(&mut self, when: When, event: Event) {
         self.tell();
@@ -252,7 +252,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         while let Some(innermost) = self.stack.depth().checked_sub(1) {
-            // The thread ends inside an operation whose guard was never dropped (`pthread_exit`).
+            // The thread ends inside an operation without the drop of its guard (`pthread_exit`).
             self.leave(innermost);
         }
         self.track.settle();

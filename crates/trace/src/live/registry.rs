@@ -1,8 +1,8 @@
-//! Which sites and operations were recorded: a list that only grows, without lock or allocation.
+//! The recorded sites and operations: a list that only grows, without lock or allocation.
 //!
 //! A definition gets its id when it is first recorded, by CAS from 0, and the winner pushes it onto a list
-//! that runs through the definitions themselves (they are statics). The collector reads the list; it may meet
-//! an id in an event a moment before its definition, never the other way round for longer than one drain.
+//! that runs through the definitions themselves (they are statics). The collector reads the list. It may read
+//! an id in an event a moment before the id's definition, but never longer than one drain before.
 
 use crate::site::Definition;
 use azekura_base::sync::atomic::{

@@ -30,7 +30,7 @@ impl Count {
         }
     }
 
-    /// How many so far.
+    /// The count so far.
     #[inline]
     pub(super) fn get(&self) -> u32 {
         self.0.load(Relaxed)

@@ -76,7 +76,7 @@ impl Stack {
         self.loud = self.depth;
     }
 
-    /// Whether the ring knows all of it.
+    /// Returns whether all of it is in the ring.
     #[inline]
     pub(super) fn is_told(&self) -> bool {
         self.told == self.depth

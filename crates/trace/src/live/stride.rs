@@ -24,7 +24,7 @@ use super::sample_counts::{ACCOUNTS, SampleCounts};
 use crate::event::SAMPLED;
 use std::sync::Arc;
 
-/// An operation whose mean is as long is timed always; one of half that, every other time.
+/// An operation with at least this mean is always timed; one with half of it, every other time.
 pub(super) const LONG_NS: u64 = 40_000;
 
 /// A thread times so many of its first executions.
@@ -196,7 +196,8 @@ mod tests {
         assert_eq!(drawn(&mut strides, 9, 5_000, 10), (5_000, 5_000));
     }
 
-    /// A program whose every fourth execution is longer must not be met at every fourth only.
+    /// A program with a longer execution every fourth time must not be sampled at every fourth execution
+    /// only.
     #[test]
     fn the_lot_does_not_keep_step_with_the_program() {
         let mut strides = Strides::new(64, LONG, 11, Arc::default());

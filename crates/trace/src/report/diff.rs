@@ -29,7 +29,7 @@ pub struct Diff {
 pub struct DiffRow {
     /// The operation.
     pub operation: String,
-    /// Which number of it; for waits the site's label.
+    /// Name of the number; for waits the site's label.
     pub metric: String,
     /// Per second, not nanoseconds.
     pub is_rate: bool,

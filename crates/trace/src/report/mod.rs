@@ -31,7 +31,7 @@ pub enum Format {
     Perfetto,
 }
 
-/// How to report.
+/// Options of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportOptions {
     /// Format of the report.

@@ -11,7 +11,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table whose first `left` columns are text.
+    /// Returns a table with text in its first `left` columns.
     pub(crate) fn new(left: usize, head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|h| (*h).to_owned()).collect()], left }
     }

@@ -66,7 +66,7 @@ pub(crate) struct Machine {
     pub(crate) processors: usize,
     pub(crate) quantum: u64,
     pub(crate) seed: u64,
-    /// Sites whose locks do nothing: "if the lock cost nothing".
+    /// Sites with locks that do nothing: "if the lock cost nothing".
     pub(crate) free: Vec<u32>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Run {
 enum Wake {
     /// Its time on the processor, or its spinning, is over: it goes on where it is.
     Running,
-    /// It wants a processor.
+    /// The thread wants a processor.
     Ready,
 }
 
@@ -101,7 +101,7 @@ struct Thread {
     turn: u64,
     cpu: u64,
     on_cpu_since: Option<u64>,
-    /// It left its processor since its last event.
+    /// The thread left its processor since its last event.
     switched: bool,
     /// The wait, to be recorded when the thread runs again.
     waiting: Option<(u32, u64)>,

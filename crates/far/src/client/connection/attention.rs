@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Attention {
-    /// When the reader looked last.
+    /// Time of the reader's last look.
     looked: Instant,
     /// Since when it has looked again and again.
     since: Instant,
@@ -34,7 +34,7 @@ impl Attention {
         self.looked = now;
     }
 
-    /// How long it has waited at its last look for what is due since then.
+    /// Returns the time from `due` until the reader's last look.
     pub(super) fn waited(&self, due: Instant) -> Duration {
         self.looked.saturating_duration_since(due.max(self.since))
     }

@@ -44,7 +44,7 @@ pub enum ConnectError {
     Auth {
         /// Address of the server.
         server: String,
-        /// Why.
+        /// The reason.
         source: AuthError,
     },
     /// The server has no memory left, or its answer is malformed.

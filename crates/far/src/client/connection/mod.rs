@@ -50,7 +50,7 @@ struct Shared {
     name: String,
     index: usize,
     peer: SocketAddr,
-    /// How a child process begins with these pages.
+    /// Options for a connection of a child process, which begins with these pages.
     options: ConnectionOptions,
     /// The session's stream now.
     stream: Mutex<Arc<Hidden<TcpStream>>>,
@@ -173,9 +173,9 @@ impl Replica for Connection {
     }
 
     fn abandon(&self) {
-        // Our copy of the parent's, whose objects are not dropped in a child. The server is to see when the
-        // parent goes. (One that the parent was just making in the place of a broken one stays open here;
-        // then the server sees it when we go, too.)
+        // The child's copy of the parent's descriptor; a child does not drop the parent's objects. The server
+        // must see that the parent disconnects. (A connection that the parent was just opening in place of a
+        // broken one stays open here; the server sees its end when this process ends.)
         descriptors::close(self.shared.descriptor.load(Relaxed)); // this process has one thread
     }
 

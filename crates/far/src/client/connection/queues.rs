@@ -28,7 +28,7 @@ pub(super) struct Queues {
     /// Frees that were sent, which nobody answers, by tag.
     freed: VecDeque<(u64, u32)>,
     next_tag: u64,
-    /// The request that is being sent: by the writer, or begun by whoever ordered it.
+    /// The request that is being sent, by the writer or by the thread that submitted it.
     pub(super) writing: Option<u64>,
     /// Of that request, what the stream did not take at once (QUEUE-3).
     rest: Option<Rest>,
@@ -165,7 +165,7 @@ impl Queues {
         Some(pending)
     }
 
-    /// It was not answered after all.
+    /// Puts a request back because it was not answered.
     pub(super) fn unanswered(&mut self, tag: u64, pending: Pending) {
         self.pending.insert(tag, pending);
     }

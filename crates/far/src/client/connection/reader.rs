@@ -32,7 +32,7 @@ enum End {
     Broken(String),
     /// The server does not answer.
     Silent(String),
-    /// It answers what it cannot answer.
+    /// The server sent an answer that fits no request.
     ProtocolViolation(String),
 }
 

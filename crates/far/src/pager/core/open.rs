@@ -54,17 +54,17 @@ struct Span {
 }
 
 impl Open {
-    /// Where so many pages may be local, and a run has so many.
+    /// Returns the spans for a local limit of `limit` pages and runs of `run` pages.
     pub(super) fn new(limit: usize, run: usize) -> Self {
         Self { span: (limit / PARTS).next_multiple_of(run).max(run), most: limit, spans: Vec::new() }
     }
 
-    /// None is, nor will be.
+    /// Returns a value without spans: no span is ever opened.
     pub(super) fn none() -> Self {
         Self { span: 0, most: 0, spans: Vec::new() }
     }
 
-    /// So many pages may be local from now on.
+    /// Lowers the number of pages that may be local.
     pub(super) fn shrink(&mut self, limit: usize) {
         self.most = self.most.min(limit);
     }
@@ -77,7 +77,8 @@ impl Open {
 }
 
 impl Core {
-    /// Opens the span of an empty page that was touched, if that can be; whoever waits there goes on then.
+    /// Opens the span of an empty page that was touched, if it fits; threads that wait for its pages go on
+    /// then.
     pub(super) fn open(&mut self, page: u32, touch: Touch) -> bool {
         let Some(span) = self.open.span_of(page, self.pages.len()) else { return false };
         let fits = self.local + span.len() <= self.open.most.min(self.limit);

@@ -101,7 +101,7 @@ impl Core {
         pages.filter_map(frame).collect()
     }
 
-    /// Room for as many pages as can be had, up to so many, whose first this is.
+    /// Frees frames for up to `pages` pages from `first` on; returns the number of free frames.
     pub(super) fn free_frames_for(&mut self, pages: usize, first: u32) -> usize {
         while self.local + pages > self.limit && self.evict(Some(first)) {}
         (self.limit - self.local.min(self.limit)).min(pages)

@@ -25,7 +25,7 @@ struct Duel {
     rival: PageNo,
     /// Events count from one; zero if there was none.
     at: u64,
-    /// It was the forecast that would have sent this page away, not its age.
+    /// The forecast would have evicted this page, not its age.
     by_forecast: bool,
 }
 
@@ -72,7 +72,8 @@ mod tests {
     const FARTHEST: PageNo = PageNo(3);
     const OLDEST: PageNo = PageNo(70);
 
-    /// One duel after the other, and who is used again after it, in that order; each event is one later.
+    /// Replays one duel after the other. Lists the pages that are used again after each, in order; each event
+    /// has the next number.
     struct Uses {
         duels: Duels,
         last: [u64; 100],

@@ -14,7 +14,7 @@ pub struct Known {
     confidence: Confidence,
     duels: Duels,
     pub(super) resident: Roll,
-    /// Resident, and not touched since the bit was cleared: who may leave.
+    /// Resident pages that were not touched since their bit was cleared: the candidates for eviction.
     pub(super) idle: Roll,
 }
 
@@ -51,8 +51,8 @@ impl Known {
         }
     }
 
-    /// When the page should be used again, if anything says so: its own past, else its neighbours'. A single
-    /// interval that nobody believes yet counts for no more than the time that the page is unused.
+    /// Returns the expected time of the page's next use, by its own history, or else by its neighbors'. A
+    /// single interval that is not confirmed yet counts for at most the time that the page has been unused.
     pub(super) fn next_use(&mut self, page: PageNo, now: u64) -> Option<u64> {
         let reuse_history = &mut self.histories[page.index()];
         match reuse_history.next_use(now) {

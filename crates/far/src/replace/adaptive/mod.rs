@@ -1,47 +1,47 @@
-//! Adaptive: the page whose next use is predicted to be farthest, by what each page's own past says. Ours,
-//! not the paper's: its open problem is a policy that fits each program without a parameter (§3.3, §4).
-//! Farthest next use is Belady's rule, which is optimal where the prediction is right.
+//! Adaptive: evicts the page with the farthest predicted next use, by each page's own history. It is ours,
+//! not the paper's: the paper leaves open a policy that fits each program without a parameter (§3.3, §4).
+//! Farthest next use is Belady's rule, which is optimal if the prediction is right.
 //!
-//! 1. **Time** is counted in what can be seen: pages that come in and reference bits that are set again.
-//! 2. **Cost control** ([`cost_control`]). What swaps, cleared bits and their faults take is measured by
-//!    the region ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less than the swaps
-//!    it saves; otherwise nobody looks, and Swap-in history decides, which needs no bits.
-//! 3. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its
-//!    bit is cleared, so that its next use is seen. How long that takes is learnt per page: touched again at
-//!    once means wait twice as long next time, not at once half as long. Each page that comes in pays for
-//!    some clearings, four or eight, by what they cost beside a swap.
-//! 4. **Prediction** ([`reuse_history`]). Each page remembers its last 64 intervals between uses, whether
-//!    it was here or away. The interval to come is the one that followed that most like the latest: so a
-//!    page that is used many times in each step of a program, at different distances, is expected right
-//!    each time. An interval that is shorter than the page is unused already cannot be meant; so an
-//!    overdue page is expected after the next precedent.
-//! 5. **The beginning** ([`known`]). A page that was used once, or is unused for longer than ever, is
-//!    expected after the interval of the nearest page that was used since and waited longer: arrays are
-//!    gone through, so what lies ahead of a sweep comes in its order. A page that was used twice has one
-//!    interval, which may be that of a phase that is over, as from writing to the first reading; whether
-//!    such intervals are borne out by the second is learnt from all pages (`confidence`). Until most are,
-//!    the page is expected no later than after as long as it is unused: a page that was just used is not
-//!    evicted for it.
-//! 6. **Where forecasts prove wrong** (`duels`), the page leaves that is unused for longest, as with U-Clock
-//!    and U-pLRU. Each time the page that is expected farthest and the oldest are remembered; who is used
-//!    again first should have stayed. So it is learnt, from all pages, which of both rules is right lately,
-//!    whichever is followed: with recursion intervals double from level to level, and the page that is unused
-//!    for longest is needed last.
-//! 7. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused
-//!    already. Of such pages one drawn at random competes with the farthest of the others, and no duel is
-//!    fought: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
-//!    passed, with a known reuse history, leave, and most of the sweep stays, from its second round on (what
-//!    LRU, FIFO and Clock get wrong).
+//! 1. **Time** counts the visible events: pages that come in, and reference bits that are set again.
+//! 2. **Cost control** ([`cost_control`]). The region measures the cost of swaps, of cleared bits and of
+//!    their faults ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less than the swaps
+//!    it saves. Otherwise no bits are cleared, and the policy of swap-in history decides, which needs no
+//!    bits.
+//! 3. **Clearing** ([`watch`]). The bit of a touched page is cleared once its burst of use should be over, so
+//!    that its next use is seen. The wait is learned per page: it doubles if the page is touched again at
+//!    once, and halves if it is not. Each page that comes in pays for some clearings, four or eight, by their
+//!    cost relative to a swap.
+//! 4. **Prediction** ([`reuse_history`]). Each page keeps its last 64 intervals between uses, both while it
+//!    is resident and while it is paged out. The predicted interval is the one that followed the interval
+//!    most like the latest. So a page that is used several times in each step of a program, at different
+//!    distances, is predicted right each time. An interval shorter than the time since the last use is
+//!    excluded, so an overdue page is expected after the next precedent.
+//! 5. **The beginning** ([`known`]). A page that was used once, or has been unused for longer than ever, is
+//!    expected after the interval of the nearest page that was used since and waited longer: programs go
+//!    through arrays, so the pages ahead of a sweep come in its order. A page that was used twice has one
+//!    interval, which may belong to a phase that is over, for example from writing to the first reading.
+//!    Whether the second interval of a page confirms the first is learned from all pages (`confidence`).
+//!    Until most do, the page is expected at the latest after as long again as it has been unused: a page
+//!    that was just used is not evicted for a single interval.
+//! 6. **Wrong forecasts** (`duels`): the page that has been unused for longest leaves, as with U-Clock and
+//!    U-pLRU. Each eviction notes two pages, the page with the farthest expected use and the oldest page. The
+//!    page of the two that is used again first should have stayed. So the policy learns, from all pages,
+//!    which of both rules was right lately, regardless of the rule that it follows: with recursion intervals
+//!    double from level to level, and the page that is unused for longest is needed last.
+//! 7. **No forecast**, not even from a neighbor: a page is expected after as long again as it has been
+//!    unused. One such page, drawn at random, competes with the page of the farthest forecast, and there is
+//!    no duel: the oldest page would be wrong in each sweep that is larger than memory. So pages that the
+//!    sweep just passed, which have a reuse history, leave, and most of the sweep stays, from its second
+//!    round on (LRU, FIFO and Clock evict all of it).
 //!
-//! Cost: a look at each page that may leave, at 32 at random if they are more, and for one of which nothing
-//! is known at two pages for each power of two up to the region's size; the duels, within 3 % of the
-//! instructions; at most eight ([`cost_control::MANY`]) changes of protection and later faults per swap; no
-//! first writes have to be seen; and some 220 bytes for each page that ever came, and its neighbours. Weak
-//! at use without any pattern in space or time, where nothing helps, with few swaps, where the lot decides
-//! or a phase ends before enough is learnt, and with recursion that halves its data (a transposition: 1.4
-//! times U-Clock's swaps). The constants are of the method, none is of a program. They were chosen on the
-//! evaluation's own programs (sizes S and W, pages of 4 KiB) and six others; eval/results has some that
-//! were replayed afterwards.
+//! Cost: a look at each candidate, at 32 at random if there are more, and for a candidate without a history
+//! at two pages for each power of two up to the region's size; the duels, within 3 % of the instructions; at
+//! most eight ([`cost_control::MANY`]) changes of protection and later faults per swap; about 220 bytes for
+//! each page that ever came in, and its neighbors. First writes need not be seen. Weak at: uses without any
+//! pattern in space or time, where no policy helps; few swaps, so that chance decides or a phase ends before
+//! enough is learned; recursion that halves its data (a transposition: 1.4 times U-Clock's swaps). The
+//! constants belong to the method, none to a program. They were chosen on the evaluation's own programs
+//! (sizes S and W, pages of 4 KiB) and six others; eval/results has some that were replayed afterwards.
 
 mod confidence;
 pub mod cost_control;
@@ -103,8 +103,9 @@ impl Adaptive {
         }
     }
 
-    /// Of the pages whose bit is clear the one whose next use is farthest, or the oldest where forecasts
-    /// prove wrong, or one of which nobody can say; if all bits are set the one whose last use is.
+    /// Chooses a candidate with a clear bit: the page with the farthest predicted next use, the oldest page
+    /// if forecasts prove wrong, or a page without a forecast. If all bits are set, chooses the page with the
+    /// oldest last use.
     fn choose(&mut self) -> PageNo {
         let Self { known, shown, lots, now, .. } = self;
         known.idle.show(LOOKED_AT, lots, shown);
@@ -142,7 +143,7 @@ impl Replacement for Adaptive {
 
     fn referenced(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
         if !self.known.idle.has(page) {
-            return; // it was counted as used when it left the page whose bit stood for its own
+            return; // it was counted as used when it left the page that owned its bit
         }
         self.now += 1;
         self.touched(page, bits);

@@ -4,8 +4,8 @@ use super::known::Known;
 use crate::replace::list::PageLists;
 use crate::replace::{AccessBits, PageNo, Shape};
 
-/// The resident pages whose bit is set, by how long they are left alone. Within a list all wait equally long,
-/// so the first is due first.
+/// The resident pages with a set bit, by the time for which they are left alone. The pages of one list wait
+/// for the same time, so the first is due first.
 #[derive(Clone, Debug)]
 pub struct Watch {
     lists: PageLists,
@@ -37,9 +37,8 @@ impl Watch {
         self.waiting as u8 - 1
     }
 
-    /// A page came in, and pays for so many clearings: half for pages whose burst is over just now, half for
-    /// those that had to wait. Credit for more clearings than there are frames would let one burst of them
-    /// undo what was saved.
+    /// Pays for clearings as a page comes in: half for pages at the end of their burst, half for pages that
+    /// had to wait. Credit for more clearings than there are frames would let one burst undo the savings.
     pub fn pay(&mut self, clearings: u32) {
         for credit in [&mut self.credit_due, &mut self.credit_waiting] {
             *credit = (*credit + clearings / 2).min(self.frames);

@@ -47,15 +47,15 @@ pub enum LeaveError {
     OtherList {
         /// The other node.
         pe: PeId,
-        /// Which version.
+        /// The version.
         version: u64,
     },
     /// No other node takes a leaf.
     #[error("no node took {page}: {reason}; try again")]
     NotTaken {
-        /// Which leaf.
+        /// The leaf.
         page: PageNo,
-        /// Why the last one did not take it.
+        /// The reason that the last node asked did not take it.
         reason: String,
     },
     /// A move was not decided in time, because its other node cannot be reached.

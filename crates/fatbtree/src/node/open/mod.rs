@@ -90,7 +90,7 @@ struct Open {
     /// Rows and bytes that its leaves will have more, about.
     grown: BTreeMap<PageNo, (isize, usize)>,
     deadline: Duration,
-    /// Why it is rolled back after the step that runs.
+    /// The reason that the transaction is rolled back after the running step.
     end_request: Option<String>,
 }
 
@@ -156,7 +156,7 @@ struct Beginning {
 #[derive(Default)]
 pub(super) struct OpenTransactions {
     open: RefCell<BTreeMap<TransactionId, Open>>,
-    /// Why the last ones were ended.
+    /// The reasons that the latest transactions were ended.
     ended: RefCell<VecDeque<(TransactionId, String)>>,
     began: Bell,
     gone: Bell,
@@ -197,7 +197,7 @@ impl OpenTransactions {
         self.open.borrow().values().any(|open| !open.is_reader() && open.touches(range))
     }
 
-    /// Why a transaction is over, or about to be; nothing if it goes on.
+    /// Returns the reason that a transaction is over or about to be; `None` if it goes on.
     fn why_over(&self, id: TransactionId) -> Option<String> {
         match self.open.borrow().get(&id) {
             Some(Open { phase: Phase::Idle(_) | Phase::Running, end_request, .. }) => end_request.clone(),

@@ -1,4 +1,5 @@
-//! The operating system's part: which pages are mapped, and who is stopped at one that is not.
+//! The operating system's part: the mapped pages, and the threads that are stopped at a page that is not
+//! mapped.
 
 use super::PAGE;
 use crate::fault::page_set::PageSet;
@@ -19,7 +20,7 @@ type Bytes = [u8; PAGE];
 struct Inner {
     rng: Xoshiro256PlusPlus,
     mapped: Vec<Option<Allow>>,
-    /// Pages whose bytes are in the region, be it under protection.
+    /// Pages with their bytes in the region, also under protection.
     present: Vec<bool>,
     region: Vec<Bytes>,
     /// Last bytes written by the program.
