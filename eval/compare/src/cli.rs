@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     pub(crate) list: bool,
 }
 
-/// What else can be compared.
+/// Other comparisons.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Compare page caches and general caches: ours with moka, quick_cache and foyer
@@ -89,7 +89,7 @@ pub(crate) enum Command {
 }
 
 impl Arguments {
-    /// What to run.
+    /// Returns the plan of the run.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let seconds = |name, value: f64| match Duration::try_from_secs_f64(value) {
             Ok(time) => Ok(time),

@@ -1,4 +1,4 @@
-//! `tpcc`: TPC-C over every engine whose transactions are kept apart, interleaved in one run.
+//! `tpcc`: TPC-C over every engine with isolated transactions, interleaved in one run.
 
 use crate::cli::choose;
 use crate::peers;
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to compare.
+/// Options of the comparison.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     azekura-compare tpcc                                       a minute or two, a tenth of the rows\n  \
@@ -38,7 +38,7 @@ pub(crate) struct Tpcc {
     /// runs
     #[arg(long, value_delimiter = ',')]
     in_flight: Vec<usize>,
-    /// Engines, or `all`: those whose transactions are not kept apart are left out
+    /// Engines, or `all`: engines without isolated transactions are left out
     #[arg(long, value_delimiter = ',', default_value = "all")]
     engines: Vec<String>,
     /// Measured seconds of each run
@@ -68,7 +68,7 @@ pub(crate) struct Tpcc {
 }
 
 impl Tpcc {
-    /// Whether every engine that was asked for by name was measured, and kept the conditions.
+    /// Runs the comparison; returns whether every engine requested by name was measured under the conditions.
     pub(crate) fn run(&self) -> Result<bool> {
         let mut engines = choose(peers::with_logs(), &self.engines)?;
         if self.engines.iter().any(|name| name == "all") {

@@ -12,7 +12,7 @@ use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
 use crate::npb::lcg::Lcg;
 use crate::verdict::{Check, Verdict};
 
-/// How many genes.
+/// Number of genes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Genes(pub u32);
 
@@ -23,7 +23,7 @@ const PROFILES: usize = 8;
 /// Noise against a profile of the same spread.
 const NOISE: f64 = 0.5;
 
-/// What the program needs.
+/// Bytes that the program needs.
 #[must_use]
 pub fn bytes(Genes(genes): Genes) -> usize {
     let genes = genes as usize;
@@ -35,7 +35,7 @@ const fn triangle(rows: usize) -> usize {
     rows * rows.saturating_sub(1) / 2
 }
 
-/// Where the distance of two rows is.
+/// Returns the index of the distance of two rows.
 fn place(a: usize, b: usize) -> usize {
     triangle(a.max(b)) + a.min(b)
 }
@@ -121,10 +121,10 @@ fn move_last(to: usize, rows: usize, distances: &mut impl Array<f64>) {
     }
 }
 
-/// A row whose members follow different profiles.
+/// Marks a row with members of different profiles.
 const MIXED: u32 = u32::MAX;
 
-/// What the rows are made of, and the joins so far.
+/// The profiles of the rows, and the joins so far.
 struct Tree<M: Memory> {
     sizes: M::Array<u32>,
     profiles: M::Array<u32>,

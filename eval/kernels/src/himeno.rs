@@ -1,8 +1,8 @@
 //! The Himeno benchmark: Jacobi's method for the pressure of an incompressible flow, 19 points, fourteen
 //! arrays of single precision.
 //!
-//! As in the benchmark, the grid that is computed on is one smaller in each dimension than the arrays, whose
-//! last planes stay zero.
+//! As in the benchmark, the computed grid is one smaller in each dimension than the arrays; their last planes
+//! stay zero.
 //!
 //! Memory: every iteration sweeps over all arrays, in step; then the new pressure is copied back. The
 //! benchmark prints the sum of squared changes (*gosa*) and publishes none to compare with, nor a number of
@@ -38,7 +38,7 @@ impl Grid {
         }
     }
 
-    /// What of the arrays is computed on.
+    /// Returns the computed part of the arrays.
     fn used(self) -> [usize; 3] {
         self.dims().map(|len| len - 1)
     }
@@ -58,8 +58,8 @@ const GOSA: [f64; 4] = [
     8.396_218_066_157_139e-4,
 ];
 
-/// What single precision gives: the same on every machine, as no operation is reordered; a page that came
-/// back wrong shows here.
+/// Results in single precision: the same on every machine, because no operation is reordered. A page that
+/// came back with wrong content changes them.
 const GOSA_IN_SINGLE: [f64; 4] =
     [0.005187429549353473, 0.0030245624976240754, 0.0016245385251712177, 0.0008426587361653251];
 
@@ -70,7 +70,7 @@ const ITERATIONS: usize = 12;
 const OMEGA: f32 = 0.8;
 const ARRAYS: usize = 14;
 
-/// What the program needs.
+/// Bytes that the program needs.
 #[must_use]
 pub fn bytes(grid: Grid) -> usize {
     with_slack(ARRAYS * padded::<f32>(grid.dims().iter().product()))

@@ -1,4 +1,4 @@
-//! Where a program's arrays come from.
+//! Sources of memory for a program's arrays.
 
 use std::mem;
 
@@ -40,10 +40,10 @@ pub trait Memory {
 
 /// A fixed number of numbers. An index at or beyond the length is a panic.
 pub trait Array<T: Number> {
-    /// How many.
+    /// Number of elements.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -119,8 +119,8 @@ pub const fn padded<T: Number>(len: usize) -> usize {
     len.saturating_mul(size_of::<T>()).saturating_add(ALIGN - 1) / ALIGN * ALIGN
 }
 
-/// What a program needs in all, if its arrays take `arrays` bytes: an arena over bytes at any address loses
-/// some to alignment.
+/// Bytes that a program needs in all if its arrays take `arrays` bytes: an arena over bytes at any address
+/// loses some to alignment.
 pub(crate) const fn with_slack(arrays: usize) -> usize {
     arrays + ALIGN
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use crate::memory::{Array, Memory, Number, OutOfMemory, padded};
 
-/// Which pages a program touched.
+/// The pages that a program touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
     /// Bytes of a page.
@@ -21,15 +21,15 @@ pub struct Recording {
     pub epoch_accesses: u32,
     /// Page number, and whether it was written, in order.
     pub touches: Vec<(u32, bool)>,
-    /// Where each epoch ends in `touches`.
+    /// The end of each epoch in `touches`.
     pub epochs: Vec<usize>,
     /// Accesses in all.
     pub accesses: u64,
-    /// Whether the program went on after the recording had ended.
+    /// The program went on after the recording had ended.
     pub cut: bool,
 }
 
-/// Memory on the heap whose arrays report each access.
+/// Memory on the heap; its arrays report each access.
 #[derive(Debug)]
 pub struct Recorder {
     tape: Rc<Tape>,
@@ -85,7 +85,7 @@ impl Recorder {
         Self { tape: Rc::new(tape), used: 0 }
     }
 
-    /// What was recorded so far.
+    /// Returns the recording so far.
     #[must_use]
     pub fn finish(self) -> Recording {
         self.tape.end_epoch();

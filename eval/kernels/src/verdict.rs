@@ -1,17 +1,17 @@
-//! What a program's own verification says.
+//! Result of a program's own verification.
 
 use std::fmt;
 
 /// One figure that was compared with the benchmark's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// What was computed.
+    /// The computed value.
     pub found: f64,
-    /// What must come out.
+    /// The expected value.
     pub expected: f64,
-    /// How far it may be off, relative to what is expected (absolute if that is zero).
+    /// Permitted deviation, relative to the expected value (absolute if that is zero).
     pub tolerance: f64,
 }
 
@@ -28,7 +28,7 @@ impl Check {
         Self::near(name, found as f64, expected as f64, 0.0)
     }
 
-    /// Whether it is near enough. What is not a number never is.
+    /// Returns whether the value is near enough. A NaN never is.
     #[must_use]
     pub fn passed(&self) -> bool {
         let scale = if self.expected == 0.0 { 1.0 } else { self.expected.abs() };
@@ -44,7 +44,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether there is a check and all passed.
+    /// Returns whether there is a check and all passed.
     #[must_use]
     pub fn verified(&self) -> bool {
         !self.checks.is_empty() && self.checks.iter().all(Check::passed)

@@ -1,4 +1,4 @@
-//! Who had the processors while something was measured: this program, and everybody else.
+//! Use of the processors during a measurement: by this program, and by all others.
 
 use azekura_base::sync::machine::simulated;
 use azekura_base::sync::processor_time;
@@ -31,7 +31,7 @@ impl Watch {
         Self { begin: Instant::now(), own: processor_time(), machine: of_machine() }
     }
 
-    /// Time since then, and who had the processors.
+    /// Returns the time since then, and the use of the processors.
     #[must_use]
     pub fn end(&self) -> (Duration, Busy) {
         let time = self.begin.elapsed();

@@ -1,4 +1,4 @@
-//! What one client thread does during a phase.
+//! The work of one client thread during a phase.
 //!
 //! Blocking: take the next transaction, run it, record how long it took, again. The time from the end of one
 //! to the end of the next counts as the latency: one look at the clock per transaction, and the generator's
@@ -17,12 +17,12 @@ use azekura_workload::workload::KEY_BYTES;
 use azekura_workload::{Family, Step, Stream, Workload};
 use std::time::Instant;
 
-/// What a client has done.
+/// Counts of a client's work.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Operations, in the workload's unit.
     pub ops: u64,
-    /// How often transactions were run again.
+    /// Number of times that transactions were run again.
     pub retries: u64,
     /// Point reads that found nothing.
     pub missing: u64,
@@ -49,7 +49,7 @@ impl Tally {
     }
 }
 
-/// How the work counts and what its clients may assume.
+/// The conditions of the work and the permissions of its clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
     /// Transactions are one operation each, whatever they do (U-1, U-10, YCSB).
@@ -80,12 +80,12 @@ impl Manner {
     }
 }
 
-/// Does the work of `stream` until `go_on` (asked after each transaction with the operations done so far)
-/// says no, or the stream ends. What is in flight then is waited for, and counts.
+/// Does the work of `stream` until `go_on` (called after each transaction with the operations done so far)
+/// returns `false`, or the stream ends. Then waits for the transactions in flight; they count.
 ///
 /// # Errors
 ///
-/// What the engine says. Reads that found nothing are only counted.
+/// An error of the engine. Reads that found nothing are only counted.
 pub fn run(
     session: &mut dyn Session,
     stream: &mut Stream,
@@ -129,11 +129,11 @@ struct Client<'s> {
     /// Scratch for the bytes of one value.
     value: Vec<u8>,
     tally: Tally,
-    /// When each began.
+    /// Time of the begin of each.
     window: Window<Instant, Box<dyn Ticket>>,
 }
 
-/// What one run of a transaction's steps saw. Begun anew when the transaction is run again.
+/// Results of one run of a transaction's steps. Cleared when the transaction is run again.
 #[derive(Default)]
 struct Seen {
     gets: u64,

@@ -19,12 +19,12 @@ use crate::settings::Cell;
 use azekura_workload::{Family, Population, Workload};
 use std::sync::Arc;
 
-/// What a plan brought.
+/// Results of a plan.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// One report per cell and engine.
     pub reports: Vec<Report>,
-    /// What did not work.
+    /// The failures.
     pub failures: Vec<Failure>,
     /// Engines that do not have what a workload needs.
     pub lacking: Vec<Lack>,
@@ -37,7 +37,7 @@ pub struct Lack {
     pub workload: String,
     /// The engine.
     pub engine: String,
-    /// What it does not have.
+    /// The missing ability.
     pub what: &'static str,
 }
 
@@ -56,7 +56,7 @@ pub struct Failure {
     pub engine: String,
     /// Client threads of the run; 0 while the store was being filled.
     pub threads: usize,
-    /// Why.
+    /// The reason.
     pub error: BenchError,
 }
 
@@ -80,7 +80,7 @@ impl std::fmt::Display for Failure {
 ///
 /// # Errors
 ///
-/// The plan's directory cannot be made. What engines do wrong is in the outcome.
+/// The plan's directory cannot be made. Failures of engines are in the outcome.
 pub fn compare(
     engines: &[Box<dyn Engine>],
     plan: &Plan,
@@ -244,7 +244,7 @@ impl<'a> Contest<'a> {
         Ok(measured)
     }
 
-    /// Removes the stores, unless they are to be kept. What cannot be removed is told and left.
+    /// Removes the stores, unless they are to be kept. Reports a store that cannot be removed and leaves it.
     fn clean_up(&self, engines: &[Box<dyn Engine>]) {
         if self.plan.keep {
             return;

@@ -1,5 +1,5 @@
-//! What every adapter must get right, or its figures mean nothing: the same answers, nothing left of work
-//! that failed, no lost update. Checks for tests; each panics with the engine's name when it fails.
+//! Requirements on every adapter, without which its figures mean nothing: the same answers, no remains of
+//! work that failed, no lost update. Checks for tests; each panics with the engine's name when it fails.
 
 use crate::engine::{Engine, EngineSettings, Reader, Sink, Store, Writer};
 use crate::error::EngineError;
@@ -28,7 +28,8 @@ fn value(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// What a scan shows: how many records, and a number that depends on each of them and on their order.
+/// Returns the result of a scan: the number of records, and a number that depends on each of them and on
+/// their order.
 fn scan(name: &str, store: &dyn Store, from: &[u8], limit: u64) -> (u64, u64) {
     let mut sink = Sink::checking();
     let mut session = store.session().expect("a session");
@@ -149,11 +150,11 @@ pub fn removes_what_it_is_told(engine: &dyn Engine, dir: &Path) {
     assert_eq!(scan(name, store.as_ref(), &[], u64::MAX), left, "{name}: after closing");
 }
 
-/// A transaction whose work fails leaves nothing, and its session goes on. `dir` must be empty.
+/// A transaction with work that fails leaves no change, and its session goes on. `dir` must be empty.
 ///
 /// # Panics
 ///
-/// When something is left.
+/// Panics if a change is left.
 pub fn failed_work_leaves_nothing(engine: &dyn Engine, dir: &Path) {
     let name = engine.name();
     let store = open(engine, dir);
@@ -199,7 +200,7 @@ fn increment(writer: &mut dyn Writer) -> Result<(), EngineError> {
     writer.put(b"n", &next.to_le_bytes())
 }
 
-/// The number under `n`. What a sink saw of one record with an eight-byte value tells the value.
+/// Returns the number under `n`, from a sink that saw one record with an eight-byte value.
 fn number<R: Reader + ?Sized>(reader: &mut R) -> Result<u64, EngineError> {
     let (mut seen, mut zero) = (Sink::default(), Sink::default());
     reader.get(b"n", &mut seen)?;

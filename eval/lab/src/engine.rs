@@ -1,4 +1,4 @@
-//! What an engine must be able to do to be measured.
+//! Requirements on an engine that is measured.
 //!
 //! An [`Engine`] opens a [`Store`] in a directory; every client thread has a [`Session`] of its own. A
 //! session runs whole transactions: it is handed the work as a closure, begins, lets the closure do its
@@ -41,19 +41,19 @@ pub trait Engine: Send + Sync {
     /// kind.
     fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String>;
 
-    /// Whether [`Session::write_async`] works.
+    /// Returns whether [`Session::write_async`] works.
     fn pipelines(&self) -> bool {
         false
     }
 
-    /// Whether transactions that read and then write are kept apart from each other. Without it a workload
-    /// that depends on it is refused.
+    /// Returns whether transactions that read and then write are isolated from each other. Otherwise a
+    /// workload that depends on it is refused.
     fn isolates(&self) -> bool {
         true
     }
 
-    /// What this engine lacks for `workload`, if anything: it is then left out of it, which is said and no
-    /// failure.
+    /// Returns the ability that this engine lacks for `workload`, if any: the engine is then left out of it,
+    /// which is reported and is no failure.
     fn lacks(&self, workload: &Workload) -> Option<&'static str> {
         let _ = workload;
         None
@@ -63,7 +63,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError>;
 }
 
@@ -73,7 +73,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError>;
 
     /// Bytes of log records since the store was opened, without what pads them to blocks, if the engine can
@@ -86,7 +86,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn close(self: Box<Self>) -> Result<(), EngineError>;
 }
 
@@ -102,7 +102,7 @@ pub trait Session {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says, except conflicts, which are retried.
+    /// An error of the engine, except conflicts, which are retried.
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError>;
 
     /// Runs a transaction and commits it; it is durable (would survive a power cut) when this returns.
@@ -110,7 +110,7 @@ pub trait Session {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says, except conflicts, which are retried.
+    /// An error of the engine, except conflicts, which are retried.
     fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError>;
 
     /// Runs a transaction and commits it, without waiting until it is durable. Others see its effects at
@@ -118,7 +118,8 @@ pub trait Session {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says, except conflicts, which are retried; engines that cannot do it say so.
+    /// An error of the engine, except conflicts, which are retried; engines without asynchronous commits
+    /// return one.
     fn write_async(&mut self, _work: &mut WriteWork<'_>) -> Result<(u64, Box<dyn Ticket>), EngineError> {
         Err(EngineError::failed("committing asynchronously", "this engine has no asynchronous commit"))
     }
@@ -129,7 +130,7 @@ pub trait Session {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn bulk_load(&mut self, _records: &mut dyn Iterator<Item = Record>) -> Result<Option<u64>, EngineError> {
         Ok(None)
     }
@@ -137,7 +138,7 @@ pub trait Session {
 
 /// A commit that may not be durable yet.
 pub trait Ticket {
-    /// Whether it is durable. Never blocks.
+    /// Returns whether it is durable. Never blocks.
     ///
     /// # Errors
     ///
@@ -158,14 +159,14 @@ pub trait Reader {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError>;
 
     /// Shows up to `limit` records in key order to the sink, beginning at the first key not below `from`.
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError>;
 
     /// Shows up to `limit` records in descending key order to the sink, beginning at the last key.
@@ -182,7 +183,7 @@ pub trait Writer: Reader {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
     /// Looks a key up that is going to be written, as [`Reader::get`]. Engines that lock take the lock at
@@ -190,7 +191,7 @@ pub trait Writer: Reader {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn get_for_update(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
         self.get(key, sink)
     }
@@ -199,21 +200,21 @@ pub trait Writer: Reader {
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn remove(&mut self, key: &[u8]) -> Result<(), EngineError>;
 
     /// Stores a value under a key above all others. Engines with a quicker way for that take it.
     ///
     /// # Errors
     ///
-    /// Whatever the engine says.
+    /// An error of the engine.
     fn append(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         self.put(key, value)
     }
 }
 
-/// Where records that are read go: counted and touched in place, so that no engine must copy; or kept, for
-/// who needs them.
+/// Destination of records that are read: counted and touched in place, so that no engine must copy; or kept,
+/// for callers that need them.
 #[derive(Debug, Clone, Default)]
 pub struct Sink {
     records: u64,

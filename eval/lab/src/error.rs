@@ -1,4 +1,4 @@
-//! What can go wrong in an engine, and in a run.
+//! Errors of an engine, and of a run.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ pub enum EngineError {
     /// The transaction lost against another one (deadlock, write conflict, busy): run it again.
     #[error("conflict while {doing}")]
     Conflict {
-        /// What was being done, as "committing".
+        /// The operation, as "committing".
         doing: &'static str,
         /// The engine's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -17,7 +17,7 @@ pub enum EngineError {
     /// Anything else: the run ends.
     #[error("{doing}")]
     Failed {
-        /// What was being done, as "opening".
+        /// The operation, as "opening".
         doing: &'static str,
         /// The engine's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -38,7 +38,7 @@ impl EngineError {
         Self::Conflict { doing, source: source.into() }
     }
 
-    /// Whether running the transaction again may help.
+    /// Returns whether running the transaction again may help.
     #[must_use]
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
@@ -58,11 +58,11 @@ pub enum BenchError {
     /// A record that must be there was not found, or a scan met another number of records than there are.
     #[error("wrong answer: {what}: expected {expected}, found {found}")]
     WrongAnswer {
-        /// What was looked at.
+        /// The counted things.
         what: &'static str,
-        /// How many there should be.
+        /// Expected number.
         expected: u64,
-        /// How many there were.
+        /// Number found.
         found: u64,
     },
     /// The engine has no asynchronous commit.
@@ -80,13 +80,13 @@ pub enum BenchError {
         path: PathBuf,
         /// Its warehouses.
         warehouses: u32,
-        /// What its numbers of rows were divided by.
+        /// Divisor of its numbers of rows.
         divisor: u32,
     },
     /// A store that an earlier run left does not fulfil the consistency conditions of TPC-C.
     #[error("{violated} consistency conditions are violated before the run; the first: {first}")]
     Inconsistent {
-        /// How many comparisons failed.
+        /// Number of failed comparisons.
         violated: u64,
         /// The first of them.
         first: String,
@@ -94,7 +94,7 @@ pub enum BenchError {
     /// The data directory could not be used.
     #[error("{doing} {path}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
         /// To which file or directory.
         path: PathBuf,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Whatever can be written as JSON.
+/// A value that can be written as JSON.
 pub trait Json: Serialize {
     /// As indented JSON text.
     ///

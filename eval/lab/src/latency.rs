@@ -32,7 +32,7 @@ impl Latencies {
         self.0.add(&other.0).expect("all histograms have the same bounds");
     }
 
-    /// How many there are.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()

@@ -37,8 +37,8 @@
 //! | [`latency`] | histograms of how long things took |
 //! | [`report`] | [`Report`]: one JSON object per cell |
 //! | [`settings`] | the settings that make two reports comparable, and their hash |
-//! | [`machine`] | where it ran |
-//! | [`busy`] | who had the processors meanwhile |
+//! | [`machine`] | the machine of a run |
+//! | [`busy`] | use of the processors meanwhile |
 //! | [`mod@calibrate`] | this machine as a profile for simulations |
 //! | [`scale`] | the whole store on simulated machines |
 //! | [`table`] | reports as text, with ratios |

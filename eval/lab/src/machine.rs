@@ -1,4 +1,4 @@
-//! Where it ran, as far as Linux tells; unknown things are `None`.
+//! The machine of a run, as far as Linux describes it; unknown values are `None`.
 
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -17,7 +17,7 @@ use azekura_workload::Stream;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// What a phase brought.
+/// Results of a phase.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The work of all clients together.
@@ -30,19 +30,19 @@ pub struct Measured {
     pub usage: Usage,
 }
 
-/// When a phase ends.
+/// End of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// After this time.
     After(Duration),
-    /// When every stream has ended.
+    /// All streams have ended.
     WithTheWork,
 }
 
-/// How often the main thread looks up while the clients work.
+/// Interval at which the main thread looks up while the clients work.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// What the threads of a phase share.
+/// State shared by the threads of a phase.
 struct Shared {
     start: Barrier,
     /// Set by the main thread when the time is over, and by a client that failed; read by all clients.
@@ -165,7 +165,7 @@ fn supervise(shared: &Shared, end: End, watch: &mut dyn FnMut(Duration, u64)) {
         if left.is_zero() {
             break;
         }
-        // Short phases are looked at often, so that a phase whose work is done does not linger.
+        // Short phases are looked at often, so that a phase with finished work does not linger.
         std::thread::sleep(left.min(LOOK));
     }
     if matches!(end, End::After(_)) {

@@ -1,10 +1,10 @@
-//! What to run, over how many threads, how long and how often.
+//! Workloads of a run, numbers of threads, durations and repetitions.
 
 use azekura_workload::{Family, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a client waits for its commits.
+/// Wait of a client for its commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
     /// Each thread waits until its commit is durable before it goes on.
@@ -52,7 +52,7 @@ pub struct Plan {
     /// Numbers of commits in flight, for engines that can pipeline and workloads that write; besides the
     /// blocking cells.
     pub in_flight: Vec<usize>,
-    /// Whether the blocking cells are run.
+    /// The blocking cells are run.
     pub blocking: bool,
     /// Measured stretch of each run. Loads take as long as they take.
     pub measured: Duration,
@@ -66,7 +66,7 @@ pub struct Plan {
     pub small_cache_bytes: u64,
     /// Seed of the first run; each further run adds one.
     pub seed: u64,
-    /// Where the stores go; made if absent. Stores are removed afterwards.
+    /// Directory of the stores; made if absent. Stores are removed afterwards.
     pub dir: PathBuf,
     /// Keeps the stores.
     pub keep: bool,
@@ -104,9 +104,9 @@ impl Plan {
         }
     }
 
-    /// The numbers of threads that are run for a workload: all, except that scans and loads, whose work grows
-    /// with the threads or waits for nothing, are not run by more threads than there are cores, unless no
-    /// lower number was asked for.
+    /// The numbers of threads that are run for a workload: all, except that scans and loads are not run by
+    /// more threads than there are cores, unless no lower number was requested. Their work grows with the
+    /// threads or waits for nothing.
     pub(crate) fn threads_for(&self, workload: &Workload, cores: usize) -> Vec<usize> {
         let bounded = workload.scans_all() || workload.is_load();
         let most = self.threads.iter().copied().min().unwrap_or(1).max(cores);

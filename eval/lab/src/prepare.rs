@@ -16,7 +16,7 @@ const FILL_BYTES: usize = 16 << 20;
 ///
 /// # Errors
 ///
-/// What the engine says.
+/// An error of the engine.
 pub fn fill(store: &dyn Store, dataset: &Dataset, watch: &mut dyn FnMut(u64)) -> Result<(), BenchError> {
     let mut session = store.session()?;
     let mut items = dataset.items_in_key_order();
@@ -46,7 +46,7 @@ pub fn fill(store: &dyn Store, dataset: &Dataset, watch: &mut dyn FnMut(u64)) ->
 ///
 /// # Errors
 ///
-/// What the engine says; [`BenchError::WrongAnswer`] when the check fails.
+/// An error of the engine; [`BenchError::WrongAnswer`] when the check fails.
 pub fn warm_and_check(store: &dyn Store, expected: u64) -> Result<(), BenchError> {
     let found = warm_and_count(store)?;
     if found != expected {

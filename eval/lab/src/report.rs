@@ -23,9 +23,9 @@ pub struct Report {
     pub in_flight: usize,
     /// Length of the measured stretch.
     pub seconds: f64,
-    /// What was done in it.
+    /// Number of operations done in it.
     pub ops: u64,
-    /// What `ops` counts: transactions, reads, records or operations.
+    /// Unit of `ops`: transactions, reads, records or operations.
     pub unit: String,
     /// `ops / seconds`.
     pub ops_per_s: f64,
@@ -45,7 +45,7 @@ pub struct Report {
     pub log_bytes: Option<u64>,
     /// Bytes that the process had written to files: log with its padding, data, compaction and all.
     pub written_bytes: Option<u64>,
-    /// How often transactions lost against others and were run again.
+    /// Number of times that transactions conflicted with others and were run again.
     pub retries: u64,
     /// Records in the table when the work began (for a load: when it ended).
     pub records: u64,
@@ -53,7 +53,7 @@ pub struct Report {
     pub value_bytes: usize,
     /// Bytes of the engine's cache.
     pub cache_bytes: u64,
-    /// How many runs.
+    /// Number of runs.
     pub runs: usize,
     /// The rate of each run, in the order in which they were made.
     pub run_ops_per_s: Vec<f64>,
@@ -63,9 +63,9 @@ pub struct Report {
     pub settings: BTreeMap<String, String>,
     /// A hash of `settings`: equal hashes may be compared.
     pub settings_hash: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// When it ended, in UTC.
+    /// Time of the end, in UTC.
     pub date: String,
     /// The commit of the measured source, if the caller knew it.
     pub revision: Option<String>,
@@ -159,7 +159,7 @@ fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-/// Where the median is: of an even number, the lower one of the two in the middle, so that it is a run that
+/// Index of the median: of an even number, the lower one of the two in the middle, so that it is a run that
 /// was made.
 fn median_index(values: &[f64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();

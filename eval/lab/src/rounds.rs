@@ -1,8 +1,8 @@
 //! Runs of several entrants, interleaved: first one run of each, then the next of each, every time beginning
 //! with another one, so that a slow minute of the machine hits all alike.
 
-/// The runs of each entrant, in order. Who fails once is not run again, and has its error. `run` is told the
-/// round and the entrant.
+/// The runs of each entrant, in order. An entrant that fails once is not run again, and has its error. `run`
+/// gets the round and the entrant.
 pub fn interleaved<T, E>(
     rounds: usize,
     takes_part: &[bool],

@@ -15,7 +15,7 @@ pub struct Cell<'a> {
     pub workload: &'a Workload,
     /// Client threads.
     pub threads: usize,
-    /// How they wait for their commits.
+    /// Their wait for commits.
     pub commit: Commit,
 }
 
@@ -26,7 +26,7 @@ impl std::fmt::Debug for dyn Engine + '_ {
 }
 
 impl Cell<'_> {
-    /// What the engine is told when it opens the store.
+    /// Returns the settings with which the engine opens the store.
     #[must_use]
     pub fn engine_settings(&self, plan: &Plan) -> EngineSettings {
         let record = (azekura_workload::workload::KEY_BYTES + self.workload.value_bytes()) as u64;
@@ -68,7 +68,7 @@ impl Cell<'_> {
         all
     }
 
-    /// Where the cell's store is.
+    /// Returns the directory of the cell's store.
     #[must_use]
     pub fn store_dir(&self, plan: &Plan) -> PathBuf {
         plan.dir.join(format!("{}-{}", self.workload, self.engine.name()))

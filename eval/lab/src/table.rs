@@ -6,7 +6,8 @@ use std::fmt::Write;
 /// The engine that is compared with the others.
 pub const OURS: &str = "azekura";
 
-/// Whether an engine is another than ours, and not ours with other settings either (`azekura-serial`).
+/// Returns whether an engine is another than ours, and not ours with other settings either
+/// (`azekura-serial`).
 #[must_use]
 pub fn is_peer(engine: &str) -> bool {
     engine.strip_prefix(OURS).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('-'))

@@ -6,12 +6,12 @@ use std::time::Instant;
 use crate::engine::Ticket;
 use crate::error::EngineError;
 
-/// What tells when a commit is durable.
+/// The handle of a commit that is not durable yet.
 pub trait Promise {
-    /// What can go wrong.
+    /// Its error.
     type Error;
 
-    /// Whether it is durable. Never blocks.
+    /// Returns whether it is durable. Never blocks.
     ///
     /// # Errors
     ///

@@ -26,8 +26,8 @@ fn rows(db: &Database, table: TableId) -> Vec<(Vec<u8>, Vec<u8>)> {
     db.transact(|tx| tx.table(&table)?.iter().collect()).expect("the table is read")
 }
 
-/// Some threads, each with a user of its own who asks for so many pages; returns successful purchases and
-/// errors.
+/// Runs some threads, each with a user of its own that asks for so many pages; returns successful purchases
+/// and errors.
 fn visit(front: &Front, sequences: &Sequences, mix: Mix, rules: Conformance, pages: u64) -> (u64, u64) {
     let (purchases, errors) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The bottleneck study at its smallest: every table and figure is there and the numbers fit together. What
-//! it finds is not judged here, for that takes an idle machine; `azekura-lab bottleneck` does.
+//! The bottleneck study at its smallest: every table and figure is there and the numbers fit together. Its
+//! findings are not judged here, for that takes an idle machine; `azekura-lab bottleneck` does.
 
 use azekura_lab::Progress;
 use azekura_lab::lab::bottleneck::front::Probes;
@@ -35,8 +35,8 @@ fn the_smallest_study_has_every_table_and_figure() {
 
     assert_eq!(study.points.len(), 6, "two limits, three latches");
     assert!(study.points.iter().all(|p| p.rate > 0.0 && p.cpu > 0.0));
-    // 800 users who think for 12 ms ask for 66,667 pages a second at most; the measured time ends a moment
-    // late.
+    // 800 users with a think time of 12 ms ask for 66,667 pages a second at most; the measured time ends a
+    // moment late.
     assert!(study.points.iter().all(|p| p.rate < 80_000.0), "{:?}", study.points);
     assert_eq!(study.findings.len(), 2);
     assert!(study.findings.iter().all(|f| f.of == 1 && f.first_in <= 1));

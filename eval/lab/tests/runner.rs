@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What is wrong with an engine.
+/// Fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     None,
@@ -35,7 +35,7 @@ enum Fault {
     DoesNotOpen,
     /// The third session fails.
     FewSessions,
-    /// It has no ordered scans, and says so.
+    /// The engine has no ordered scans, and says so.
     LacksOrder,
 }
 
@@ -54,7 +54,7 @@ struct Seen {
     in_flight: AtomicUsize,
     most_in_flight: AtomicUsize,
     opened: AtomicUsize,
-    /// When the store was opened, in numbers that all engines share.
+    /// Times at which the store was opened, in numbers that all engines share.
     openings: Mutex<Vec<usize>>,
     values: Mutex<Vec<Vec<u8>>>,
 }

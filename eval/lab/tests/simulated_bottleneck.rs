@@ -42,14 +42,15 @@ fn one() -> MutexGuard<'static, ()> {
 }
 
 const STUDY: &str = "study.json";
-/// Where a process is to put what its study brought.
+/// File in which a process puts the results of its study.
 const PLACE: &str = "AZEKURA_TEST_STUDY";
 
 #[test]
 fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again() {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     for (n, directory) in directories.iter().enumerate() {
-        // What is on a program's stack, and so where the rest lies, goes by the size of its environment, too.
+        // The content of a program's stack, and so the addresses of the rest, depends on the size of its
+        // environment.
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "one_study", "--ignored"])
             .env(PLACE, directory.path())

@@ -31,7 +31,7 @@ fn two_runs_print_the_same_and_every_line_has_a_name() {
     }
 }
 
-/// What comes behind a line is seen without removing it.
+/// The next limit behind a line is seen without removing the line.
 #[test]
 fn without_the_line_that_they_wait_for_most_updates_are_faster_and_wait_for_others() {
     let with = run(Work::U1, 32);

@@ -237,7 +237,7 @@ fn an_order_of_an_unused_item_leaves_nothing_behind() -> Result<(), Error> {
 #[test]
 fn of_customers_with_one_last_name_the_middle_one_by_first_name_pays() -> Result<(), Error> {
     let (db, _) = database(1);
-    // Four namesakes, of whom the second is meant, and one whose name only begins so.
+    // Four namesakes, of which the second is meant, and one with a name that only begins so.
     for (c, last, first) in
         [(1, "SAME", "D"), (2, "SAME", "B"), (3, "SAME", "A"), (4, "SAME", "C"), (5, "SAMEAS", "A")]
     {

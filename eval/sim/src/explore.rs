@@ -63,7 +63,7 @@ impl Scene {
         self.threads.push(Box::new(body));
     }
 
-    /// What must hold at the end.
+    /// Sets the condition that must hold at the end.
     pub fn check(&mut self, check: impl FnOnce() -> Result<(), String> + 'static) {
         self.check = Some(Box::new(check));
     }
@@ -92,13 +92,13 @@ impl Scene {
 /// A schedule that fails.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What went wrong.
+    /// The failure.
     pub reason: String,
     /// The fewest interruptions that were found to do it.
     pub preemptions: Vec<Preemption>,
     /// All accesses up to the end, or to the panic.
     pub trace: Vec<Step>,
-    /// Which try found it; a seed, for random ones.
+    /// Number of the try that found it; a seed, for random ones.
     pub found_by: u64,
 }
 
@@ -174,8 +174,8 @@ pub fn exhaust(most: usize, scene: impl Fn() -> Scene) -> Result<u64, Box<Failur
     Ok(runs)
 }
 
-/// Every schedule of so many interruptions. What they have in common runs again, to know where the next one
-/// may come.
+/// Runs every schedule with this number of interruptions. Their common prefix runs again, to learn the points
+/// at which the next one may come.
 fn exhaust_exactly(
     interruptions: usize,
     scene: &impl Fn() -> Scene,
@@ -201,17 +201,17 @@ fn exhaust_exactly(
     Ok(())
 }
 
-/// What came of stopping a thread for ever at each of its accesses.
+/// Results of stopping a thread for ever at each of its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// Accesses at which it was stopped while the others ended.
     pub accesses: u64,
-    /// Where it had been last when it was stopped, in order; each place once.
+    /// Place of its last access before it stopped, in order; each place once.
     pub places: Vec<&'static Location<'static>>,
 }
 
 impl Stopped {
-    /// Whether it was stopped after an access made in `file`: the end of a path.
+    /// Returns whether it was stopped after an access made in `file`: the end of a path.
     #[must_use]
     pub fn was_in(&self, file: &str) -> bool {
         self.places.iter().any(|place| place.file().ends_with(file))

@@ -1,8 +1,9 @@
 //! A thread of the machine: a coroutine with a stack of its own, all of them run by one operating-system
 //! thread.
 //!
-//! - **FIBER-1** [`YIELDER`] is null, or belongs to the coroutine that runs: who resumes one sets it, and
-//!   each sets it again when it goes on after a switch. A coroutine's yielder lives as long as its stack.
+//! - **FIBER-1** [`YIELDER`] is null, or belongs to the running coroutine: the code that resumes a coroutine
+//!   sets it, and each coroutine sets it again when it goes on after a switch. A coroutine's yielder is valid
+//!   as long as its stack.
 
 use crate::handle::{end_thread, freed};
 use corosensei::stack::{DefaultStack, Stack};
@@ -58,7 +59,7 @@ impl Fiber {
 pub(crate) fn give_way() {
     let yielder = YIELDER.get();
     assert!(!yielder.is_null(), "only a thread of a machine gives way");
-    // SAFETY: FIBER-1: it is the running coroutine's, whose stack we are on.
+    // SAFETY: FIBER-1: it belongs to the running coroutine, on the current stack.
     unsafe { (*yielder).suspend(()) };
     YIELDER.set(yielder);
 }

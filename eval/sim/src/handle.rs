@@ -1,4 +1,5 @@
-//! What the door asks: the world of this operating-system thread, and switches when the world says so.
+//! The interface of `azekura_base::sync` to the world of this operating-system thread, and the switches that
+//! the world demands.
 
 use crate::fiber::give_way;
 use crate::schedule::{Preemption, Step};
@@ -178,7 +179,7 @@ impl Machine for Handle {
 }
 
 thread_local! {
-    /// What the last run of this operating-system thread did, however it ended.
+    /// Record of the last run of this operating-system thread, however it ended.
     static LAST: RefCell<(Vec<Preemption>, Vec<Step>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 

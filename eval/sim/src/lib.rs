@@ -1,11 +1,11 @@
 //! A machine with as many processors as one likes: deterministic simulation of the shipped code.
 //!
-//! Threads of a [`Simulation`] run the real pool, log, locks and trees, compiled with the feature `sim`,
-//! through which `azekura_base::sync` asks before each access to shared memory. They run on one
-//! operating-system thread, each on a stack of its own; whose virtual clock is furthest behind goes next, and
-//! each access takes the time that a model of caches says. One seed, one run, to the last byte. It is not a
-//! model of the algorithms, and says nothing of instructions: what lies between two accesses takes a constant
-//! time, which calibration finds.
+//! Threads of a [`Simulation`] run the real pool, log, locks and trees, compiled with the feature `sim`: then
+//! `azekura_base::sync` calls the simulation before each access to shared memory. The threads run on one
+//! operating-system thread, each on a stack of its own. The thread with the earliest virtual clock goes next,
+//! and each access takes the time that a model of caches gives. One seed gives one run, to the last byte. It
+//! is not a model of the algorithms, and does not count instructions: the code between two accesses takes a
+//! constant time, which calibration finds.
 //!
 //! ```
 //! use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,14 +29,14 @@
 //! | module | noun |
 //! |---|---|
 //! | [`simulation`] | one run |
-//! | [`profile`] | machines: processors, and what things cost on them |
-//! | [`coherence`] | what an access to a cache line costs, given who touched it before |
+//! | [`profile`] | machines: processors, and their costs |
+//! | [`coherence`] | cost of an access to a cache line, by the threads that touched it before |
 //! | [`processors`] | which thread has which processor |
-//! | [`schedule`] | who goes next, where time does not decide |
+//! | [`schedule`] | choice of the next thread, if time does not decide |
 //! | [`explore`] | schedules at random and one by one, a failing one made small; threads stopped at every access |
-//! | [`stalls`] | where threads waited for lines |
+//! | [`stalls`] | places at which threads waited for lines |
 //! | [`measure`](mod@measure) | a stretch of a run that is measured |
-//! | [`name`] | what is accessed at a place in the source |
+//! | [`name`] | the accessed object at a place in the source |
 //! | [`what_if`] | lines that cost nothing, to see what comes after them |
 //! | [`lines`] | cache lines by number, not by address |
 //! | `world`, `handle`, `fiber` | the state of a machine; what the door asks it; its threads' stacks |

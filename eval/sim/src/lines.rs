@@ -1,12 +1,12 @@
-//! Cache lines, numbered as they are first touched: where memory happens to lie says nothing then.
+//! Cache lines, numbered as they are first touched, so that addresses have no influence.
 //!
-//! - **NUMBER-1** What shares a line must not depend on the heap's history: [`LineAllocator`] begins each
-//!   block with a line of its own. Who touches nothing, an empty slice, touches no line: it may begin where
-//!   its block ends.
-//! - **NUMBER-2** A block that is freed gives its numbers back to the core that freed it, and what that core
-//!   touches first afterwards takes the last of them: blocks are used again where they are still warm, as by
-//!   an allocator that keeps them per thread. So there are as many numbers as lines in use at once. A
-//!   thread's stack is such a block: whether the next one lies at the same addresses is the system's affair.
+//! - **NUMBER-1** Objects must not share a line by the heap's history: [`LineAllocator`] begins each block
+//!   with a line of its own. An access to an empty slice touches no line: the slice may begin where its block
+//!   ends.
+//! - **NUMBER-2** A freed block returns its numbers to the core that freed it, and the lines that this core
+//!   touches first afterwards take the last of them: blocks are used again while they are still cached, as by
+//!   an allocator with caches per thread. So there are as many numbers as lines in use at once. A thread's
+//!   stack is such a block: the operating system may place the next one at the same addresses or not.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -43,8 +43,8 @@ impl Hasher for Multiplier {
 /// A map with that hash.
 pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiplier>>;
 
-/// Lines that are looked up together: of 4 KiB of addresses. Who touches one of them soon touches another,
-/// and 64 times fewer keys fit the cache of the machine that simulates.
+/// Lines that are looked up together: of 4 KiB of addresses. An access to one of them is soon followed by
+/// another, and 64 times fewer keys fit in the cache of the simulating machine.
 const LINES_OF_BLOCK: usize = 64;
 
 /// The numbers of neighbouring lines, each plus one; 0: has none.

@@ -6,16 +6,16 @@ use crate::stalls::{PlaceStalls, Stalls};
 use azekura_base::sync::machine;
 use std::time::Duration;
 
-/// What a machine did in a stretch of a run.
+/// Counts of a machine in a stretch of a run.
 #[derive(Clone, Debug)]
 pub struct Stretch {
     /// Accesses.
     pub steps: u64,
-    /// Where threads waited for lines, the costliest place first.
+    /// Places at which threads waited for lines, the costliest first.
     pub stalls: Vec<PlaceStalls>,
 }
 
-/// Which accesses are counted, and those that were.
+/// The accesses to count, and their counts.
 #[derive(Debug)]
 pub(crate) struct Counting {
     pub(crate) from: Time,
@@ -43,7 +43,7 @@ pub fn between(from: Duration, until: Duration) {
     with(|world| world.counting = counting);
 }
 
-/// What was counted so far.
+/// Returns the counts so far.
 ///
 /// # Panics
 ///

@@ -1,9 +1,9 @@
-//! What stands at a place in the source: which field of which module is accessed there.
+//! The accessed object at a place in the source: a field of a module.
 //!
-//! The compiler keeps file, line and column of each access. The column is that of the method's name, so what
-//! stands before it is what the access is to: `self.marks[worker].load(…)` in `crates/wal/src/durable_lsn.rs`
-//! is `marks[worker]` of `wal::durable_lsn`. The source must be where it was when the program was built; else
-//! a place has only its file and line.
+//! The compiler keeps file, line and column of each access. The column is that of the method's name, so the
+//! text before it is the accessed object: `self.marks[log_buffer].load(…)` in `crates/wal/src/durable_lsn.rs`
+//! is `marks[log_buffer]` of `wal::durable_lsn`. The source must be at its place of the build; otherwise a
+//! place has only its file and line.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -96,7 +96,7 @@ fn offset(text: &str, line: usize, column: usize) -> Option<usize> {
     Some(begin + within)
 }
 
-/// What stands before the method at `at`; or, if a function stands there, what it is given.
+/// Returns the text before the method at `at`; or, if a function is there, its argument.
 fn accessed(text: &str, at: usize) -> &str {
     let before = text[..at].trim_end();
     if let Some(receiver) = before.strip_suffix('.') {
@@ -109,7 +109,7 @@ fn accessed(text: &str, at: usize) -> &str {
     &given[..end_of_argument(given)]
 }
 
-/// Where the chain of names, calls and indices that `text` ends with begins.
+/// Returns the begin of the chain of names, calls and indices at the end of `text`.
 fn begin_of_expression(text: &str) -> usize {
     let (mut begin, mut depth) = (text.len(), 0_u32);
     for (at, c) in text.char_indices().rev() {

@@ -1,10 +1,10 @@
-//! Which thread has which processor: a queue of the ready, and processors that take from it when they have
-//! nothing to do.
+//! Assignment of threads to processors: a queue of ready threads, and processors that take from it when they
+//! are idle.
 //!
 //! | thread is | leaves it |
 //! |---|---|
 //! | on a processor | when it sleeps or ends, or its slice is over and others are ready |
-//! | ready | when a processor has nothing else to do: first who was woken, then in order of readiness |
+//! | ready | when a processor is idle: first a woken thread, then in order of readiness |
 //! | neither: asleep, stopped, ended | when it is woken: to its last processor if that is idle, to any idle one, to the front of the queue; its last processor's thread then gives way, as soon as the profile has it |
 
 use crate::coherence::Time;
@@ -16,7 +16,7 @@ pub type ThreadId = usize;
 /// A processor was given to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Which thread.
+    /// The thread.
     pub thread: ThreadId,
     /// On which processor.
     pub processor: usize,
@@ -24,14 +24,14 @@ pub struct Start {
     pub at: Time,
 }
 
-/// What came of the wish for a processor.
+/// Result of a request for a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// The thread has one.
     Granted(Start),
-    /// It is ready.
+    /// The thread is ready.
     Waits {
-        /// It was woken, and this thread has its last processor: schedulers let who slept go first.
+        /// The thread was woken, and this one has its last processor: schedulers prefer threads that slept.
         instead_of: Option<ThreadId>,
     },
 }
@@ -52,7 +52,7 @@ impl Processors {
         Self { on: vec![None; processors], ready: VecDeque::new(), idle: processors, context_switch }
     }
 
-    /// Whether somebody waits for a processor.
+    /// Returns whether a thread waits for a processor.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
@@ -75,7 +75,7 @@ impl Processors {
         Wish::Granted(Start { thread, processor, at: at + wake.unwrap_or(0) })
     }
 
-    /// The thread on `processor` leaves it at `now`; who is next?
+    /// Takes the thread off `processor` at `now`; returns the next thread.
     pub fn leaves(&mut self, processor: usize, now: Time) -> Option<Start> {
         self.on[processor] = None;
         self.idle += 1;

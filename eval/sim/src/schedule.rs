@@ -1,8 +1,8 @@
-//! Who goes next, where time does not decide: the same thread, but for interruptions.
+//! Choice of the next thread, if time does not decide: the same thread, except at interruptions.
 //!
-//! A schedule is its list of interruptions; between them a thread goes on until it sleeps, spins or ends, and
-//! then the next one in turn does. So few numbers say everything, can be left out one by one, and be
-//! enumerated.
+//! A schedule is its list of interruptions. Between them a thread goes on until it sleeps, spins or ends, and
+//! then the next one in turn does. So a few numbers describe a schedule, and they can be left out one by one
+//! and enumerated.
 
 use crate::processors::ThreadId;
 use crate::random::Random;
@@ -15,14 +15,14 @@ use std::panic::Location;
 pub struct Preemption {
     /// Before this step of the run, from 0.
     pub step: u64,
-    /// Who goes on instead.
+    /// The thread that goes on instead.
     pub to: ThreadId,
 }
 
-/// Who goes next.
+/// Choice of the next thread.
 #[derive(Clone, Debug, Default)]
 pub enum Schedule {
-    /// Whose clock is furthest behind.
+    /// The thread with the earliest clock.
     #[default]
     ByTime,
     /// These interruptions, in order of steps.
@@ -41,9 +41,9 @@ pub enum Schedule {
 pub struct Step {
     /// By which thread.
     pub thread: ThreadId,
-    /// What.
+    /// The access.
     pub access: Access,
-    /// Where in the source.
+    /// Its place in the source.
     pub place: &'static Location<'static>,
 }
 
@@ -66,7 +66,7 @@ impl Chooser {
         Some(Self { planned, random, taken: Vec::new(), next: None })
     }
 
-    /// Whether the running thread is interrupted before this step; `others` could go on.
+    /// Returns whether the running thread is interrupted before this step; `others` could go on.
     pub(crate) fn preempts(&mut self, step: u64, others: &[ThreadId]) -> bool {
         let mut to = None;
         while let Some(planned) = self.planned.pop_front_if(|planned| planned.step <= step) {

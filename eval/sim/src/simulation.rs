@@ -37,7 +37,7 @@ pub enum SimulationError {
     /// The system has no memory for another stack.
     #[error("no stack for thread {thread}")]
     Stack {
-        /// Which thread.
+        /// The thread.
         thread: ThreadId,
         /// The system's reason.
         source: std::io::Error,
@@ -47,21 +47,21 @@ pub enum SimulationError {
     Blocked {
         /// Steps taken.
         steps: u64,
-        /// Who has not ended, and what it touched last.
+        /// The threads that have not ended, and their last accesses.
         blocked: Vec<Blocked>,
     },
     /// A line was to cost nothing that there is not.
     #[error("nothing that was accessed is called {name}; reports have the names")]
     NoSuchLine {
-        /// Which.
+        /// The line.
         name: LineName,
     },
-    /// It went on for longer than the caller allowed.
+    /// The run took more steps than the caller allowed.
     #[error("{steps} steps were not enough: {}", waits(.running))]
     Steps {
         /// Steps taken.
         steps: u64,
-        /// Who has not ended, and what it touched last.
+        /// The threads that have not ended, and their last accesses.
         running: Vec<Blocked>,
     },
 }
@@ -69,9 +69,9 @@ pub enum SimulationError {
 /// A thread that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// Which.
+    /// The thread.
     pub thread: ThreadId,
-    /// Where it made its last access.
+    /// Place of its last access.
     pub place: Option<&'static Location<'static>>,
 }
 
@@ -83,7 +83,7 @@ fn waits(blocked: &[Blocked]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Time on the machine when the last thread ended.
@@ -92,11 +92,11 @@ pub struct Outcome {
     pub steps: u64,
     /// Lines touched.
     pub lines: u32,
-    /// Where threads waited for lines, the costliest place first.
+    /// Places at which threads waited for lines, the costliest first.
     pub stalls: Vec<PlaceStalls>,
-    /// Where the stopped thread stopped, if it came that far: the last access it had made.
+    /// Place of the last access of the stopped thread, if it came to its stop.
     pub stopped_at: Option<&'static Location<'static>>,
-    /// Whether it came that far.
+    /// The thread came to its stop.
     pub has_stopped: bool,
     /// Accesses in their order, if they were asked for.
     pub trace: Vec<Step>,
@@ -137,8 +137,8 @@ impl std::fmt::Debug for Simulation {
 }
 
 impl Simulation {
-    /// On so many processors of a machine. The seed decides between threads whose clocks are equal, and how
-    /// long computations are.
+    /// Returns a simulation on so many processors of a machine. The seed decides between threads with equal
+    /// clocks, and the lengths of computations.
     #[must_use]
     pub fn new(profile: Rc<Profile>, processors: usize, seed: u64) -> Self {
         Self {
@@ -177,7 +177,7 @@ impl Simulation {
         self
     }
 
-    /// Who goes next.
+    /// Sets the choice of the next thread.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;

@@ -1,4 +1,4 @@
-//! Where threads waited for cache lines: by line, and by the place in the source that touched it.
+//! Waits of threads for cache lines: by line, and by the place in the source of the access.
 
 use crate::coherence::{Served, Time};
 use crate::lines::Map;
@@ -8,11 +8,11 @@ use std::panic::Location;
 /// A place in the source, with what it cost.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaceStalls {
-    /// Where.
+    /// The place.
     pub place: &'static Location<'static>,
     /// Accesses.
     pub accesses: u64,
-    /// Of these, those whose line had to come from somewhere.
+    /// Of these, the accesses with a transfer of the line.
     pub misses: u64,
     /// Time beyond that of hits.
     pub stall: Time,

@@ -1,7 +1,8 @@
-//! What if a line cost nothing: accesses by a name take what they take on a line that the thread alone uses.
+//! Predictions without the cost of a line: accesses by a name take the time of a line that the thread alone
+//! uses.
 //!
-//! A curve stops at one line, and behind it is another. Without the first the second is known before anybody
-//! has removed the first.
+//! A curve stops at one line, and behind it is another. Without the cost of the first, the second is known
+//! before the first is removed from the code.
 
 use crate::lines::Map;
 use crate::name::Name;
@@ -70,7 +71,7 @@ impl Free {
         Self { met: vec![false; names.len()], names, places: Map::default() }
     }
 
-    /// Whether what is accessed there costs nothing.
+    /// Returns whether accesses at the place cost nothing.
     pub(crate) fn has(&mut self, place: &'static Location<'static>) -> bool {
         if self.names.is_empty() {
             return false;

@@ -90,7 +90,7 @@ fn g10_who_stops_adding_to_a_counter_or_drawing_a_number_holds_up_nobody() {
     assert!(stopped.unwrap().accesses >= 18);
 }
 
-/// Where an empty slice begins another block may: its line is not touched.
+/// Another block may begin at an empty slice: the slice's line is not touched.
 #[test]
 fn who_touches_nothing_touches_no_line() {
     let mut simulation = Simulation::new(Rc::new(Profile::t2()), 1, 1);

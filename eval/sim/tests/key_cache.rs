@@ -1,5 +1,5 @@
-//! The cache of keyed values on a machine: who stops for ever in a hit, an insertion or a removal holds
-//! nobody up (hazard G10), and in random schedules nobody gets another key's value (CACHE-2).
+//! The cache of keyed values on a machine: a thread that stops for ever in a hit, an insertion or a removal
+//! blocks no other thread (hazard G10), and in random schedules no thread gets another key's value (CACHE-2).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -27,7 +27,7 @@ fn cache(policy: Policy) -> Arc<Values> {
     Arc::new(cache)
 }
 
-/// What a thread does.
+/// Work of a thread.
 type Work = fn(&Values);
 
 fn all_of_it(cache: &Values) {

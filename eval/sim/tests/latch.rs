@@ -1,5 +1,5 @@
-//! The page latch on a machine: who looks or tries never waits, whoever stops (hazard G10), and what an
-//! optimistic reader believes is whole in every schedule that is tried (LATCH-3).
+//! The page latch on a machine: optimistic reads and tries never wait, whatever thread stops (hazard G10),
+//! and a validated optimistic read is consistent in every tried schedule (LATCH-3).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

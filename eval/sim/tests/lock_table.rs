@@ -1,6 +1,6 @@
-//! The lock table on a machine. No lock is lock-free; what is claimed is that intents on a table disturb
-//! nobody but those who lock all of it, whoever stops for ever (hazard G10). And schedules of grants,
-//! upgrades and deadlocks.
+//! The lock table on a machine. No lock is lock-free. The claim is that intents on a table delay only threads
+//! that lock the whole table, whatever thread stops for ever (hazard G10). Also schedules of grants, upgrades
+//! and deadlocks.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,7 +1,8 @@
-//! The log on a machine. What is claimed of it (`azekura_wal::log`): an append of one worker never waits for
-//! another worker's, and nobody who looks at the horizon waits at all, whoever stops for ever (hazard G10).
-//! Who waits for durability waits for those who have drawn; a serial log has one buffer, and all wait for its
-//! latch. And schedules of appends, flushes and the horizon (HORIZON-1, BUFFER-2).
+//! The log on a machine. Claims of `azekura_wal::log`: an append to one log buffer never waits for an append
+//! to another, and a thread that reads the horizon never waits, whatever thread stops for ever (hazard G10).
+//! A thread that waits for durability waits for the threads that have drawn LSNs; a serial log has one
+//! buffer, and all threads wait for its latch. Also schedules of appends, flushes and the horizon (HORIZON-1,
+//! BUFFER-2).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -32,7 +32,7 @@ fn pool(policy: Policy) -> Arc<BufferPool> {
     Arc::new(BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).unwrap())
 }
 
-/// What thread 0 does, to be stopped in.
+/// Work of thread 0, to be stopped in.
 type Work = fn(&BufferPool);
 
 /// Thread 0 works; two others go over all pages meanwhile, three times.

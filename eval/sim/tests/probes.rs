@@ -1,5 +1,5 @@
-//! Probes on a machine: a recording is of the machine's own time, and who stops for ever while it records
-//! holds up nobody who records (hazard G10).
+//! Probes on a machine: a recording uses the machine's own time, and a thread that stops for ever while it
+//! records blocks no other recording thread (hazard G10).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -85,8 +85,7 @@ fn a_recording_is_of_the_machines_own_time_and_the_same_each_time() {
     assert_eq!((trace.session.process_id, trace.threads.len()), (0, 2));
 }
 
-/// What is drawn at random goes by the thread's number, and what is recorded says nothing of where memory
-/// lies.
+/// Random samples depend on the thread's number, and the recording has no addresses.
 #[test]
 fn a_recording_is_the_same_whatever_ran_before() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Who gets a processor when: by the constants of a profile, in the machine's time.
+//! The scheduling of threads on processors: by the constants of a profile, in the machine's time.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -43,7 +43,7 @@ fn compute_until(end: Instant) {
     }
 }
 
-/// When a thread runs again that slept for 100 µs, while another computes for 10 ms.
+/// Time until a thread runs again that slept for 100 µs, while another computes for 10 ms.
 fn back_from_a_sleep(undisturbed_us: f64, processors: usize) -> Duration {
     let back = Rc::new(Cell::new(Duration::ZERO));
     let slept = Rc::clone(&back);
@@ -181,7 +181,7 @@ fn an_alarm_costs_nothing_where_another_of_its_processor_comes_before() {
     }
 }
 
-/// How long a thread takes for its work, while another, which slept before, wakes up and ends, or not.
+/// Time of a thread's work, while another, which slept before, wakes up and ends, or not.
 fn time_of_work(is_interrupted: bool) -> Duration {
     let took = Rc::new(Cell::new(Duration::ZERO));
     let result = Rc::clone(&took);

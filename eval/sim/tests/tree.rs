@@ -1,7 +1,7 @@
-//! The B+tree on a machine. What is claimed of it (`azekura_btree::descent`): a reader holds nothing, so it
-//! may stop for ever anywhere and holds nobody up (hazard G10); a writer that stops holds up those who come
-//! to the nodes that it has latched, and nobody else: one leaf for a change in place, the leaf and its parent
-//! for a split. And schedules of splits against readers (HOP-1, HOP-3).
+//! The B+tree on a machine. Claims of `azekura_btree::descent`: a reader holds no latch, so it may stop for
+//! ever at any step without blocking a thread (hazard G10); a writer that stops blocks only threads that come
+//! to the nodes that it has latched: one leaf for a change in place, the leaf and its parent for a split.
+//! Also schedules of splits against readers (HOP-1, HOP-3).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -150,7 +150,7 @@ fn writers_of_one_record_part_it_from_its_neighbours_and_then_no_more() {
     );
 }
 
-/// What a thread does.
+/// Work of a thread.
 type Work = fn(&Store);
 
 fn scene(first: Work, others: [Work; 2]) -> Scene {

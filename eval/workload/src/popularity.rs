@@ -1,4 +1,4 @@
-//! Which record is asked for.
+//! Distributions of the requested record.
 //!
 //! The three request distributions of YCSB (Cooper et al., SoCC 2010, section 4.1). The skew is the usual
 //! 0.99.

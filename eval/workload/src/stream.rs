@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Records of a short scan: the mean of YCSB's mix E.
 pub const SHORT_SCAN_RECORDS: u64 = 50;
 
-/// Which of how many threads a stream is for.
+/// The thread of a stream, and the number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
     index: u64,

@@ -27,7 +27,7 @@ const FRAMES: usize = 32_768;
 /// Threads where there are to be many.
 const MANY: usize = 64;
 
-/// What all rows share.
+/// Data shared by all rows.
 pub(super) struct Bench<'a> {
     pub(super) time: Duration,
     pub(super) runs: usize,
@@ -38,7 +38,7 @@ pub(super) struct Bench<'a> {
     pub(super) dir: &'a Path,
 }
 
-/// What is visited how.
+/// The visited pages and the order of visits.
 #[derive(Clone, Copy)]
 struct Rate {
     threads: usize,
@@ -254,7 +254,7 @@ impl Bench<'_> {
                 References::new(PAGES, Skew::NAMED_80_20, 100 + seed).take(self.references / MANY).collect()
             })
             .collect();
-        // What one thread sees: some of each in turn.
+        // The visits of one thread: some of each trace in turn.
         let longest = traces[0].len();
         let in_turn =
             |part: std::ops::Range<usize>| traces.iter().flat_map(move |t| t[part.clone()].to_vec());
@@ -378,7 +378,7 @@ impl Bench<'_> {
         ])
     }
 
-    /// What a cache takes besides the bytes of its pages.
+    /// Measures the memory of a cache besides the bytes of its pages.
     fn space(&self) -> Row {
         let mut row = Row::new("d", format!("besides its {PAGE_BYTES} bytes, of {FRAMES}"), "bytes per page");
         for which in Which::ALL {

@@ -52,7 +52,7 @@ impl Disk {
         Ok(Self { file, pages, path: path.into() })
     }
 
-    /// Whether reads go past the system's cache.
+    /// Returns whether reads bypass the system's cache.
     pub(super) fn is_direct(&self) -> bool {
         self.file.is_direct()
     }
@@ -62,7 +62,7 @@ impl Disk {
         self.whole(first, out.len(), self.file.read_at(offset, out))
     }
 
-    /// What came of a read, which was to be whole.
+    /// Returns the result of a read that must be whole.
     fn whole(&self, first: PageId, bytes: usize, done: std::io::Result<usize>) -> Result<(), StoreError> {
         let done =
             done.and_then(

@@ -1,4 +1,4 @@
-//! What a cache takes besides the bytes of its pages.
+//! The memory of a cache besides the bytes of its pages.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use azekura_lab::lab::nb_gclock::cache::Kind;
 
-    /// What other tests allocate meanwhile is counted too, so there is no bound to hold it against here.
+    /// Allocations of concurrent tests are counted too, so this test compares with no bound.
     #[test]
     fn a_full_cache_is_weighed_where_the_allocator_tells() {
         let given = besides_pages(1_024, || Kind::TwoRings.build(1_024, Device::memory()));

@@ -70,7 +70,7 @@ struct Report {
 }
 
 impl Cache {
-    /// Whether it ran.
+    /// Runs the comparison; returns whether it ran.
     pub(crate) fn run(&self) -> Result<bool> {
         let time = Duration::try_from_secs_f64(self.seconds).context("--seconds")?;
         anyhow::ensure!(self.disk_mib >= 1, "--disk-mib 0: at least 1");

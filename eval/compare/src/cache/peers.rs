@@ -17,7 +17,7 @@ use azekura_lab::lab::nb_gclock::device::{Device, PAGE_BYTES};
 /// A page as value.
 pub(super) type Page = [u8; PAGE_BYTES];
 
-/// Which cache.
+/// A cache of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     /// One of the lab's.
@@ -55,12 +55,12 @@ impl Which {
         }
     }
 
-    /// Whether it is a policy under one lock.
+    /// Returns whether it is a policy under one lock.
     pub(super) const fn is_locked(self) -> bool {
         matches!(self, Self::Lab(Kind::Lru | Kind::TwoQ | Kind::Gclock | Kind::S3Fifo))
     }
 
-    /// Whether it is ours; the others are rivals.
+    /// Returns whether it is ours; the others are rivals.
     pub(super) const fn is_ours(self) -> bool {
         matches!(self, Self::General | Self::Lab(Kind::TwoRingsPeek | Kind::TwoRings | Kind::NbStriped))
     }

@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub(super) is_disturbed: bool,
 }
 
-/// What one cache came to.
+/// Result of one cache.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     pub(super) cache: &'static str,
@@ -30,7 +30,7 @@ pub(super) struct Measured {
 /// A goal, and whether it was reached.
 #[derive(Debug, Serialize)]
 pub(super) struct Goal {
-    /// What is held against the bounds.
+    /// Name of the value that is compared with the bounds.
     pub(super) measure: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) must: Option<f64>,
@@ -42,7 +42,7 @@ pub(super) struct Goal {
     pub(super) reached: Reached,
 }
 
-/// How far.
+/// Degree to which a goal is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reached {

@@ -22,15 +22,15 @@ use azekura_lab::lab::nb_gclock::zipf::{References, Skew};
 pub(super) const PAGES: u64 = 40_000;
 /// Frames of the cache.
 pub(super) const FRAMES: usize = 4_096;
-/// How long a thread stays stopped.
+/// Time for which a thread stays stopped.
 const STOP: Duration = Duration::from_millis(4);
-/// How much longer, if one of the others has not finished a visit by then: it may only have waited for a
+/// Extension of that time if another thread has not finished a visit by then: it may only have waited for a
 /// processor.
 const BENEFIT_OF_DOUBT: Duration = Duration::from_millis(200);
 
-/// Whether the thread is in the handler, or rests.
+/// The thread is in the handler, or rests.
 static IS_STOPPED: AtomicBool = AtomicBool::new(false);
-/// Where the stopped thread reads the byte that lets it go on.
+/// Descriptor from which the stopped thread reads the byte that lets it go on.
 static GATE: AtomicI32 = AtomicI32::new(-1);
 
 /// Waits for a byte. Only calls what a signal handler may: read(2).
@@ -60,14 +60,14 @@ fn gate() -> Result<&'static Mutex<PipeWriter>> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` is a valid `sigaction`, whose handler only calls what is async-signal-safe; nothing
-    // else here uses SIGUSR2.
+    // SAFETY: `action` is a valid `sigaction`; its handler calls only async-signal-safe functions, and
+    // nothing else here uses SIGUSR2.
     let result = unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) };
     ensure!(result == 0, "install a signal handler: {}", std::io::Error::last_os_error());
     Ok(WRITER.get_or_init(|| Mutex::new(writer)))
 }
 
-/// What the others did.
+/// Visits of the other threads meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stalled {
     /// Stops during which one of the others at least did not finish a single visit, however long they took,
@@ -77,7 +77,7 @@ pub(super) struct Stalled {
     pub(super) kept: f64,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Scene<'c> {
     cache: &'c dyn PageCache,
     /// Visits of each of the others.
@@ -85,7 +85,7 @@ struct Scene<'c> {
     is_over: AtomicBool,
     /// The one thread that is stopped; set before it rests for the first time.
     one: AtomicU64,
-    /// It is asked to rest.
+    /// The thread is to rest.
     must_rest: AtomicBool,
 }
 
@@ -171,7 +171,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether each of the others finishes a visit.
+    /// Returns whether each of the other threads finishes a visit.
     fn all_go_on(&self) -> bool {
         let (before, deadline) = (self.count(), Instant::now() + BENEFIT_OF_DOUBT);
         loop {

@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn every_engine_removes_what_it_is_told() {
         let mut engines = all();
-        // What a batch writes is not seen by its own reads.
+        // The reads of a batch do not see its writes.
         engines.retain(|engine| engine.isolates());
         each(engines, conformance::removes_what_it_is_told);
     }

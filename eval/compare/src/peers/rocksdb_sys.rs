@@ -28,7 +28,7 @@ opaque!(
     Filter
 );
 
-/// Where a function writes its error: a text to be freed by [`rocksdb_free`], or nothing.
+/// Destination of a function's error: a text to be freed by [`rocksdb_free`], or null.
 pub(super) type Error = *mut *mut c_char;
 
 #[link(name = "rocksdb")]

@@ -41,7 +41,7 @@ fn size(class: Class) -> Size {
     Size { order, nonzero, iterations: 15, shift, zeta }
 }
 
-/// What the program needs.
+/// Bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let size = size(class);
@@ -132,7 +132,7 @@ impl<M: Memory> Matrix<M> {
 /// The random sparse vectors, and for each row of the matrix the elements that lie in it.
 struct Generators<M: Memory> {
     values: M::Array<f64>,
-    /// Which row each element lies in; the largest number if the vector has one element less.
+    /// Row of each element; the largest number if the vector has one element less.
     rows: M::Array<u32>,
     /// Elements sorted by row.
     members: M::Array<u32>,

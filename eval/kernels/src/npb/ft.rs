@@ -53,7 +53,7 @@ fn size(class: Class) -> ([usize; 3], [Complex; 6]) {
     }
 }
 
-/// What the program needs.
+/// Bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let points: usize = size(class).0.iter().product();
@@ -91,7 +91,7 @@ pub fn run<M: Memory>(class: Class, memory: &mut M) -> Result<Verdict, OutOfMemo
     Ok(verdict)
 }
 
-/// What one time step leaves of each frequency.
+/// Fills in the factor by which one time step reduces each frequency.
 fn fill_decay(dims: [usize; 3], decay: &mut impl Array<f64>) {
     let square = |at: usize, of: usize| {
         let folded = if at < of / 2 { at as f64 } else { at as f64 - of as f64 };

@@ -12,7 +12,7 @@ const ITERATIONS: usize = 10;
 struct Size {
     keys: usize,
     max_key: usize,
-    /// Keys whose rank is checked, their rank, and how it moves with the iteration: the two keys that each
+    /// Keys with a checked rank, their rank, and its change with the iteration: the two keys that each
     /// iteration overwrites shift it.
     probes: [(usize, usize, fn(usize) -> isize); 5],
 }
@@ -63,7 +63,7 @@ fn size(class: Class) -> Size {
     }
 }
 
-/// What the program needs.
+/// Bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let Size { keys, max_key, .. } = size(class);

@@ -31,7 +31,7 @@ const fn points(level: u32) -> usize {
     side * side * side
 }
 
-/// What the program needs.
+/// Bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let finest = size(class).0;

@@ -144,7 +144,7 @@ impl Reader for Reads<'_> {
 
 struct Writes<'w> {
     records: &'w mut BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What was there before each write.
+    /// Key and old value of each write.
     before: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     log_bytes: u64,
 }

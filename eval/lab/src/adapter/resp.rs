@@ -1,9 +1,9 @@
-//! A server that speaks RESP, over its socket: this project's door, Redis, and what is like them.
+//! A server with the RESP protocol, over its socket: this project's Redis server, Redis, and similar ones.
 //!
-//! A transaction of one write is one command (`SET`, or `MSET` of several); one that reads before it writes
-//! is the clients' usual way: `WATCH`, `GET`, `MULTI` … `EXEC`, again if another was faster. Scans in key
-//! order need `AZ.RANGE`; elsewhere only a whole table can be read, in any order. What is durable when a
-//! server answers is the server's setting, which is in the report.
+//! A transaction of one write is one command (`SET`, or `MSET` of several). A transaction that reads before
+//! it writes is the clients' usual sequence: `WATCH`, `GET`, `MULTI` … `EXEC`, repeated after a conflict.
+//! Scans in key order need `AZ.RANGE`; other servers can only read a whole table, in any order. Durability at
+//! the time of the answer is a setting of the server, which is in the report.
 //!
 //! A cluster of this project's has a door at each node; sessions are dealt out to those that are given. It
 //! has no transactions over several nodes, so several writes without a read (loads) are `SET`s there, sent
@@ -40,7 +40,7 @@ pub struct RespEngine {
     is_ours: AtomicBool,
 }
 
-/// Where a server is reached; a cluster, at each of its nodes.
+/// Address of a server; for a cluster, of each of its nodes.
 #[derive(Clone, Debug)]
 struct Doors {
     addresses: Vec<SocketAddr>,
@@ -281,7 +281,7 @@ fn mset(puts: &BTreeMap<Vec<u8>, Vec<u8>>) -> redis::Cmd {
 struct Steps<'s> {
     session: &'s mut RespSession,
     puts: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// It may write: what it reads is watched.
+    /// The transaction may write: its reads are watched.
     may_write: bool,
     watches: bool,
 }

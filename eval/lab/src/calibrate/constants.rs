@@ -1,7 +1,7 @@
-//! What things cost on this machine, by small measurements.
+//! Costs of this machine, by small measurements.
 //!
-//! Each is done in many short stretches, of which the fastest fifth counts: whoever else uses the machine can
-//! only make a stretch slower.
+//! Each is done in many short stretches, and the fastest fifth counts: other users of the machine can only
+//! make a stretch slower.
 
 use azekura_base::page::PageWord;
 use azekura_io::{Fs, OpenOptions, OsFs};
@@ -123,8 +123,8 @@ pub(super) fn chase(bytes: usize) -> f64 {
     each(STRETCHES, 20_000, || hops(20_000))
 }
 
-/// What the device under a directory takes, in nanoseconds: a write of 4 KiB, what a flush after it takes
-/// more, a read.
+/// Measures the device under a directory, in nanoseconds: a write of 4 KiB, the additional time of a flush
+/// after it, a read.
 pub(super) fn device(dir: &Path) -> io::Result<(f64, f64, f64)> {
     const WRITES: usize = 25;
     let path = dir.join(format!("azekura-calibrate-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! What things cost on this machine: medians of small measurements that were made again and again.
+//! Costs of this machine: medians of small measurements that were made again and again.
 
 use azekura_sim::Profile;
 use azekura_sim::profile::{Constant, Source};

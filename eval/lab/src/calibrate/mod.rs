@@ -1,18 +1,19 @@
-//! The machine at hand as a profile, and how far simulations of it are from the real thing.
+//! The machine at hand as a profile, and the deviation of simulations from it.
 //!
-//! 1. Small measurements give what a load, an atomic instruction, a transfer between cores, a wake-up cost
-//!    (`constants`), and who gets a processor when (`scheduling`).
+//! 1. Small measurements give the cost of a load, an atomic instruction, a transfer between cores and a
+//!    wake-up (`constants`), and the scheduling of threads (`scheduling`).
 //! 2. Three workloads run really, on one thread and on two: the page cache, the log, the B+tree under the
 //!    store's door.
 //! 3. 1 and 2 take turns, round after round, because others use the machine too and its speed comes and goes:
 //!    runs in which others had processors do not count, medians do, and rounds go on until the middle halves
 //!    of all workloads' runs lie close together, or the time is up.
-//! 4. What lies between two accesses that a simulation sees is computation of which it knows nothing. It
-//!    follows from the run on one thread: the gap with which its thread has a processor for as long for each
-//!    operation (`fit`). Where a thread never waits, one thread so agrees by construction, and two are the
-//!    test. The log's waits, for the device and for who wakes it: there the rate of one is a test, too. (Its
-//!    rate says little of the gap. With a shorter one it meets the flush that it waits for at another moment,
-//!    and may do less: two gaps, 0 and 20 ns, had the same rate, and half and all of the processor's time.)
+//! 4. The code between two accesses is computation of unknown length to the simulation. Its length follows
+//!    from the run on one thread: the gap with which the thread has a processor for as long for each
+//!    operation (`fit`). If a thread never waits, one thread agrees by construction, and two are the test.
+//!    The log waits, for the device and for the wake-up: there the rate of one thread is a test, too. (Its
+//!    rate does not determine the gap. With a shorter gap the thread meets the awaited flush at another
+//!    moment, and may do less: two gaps, 0 and 20 ns, had the same rate, with half and all of the processor's
+//!    time.)
 //!
 //! All of it runs in this program, in which each access asks whether it is simulated; so what is calibrated
 //! is this program, somewhat slower than one without the feature.
@@ -22,7 +23,7 @@
 //! | `constants` | small measurements: memory, instructions, calls, the device |
 //! | `transfers` | the same of lines that move between processors |
 //! | `caches` | their sizes |
-//! | `scheduling` | the same of the scheduler: wakes, alarms, slices, who goes first |
+//! | `scheduling` | the same of the scheduler: wakes, alarms, slices, priority of woken threads |
 //! | `bound` | threads that are bound to processors |
 //! | `costs` | a profile of their medians |
 //! | [`runs`] | runs of one thing, of which some were disturbed |
@@ -55,16 +56,16 @@ use crate::progress::{Progress, ms};
 use costs::Costs;
 use workload::{Ran, Subject, Trial};
 
-/// How to calibrate.
+/// Settings of the calibration.
 #[derive(Clone, Debug)]
 pub struct Calibrate {
-    /// Where the device is measured.
+    /// Directory on the measured device.
     pub dir: PathBuf,
     /// Rounds of real runs, at least.
     pub rounds: usize,
     /// Rounds go on for so long, unless the runs lie close together before.
     pub patience: Duration,
-    /// How long each run counts.
+    /// Measured time of each run.
     pub time: Duration,
     /// Of all that is drawn.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! What a calibration found: a profile, and simulations of it beside the real thing.
+//! Results of a calibration: a profile, and simulations of it beside the real runs.
 
 use azekura_sim::Profile;
 use serde::{Deserialize, Serialize};
@@ -20,12 +20,12 @@ pub struct Calibration {
     pub compared: Vec<Compared>,
 }
 
-/// What a device takes, in nanoseconds.
+/// Times of a device, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// A direct write of 4 KiB.
     pub write_ns: f64,
-    /// What a flush after it takes more.
+    /// Additional time of a flush after it.
     pub flush_ns: f64,
     /// A direct read of 4 KiB.
     pub read_ns: f64,
@@ -34,7 +34,7 @@ pub struct Device {
 /// A workload on so many threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Which.
+    /// Its name.
     pub workload: String,
     /// Threads, and processors of the machine.
     pub threads: usize,
@@ -56,7 +56,7 @@ impl Compared {
         self.simulated / self.real.median()
     }
 
-    /// Whether simulated and real rate are within [`CLOSE`] of each other.
+    /// Returns whether simulated and real rate are within [`CLOSE`] of each other.
     #[must_use]
     pub fn agrees(&self) -> bool {
         (self.ratio() - 1.0).abs() <= CLOSE
@@ -88,7 +88,7 @@ impl Calibration {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and where.
+    /// The place and kind of the error in the text.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -163,7 +163,7 @@ impl Calibration {
         out
     }
 
-    /// Whether all simulated rates agree with the real ones.
+    /// Returns whether all simulated rates agree with the real ones.
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.compared.iter().all(Compared::agrees)

@@ -1,5 +1,5 @@
-//! Real runs of one thing, of which some were disturbed: whoever else has a processor meanwhile makes a run
-//! slower, and says nothing of the thing.
+//! Real runs of one thing, some of them disturbed: other processes on the processors make a run slower, and
+//! such a run says nothing about the thing.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ const CLOSE: f64 = 0.05;
 /// A run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// What was measured: operations per second, nanoseconds.
+    /// The measured value: operations per second, or nanoseconds.
     pub value: f64,
     /// Processors that others had meanwhile.
     pub others: f64,
@@ -56,7 +56,7 @@ impl Runs {
         self.0.iter().filter(|run| run.others <= QUIET).count()
     }
 
-    /// Whether there were too few quiet ones.
+    /// Returns whether there were too few quiet ones.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.quiet() < LEAST
@@ -86,7 +86,7 @@ impl Runs {
         (high - low) / self.median().max(f64::MIN_POSITIVE)
     }
 
-    /// Whether another run would say nothing new.
+    /// Returns whether another run would not change the result.
     pub(super) fn is_settled(&self) -> bool {
         !self.is_disturbed() && self.spread() <= CLOSE
     }

@@ -1,5 +1,5 @@
-//! What this machine's scheduler takes, and whom it prefers: wakes, alarms, slices, by small measurements
-//! between threads that are bound to processors.
+//! Times and preferences of this machine's scheduler: wakes, alarms, slices, by small measurements between
+//! threads that are bound to processors.
 //!
 //! Medians count here: how long a wake takes varies by itself (an idle processor sleeps deeper the longer it
 //! is left alone), not only because others use the machine.
@@ -59,8 +59,8 @@ fn spin_for(time: Duration) {
     }
 }
 
-/// What `f` gives while another thread computes on a processor, and for how long that one could not
-/// meanwhile.
+/// Returns the result of `f` while another thread computes on a processor, and the time for which that thread
+/// could not compute meanwhile.
 fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Duration)> {
     let is_over = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&is_over);
@@ -80,8 +80,8 @@ fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> i
     result.map(|result| (result, lost))
 }
 
-/// How long after a call that wakes it a sleeper runs on a processor on which another thread computes, and
-/// what that one loses by it; 0 where there is no other processor to wake it from.
+/// Time from a wake-up call until the sleeper runs on a processor with a computing thread, and the loss of
+/// that thread; 0 if there is no other processor to wake it from.
 pub(super) fn wake_busy() -> io::Result<(f64, f64)> {
     let [mine, theirs] = two_processors()?;
     if mine == theirs {
@@ -104,8 +104,7 @@ pub(super) fn alarm_set() -> io::Result<(f64, f64)> {
     join(on(processor, measure)?)
 }
 
-/// Whether a thread that sleeps for that time mostly is off its processor for a good part of the time until
-/// it is back.
+/// Returns whether a thread that sleeps for that time mostly is off its processor for a good part of it.
 fn leaves_processor(time: Duration) -> bool {
     let one = |_| {
         let (began, had) = (Instant::now(), thread_time());
@@ -116,7 +115,7 @@ fn leaves_processor(time: Duration) -> bool {
     2 * (0..TIMES_BUSY).filter(|&n| one(n)).count() > TIMES_BUSY
 }
 
-/// What a call that wakes a sleeper on an idle processor takes, and how long after its end the sleeper runs.
+/// Time of a call that wakes a sleeper on an idle processor, and time from its end until the sleeper runs.
 pub(super) fn wake() -> io::Result<(f64, f64)> {
     let [mine, theirs] = two_processors()?;
     let begin = Instant::now();
@@ -152,8 +151,8 @@ pub(super) fn wake() -> io::Result<(f64, f64)> {
     Ok((median(calls), median(wakes)))
 }
 
-/// From one thread to another on a processor, besides the two calls of who goes to sleep: each wakes the
-/// other and sleeps.
+/// Time from one thread to another on a processor, besides the two calls of the thread that goes to sleep:
+/// each wakes the other and sleeps.
 pub(super) fn context_switch(system_call: f64) -> io::Result<f64> {
     let [processor, _] = two_processors()?;
     let words = Arc::new([WaitWord::new(0), WaitWord::new(0)]);
@@ -178,7 +177,7 @@ pub(super) fn context_switch(system_call: f64) -> io::Result<f64> {
     Ok((both_ways / 2.0 - 2.0 * system_call).max(0.0))
 }
 
-/// How late such sleeps end.
+/// Delay of the end of such sleeps.
 fn lateness(time: Duration, times: usize) -> f64 {
     // Where it is refused, sleeps end up to 50 µs late, here as everywhere.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -196,17 +195,17 @@ pub(super) fn alarm() -> io::Result<f64> {
     join(on(processor, || lateness(ASLEEP, TIMES))?)
 }
 
-/// How long a thread that has just been given its processor, because another went to sleep, keeps it when
-/// that one wakes; and how late that one's alarm is there, if that is not the reason.
+/// Time for which a thread keeps a processor that it got because another went to sleep, when that one wakes;
+/// and the delay of that one's alarm, if that is not the reason.
 pub(super) fn undisturbed(alarm: f64) -> io::Result<(f64, f64)> {
     let [processor, _] = two_processors()?;
     let (late, _) =
         beside_computing(processor, || on(processor, || lateness(ASLEEP, TIMES_BUSY)).and_then(join))?;
-    // On time, as on an idle processor: whoever wakes goes first.
+    // On time, as on an idle processor: the woken thread goes first.
     Ok(if late < 2.0 * alarm { (0.0, late) } else { (late + ASLEEP.as_secs_f64() * 1e9, 0.0) })
 }
 
-/// How long a thread computes on a processor on which another does, too, before it has to make way.
+/// Time for which a thread computes on a processor with another computing thread before it has to make way.
 pub(super) fn slice() -> io::Result<f64> {
     let [processor, _] = two_processors()?;
     let until = Instant::now() + SHARED;

@@ -1,4 +1,4 @@
-//! What this machine takes to move lines between two of its processors.
+//! Times of this machine to move lines between two of its processors.
 
 use std::hint::{black_box, spin_loop};
 use std::io;
@@ -42,8 +42,8 @@ fn change(lines: &[Line]) {
     black_box(at);
 }
 
-/// What an atomic instruction takes more on a line that another core has changed than on an own one; 0 where
-/// there is no other processor.
+/// Additional time of an atomic instruction on a line that another core has changed, compared with an own
+/// line; 0 if there is no other processor.
 ///
 /// Not half of a word's way there and back: a word that both spin on is in flight already when it is wanted.
 pub(super) fn transfer() -> io::Result<f64> {

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::scale::work::Filled;
 use crate::scale::{self, Scale, Work};
 
-/// What is compared.
+/// The subject of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// Visits of the page cache, all pages resident.
@@ -33,7 +33,7 @@ impl Subject {
     }
 }
 
-/// What a run was like.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     /// Operations per second.
@@ -89,8 +89,8 @@ impl Trial {
         }
     }
 
-    /// The same on a machine, with so long a gap between accesses. The log runs for as long as really, for it
-    /// tries how many streams serve it best, and who leads its flushes, all the time.
+    /// The same on a simulated machine, with that gap between accesses. The log runs for as long as in
+    /// reality, because it tries numbers of streams and leaders of flushes all the time.
     pub(super) fn simulated(&self, profile: &Profile, gap: f64, threads: usize) -> Result<Ran, BenchError> {
         self.simulated_for(profile, gap, threads, self.log_time())
     }

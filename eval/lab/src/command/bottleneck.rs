@@ -46,8 +46,8 @@ pub(crate) struct Bottleneck {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), requires = "slowdown", conflicts_with = "pairs")]
     blocks: Option<u16>,
 
-    /// Pairs of runs for Table 4, each of whose recordings begins anew; with --slowdown, instead of slices
-    /// [unless given: 20, or 2 with --quick]
+    /// Pairs of runs for Table 4, each with a new recording; with --slowdown, instead of slices [default: 20,
+    /// or 2 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: Option<u16>,
 
@@ -63,7 +63,7 @@ pub(crate) struct Bottleneck {
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
 
-    /// What visitors do
+    /// The visitors' mix of pages
     #[arg(long, value_enum, default_value_t = MixName::Shopping)]
     mix: MixName,
 

@@ -31,7 +31,7 @@ pub(super) struct FarGoals {
     #[arg(long)]
     quick: bool,
 
-    /// Who leaves when a page comes
+    /// Replacement policy of far memory
     #[arg(long, value_name = "NAME", default_value_t)]
     policy: Policy,
 

@@ -1,4 +1,4 @@
-//! `lab far-kills`: programs whose memory server is killed.
+//! `lab far-kills`: programs with a memory server that is killed.
 
 use std::io::Write;
 
@@ -32,11 +32,11 @@ pub(super) struct FarKills {
     #[arg(long, value_name = "N", default_value_t = 200)]
     trials: u64,
 
-    /// What protects the pages
+    /// Protection of the pages
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "copies,spill,none", value_parser = guard)]
     guard: Vec<Guard>,
 
-    /// What a server does
+    /// Fault of a server
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "killed,stalled,lies", value_parser = wrong)]
     server: Vec<Wrong>,
 

@@ -113,7 +113,7 @@ impl FarMemory {
     }
 }
 
-/// What both a region and a recorder take.
+/// Parses a page size that both a region and a recorder accept.
 fn page_bytes(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(bytes) if bytes.is_power_of_two() && (4096..=2 << 20).contains(&bytes) => Ok(bytes),

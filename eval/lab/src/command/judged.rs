@@ -1,4 +1,4 @@
-//! What the labs have in common that look for what must never happen.
+//! Shared by the labs that look for forbidden outcomes.
 
 use std::io::Write;
 use std::path::PathBuf;

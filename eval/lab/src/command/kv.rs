@@ -81,7 +81,7 @@ pub(super) struct Kv {
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = size)]
     value_bytes: u64,
 
-    /// Cache for the rl workload, whose data are four times as large
+    /// Cache for the rl workload, which has four times as much data
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     small_cache: u64,
 
@@ -125,7 +125,7 @@ pub(super) struct Kv {
     recorded: Recorded,
 }
 
-/// Where a server is reached: one address, or several of a cluster.
+/// Address of a server: one, or several of a cluster.
 #[derive(Clone, Debug)]
 struct Doors(Vec<SocketAddr>);
 

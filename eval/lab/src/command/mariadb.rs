@@ -59,7 +59,7 @@ pub(super) struct Mariadb {
     #[arg(long)]
     json: bool,
 
-    /// Where the last recording goes
+    /// File for the last recording
     #[arg(short, long, value_name = "FILE", default_value = "mariadb.trace")]
     output: PathBuf,
 }

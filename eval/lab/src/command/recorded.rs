@@ -8,7 +8,7 @@ use clap::Args;
 
 use azekura_cli::shared::{count, counted};
 
-/// Whether and where to record.
+/// Options of a recording.
 #[derive(Args, Debug)]
 pub(super) struct Recorded {
     /// Record operations and waits of all runs into this file, for `azekura trace report`

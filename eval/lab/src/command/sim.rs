@@ -64,7 +64,7 @@ enum Workload {
 /// Print throughput by processors, and at the most of them the lines that threads waited for
 #[derive(Args, Debug)]
 struct Scale {
-    /// What the threads do
+    /// Work of the threads
     #[arg(long, value_enum, default_value = "cache")]
     workload: Workload,
 
@@ -76,11 +76,12 @@ struct Scale {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64", value_parser = clap::value_parser!(u16).range(1..=256))]
     cores: Vec<u16>,
 
-    /// What if this line cost nothing: shows what stops the curve next; may be given several times
+    /// Predict the result without the cost of this line: shows the next limit of the curve; may be given
+    /// several times
     ///
     /// The name is one that a report prints, as next@wal::durable_lsn for "next of wal::durable_lsn"; without
-    /// the module it means the field in every one. Its accesses cost what they cost a thread that uses the
-    /// line alone.
+    /// the module it means the field in every one. Its accesses cost as much as those of a thread that uses
+    /// the line alone.
     #[arg(long, value_name = "FIELD[@MODULE]")]
     without_line: Vec<LineName>,
 
@@ -93,10 +94,10 @@ struct Scale {
     json: bool,
 }
 
-/// Measure this machine, and how far simulations of it are from the real thing
+/// Measure this machine, and the deviation of simulations from it
 ///
 /// Runs small measurements, and the page cache, the log and the B+tree on one thread and on two, in turns;
-/// then simulates them, and prints both. Others who use the machine disturb it: runs in which they had
+/// then simulates them, and prints both. Other users of the machine disturb it: runs in which they had
 /// processors do not count, and more are made, for at most a minute and a half, until those that count lie
 /// close together. Takes three minutes at the most.
 #[derive(Args, Debug)]
@@ -126,7 +127,7 @@ struct CalibrateArgs {
     json: bool,
 }
 
-/// Where to simulate.
+/// The simulated machine.
 #[derive(Clone, Debug)]
 enum Machine {
     Shipped(Box<Profile>),

@@ -10,12 +10,12 @@ use crate::plot;
 use crate::plot::xy::{Curve, Xy};
 use crate::table::short;
 
-/// What one series did at one place of a figure.
+/// Value of one series at one place of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Which figure.
+    /// The figure.
     pub figure: String,
-    /// Which line of it.
+    /// The line of the figure.
     pub series: String,
     /// The place along the axis.
     pub at: usize,
@@ -30,7 +30,7 @@ pub struct Point {
     pub beside: BTreeMap<String, f64>,
 }
 
-/// How the places of a figure lie along its axis.
+/// Spacing of a figure's places along its axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Axis {
     /// Powers of two, as numbers of threads.
@@ -44,28 +44,28 @@ pub enum Axis {
 pub struct Figure {
     /// Its name, as in [`Point::figure`].
     pub name: String,
-    /// Which one of the paper it repeats, and what to know when reading it.
+    /// The figure of the paper that it repeats, and remarks for its reading.
     pub note: String,
-    /// What is along the axis.
+    /// Name of the axis.
     pub axis: String,
-    /// How.
+    /// Spacing of the axis.
     pub spacing: Axis,
-    /// What the values are.
+    /// Unit of the values.
     pub unit: String,
 }
 
-/// What a lab is to show, and whether it did.
+/// A goal of a lab, and whether it is reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// What is judged, with its unit.
+    /// The judged value, with its unit.
     pub name: String,
     /// The limit, in words: `>= 2` or `<= 1.2`.
     pub wanted: String,
-    /// What was measured.
+    /// The measured value.
     pub reached: f64,
-    /// Whether that is within the limit.
+    /// The value is within the limit.
     pub holds: bool,
-    /// Which measurement it is: figure, series and place.
+    /// The measurement: figure, series and place.
     pub at: String,
 }
 
@@ -86,19 +86,19 @@ impl Goal {
 /// Everything of one run of a lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What the page is called.
+    /// Title of the page.
     pub title: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// When it ended, in UTC.
+    /// Time of the end, in UTC.
     pub date: String,
-    /// What was asked for, as text.
+    /// The settings, as text.
     pub settings: String,
     /// The figures, in order.
     pub figures: Vec<Figure>,
     /// Their points.
     pub points: Vec<Point>,
-    /// What follows from them, if the lab has goals.
+    /// Their results, if the lab has goals.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub goals: Vec<Goal>,
 }
@@ -244,7 +244,7 @@ impl Report {
     }
 }
 
-/// The lines of a chart, of points that say whose they are, where and how high: as they come.
+/// The lines of a chart, of points with line, place and height: in the given order.
 pub(super) fn lines_of<'p>(
     points: impl Iterator<Item = (&'p str, usize, f64)>,
 ) -> Vec<(String, Vec<(usize, f64)>)> {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A report that says whether everything went as it must; a run for which it did not ends with exit code 1.
 pub trait Judged: Serialize {
-    /// Whether it did.
+    /// Returns whether the lab is passed.
     fn is_well(&self) -> bool;
 
     /// As a table, and each part that did not go well.

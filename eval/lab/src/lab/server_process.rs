@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Who has not begun after so long hangs.
+/// A process that has not begun after so long hangs.
 const BEGINS: Duration = Duration::from_secs(60);
 
 /// A process that is killed when it is no longer wanted.
@@ -37,7 +37,7 @@ impl Killed {
     }
 }
 
-/// Whether a process did not come to its [first line](Killed::begun).
+/// Returns whether a process did not come to its [first line](Killed::begun).
 pub(crate) fn is_hanging(error: &Error) -> bool {
     error.kind() == ErrorKind::TimedOut
 }
@@ -53,7 +53,7 @@ impl Drop for Killed {
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     process: Killed,
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) address: String,
 }
 

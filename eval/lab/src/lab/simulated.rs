@@ -1,6 +1,6 @@
-//! What a simulated machine did, as text and as a page: rates by processors, a line for each rival, and where
-//! threads waited for cache lines. The same bytes each time: no date, and nothing of the machine that
-//! simulated.
+//! Results of a simulated machine, as text and as a page: rates by processors, a line for each rival, and the
+//! waits of threads for cache lines. The same bytes each time: no date, and nothing of the simulating
+//! machine.
 
 use azekura_sim::{LineName, Profile};
 use std::fmt::Write;
@@ -9,15 +9,15 @@ use crate::plot;
 
 /// A figure of a simulated lab.
 pub(crate) struct Chart {
-    /// What the values are, and which figure of the paper it repeats.
+    /// The values, and the figure of the paper that it repeats.
     pub(crate) title: String,
-    /// What is along the axis, in doublings.
+    /// Name of the axis, in doublings.
     pub(crate) axis: String,
     /// Decimals of the values in the table.
     pub(crate) decimals: usize,
     /// The rivals.
     pub(crate) lines: Vec<Line>,
-    /// What the numbers of [`Line::waits`] are.
+    /// Name of the numbers of [`Line::waits`].
     pub(crate) waits: String,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn html(title: &str, profile: &Profile, settings: &str, charts: &[Cha
     plot::document(title, &body)
 }
 
-/// What settings say of lines that cost nothing.
+/// The part of the settings about lines that cost nothing.
 pub(crate) fn without(lines: &[LineName]) -> String {
     let names: Vec<String> = lines.iter().map(|name| format!("; as if {name} cost nothing")).collect();
     names.concat()

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 pub(super) struct Chart {
     pub(super) title: String,
-    /// What is along the axis.
+    /// Name of the axis.
     pub(super) axis: String,
     pub(super) lines: Vec<Line>,
 }

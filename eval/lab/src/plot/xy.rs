@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// The chart.
 pub(crate) struct Xy {
     pub(crate) title: String,
-    /// What the horizontal axis is.
+    /// Name of the horizontal axis.
     pub(crate) x: String,
     pub(crate) curves: Vec<Curve>,
 }

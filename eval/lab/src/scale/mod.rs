@@ -32,15 +32,16 @@ use crate::lab::simulated;
 use crate::progress::Progress;
 use work::Filled;
 
-/// Processors of the machine on which a store is filled: for who fills it, and for the store's own threads.
+/// Processors of the machine on which a store is filled: for the filling thread, and for the store's own
+/// threads.
 const FILLING: usize = 4;
 
-/// What to simulate.
+/// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Scale {
     /// The machine.
     pub profile: Profile,
-    /// What clients do.
+    /// Work of the clients.
     pub work: Work,
     /// Numbers of processors; each has a client.
     pub processors: Vec<usize>,

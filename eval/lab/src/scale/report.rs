@@ -11,7 +11,7 @@ use super::run::Point;
 pub struct Report {
     /// The machine.
     pub profile: Profile,
-    /// What was asked for, as text.
+    /// The settings, as text.
     pub settings: String,
     /// By processors.
     pub points: Vec<Point>,

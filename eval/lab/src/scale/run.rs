@@ -56,7 +56,7 @@ pub struct SharedLine {
     pub field: String,
     /// Its module.
     pub module: String,
-    /// Where it is accessed, the costliest place first.
+    /// Places of its accesses, the costliest first.
     pub places: Vec<String>,
     /// Part of all clients' time that was spent waiting for it.
     pub share: f64,
@@ -64,7 +64,7 @@ pub struct SharedLine {
     pub on_one_line: f64,
 }
 
-/// What a run leaves.
+/// Results of a run.
 struct Left {
     stretch: Option<Stretch>,
     ops: u64,

@@ -1,4 +1,4 @@
-//! What clients do, and the store that they find.
+//! Work of the clients, and their store.
 
 use azekura::Database;
 use azekura_io::{Fs, MemFs};
@@ -16,7 +16,7 @@ use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::tpcc;
 
-/// Where the store lies in the file system in memory.
+/// Path of the store in the file system in memory.
 pub(super) const STORE: &str = "/store";
 /// Rows of the key-value table.
 const ROWS: u64 = 50_000;
@@ -24,7 +24,7 @@ const ROWS: u64 = 50_000;
 const WAREHOUSES: u32 = 64;
 const DIVISOR: u32 = 100;
 
-/// What clients do.
+/// Work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Transactions of one point read, all rows alike.
@@ -49,14 +49,14 @@ pub(crate) struct Filled {
 /// Opens a client's session.
 type Sessions = fn(&Database) -> Box<dyn Session + '_>;
 
-/// What a client does until it is told to stop.
+/// Work of a client until it is told to stop.
 pub(super) enum Client {
     Kv(Box<Stream>, Manner, Sessions),
     Tpcc(Box<Terminal>, usize),
 }
 
 impl Work {
-    /// What commands call it.
+    /// Its name in commands.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

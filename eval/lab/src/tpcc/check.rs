@@ -46,13 +46,13 @@ const KEPT: usize = 20;
 /// One violation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// Which condition, from 1.
+    /// Number of the condition, from 1.
     pub condition: u8,
     /// Of which warehouse, district, order or customer.
     pub place: String,
-    /// What it should be.
+    /// Expected value.
     pub expected: i64,
-    /// What it is.
+    /// Value found.
     pub found: i64,
 }
 
@@ -63,19 +63,19 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was found.
+/// Results of the check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
     /// Comparisons made for each condition, from the first.
     pub comparisons: Vec<u64>,
-    /// How many failed.
+    /// Number of failures.
     pub violated: u64,
     /// The first of them.
     pub violations: Vec<Violation>,
 }
 
 impl Checked {
-    /// Whether every condition holds.
+    /// Returns whether every condition holds.
     #[must_use]
     pub const fn is_consistent(&self) -> bool {
         self.violated == 0
@@ -97,7 +97,7 @@ impl Checked {
 ///
 /// # Errors
 ///
-/// What the store says, and warehouses or districts that are missing; violations are in the answer.
+/// An error of the store, and warehouses or districts that are missing; violations are in the answer.
 pub fn check(db: &Database, loaded: &Loaded, progress: &Progress) -> Result<Checked, BenchError> {
     db.transact(|tx| check_rows(tx, loaded, progress)).map_err(failed("checking"))
 }
@@ -164,7 +164,7 @@ struct Check<'c, R> {
     tx: &'c R,
     loaded: &'c Loaded,
     paid: Paid,
-    /// What orders placed since loading took from each warehouse.
+    /// Revenue of each warehouse from orders placed since loading.
     taken: BTreeMap<u32, i64>,
     checked: Checked,
 }

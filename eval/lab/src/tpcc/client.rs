@@ -1,7 +1,6 @@
-//! What one thread does: takes the next input, runs its transaction, again, without think time.
+//! Work of one thread: takes the next input, runs its transaction, again, without think time.
 //!
-//! Whose transactions they are is a [`Runner`]'s business: the store's own, or any engine's
-//! ([`session`](super::session)).
+//! A [`Runner`] runs the transactions: on the store, or on any engine ([`session`](super::session)).
 //!
 //! Blocking, a transaction has ended when its commit is durable. Pipelined, commits stay in a first-in
 //! first-out window until they are, as in [`crate::client`]; the latency is from the beginning of the
@@ -18,7 +17,7 @@ use azekura::{CommitTicket, Database, Error, Transaction};
 use azekura_workload::tpcc::{Input, Kind, Terminal};
 use std::time::Instant;
 
-/// What was done of one kind of transaction.
+/// Counts of one kind of transaction.
 #[derive(Debug, Clone, Default)]
 pub struct KindTally {
     /// Committed.
@@ -31,7 +30,7 @@ pub struct KindTally {
     pub latencies: Latencies,
 }
 
-/// What was done.
+/// Counts of a client.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// By [`Kind::index`].
@@ -66,12 +65,12 @@ impl Tally {
     }
 }
 
-/// How a transaction ended.
+/// End of a transaction.
 #[derive(Debug)]
 pub struct Ended<P> {
-    /// How often it was run again.
+    /// Number of times that it was run again.
     pub retries: u64,
-    /// What became of it.
+    /// Its result.
     pub end: End<P>,
 }
 
@@ -89,9 +88,9 @@ pub enum End<P> {
     RolledBack,
 }
 
-/// What runs single transactions.
+/// Runs single transactions.
 pub trait Runner {
-    /// What it tells about commits that it does not wait for.
+    /// The handle of a commit that it does not wait for.
     type Promise: Promise<Error: Into<BenchError>>;
 
     /// Runs the transaction that an input asks for, as often as conflicts make it. If it is `pipelined` the
@@ -99,7 +98,7 @@ pub trait Runner {
     ///
     /// # Errors
     ///
-    /// What the store says, but for conflicts, and rows that are missing.
+    /// An error of the store, except conflicts; also rows that are missing.
     fn run(&mut self, input: &Input, pipelined: bool) -> Result<Ended<Self::Promise>, BenchError>;
 }
 
@@ -107,7 +106,7 @@ pub trait Runner {
 ///
 /// # Errors
 ///
-/// What the store says, but for conflicts, and rows that are missing.
+/// An error of the store, except conflicts; also rows that are missing.
 pub fn run(
     db: &Database,
     terminal: &mut Terminal,
@@ -152,7 +151,7 @@ pub fn execute<R: Rows>(tx: &R, input: &Input) -> Result<u8, R::Error> {
     }
 }
 
-/// Whether an error is the rollback that the specification asks for.
+/// Returns whether an error is the rollback that the specification asks for.
 #[must_use]
 pub fn is_unused_item(error: &Error) -> bool {
     matches!(error, Error::Other(source) if source.is::<UnusedItem>())
@@ -160,7 +159,7 @@ pub fn is_unused_item(error: &Error) -> bool {
 
 struct OnStore<'d>(&'d Database);
 
-/// A commit of the store, whose errors say what was being done.
+/// A commit of the store; its errors name the operation.
 struct Committing(CommitTicket);
 
 impl Promise for Committing {

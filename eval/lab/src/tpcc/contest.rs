@@ -26,12 +26,12 @@ use azekura_workload::tpcc::{Mix, Scale, Terminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to run.
+/// Settings of a contest.
 #[derive(Debug, Clone)]
 pub struct Contest {
     /// Size of each store.
     pub scale: Scale,
-    /// Which transactions.
+    /// The mix of transactions.
     pub mix: Mix,
     /// Client threads of each cell.
     pub threads: Vec<usize>,
@@ -47,13 +47,13 @@ pub struct Contest {
     pub seed: u64,
     /// Each engine's cache.
     pub cache_bytes: u64,
-    /// Where the stores go.
+    /// Directory of the stores.
     pub dir: PathBuf,
     /// Keeps them.
     pub keep: bool,
 }
 
-/// What a contest brought.
+/// Results of a contest.
 #[derive(Debug, Default)]
 pub struct Standings {
     /// One per cell and engine.
@@ -66,7 +66,7 @@ pub struct Standings {
 ///
 /// # Errors
 ///
-/// The directory cannot be made. What engines do wrong, violated conditions among it, is in the answer.
+/// The directory cannot be made. Failures of engines, violated conditions among them, are in the answer.
 pub fn contest(
     engines: &[Box<dyn Engine>],
     contest: &Contest,
@@ -231,7 +231,7 @@ impl<'a> Running<'a> {
         Standing::of(engine.name().to_owned(), cell, runs, engine.describe(&self.settings()))
     }
 
-    /// Checks each store's conditions; who violates one loses its figures.
+    /// Checks each store's conditions; an engine that violates one loses its figures.
     fn check(&mut self) {
         for Entrant { engine, loaded } in std::mem::take(&mut self.entrants) {
             if let Err(error) = self.check_one(engine, &loaded) {
@@ -259,7 +259,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Removes the stores, unless they are to be kept. What cannot be removed is told and left.
+    /// Removes the stores, unless they are to be kept. Reports a store that cannot be removed and leaves it.
     fn clean_up(&self) {
         let Ok(entries) = std::fs::read_dir(&self.contest.dir) else { return };
         let ours =

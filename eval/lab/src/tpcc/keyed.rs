@@ -31,7 +31,7 @@ const TABLES: [&str; 11] = [
     "stock",
 ];
 
-/// The table whose keys end in a number that is stored as its complement, so that the greatest comes first.
+/// The table with keys that end in the complement of a number, so that the greatest comes first.
 pub const DESCENDING: &str = "order_by_customer";
 
 /// Rows of the first group of a walk, and of the others.

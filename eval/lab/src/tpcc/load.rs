@@ -18,7 +18,7 @@ use azekura_workload::tpcc::{Constants, DISTRICTS, Loader, Scale};
 /// Rows per transaction: fewer than make a transaction lock the whole table.
 const GROUP: usize = 1_000;
 
-/// What one thread loads in one go.
+/// The part that one thread loads in one go.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     Items,
@@ -33,7 +33,7 @@ enum Piece {
 ///
 /// # Errors
 ///
-/// What the store says. It is then half loaded: [`loaded`] finds nothing.
+/// An error of the store. It is then half loaded: [`loaded`] finds nothing.
 pub fn load(
     db: &Database,
     scale: Scale,
@@ -51,7 +51,7 @@ pub fn load(
 ///
 /// # Errors
 ///
-/// What the engine says.
+/// An error of the engine.
 pub fn load_store(
     store: &dyn Store,
     scale: Scale,
@@ -94,20 +94,20 @@ fn load_by<T: Target>(
     Ok(Loaded { scale, constants, seed, rows: shared.rows.load(Relaxed), runs: 0 })
 }
 
-/// What the store says of itself; `None` if it was never loaded to the end.
+/// Returns the store's own description; `None` if it was never loaded to the end.
 ///
 /// # Errors
 ///
-/// What the store says.
+/// An error of the store.
 pub fn loaded(db: &Database) -> Result<Option<Loaded>, BenchError> {
     db.transact(|tx| tx.table(&SETTINGS)?.get(SETTINGS_KEY)).map_err(failed("reading the settings"))
 }
 
-/// Notes that one more run begins; gives back how many there were.
+/// Counts one more run; returns the number of runs before.
 ///
 /// # Errors
 ///
-/// What the store says.
+/// An error of the store.
 pub fn count_run(db: &Database, loaded: &Loaded) -> Result<u64, BenchError> {
     write_settings(db, &Loaded { runs: loaded.runs + 1, ..*loaded })?;
     Ok(loaded.runs)
@@ -135,7 +135,7 @@ fn expected_rows(scale: Scale) -> u64 {
     u64::from(scale.items()) + u64::from(scale.warehouses()) * warehouse
 }
 
-/// What one thread loads into.
+/// Destination of one thread's loading.
 trait Target {
     /// Stores a group of rows in one transaction.
     fn put<K: RowKey, V: Row>(

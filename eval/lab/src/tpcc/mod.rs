@@ -77,7 +77,7 @@ pub(crate) fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchErr
     move |error| EngineError::failed(doing, error).into()
 }
 
-/// When a simulated machine's clock begins: 2026-01-01.
+/// Begin of a simulated machine's clock: 2026-01-01.
 const SIMULATED_BEGIN_MS: u64 = 1_767_225_600_000;
 
 /// Milliseconds since 1970.

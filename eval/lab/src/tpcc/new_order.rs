@@ -7,12 +7,12 @@ use super::schema::{
 };
 use azekura_workload::tpcc::{NewOrder, Order, OrderLine, OrderedItem};
 
-/// What the customer is told.
+/// Answer to the customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// The order's number.
     pub o_id: u32,
-    /// What it costs with discount and taxes, in cents.
+    /// Price with discount and taxes, in cents.
     pub total: i64,
 }
 

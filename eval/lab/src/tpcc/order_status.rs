@@ -5,12 +5,12 @@ use super::rows::{OpenRows, Rows, collect};
 use super::schema::{CUSTOMER, ORDER, ORDER_BY_CUSTOMER, ORDER_LINE, present};
 use azekura_workload::tpcc::{Order, OrderLine, OrderStatus};
 
-/// What the customer is told.
+/// Answer to the customer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The customer's number.
     pub c_id: u32,
-    /// What he owes, in cents.
+    /// The customer's debt, in cents.
     pub balance: i64,
     /// Number of his last order.
     pub o_id: u32,

@@ -12,7 +12,7 @@ use azekura_workload::tpcc::Terminal;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// What a phase brought.
+/// Results of a phase.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The work of all threads together.
@@ -25,7 +25,7 @@ pub struct Measured {
     pub log_written_bytes: u64,
 }
 
-/// How often the main thread looks up.
+/// Interval at which the main thread looks up.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Runs one thread per terminal for `time`. `window` is how many commits each may have in flight; without,

@@ -1,4 +1,4 @@
-//! What to run: size, mix, threads, time, and where.
+//! Settings of a run: size, mix, threads, time, and directory.
 
 use azekura::LogProtocol;
 use azekura_workload::tpcc::{Mix, Scale};
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Plan {
     /// Size of the database.
     pub scale: Scale,
-    /// Which transactions.
+    /// The mix of transactions.
     pub mix: Mix,
     /// Client threads.
     pub threads: usize,
@@ -31,7 +31,7 @@ pub struct Plan {
     pub log: LogProtocol,
     /// Log files, instead of what the device is good for.
     pub wal_streams: Option<usize>,
-    /// Where the store goes: into a directory in this one, made if absent.
+    /// Directory of the store: inside this one, made if absent.
     pub dir: PathBuf,
     /// Keeps the store.
     pub keep: bool,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What was done of one kind of transaction.
+/// Counts of one kind of transaction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KindReport {
     /// Its name, as `new-order`.
@@ -50,7 +50,7 @@ pub struct Report {
     pub seconds: f64,
     /// Transactions committed in it.
     pub ops: u64,
-    /// What `ops` counts: transactions.
+    /// Unit of `ops`: transactions.
     pub unit: String,
     /// `ops / seconds`.
     pub ops_per_s: f64,
@@ -69,7 +69,7 @@ pub struct Report {
     pub transactions: Vec<KindReport>,
     /// Transactions rolled back because an item was unused.
     pub rolled_back: u64,
-    /// How often transactions were run again because of a deadlock.
+    /// Number of times that transactions were run again because of a deadlock.
     pub retries: u64,
     /// Districts in which a delivery found nothing to deliver.
     pub skipped_deliveries: u64,
@@ -81,11 +81,11 @@ pub struct Report {
     pub log_written_bytes: u64,
     /// Warehouses.
     pub warehouses: u32,
-    /// What the specification's numbers of rows were divided by: 1 is full scale.
+    /// Divisor of the specification's numbers of rows: 1 is full scale.
     pub scale_divisor: u32,
     /// Rows when it was loaded, those of the indexes included.
     pub loaded_rows: u64,
-    /// How long loading took; absent for a database that was there.
+    /// Duration of loading; absent for a database that was there.
     pub load_seconds: Option<f64>,
     /// Runs that the database has behind it.
     pub earlier_runs: u64,
@@ -99,9 +99,9 @@ pub struct Report {
     pub settings: BTreeMap<String, String>,
     /// A hash of `settings`: equal hashes may be compared.
     pub settings_hash: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// When it ended, in UTC.
+    /// Time of the end, in UTC.
     pub date: String,
     /// The commit of the measured source, if the caller knew it.
     pub revision: Option<String>,
@@ -154,7 +154,7 @@ impl Report {
         }
     }
 
-    /// Whether no condition was found violated.
+    /// Returns whether no condition was found violated.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.checked.as_ref().is_none_or(Checked::is_consistent)

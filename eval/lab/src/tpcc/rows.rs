@@ -1,4 +1,4 @@
-//! What a transaction of TPC-C needs of a store: typed tables inside of a transaction.
+//! Requirements of a TPC-C transaction on a store: typed tables inside of a transaction.
 //!
 //! [`azekura::Transaction`] is one; so is a transaction of any engine that keeps bytes in key order, by
 //! [`KeyedRows`](super::keyed::KeyedRows). The five transactions and the consistency conditions are written
@@ -22,7 +22,7 @@ impl Row for () {}
 
 /// A transaction.
 pub trait Rows {
-    /// What can go wrong; a conflict among it, after which the transaction is run again.
+    /// An error of the store; a conflict among them, after which the transaction is run again.
     type Error: From<Broken> + From<UnusedItem>;
     /// A table in it.
     type Open<'r, K: RowKey, V: Row>: OpenRows<K, V, Error = Self::Error>
@@ -33,7 +33,7 @@ pub trait Rows {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// An error of the store.
     fn open<K: RowKey, V: Row>(
         &self,
         table: &TableDefinition<K, V>,
@@ -139,11 +139,11 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
     }
 }
 
-/// Collects what a walk over rows shows.
+/// Collects the rows of a walk.
 ///
 /// # Errors
 ///
-/// What the store says.
+/// An error of the store.
 pub fn collect<K: RowKey, V: Row, O: OpenRows<K, V>, T>(
     table: &O,
     first: &K,

@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 pub(super) struct Opened {
     pub(super) db: Database,
     pub(super) loaded: Loaded,
-    /// How long loading took; `None` if an earlier run had loaded it.
+    /// Duration of loading; `None` if an earlier run had loaded it.
     pub(super) loading: Option<Duration>,
-    /// What opening found, if an earlier run had loaded it.
+    /// Report of the opening, if an earlier run had loaded it.
     pub(super) recovery: Option<RecoveryReport>,
 }
 
-/// What came out, besides what was measured.
+/// Results besides the measured values.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) measured: Measured,
@@ -56,7 +56,7 @@ pub fn run(plan: &Plan, progress: &Progress, note: &mut dyn FnMut(&str)) -> Resu
     let outcome = Outcome { measured, checked };
     let report = Report::new(plan, &opened, &outcome, earlier_runs);
     opened.db.close().map_err(failed("closing"))?;
-    // What does not fulfil the conditions is worth a look.
+    // A store that violates the conditions is kept for inspection.
     if !plan.keep && report.is_consistent() {
         remove_dir(&plan.store_dir())?;
     }

@@ -46,12 +46,12 @@ pub const ORDER_LINE: TableDefinition<LineKey, Serde<OrderLine>> = TableDefiniti
 pub const ITEM: TableDefinition<u32, Serde<Item>> = TableDefinition::new("item");
 /// STOCK.
 pub const STOCK: TableDefinition<(u32, u32), Serde<Stock>> = TableDefinition::new("stock");
-/// How the database was made.
+/// Settings of the database's loading.
 pub const SETTINGS: TableDefinition<str, Serde<Loaded>> = TableDefinition::new("tpcc");
 /// The key of the only row of [`SETTINGS`].
 pub const SETTINGS_KEY: &str = "settings";
 
-/// What a database says of itself once it is loaded.
+/// The database's own description once it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loaded {
     /// Its size.

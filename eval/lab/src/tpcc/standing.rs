@@ -1,4 +1,4 @@
-//! What engines reached in a contest, and how it is shown.
+//! Results of engines in a contest, and their display.
 
 use super::client::{KindTally, Tally};
 use crate::latency::Latencies;
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What one run brought.
+/// Results of one run.
 #[derive(Debug)]
 pub struct Ran {
-    /// What was done.
+    /// Counts of the run.
     pub tally: Tally,
     /// In which time.
     pub took: Duration,
@@ -39,7 +39,7 @@ impl Ran {
     }
 }
 
-/// What all engines of a cell have in common.
+/// Settings that all engines of a cell have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cell {
     /// `tpcc`, or `tpcc-new-order`.
@@ -52,7 +52,7 @@ pub struct Cell {
     pub in_flight: usize,
     /// Warehouses.
     pub warehouses: u32,
-    /// What the specification's numbers of rows were divided by.
+    /// Divisor of the specification's numbers of rows.
     pub scale_divisor: u32,
 }
 
@@ -61,7 +61,7 @@ pub struct Cell {
 pub struct Standing {
     /// The engine's name.
     pub engine: String,
-    /// Which cell.
+    /// The cell.
     #[serde(flatten)]
     pub cell: Cell,
     /// Transactions committed a second: the median of the runs.
@@ -86,9 +86,9 @@ pub struct Standing {
     pub disk_bytes: u64,
     /// Latency that 99 % of the New-Orders did not exceed.
     pub new_order_p99_us: f64,
-    /// How often transactions were run again.
+    /// Number of times that transactions were run again.
     pub retries: u64,
-    /// What the engine says of itself.
+    /// The engine's description of itself.
     pub settings: BTreeMap<String, String>,
 }
 

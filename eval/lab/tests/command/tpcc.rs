@@ -131,7 +131,7 @@ fn all_conditions_hold_after_a_kill_in_the_middle_of_a_run_and_again_after_going
         assert!(child.0.try_wait().expect("can be asked").is_none(), "it still runs");
         drop(child);
 
-        // What is there before this run is checked too: a violation would refuse it.
+        // The rows that exist before this run are checked too: a violation would refuse it.
         let short = ["--log", next_log, "--threads", "2", "--seconds", "0.2", "--json"];
         let after = report(&tpcc(&scratch, &[&keep[..], &short].concat()));
         assert_eq!(after["settings"]["azekura.log"], next_log, "{after}");

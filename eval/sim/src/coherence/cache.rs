@@ -1,6 +1,6 @@
-//! Which lines a cache has room for: sets of ways, the least recently used way leaves.
+//! The lines that fit in a cache: sets of ways; the least recently used way is evicted.
 
-/// A cache's tags. What is in it is the business of the [`Directory`](super::Directory).
+/// A cache's tags. The state of its lines is in the [`Directory`](super::Directory).
 #[derive(Clone, Debug)]
 pub struct Cache {
     ways: usize,
@@ -18,7 +18,7 @@ impl Cache {
         Self { ways, tags: Vec::new(), sets: u32::try_from(lines / ways).unwrap_or(u32::MAX).max(1) }
     }
 
-    /// Whether the line is there; it is the most recently used afterwards.
+    /// Returns whether the line is there; it is the most recently used afterwards.
     pub fn touch(&mut self, line: u32) -> bool {
         if self.tags.is_empty() {
             self.tags = vec![0; self.sets as usize * self.ways];

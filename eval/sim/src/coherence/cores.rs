@@ -1,11 +1,11 @@
-//! Sets of cores: who has a copy of a line.
+//! Sets of cores that have a copy of a line.
 
 /// A set of cores, of at most 256.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cores([u64; 4]);
 
 impl Cores {
-    /// Whether a core is in it.
+    /// Returns whether a core is in the set.
     #[must_use]
     pub const fn has(&self, core: usize) -> bool {
         self.0[core / 64] >> (core % 64) & 1 == 1
@@ -23,19 +23,19 @@ impl Cores {
         self
     }
 
-    /// Whether the two have a core in common.
+    /// Returns whether the two sets have a core in common.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         self.any(|word, mine| mine & other.0[word] != 0)
     }
 
-    /// Whether a core of it is in `outer` and not in `inner`.
+    /// Returns whether a core of the set is in `outer` and not in `inner`.
     #[must_use]
     pub fn meets_between(&self, inner: &Self, outer: &Self) -> bool {
         self.any(|word, mine| mine & outer.0[word] & !inner.0[word] != 0)
     }
 
-    /// Whether a core of it is not in `other`.
+    /// Returns whether a core of the set is not in `other`.
     #[must_use]
     pub fn exceeds(&self, other: &Self) -> bool {
         self.any(|word, mine| mine & !other.0[word] != 0)

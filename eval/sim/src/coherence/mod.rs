@@ -1,5 +1,5 @@
-//! What an access to a cache line costs, given who touched it before: caches, owners, sharers, and writers
-//! that queue.
+//! Cost of an access to a cache line, by the threads that touched it before: caches, owners, sharers, and a
+//! queue of writers.
 //!
 //! | line is | [`Protocol::Owned`]: load | store, atomic |
 //! |---|---|---|
@@ -37,7 +37,7 @@ pub fn picoseconds(nanoseconds: f64) -> Time {
     (nanoseconds * 1e3).round().max(0.0) as Time
 }
 
-/// How far a thread may run ahead of its stores.
+/// Time by which a thread may run ahead of its stores.
 const STORE_BUFFER: Time = 500_000;
 
 /// A line of the machine's, on one line of the machine that simulates it.
@@ -53,18 +53,18 @@ struct Line {
     writes: u32,
 }
 
-/// What an access came to.
+/// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// When the thread goes on.
+    /// Time at which the thread goes on.
     pub until: Time,
-    /// When the access is done in memory; later than `until` for a store.
+    /// Time at which the access is done in memory; later than `until` for a store.
     pub done: Time,
     /// Time that the thread spent beyond what a hit costs.
     pub stall: Time,
     /// Of that, time spent in the queue for the line.
     pub queued: Time,
-    /// Whether the line had to come from somewhere.
+    /// The line had to be transferred.
     pub is_miss: bool,
 }
 
@@ -108,12 +108,12 @@ impl Ticks {
 }
 
 impl Ticks {
-    /// How long a line is busy that takes so long to come, and to be used for what it comes for.
+    /// Time for which a line is busy with a transfer of `time` and the access that follows it.
     const fn on_the_way(&self, time: Time) -> Time {
         time * self.transfer_occupancy / 1000
     }
 
-    /// How long a line of the shared cache is busy with an access, which found it busy or not.
+    /// Time for which a line of the shared cache is busy with an access that found it busy or not.
     const fn occupancy(&self, access: Access, was_queued: bool) -> Time {
         let alone = match access {
             Access::Load => self.read_occupancy,
@@ -140,7 +140,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Of a machine whose caches are empty.
+    /// Returns the directory of a machine with empty caches.
     #[must_use]
     pub fn new(profile: &Profile) -> Self {
         let topology = &profile.topology;
@@ -171,13 +171,13 @@ impl Directory {
         self.lines.get(line as usize).map_or(0, |line| line.writes)
     }
 
-    /// What a line holds is new. (An atomic instruction that fails takes the line all the same, and writes
-    /// nothing.)
+    /// Notes that the line has a new value. (An atomic instruction that fails takes the line all the same,
+    /// and writes nothing.)
     pub fn wrote(&mut self, line: u32) {
         self.lines[line as usize].writes += 1;
     }
 
-    /// An access to a line as if only this thread used it, whoever has it really: an own line.
+    /// Serves an access to a line as if only this thread used it, regardless of its real owner.
     pub fn alone(&mut self, line: u32, access: Access, now: Time, drained: Time) -> Served {
         self.make_room_for(line);
         match access {
@@ -306,7 +306,7 @@ impl Directory {
         }
     }
 
-    /// How long it takes until no other core has a copy, and this one has.
+    /// Returns the time until no other core has a copy, and this one has.
     fn take(&mut self, core: usize, number: u32, line: &Line) -> Time {
         let own = if line.sharers.has(core) { 0 } else { self.fetch(core, number, line) };
         self.farthest(core, &line.sharers.without(core)).max(own)

@@ -39,7 +39,7 @@ fn profile(protocol: Protocol) -> Profile {
     profile
 }
 
-/// When the thread goes on, in nanoseconds.
+/// Time at which the thread goes on, in nanoseconds.
 fn until(directory: &mut Directory, core: usize, line: u32, access: Access, now: u64) -> f64 {
     directory.access(core, line, access, now * 1000, 0).until as f64 / 1e3
 }

@@ -1,10 +1,10 @@
-//! What a machine is made of, and what things cost on it.
+//! The parts of a machine, and their costs.
 
 mod shipped;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a constant comes from.
+/// Origin of a constant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// A document.
@@ -20,11 +20,11 @@ pub enum Source {
 pub struct Constant {
     /// Nanoseconds, unless the field says otherwise.
     pub value: f64,
-    /// Where it comes from.
+    /// Its origin.
     pub source: Source,
 }
 
-/// Where stores and atomic instructions are done.
+/// The place at which stores and atomic instructions are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// In the processor's own cache, which must own the line first (MESI and its kin).
@@ -53,7 +53,7 @@ pub struct Topology {
     pub shared_lines: (usize, usize),
 }
 
-/// What things cost.
+/// Costs of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// A load that finds its line in the core's own cache.
@@ -66,24 +66,25 @@ pub struct Costs {
     pub shared_hit: Constant,
     /// A line from memory of the own socket.
     pub memory: Constant,
-    /// What memory, and anything else, of another socket takes more.
+    /// Additional time of an access to another socket, for memory and everything else.
     pub other_socket: Constant,
     /// A line from the own cache of another core of the cluster.
     pub transfer_in_cluster: Constant,
     /// The same, of another cluster of the socket.
     pub transfer_in_socket: Constant,
-    /// Not a time: for what part of the time that a line takes to come, and of the atomic instruction that it
-    /// comes for, it is busy, from 0 to 1 ([`Protocol::Owned`] only). Who comes next waits for no more: its
-    /// request travels while the answer to the one before is under way.
+    /// Not a time: the part of a line's transfer, and of the atomic instruction that follows it, for which
+    /// the line is busy, from 0 to 1 ([`Protocol::Owned`] only). The next access waits for no more than that:
+    /// its request travels while the answer to the one before is under way.
     pub transfer_occupancy: Constant,
-    /// How long a line is busy when it is read from where it is shared.
+    /// Time for which a shared line is busy when it is read.
     pub read_occupancy: Constant,
-    /// How long it is busy with a store ([`Protocol::Shared`] only).
+    /// Time for which the line is busy with a store ([`Protocol::Shared`] only).
     pub write_occupancy: Constant,
-    /// How long it is busy with an atomic instruction, also one that fails ([`Protocol::Shared`] only).
+    /// Time for which the line is busy with an atomic instruction, also one that fails ([`Protocol::Shared`]
+    /// only).
     pub swap_occupancy: Constant,
-    /// How long it is busy with a load or a store that found it busy: those that wait are let in one by one
-    /// ([`Protocol::Shared`] only).
+    /// Time for which the line is busy with a load or a store that found it busy: waiting accesses are served
+    /// one by one ([`Protocol::Shared`] only).
     pub queued_occupancy: Constant,
     /// Not a time: how often another thread of a core wants the pipe at the same moment, from 0 to 1.
     pub pipe_share: Constant,
@@ -93,27 +94,28 @@ pub struct Costs {
     pub system_call: Constant,
     /// From one thread to another on a processor.
     pub context_switch: Constant,
-    /// What it costs a thread to wake another that sleeps.
+    /// Time of a thread to wake another that sleeps.
     pub wake_call: Constant,
     /// From the end of that call to the sleeper's first instruction, when a processor is idle.
     pub wake: Constant,
     /// From the end of a sleep's time to the sleeper's first instruction, when a processor is idle.
     pub alarm: Constant,
-    /// What it costs a thread, before it sleeps, to set an alarm that comes before all others of its
-    /// processor; the same again if it is woken before.
+    /// Time of a thread, before it sleeps, to set an alarm that comes before all others of its processor; the
+    /// same again if it is woken before.
     pub alarm_set: Constant,
-    /// How long it computes instead of sleeping where the time of such an alarm is over when it is set.
+    /// Time for which it computes instead of sleeping if such an alarm is already over when it is set.
     pub alarm_missed: Constant,
-    /// From the end of a call that wakes until who computes on the sleeper's processor gives way to it, when
-    /// none is idle.
+    /// Time from the end of a wake-up call until the thread on the sleeper's processor gives way to it, if no
+    /// processor is idle.
     pub wake_busy: Constant,
     /// The same from the end of a sleep's time.
     pub alarm_busy: Constant,
-    /// What who computes and gives way to a sleeper that wakes up loses by that, besides the two switches.
+    /// Time that a computing thread loses, besides the two switches, when it gives way to a sleeper that
+    /// wakes up.
     pub interrupt: Constant,
-    /// How long a thread that has just been given its processor keeps it, whoever wakes up and wants it.
+    /// Time for which a thread keeps a processor that it was just given, even if another wakes up for it.
     pub undisturbed: Constant,
-    /// How long a thread may run when others want its processor.
+    /// Time for which a thread may run when others want its processor.
     pub slice: Constant,
     /// A byte copied.
     pub copy_byte: Constant,
@@ -125,18 +127,18 @@ pub struct Costs {
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// What commands call it.
+    /// Name for commands.
     pub name: String,
     /// One line.
     pub describes: String,
     /// Processors, and what they share.
     pub topology: Topology,
-    /// Where stores and atomic instructions are done.
+    /// The place at which stores and atomic instructions are done.
     pub protocol: Protocol,
-    /// Whether there is an instruction that adds in one step and cannot fail; else a compare-and-swap is
+    /// The machine has an instruction that adds in one step and cannot fail; otherwise a compare-and-swap is
     /// tried until it succeeds.
     pub adds_in_one_step: bool,
-    /// What things cost.
+    /// Costs.
     pub costs: Costs,
 }
 

@@ -185,7 +185,7 @@ const fn topology(
     }
 }
 
-/// What x86 servers have in common.
+/// Costs that x86 servers have in common.
 fn x86_costs() -> Costs {
     let t2 = Profile::t2().costs;
     let there_are_none = "lines move; they are not written where they are shared";

@@ -10,9 +10,9 @@
 //! | module | noun |
 //! |---|---|
 //! | `thread` | a thread of the machine |
-//! | `turn` | who runs, on which processor, and who is next |
+//! | `turn` | the running thread, its processor, and the next thread |
 //! | `sleep` | sleepers, and the timers that wake them |
-//! | `work` | what the running thread does, and the time it takes |
+//! | `work` | work of the running thread, and its time |
 
 mod sleep;
 mod thread;
@@ -41,7 +41,7 @@ pub(crate) struct World {
     pub(crate) newborn: Vec<Box<dyn FnOnce()>>,
     pub(crate) current: ThreadId,
     queue: Queue,
-    /// Who takes over from the thread that gives way, where that is known already.
+    /// The thread that takes over from the one that gives way, if it is known already.
     successor: Option<ThreadId>,
     sleepers: Sleepers,
     processors: Processors,
@@ -54,9 +54,9 @@ pub(crate) struct World {
     pub(crate) counting: Counting,
     random: Random,
     pub(crate) steps: u64,
-    /// Who goes next, if that is not a matter of time.
+    /// The choice of the next thread, if time does not decide.
     pub(crate) chooser: Option<Chooser>,
-    /// What was done, if that is wanted.
+    /// The steps done, if they are to be recorded.
     pub(crate) trace: Option<Vec<Step>>,
     pub(crate) stop: Option<Stop>,
     /// After so many steps a thread gives way though nobody else could run: the caller has had enough.
@@ -74,7 +74,7 @@ pub(crate) struct World {
     alarm: Wake,
 }
 
-/// Where a processor is: asked at each step, so computed once.
+/// Place of a processor; computed once, because each step needs it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     core: usize,

@@ -1,8 +1,8 @@
 //! Sleepers, and the timers that wake them.
 //!
-//! - **SLEEP-1** A sleeper with a time limit has one timer that says its nap's number. Who is woken before
-//!   leaves the timer behind; it is known by its number, and swept out when timers that mean nobody outnumber
-//!   the threads: so there are never more than a few for each thread.
+//! - **SLEEP-1** A sleeper with a time limit has one timer with the number of its nap. A thread that is woken
+//!   before leaves the timer behind; it is recognized by its number, and such timers are removed when they
+//!   outnumber the threads: so there are never more than a few for each thread.
 
 use crate::coherence::{Time, picoseconds};
 use crate::lines::Map;
@@ -21,7 +21,7 @@ pub(super) struct Sleepers {
     timers: Timers,
 }
 
-/// When, who, and which of its naps.
+/// Time, thread, and number of its nap.
 #[derive(Default)]
 struct Timers(BinaryHeap<Reverse<(Time, ThreadId, u64)>>);
 
@@ -29,7 +29,7 @@ struct Timers(BinaryHeap<Reverse<(Time, ThreadId, u64)>>);
 const TIMERS_PER_THREAD: usize = 4;
 const FEW_TIMERS: usize = 64;
 
-/// Where one sleeps until a thread ends: no address of anything.
+/// The address at which threads sleep until a thread ends; no object is there.
 const fn end_of(thread: ThreadId) -> usize {
     usize::MAX - thread
 }
@@ -42,7 +42,7 @@ impl Timers {
         }
     }
 
-    /// Whether a timer fires before that for one of those threads.
+    /// Returns whether a timer fires before `until` for one of those threads.
     fn any_before(&self, until: Time, threads: &[Thread], is_one: impl Fn(&ThreadId) -> bool) -> bool {
         self.0.iter().any(|Reverse((at, id, nap))| *at < until && is_one(id) && is_meant(&threads[*id], *nap))
     }
@@ -57,7 +57,7 @@ fn is_meant(thread: &Thread, nap: u64) -> bool {
 }
 
 impl Sleepers {
-    /// When the first timer fires; it may mean nobody any more.
+    /// Time of the first timer; it may be a timer left behind.
     pub(super) fn first_timer(&self) -> Option<Time> {
         self.timers.earliest()
     }
@@ -86,7 +86,8 @@ impl World {
         true
     }
 
-    /// What it takes to set an alarm that is the processor's first; whether its time is over then.
+    /// Takes the time of setting an alarm that is the processor's first; returns whether the alarm is over
+    /// then.
     fn set_alarm(&mut self, until: Time) -> bool {
         let (set, missed, processor) = (self.alarm_set, self.alarm_missed, self.processor());
         let of_here = |id: &ThreadId| self.threads[*id].last_processor == Some(processor);
@@ -119,7 +120,7 @@ impl World {
         woken.len()
     }
 
-    /// Whether the running thread must give way until another has ended; it sleeps then.
+    /// Returns whether the running thread must wait for the end of another; it sleeps then.
     pub(crate) fn must_join(&mut self, thread: ThreadId) -> bool {
         self.threads[thread].state != State::Ended && self.sleep(end_of(thread), None)
     }
@@ -129,8 +130,8 @@ impl World {
         self.leave(State::Ended);
     }
 
-    /// Wakes who slept long enough, as far as that comes before whose turn it is; without anybody, whoever
-    /// wakes first.
+    /// Wakes the threads that slept long enough, as far as their timers come before the next thread's clock;
+    /// without a next thread, wakes the first sleeper.
     pub(super) fn fire_timers(&mut self) {
         while let Some(&Reverse((at, id, nap))) = self.sleepers.timers.0.peek() {
             if self.queue.earliest().is_some_and(|now| at > now) {

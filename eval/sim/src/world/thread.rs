@@ -6,7 +6,7 @@ use std::any::Any;
 use std::panic::Location;
 use std::rc::Rc;
 
-/// What a thread is doing.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     OnProcessor(usize),
@@ -27,12 +27,12 @@ pub(crate) struct Thread {
     /// Time on processors, up to the last time that it left one, and when it came to the one that it is on.
     pub(super) had: Time,
     pub(super) since: Time,
-    /// What it loses when it next comes to a processor: by the interrupt that took it one, by the alarm that
-    /// it takes back.
+    /// Time that it loses when it next gets a processor: by the interrupt that took its processor, by the
+    /// alarm that it takes back.
     pub(super) lost: Time,
-    /// It sleeps with an alarm that had to be set.
+    /// The thread sleeps with an alarm that had to be set.
     pub(super) has_alarm: bool,
-    /// When all its stores are done.
+    /// Time at which all its stores are done.
     pub(super) drained: Time,
     /// Naps of a thread have numbers, so that a timer knows whether it is still meant.
     pub(super) nap: u64,
@@ -87,7 +87,7 @@ impl Thread {
     }
 }
 
-/// Where a thread is to stop for ever.
+/// Place at which a thread is to stop for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     pub(crate) thread: ThreadId,

@@ -1,4 +1,4 @@
-//! Who runs, on which processor, and who is next.
+//! The running thread, its processor, and the next thread.
 
 use crate::coherence::{Time, picoseconds};
 use crate::processors::{Start, ThreadId, Wish};
@@ -10,8 +10,8 @@ use std::collections::BinaryHeap;
 use super::World;
 use super::thread::{State, Thread};
 
-/// Threads on processors that do not run just now: their clocks, a lot for those whose clocks are equal,
-/// their numbers.
+/// Threads on processors that do not run just now: their clocks, a random number for threads with equal
+/// clocks, their numbers.
 #[derive(Default)]
 pub(super) struct Queue(BinaryHeap<Reverse<(Time, u32, ThreadId)>>);
 
@@ -32,8 +32,8 @@ impl Queue {
     }
 }
 
-/// How long it takes until who slept runs on an idle processor, and until who computes on its processor gives
-/// way.
+/// Times until a woken thread runs on an idle processor, and until a computing thread gives its processor to
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wake {
     idle: Time,
@@ -53,8 +53,8 @@ impl World {
         self.threads[thread].state = State::Ready;
         match self.processors.wants(thread, last, at, wake.map(|wake| wake.idle)) {
             Wish::Granted(start) => self.start(start),
-            // Who slept goes before who computes: its processor's thread gives way when it is told to, or has
-            // had the processor long enough.
+            // A woken thread goes before a computing one: the thread on its processor gives way when it is
+            // told to, or has had the processor long enough.
             Wish::Waits { instead_of: Some(busy) } => {
                 let (busy, told) = (&mut self.threads[busy], at + wake.map_or(0, |wake| wake.busy));
                 busy.slice_end = busy.slice_end.min(told.max(busy.since + self.undisturbed));
@@ -115,7 +115,7 @@ impl World {
         Some(id)
     }
 
-    /// Who was chosen, or the next one in turn.
+    /// Returns the chosen thread, or the next one in turn.
     fn next_chosen(&mut self) -> Option<ThreadId> {
         let chosen = self.chooser.as_mut()?.next.take();
         let in_turn =
@@ -125,7 +125,7 @@ impl World {
         Some(id)
     }
 
-    /// Whether the running thread is interrupted here, by choice.
+    /// Returns whether the running thread is interrupted here, by choice.
     fn is_preempted(&mut self) -> bool {
         let (steps, me) = (self.steps, self.current);
         let mut others: Vec<ThreadId> = self.queue.ids().collect();
@@ -139,11 +139,11 @@ impl World {
         is_preempted
     }
 
-    /// Whether the running thread must give way before it does anything that others see: it is put where it
-    /// belongs if so.
+    /// Returns whether the running thread must give way before its next visible step; puts it into its queue
+    /// if so.
     pub(super) fn must_give_way(&mut self) -> bool {
         if self.steps > self.max_steps {
-            // Alone, and spinning perhaps: whoever counts the steps must have a say.
+            // The thread is alone, and perhaps spinning: the code that counts steps must be called.
             self.enqueue(self.current, self.threads[self.current].time);
             return true;
         }
@@ -175,7 +175,8 @@ impl World {
         self.make_ready(me, now, None);
     }
 
-    /// Where time does not decide, whoever spins lets the others go on.
+    /// Returns whether the thread is in turn: if time does not decide, a spinning thread lets the others go
+    /// on.
     pub(super) fn is_in_turn(&mut self) -> bool {
         let is_chosen = self.chooser.is_some() && !self.queue.0.is_empty();
         if is_chosen {
@@ -185,7 +186,7 @@ impl World {
         is_chosen
     }
 
-    /// Gives the processor to who is ready; whether somebody was.
+    /// Gives the processor to a ready thread; returns whether there was one.
     pub(crate) fn yield_now(&mut self) -> bool {
         self.work(Work::SystemCall);
         self.steps += 1;
@@ -199,7 +200,7 @@ impl World {
         is_wanted
     }
 
-    /// Whether the thread is to stop here for ever; it is stopped then.
+    /// Returns whether the thread is to stop here for ever; it is stopped then.
     pub(super) fn stops_here(&mut self) -> bool {
         let me = self.current;
         let is_here =

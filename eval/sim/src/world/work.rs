@@ -1,4 +1,4 @@
-//! What the running thread does, and the time it takes.
+//! Work of the running thread, and its time.
 
 use crate::coherence::{Served, Time, picoseconds};
 use crate::schedule::Step;
@@ -7,14 +7,14 @@ use std::panic::Location;
 
 use super::World;
 
-/// What became of a thread that comes to an access.
+/// Result of a thread's arrival at an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is its turn.
+    /// The thread is in turn.
     Goes,
     /// Another thread goes first.
     GivesWay,
-    /// It stops here for ever, and comes again when all others have ended.
+    /// The thread stops here for ever, and arrives again when all others have ended.
     Stops,
 }
 
@@ -46,8 +46,8 @@ impl World {
         self.me().time += time + more as Time;
     }
 
-    /// The access itself, by whose turn it is. One that `writes` changes what the line holds; a
-    /// compare-and-swap that fails does not.
+    /// Does the access of the thread in turn. One that `writes` changes the line's value; a compare-and-swap
+    /// that fails does not.
     pub(crate) fn access(
         &mut self,
         address: usize,

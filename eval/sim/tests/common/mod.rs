@@ -1,4 +1,4 @@
-//! What the tests share: a page store that needs no lock.
+//! Shared by the tests: a page store that needs no lock.
 
 use azekura_base::{PageBuf, PageId};
 use azekura_buffer::{PageStore, StoreError};

@@ -135,7 +135,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Which kind of page it is.
+    /// Returns the kind of page.
     #[must_use]
     pub const fn interaction(&self) -> Interaction {
         match self {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which transaction.
+/// A kind of transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Orders 5 to 15 items.
@@ -150,7 +150,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Which transaction it is for.
+    /// Returns the kind of its transaction.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {

@@ -18,7 +18,7 @@ pub struct Loader {
     now: u64,
 }
 
-/// Which table's random numbers.
+/// The random numbers of a table.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Item,

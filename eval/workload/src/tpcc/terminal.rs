@@ -13,7 +13,7 @@ use super::random::{Constants, Random};
 use super::scale::{DISTRICTS, Scale};
 use crate::stream::Lane;
 
-/// Which transactions, how often.
+/// The transactions and their shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
     /// All five: 45, 43, 4, 4 and 4 of a hundred.

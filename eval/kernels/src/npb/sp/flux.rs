@@ -3,7 +3,7 @@
 use super::{C1, C1_C2, C1_C5, C2, C3_C4, DISSIPATION, Grid, PARTS, Parts, SMOOTHING};
 use crate::memory::{Array, Memory, OutOfMemory};
 
-/// What follows from the solution at each point.
+/// Values derived from the solution at each point.
 pub(super) struct Derived<A> {
     grid: Grid,
     /// One over the density.

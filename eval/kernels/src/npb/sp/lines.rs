@@ -80,8 +80,8 @@ impl<A: Array<f64>> Diagonals<A> {
         });
     }
 
-    /// Puts the solution of every line into the right side's place. What is given stands still, so rows end
-    /// at the last computed point.
+    /// Puts the solution of every line into the right side's place. Boundary values do not change, so rows
+    /// end at the last computed point.
     pub(super) fn solve(&mut self, way: usize, right: &mut Parts<A>) {
         let grid = self.grid;
         let stride = grid.strides()[way];

@@ -325,7 +325,7 @@ impl<A: Array<f64>> Solver<A> {
         grid.each_inner(|at, _| right.set_all(at, right.all(at).map(|value| value * self.step_time)));
     }
 
-    /// How far the solution is from the exact one.
+    /// Returns the distance of the solution from the exact one.
     fn error(&self) -> [f64; PARTS] {
         let mut sums = [0.0; PARTS];
         self.grid.each(|at, place| {

@@ -1,9 +1,9 @@
-//! Whether the analyzer named the lock that is to be named: before the cure the mutex inside
+//! The lock that the analyzer named, and the right answer: before the cure the mutex inside
 //! `btr_search_latch`, after it the mutex of `buf_pool`, as in sections 4.2 and 5.2 of the paper.
 //!
-//! What is to be named is known by construction: the account makes the latch's mutex the longest section by
-//! far that every read by key passes, and twice; without that mutex the next longest is the pool's. A single
-//! short recording on a busy machine may be ruled by one holder that lost its processor, so most of several
+//! The right answer is known by construction: the account makes the latch's mutex the longest section by far
+//! that every read by key passes, and twice; without that mutex the next longest is the pool's. One holder
+//! that lost its processor may dominate a single short recording on a busy machine, so most of several
 //! recordings must agree. The verdicts, which predict throughput, are counted beside.
 
 use super::front::pool::BUF_POOL;
@@ -14,7 +14,7 @@ use azekura_trace::Site;
 use azekura_workload::bookstore::Conformance;
 use serde::Serialize;
 
-/// What was to be named, and what was.
+/// The expected and the named lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The latch.
@@ -24,11 +24,11 @@ pub struct Finding {
     /// Recordings in which the analyzer put it first among the waits of one `index_read`: the paper's
     /// criterion.
     pub first_in: usize,
-    /// Recordings whose verdict, which asks what throughput would be without a lock, names it.
+    /// Recordings with a verdict that names it; the verdict predicts throughput without a lock.
     pub verdict_in: usize,
     /// Recordings.
     pub of: usize,
-    /// Whether it was first in more than half of them.
+    /// The lock was first in more than half of them.
     pub holds: bool,
 }
 
@@ -60,7 +60,7 @@ fn judge(latch: Latch, expected: &'static str, recorded: &Recorded) -> Finding {
     Finding { latch, expected, first_in, verdict_in, of, holds: 2 * first_in > of }
 }
 
-/// Whether a report's label, `name (file:line)`, is that of the site.
+/// Returns whether a report's label, `name (file:line)`, is that of the site.
 fn is_site(label: &str, name: &str) -> bool {
     label.strip_prefix(name).is_some_and(|rest| rest.starts_with(" ("))
 }

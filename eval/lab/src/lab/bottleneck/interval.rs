@@ -1,5 +1,5 @@
-//! What pairs of measurements say: means, medians and the middle of all means of two, each with an interval
-//! of 95 %.
+//! Statistics of pairs of measurements: means, medians and the middle of all means of two, each with an
+//! interval of 95 %.
 //!
 //! All take logarithms of ratios, with over without, and answer parts that were lost: 0.02 is two per cent.
 

@@ -18,7 +18,7 @@ use rustix::thread::CpuSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What to run.
+/// Settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
     /// The latch over the hash index.
@@ -27,9 +27,9 @@ pub struct Setup {
     pub processors: usize,
     /// Threads let into the engine at once (`conc_lock`); `None`: all.
     pub limit: Option<usize>,
-    /// What a recording tells apart.
+    /// The operations that a recording distinguishes.
     pub probes: Probes,
-    /// Who comes.
+    /// The users.
     pub crowd: Crowd,
     /// Time before the measured one.
     pub warm_up: Duration,
@@ -37,12 +37,12 @@ pub struct Setup {
     pub measured: Duration,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Pages answered.
     pub tally: Tally,
-    /// How long was measured.
+    /// The measured time.
     pub measured: Duration,
     /// CPU time of the process over measured time: 2.0 is two processors.
     pub cpu: f64,
@@ -182,7 +182,7 @@ const SETTLE: Duration = Duration::from_millis(60);
 /// The same on a simulated machine, where nobody else is.
 const SETTLE_SIMULATED: Duration = Duration::from_micros(500);
 
-/// How to record. On a simulated machine nobody drains the rings meanwhile.
+/// Options of a recording. On a simulated machine no thread drains the rings meanwhile.
 pub(super) fn options(label: String) -> Options {
     match simulated() {
         None => Options { label, ring_events: RING_EVENTS, ..Options::default() },
@@ -190,7 +190,7 @@ pub(super) fn options(label: String) -> Options {
     }
 }
 
-/// What the measured part brought besides pages.
+/// Results of the measured part besides pages.
 struct Timed {
     measured: Duration,
     cpu: f64,

@@ -2,7 +2,7 @@
 //! DBT-1 bookstore on this store, with the reader–writer latch of InnoDB 5.0 on the way of every read by key,
 //! before the paper's cure and after it; and whether the analyzer names the right lock each time.
 //!
-//! What differs from the paper's study:
+//! Differences from the paper's study:
 //!
 //! | | there | here |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! What a connection has served so far, for others to look at while it goes on.
+//! Counts of a connection's work, readable while it goes on.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_workload::bookstore::Interaction;
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Kinds of pages.
 pub const KINDS: usize = Interaction::ALL.len();
 
-/// Counts of one connection, by kind of page. Written by that connection alone, read by who measures: numbers
-/// and nothing else, so all accesses are Relaxed.
+/// Counts of one connection, by kind of page. Written by that connection alone, read by the measuring thread:
+/// numbers and nothing else, so all accesses are Relaxed.
 #[derive(Debug, Default)]
 pub struct Served {
     pages: [AtomicU64; KINDS],

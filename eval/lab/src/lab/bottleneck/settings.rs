@@ -1,4 +1,4 @@
-//! What the study runs.
+//! Settings of the study.
 
 use super::front::Probes;
 use super::front::search::Latch;
@@ -14,9 +14,9 @@ use std::time::Duration;
 pub struct Settings {
     /// Size of the shop.
     pub scale: Scale,
-    /// What visitors do.
+    /// The visitors' mix of pages.
     pub mix: Mix,
-    /// Whose rules they keep.
+    /// The rules that they keep.
     pub conformance: Conformance,
     /// Think time.
     pub think: Think,

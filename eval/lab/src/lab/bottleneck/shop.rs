@@ -63,7 +63,7 @@ pub fn serve(
     })
 }
 
-/// Who makes one page.
+/// Makes one page.
 struct Clerk<'c, 's, 'f> {
     statement: &'c mut Statement<'s, 'f>,
     sequences: &'c Sequences,
@@ -240,7 +240,7 @@ impl Clerk<'_, '_, '_> {
         Ok(Answer { shown: self.list(items)?, ..Answer::default() })
     }
 
-    /// The first rows of an index by name whose names begin with `name`.
+    /// Returns the first rows of an index by name that begin with `name`.
     fn beginning_with(&mut self, index: TableId, name: &str) -> Result<Vec<u64>, Error> {
         // Names are printable ASCII: nothing in them is above this.
         let last = format!("{name}\u{7f}");

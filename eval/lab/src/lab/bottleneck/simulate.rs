@@ -1,9 +1,9 @@
 //! The paper's machine, simulated: the half of the study that needs 8 and 16 cores.
 //!
 //! All of the lab's code runs on it unchanged: the store, the latches, the connections, the recorder; only
-//! time is the machine's. What lies between two accesses takes a constant time there, so what a row costs a
-//! processor besides (MySQL's own work above the engine, the copying and decoding of rows) is told by one
-//! number, [`Simulated::row_ns`].
+//! time is the machine's. The code between two accesses takes a constant time there, so one number,
+//! [`Simulated::row_ns`], stands for the other costs of a row (MySQL's own work above the engine, the copying
+//! and decoding of rows).
 
 use super::settings::Settings;
 use crate::error::BenchError;
@@ -64,6 +64,6 @@ impl Simulated {
 
 /// Of a thread: the store's stacks are deep when it is opened and walked through.
 const STACK_BYTES: usize = 1 << 20;
-/// Fitted, the only number that is: so that eight processors without a limit do about nine tenths of what
-/// they do with the best one (Table 4: 406 of 473). What sixteen do, and which lock is to blame, follows.
+/// Fitted, the only such number: so that eight processors without a limit do about nine tenths of their work
+/// with the best limit (Table 4: 406 of 473). The results of sixteen, and the lock to blame, follow.
 const ROW_NS: u64 = 10_000;

@@ -1,17 +1,16 @@
-//! What recording costs, by short slices of one run: Table 4 of the paper with an interval of tenths of a
-//! point.
+//! Cost of recording, by short slices of one run: Table 4 of the paper with an interval of tenths of a point.
 //!
-//! Whole runs with and without a recording, one after the other, also differ by what the host of the machine
-//! does in those seconds: forty pairs of them tell the loss to two points or three. Here one crowd is served
-//! without a break and one recording is suspended and resumed ([`azekura_trace::suspend`]), so that what is
-//! compared is a tenth of a second apart.
+//! Whole runs with and without a recording, one after the other, also differ by other load of the machine's
+//! host in those seconds: forty pairs of them give the loss to two points or three. Here one crowd is served
+//! without a break and one recording is suspended and resumed ([`azekura_trace::suspend`]), so that the
+//! compared slices are a tenth of a second apart.
 //!
 //! 1. The crowd is served; the processor time of each page is measured for a while, so that pages can be
 //!    weighed: a slice with more of the heavy ones has done more, not less.
 //! 2. A recording begins, and runs in.
-//! 3. Blocks of four slices: without, with, with, without, and in every other block the other way round. What
-//!    goes up or down evenly over a block is in both alike. Of each slice the first 20 ms do not count: the
-//!    collector comes round in that time, so what it does for the events of a slice falls into as much
+//! 3. Blocks of four slices: without, with, with, without, and in every other block the other way round. A
+//!    rate that rises or falls evenly over a block is in both alike. Of each slice the first 20 ms do not
+//!    count: the collector comes round in that time, so its work for the events of a slice falls into as much
 //!    measured time as they do.
 //! 4. A block's ratio is that of work done per second, with over without. Over all blocks: the middle of all
 //!    means of two, which a disturbed block does not move, and the mean, which it does (`interval`).
@@ -53,13 +52,13 @@ const RUN_IN: Duration = Duration::from_millis(700);
 /// Blocks of one run. Then the next case has its turn, so that slow minutes fall on all.
 const BLOCKS: usize = 10;
 
-/// What recording costs in one case.
+/// Cost of recording in one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sliced {
-    /// What was run.
+    /// The case.
     #[serde(flatten)]
     pub point: Point,
-    /// What the recording told apart; `None`: nothing was recorded in any slice.
+    /// The operations that the recording distinguished; `None`: nothing was recorded in any slice.
     pub probes: Option<Probes>,
     /// Blocks of four slices.
     pub blocks: usize,
@@ -169,7 +168,7 @@ impl Block {
 #[derive(Debug)]
 struct Round {
     blocks: Vec<Block>,
-    /// How long the recording was not suspended.
+    /// Time for which the recording was not suspended.
     recorded: Duration,
     events: u64,
     lost: u64,
@@ -203,7 +202,7 @@ impl Round {
     }
 }
 
-/// What pages weigh, with the recording suspended.
+/// Weighs the pages, with the recording suspended.
 fn weigh(phase: &Phase, served: &[Arc<Served>], switch: &mut Switch) -> Result<[f64; KINDS], BenchError> {
     switch.turn(false)?;
     phase.weigh();

@@ -1,4 +1,4 @@
-//! What recording costs in throughput: Table 4 of the paper, by whole runs with and without a recording, with
+//! Cost of recording in throughput: Table 4 of the paper, by whole runs with and without a recording, with
 //! bounds.
 
 use super::front::Probes;
@@ -10,10 +10,10 @@ use serde::Serialize;
 /// Pairs of runs without and with a recording, in turn.
 #[derive(Debug, Clone, Serialize)]
 pub struct Slowdown {
-    /// What was run.
+    /// The case.
     #[serde(flatten)]
     pub point: Point,
-    /// What the recording told apart.
+    /// The operations that the recording distinguished.
     pub probes: Probes,
     /// Pairs.
     pub pairs: usize,

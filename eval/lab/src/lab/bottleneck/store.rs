@@ -31,7 +31,7 @@ pub struct Files {
     workers: usize,
 }
 
-/// Where it lies in the file system in memory.
+/// Its path in the file system in memory.
 const PATH: &str = "/bookstore";
 /// Of a closed one's cache: more than it needs.
 const CACHE_BYTES: usize = 64 << 20;

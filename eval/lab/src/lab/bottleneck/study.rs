@@ -26,7 +26,7 @@ pub const CHOSEN: &str = "index_read";
 /// All that came of it.
 #[derive(Debug, Serialize)]
 pub struct Study {
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
     /// Think time, connections, and so on, for people.
     pub conditions: String,
@@ -36,7 +36,8 @@ pub struct Study {
     pub recorded: Vec<Recorded>,
     /// Table 4.
     pub slowdowns: Vec<Slowdown>,
-    /// Whether the analyzer named what is to be named; empty where that is not known by construction.
+    /// The locks that the analyzer named, with the right answers; empty if these are not known by
+    /// construction.
     pub findings: Vec<Finding>,
     /// Pages of all points, with the table's parts.
     pub pages: Vec<PageRow>,
@@ -47,7 +48,7 @@ pub struct Study {
 /// A point of Figs 3, 4, 10 and 11.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// Which.
+    /// The case.
     #[serde(flatten)]
     pub point: Point,
     /// Bogotransactions per second.
@@ -60,10 +61,10 @@ pub struct Measured {
     pub errors: u64,
 }
 
-/// What the analyzer says of one kind of recording.
+/// Results of the analyzer for one kind of recording.
 #[derive(Debug, Serialize)]
 pub struct Recorded {
-    /// Which.
+    /// The case.
     #[serde(flatten)]
     pub point: Point,
     /// Bogotransactions per second while recording.
@@ -74,7 +75,7 @@ pub struct Recorded {
     pub others: f64,
     /// The lock that each recording's analysis put first among the waits of the chosen operation.
     pub first: Vec<String>,
-    /// What each recording's verdict named: a lock's label, or another sentence.
+    /// The lock that each recording's verdict named, by its label, or another sentence.
     pub verdicts: Vec<String>,
     /// The analysis.
     pub analysis: Analysis,
@@ -94,7 +95,7 @@ pub struct PageRow {
 }
 
 impl Study {
-    /// Whether every check passed.
+    /// Returns whether every check passed.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.findings.iter().all(|f| f.holds)
@@ -349,15 +350,15 @@ fn best_limit(points: &[Measured], like: Point) -> Option<usize> {
     points.iter().filter(of_kind).max_by(|a, b| a.rate.total_cmp(&b.rate))?.point.limit
 }
 
-/// The lock most waited for in one execution of the chosen operation: the paper's criterion, whose probes see
-/// locks and not compare-and-swaps that failed. The verdict sees both.
+/// The lock most waited for in one execution of the chosen operation: the paper's criterion. Its probes see
+/// locks and not compare-and-swaps that failed; the verdict sees both.
 fn first(analysis: &Analysis) -> String {
     let is_lock = |kind: Option<WaitKind>| kind != Some(WaitKind::Retry);
     let bars = analysis.waits.iter().filter(|w| w.operation == CHOSEN && is_lock(w.kind));
     bars.max_by_key(|w| w.net_ns).map_or_else(|| "none".to_owned(), |w| w.site.clone())
 }
 
-/// What an analysis accuses.
+/// The cause that an analysis names.
 fn verdict(analysis: &Analysis) -> String {
     match &analysis.verdict {
         Verdict::Lock { site, .. } => site.clone(),

@@ -63,7 +63,7 @@ pub(super) fn latches(study: &Study) -> impl Iterator<Item = Latch> {
     Latch::ALL.into_iter().filter(|latch| study.points.iter().any(|m| m.point.latch == *latch))
 }
 
-/// Which figure of the paper a throughput is.
+/// The figure of the paper that a throughput belongs to.
 pub(super) fn figure_of_throughput(latch: Latch) -> &'static str {
     if latch == Latch::Word { "Figs 10, 11" } else { "Figs 3, 4" }
 }
@@ -104,7 +104,7 @@ fn throughput(out: &mut String, study: &Study, latch: Latch, processors: usize) 
     }
 }
 
-/// What more processors bring, at the heaviest load.
+/// Gain of more processors, at the heaviest load.
 fn scaling(out: &mut String, study: &Study) {
     let numbers = processors(study);
     let heaviest = study.points.iter().map(|m| m.point.users).max().unwrap_or(0);
@@ -219,7 +219,7 @@ pub(super) fn interval(of: Option<(f64, f64)>) -> String {
     of.map_or_else(String::new, |(low, high)| format!("{:.1} to {:.1}", low * 100.0, high * 100.0))
 }
 
-/// What a recording told apart, for people.
+/// The operations that a recording distinguished, for people.
 pub(super) fn probes_name(probes: Probes) -> &'static str {
     match probes {
         Probes::Rows => "every operation on a row",

@@ -1,9 +1,9 @@
 //! Emulated users over a fixed number of connections.
 //!
-//! Each connection is a thread and serves its share of the users one after another, whoever has been waiting
-//! for longest; a user who has got a page looks at it for the think time and then asks for the next. So the
-//! loop is closed, as in the kit: with *N* users, think time *T* and response *R*, *N/(T+R)* pages are asked
-//! for each second.
+//! Each connection is a thread and serves its share of the users one after another, first the user that has
+//! waited longest. A user looks at a page for the think time and then asks for the next. So the loop is
+//! closed, as in the kit: with *N* users, think time *T* and response *R*, *N/(T+R)* pages are asked for each
+//! second.
 
 use super::front::Front;
 use super::served::Served;
@@ -43,18 +43,18 @@ static PAGES: [Operation; 14] = [
 /// Think time of the paper's study; a visit's length is told in it, whatever the think time here.
 const PAPER_THINK: Duration = Duration::from_millis(3_600);
 
-/// Who comes, and how.
+/// The users, and their number and behavior.
 #[derive(Debug, Clone, Copy)]
 pub struct Crowd {
     /// Emulated users.
     pub users: usize,
     /// Connections; each is a thread.
     pub connections: usize,
-    /// How long users look at a page.
+    /// Time for which users look at a page.
     pub think: Think,
-    /// What they do.
+    /// Their mix of pages.
     pub mix: Mix,
-    /// Whose rules they keep.
+    /// The rules that they keep.
     pub conformance: Conformance,
     /// The shop's size.
     pub scale: Scale,
@@ -65,7 +65,7 @@ pub struct Crowd {
     pub strolled: usize,
 }
 
-/// What the users are told from outside.
+/// Signals to the users from outside.
 #[derive(Debug, Default)]
 pub struct Phase(AtomicU8);
 
@@ -104,7 +104,7 @@ struct Visitor {
 }
 
 impl Visitor {
-    /// A user who has seen so many pages.
+    /// Returns a user that has seen so many pages.
     fn after(pages: usize, mut user: User) -> Self {
         let mut clock = Duration::ZERO;
         for _ in 0..pages {
@@ -125,7 +125,7 @@ pub struct Connection {
     pub sequences: Arc<Sequences>,
     /// The crowd.
     pub crowd: Crowd,
-    /// Which connection of the crowd's.
+    /// Index of the connection in the crowd.
     pub index: usize,
     /// Counts for others to look at meanwhile, if they do.
     pub served: Option<Arc<Served>>,

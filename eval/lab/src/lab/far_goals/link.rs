@@ -1,4 +1,4 @@
-//! What this machine's TCP does by itself: the bound of everything that goes over it.
+//! Speed of this machine's TCP by itself: the bound of everything that goes over it.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -22,7 +22,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// Whatever the operating system says.
+    /// An error of the operating system.
     pub fn measure(rounds: usize, megabytes: usize) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;

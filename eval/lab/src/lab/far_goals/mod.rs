@@ -1,10 +1,10 @@
-//! What far memory was to reach, measured beside what a user would have instead, in one run.
+//! Goals of far memory, measured beside the alternatives of a user, in one run.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`sweep`] | sweeps and random touches over some memory |
 //! | [`rival`] | the kernel's swap on compressed memory under a limit |
-//! | [`link`] | what this machine's TCP does by itself |
+//! | [`link`] | speed of this machine's TCP by itself |
 //! | [`tier`] | memory servers as the page cache's second tier |
 //! | [`unmodified`] | programs that nobody here wrote, as they are |
 //! | [`goal`] | the goals, each made out of measurements |
@@ -38,20 +38,20 @@ use self::sweep::Speeds;
 use super::{far_kills, far_memory};
 use crate::progress::Progress;
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// This program, which is run as the rival's process.
     pub program: PathBuf,
     /// Smaller, some tens of seconds; too small for figures to be quoted.
     pub quick: bool,
-    /// Who leaves, in far memory.
+    /// Replacement policy of far memory.
     pub policy: Policy,
     /// Of what is drawn.
     pub seed: u64,
 }
 
-/// Why there is no report.
+/// The reason that there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
@@ -67,9 +67,9 @@ pub enum LabError {
     /// A program did not verify.
     #[error("{kernel} does not verify: {verdict}")]
     Unverified {
-        /// Which.
+        /// The program.
         kernel: Kernel,
-        /// What its verification says.
+        /// Result of its verification.
         verdict: azekura_kernels::Verdict,
     },
     /// A program got less memory than it asked for.
@@ -125,7 +125,7 @@ struct Sizes {
     within: Duration,
 }
 
-/// How many parts a run has.
+/// Number of parts of a run.
 const PARTS: u64 = 12;
 
 /// The parts of a run: each is named when it begins, with what is left, and timed.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-/// How a goal stands.
+/// Status of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -21,15 +21,15 @@ pub enum Standing {
 pub struct Row {
     /// M1 to M10, or the tier.
     pub goal: String,
-    /// What is asked for.
+    /// The goal.
     pub wanted: String,
-    /// What was measured.
+    /// The measured value.
     pub ours: String,
-    /// What was measured beside it, or quoted.
+    /// The value measured beside it, or quoted.
     pub rival: String,
-    /// How that stands.
+    /// Its status.
     pub standing: Standing,
-    /// What stands between, or why it was not measured.
+    /// The remaining difference, or the reason that it was not measured.
     pub note: String,
 }
 

@@ -1,10 +1,10 @@
-//! What a user would have instead: the kernel's swap, on compressed memory (zram), under a limit of a memory
+//! The alternative of a user: the kernel's swap, on compressed memory (zram), under a limit of a memory
 //! cgroup.
 //!
-//! Needs root, an unused `/dev/zram0` and a memory cgroup; where one is missing the reason is told and
-//! nothing is changed. Never on a loop device, NBD or FUSE: those can deadlock the kernel under a limit. What
-//! was set up is taken down when the value is dropped; after a `kill -9` of the lab, by `swapoff /dev/zram0
-//! && echo 1 > /sys/block/zram0/reset`.
+//! Needs root, an unused `/dev/zram0` and a memory cgroup; if one is missing, the reason is reported and
+//! nothing is changed. Never on a loop device, NBD or FUSE: those can deadlock the kernel under a limit. The
+//! drop of the value removes the setup; after a `kill -9` of the lab, `swapoff /dev/zram0 && echo 1 >
+//! /sys/block/zram0/reset` does.
 
 use std::fs;
 use std::io;
@@ -18,8 +18,8 @@ use crate::lab::server_process::Killed;
 /// The compressed memory's device.
 const DEVICE: &str = "/dev/zram0";
 const BLOCK: &str = "/sys/block/zram0";
-/// Where the two versions of cgroups have memory limits: the folder, the limit's file, and that which must be
-/// there.
+/// The places of memory limits in the two versions of cgroups: the folder, the limit's file, and the file
+/// that must exist.
 const VERSION_1: &str = "/sys/fs/cgroup/memory";
 const VERSION_2: &str = "/sys/fs/cgroup";
 /// For the program itself, beside its data.
@@ -72,7 +72,7 @@ impl Swap {
             .map(Killed)
             .map_err(failed)?;
         let began = Instant::now();
-        // What it says fits into a pipe.
+        // Its output fits into a pipe.
         let status = loop {
             match process.0.try_wait().map_err(failed)? {
                 Some(status) => break status,
@@ -97,7 +97,7 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        // What was not turned on cannot be turned off; the device is free again in any case.
+        // `swapoff` fails if the device was not turned on; the device is free again in any case.
         let _ = call(Command::new("swapoff").arg(DEVICE));
         let _ = fs::write(format!("{BLOCK}/reset"), "1");
     }
@@ -146,7 +146,7 @@ impl Drop for Group {
 ///
 /// # Errors
 ///
-/// Whatever the operating system says.
+/// An error of the operating system.
 pub fn join(members: &Path) -> io::Result<()> {
     fs::write(members, std::process::id().to_string())
 }

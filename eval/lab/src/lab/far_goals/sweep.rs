@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a cache line; each line is touched once by a sweep.
 const LINE: usize = 64;
 const WORD: usize = 8;
-/// What a random touch lands in.
+/// Size of the page of a random touch.
 const SMALL_PAGE: usize = 4096;
 const MEGA: f64 = 1e6;
 /// Reads between two looks at the clock.
 const TIMED: u32 = 10_000;
 
-/// How fast it was.
+/// Speeds of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speeds {
     /// Sweeps that read and write every line, in megabytes per second.
@@ -33,7 +33,7 @@ pub struct Speeds {
 pub struct WrongSum {
     /// The sum of all lines.
     pub found: u64,
-    /// What it must be.
+    /// The expected value.
     pub expected: u64,
 }
 
@@ -104,8 +104,8 @@ pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     }
 }
 
-/// Nanoseconds of a read whose place the last one has told, all over the memory: of so many, or of those that
-/// were done in so long.
+/// Nanoseconds of a read at a place that depends on the read before, all over the memory: of `reads` reads,
+/// or of those done `within` that time.
 pub(super) fn read_at_random(memory: &mut [u8], reads: u32, within: Duration, seed: u64) -> f64 {
     fill(memory, seed);
     let lines = (memory.len() / LINE) as u64;

@@ -1,8 +1,8 @@
-//! Programs that nobody here wrote, as they are: plainly, with all of their large blocks local, and with
-//! three quarters of these; as this user, and for root as nobody, too.
+//! Unmodified programs of others: plainly, with all of their large blocks local, and with three quarters of
+//! these; as this user, and for root as nobody, too.
 //!
-//! What is not installed is named. `scripts/far-programs.py` has more of them, at half of all their memory,
-//! by every mechanism.
+//! Programs that are not installed are named. `scripts/far-programs.py` has more of them, at half of all
+//! their memory, by every mechanism.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -28,18 +28,18 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// By custom the user without rights.
 const NOBODY: u32 = 65_534;
 
-/// What there is to be seen.
+/// Settings of the trials.
 #[derive(Clone, Copy, Debug)]
 pub struct Trials<'a> {
     /// The command `azekura`.
     pub program: &'a Path,
-    /// Who leaves, in far memory.
+    /// Replacement policy of far memory.
     pub policy: Policy,
     /// Less data, fewer turns.
     pub quick: bool,
 }
 
-/// What was seen.
+/// Results of the trials.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Of each program that is installed.
@@ -66,9 +66,9 @@ pub struct Seen {
 /// One run with a part of the large blocks local.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Who ran it.
+    /// The user that ran it.
     pub user: &'static str,
-    /// How long.
+    /// Duration.
     pub seconds: f64,
     /// Pages that had to leave.
     pub pages_out: u64,
@@ -111,7 +111,7 @@ fn python(_: &Path, share: u32) -> Vec<String> {
     ["-c", &code].map(str::to_owned).into()
 }
 
-/// What a process left behind.
+/// Remains of a process.
 struct Left {
     out: Vec<u8>,
     seconds: f64,
@@ -122,7 +122,7 @@ impl Trials<'_> {
     ///
     /// # Errors
     ///
-    /// No folder for what they read, or no memory server. What a program does wrong is in the report.
+    /// No folder for the programs' input, or no memory server. Failures of a program are in the report.
     pub fn run(&self) -> io::Result<Report> {
         let folder = Scratch::new("azekura-lab-")?;
         let folder = folder.path();
@@ -216,7 +216,7 @@ impl Trials<'_> {
     }
 }
 
-/// Where programs run.
+/// Directories and servers of the programs.
 struct Place<'a> {
     azekura: &'a Path,
     folder: &'a Path,
@@ -224,7 +224,7 @@ struct Place<'a> {
     policy: Policy,
 }
 
-/// What far memory says at the end.
+/// Counts that far memory reports at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Said {
     /// Pages that were ever touched.
@@ -273,7 +273,7 @@ impl Place<'_> {
             .arg("--")
             .arg(name)
             .args(arguments);
-        // The library is put there once, as for whoever runs more than one program.
+        // The library is put there once, as for a user that runs several programs.
         let cache = self.folder.join(if as_nobody { "nobodys-cache" } else { "cache" });
         fs::create_dir_all(&cache)?;
         command.env("XDG_CACHE_HOME", &cache).current_dir(self.folder);

@@ -8,8 +8,8 @@
 //!
 //! Each trial is a process of its own, so that one that hangs can be told and ended. Its servers are
 //! processes, too, which are killed or stopped for good by a signal; those that lie are threads of this one.
-//! Which of the two servers it is, when (while memory is first filled, too), and how it goes wrong is drawn
-//! at random. All trials together take bounded time: who does not begin or end within a minute hangs, and
+//! The server (one of two), the time (also while memory is first filled) and the fault are drawn at random.
+//! All trials together take bounded time: a program that does not begin or end within a minute hangs, and
 //! after three such trials there are no more.
 
 pub mod report;
@@ -38,10 +38,10 @@ use crate::progress::Progress;
 const HANGS: Duration = Duration::from_secs(60);
 /// After so many that hang there are no more trials: enough is known, and each takes a minute.
 const MOST_HANGING: usize = 3;
-/// What a server lends in a trial.
+/// Memory that a server lends in a trial.
 const CAPACITY: &str = "64M";
 
-/// What protects the program's pages.
+/// Protection of the program's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Guard {
@@ -68,15 +68,15 @@ impl Guard {
     }
 }
 
-/// What a server does.
+/// Fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wrong {
-    /// It is killed by SIGKILL.
+    /// SIGKILL ends the server.
     Killed,
-    /// It is stopped by SIGSTOP: its connections stay open, and nothing is answered.
+    /// SIGSTOP stops the server: its connections stay open, and nothing is answered.
     Stalled,
-    /// It gives pages with one bit changed, or zeros, denies them, or answers rubbish.
+    /// The server returns pages with one bit changed, or zeros, denies them, or answers rubbish.
     Lies,
 }
 
@@ -95,7 +95,7 @@ impl Wrong {
     }
 }
 
-/// How it is to be tried.
+/// Settings of the trials.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// This program, which is run as worker and as memory server.
@@ -104,9 +104,9 @@ pub struct Lab {
     pub trials: u64,
     /// Of the first trial; the next ones follow.
     pub seed: u64,
-    /// What protects the pages, in turns.
+    /// Protections of the pages, in turns.
     pub guards: Vec<Guard>,
-    /// What a server does, in turns.
+    /// Faults of a server, in turns.
     pub wrongs: Vec<Wrong>,
 }
 
@@ -131,7 +131,7 @@ pub enum LabError {
     Process {
         /// Of which trial.
         seed: u64,
-        /// What was being done.
+        /// The operation.
         what: &'static str,
         /// The operating system's reason.
         source: std::io::Error,
@@ -166,7 +166,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError`]: a trial that could not be made. What goes wrong in one is in the report.
+    /// [`LabError`]: a trial that could not be made. Failures in a trial are in the report.
     ///
     /// # Panics
     ///
@@ -275,7 +275,7 @@ impl Lender {
     }
 }
 
-/// How a program came to its end.
+/// End of a program.
 enum Ended {
     Well,
     Badly(Duration),
@@ -314,7 +314,7 @@ fn judge(ended: &Ended, out: &str, error: &str) -> Outcome {
     }
 }
 
-/// Writes one line to somebody who may have gone.
+/// Writes one line to a reader that may have gone.
 pub(crate) fn tell(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

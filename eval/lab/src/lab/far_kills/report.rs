@@ -1,4 +1,4 @@
-//! What came of the trials.
+//! Results of the trials.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Guard, Wrong};
 use crate::lab::judged::Judged;
 
-/// How a trial ended.
+/// End of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -25,10 +25,10 @@ pub enum Outcome {
     },
     /// A byte was wrong, or the program ended without saying why.
     Wrong {
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// It did not come to an end.
+    /// The program did not end.
     Hangs,
 }
 
@@ -37,25 +37,25 @@ pub enum Outcome {
 pub struct Trial {
     /// Draws everything.
     pub seed: u64,
-    /// What protected the pages.
+    /// Protection of the pages.
     pub guard: Guard,
-    /// What a server did.
+    /// Fault of a server.
     pub wrong: Wrong,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// How many were to be made; with fewer, too many of them hung.
+    /// Number of trials to be made; with fewer, too many of them hung.
     pub asked: u64,
     /// In the order of seeds.
     pub trials: Vec<Trial>,
 }
 
 impl Trial {
-    /// Whether it ended as it must: right, or without a second copy stopped with a message.
+    /// Returns whether it ended as it must: with the right result, or, without a second copy, with a message.
     #[must_use]
     pub fn is_well(&self) -> bool {
         match self.outcome {

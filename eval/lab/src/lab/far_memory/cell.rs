@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::Recorded;
 
-/// What was counted, and the virtual seconds that it takes.
+/// The counts, and their cost in virtual seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The program with its size.

@@ -11,12 +11,12 @@ use super::cell::Cell;
 /// A region smaller than this makes no sense: an instruction can touch several pages at once.
 const LEAST_LOCAL: usize = 8;
 
-/// How the pages come and go.
+/// Settings of real paging.
 #[derive(Clone, Copy, Debug)]
 pub struct Live {
     /// By which mechanism.
     pub mechanism: Mechanism,
-    /// Whether pages are fetched ahead of need; the paper's are not.
+    /// Pages are fetched ahead of need; the paper's are not.
     pub prefetch: bool,
 }
 

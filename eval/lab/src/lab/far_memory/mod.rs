@@ -38,7 +38,7 @@ use crate::progress::Progress;
 /// Bytes of the paper's pages.
 const PAPER_PAGE: f64 = 1_048_576.0;
 
-/// What to run.
+/// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// The programs.
@@ -57,36 +57,36 @@ pub struct Lab {
     pub live: Option<Live>,
 }
 
-/// Why a lab did not run to its end.
+/// The reason that a lab did not run to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// A program got less memory than it asked for.
     #[error("{kernel}")]
     Memory {
-        /// Which.
+        /// The program.
         kernel: Kernel,
-        /// How much.
+        /// Its need of memory.
         source: OutOfMemory,
     },
     /// A program's own verification failed: its trace would say nothing.
     #[error("{kernel} does not verify: {verdict}")]
     Unverified {
-        /// Which.
+        /// The program.
         kernel: Kernel,
-        /// What its verification says.
+        /// Result of its verification.
         verdict: azekura_kernels::Verdict,
     },
     /// A program's verification fails on far memory: a byte came back wrong.
     #[error("{kernel} does not verify on far memory with {policy} and {local} % local: {verdict}")]
     Wrong {
-        /// Which.
+        /// The program.
         kernel: Kernel,
         /// With which policy.
         policy: Policy,
         /// With how much local memory, in per cent.
         local: u32,
-        /// What its verification says.
+        /// Result of its verification.
         verdict: azekura_kernels::Verdict,
     },
     /// No memory server could be started on this machine.
@@ -99,7 +99,7 @@ pub enum LabError {
         kernel: Kernel,
         /// With which policy.
         policy: Policy,
-        /// Why not.
+        /// The reason.
         source: azekura_far::FarError,
     },
 }

@@ -18,7 +18,7 @@ pub const TOUCHES: usize = 16_777_216;
 pub struct Recorded {
     pub(super) kernel: Kernel,
     pub(super) trace: Trace,
-    /// Whether the trace has only the program's beginning.
+    /// The trace has only the program's beginning.
     pub(super) cut: bool,
 }
 

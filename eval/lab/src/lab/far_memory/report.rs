@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::cell::Cell;
 use crate::plot::{self, bars};
 
-/// What the others are compared with.
+/// The policy that the others are compared with.
 const BASE: &str = "simple";
 /// The paper's eight with its intervals (Fig. 7).
 const EIGHT: [&str; 8] =
@@ -16,13 +16,13 @@ const OURS: &str = "adaptive";
 /// Everything of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was asked for, as text.
+    /// The settings, as text.
     pub settings: String,
     /// By program, share of local memory, policy.
     pub cells: Vec<Cell>,
 }
 
-/// How near ours comes to what was hoped for, over all programs and shares with swaps.
+/// Distance of ours from the goal, over all programs and shares with swaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Cases.
@@ -46,7 +46,7 @@ pub struct Contest {
     pub ours: u64,
     /// The best of the eight's.
     pub best: u64,
-    /// Which that is.
+    /// Name of that policy.
     pub best_policy: String,
     /// Simple's.
     pub simple: u64,
@@ -180,7 +180,7 @@ impl Report {
         out
     }
 
-    /// Whether the least possible is known: not on real paging.
+    /// Returns whether the optimum is known: not on real paging.
     fn knows_optimal(&self) -> bool {
         self.cells.iter().any(|cell| cell.optimal > 0)
     }
@@ -219,7 +219,7 @@ impl Report {
         contests.filter(|contests| !contests.is_empty())
     }
 
-    /// How near ours comes; none if it or one of the eight was not run.
+    /// Returns the distance of ours from the goal; none if it or one of the eight was not run.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let contests = self.contests()?;

@@ -9,9 +9,8 @@
 //!
 //! It goes by *stretches*, which take turns between the guards (two copies, a spill file), the policies and
 //! page sizes. Two programs work on the same servers. With two copies nothing is done to a server before
-//! every page has two again, as then bytes may really be lost; a spill file has all, so there one thing may
-//! follow upon the other. What is done, to whom and when is drawn at random; the stretches' seeds are in the
-//! report.
+//! every page has two again, as then bytes may really be lost; a spill file has all, so there one fault may
+//! follow another. Faults, servers and times are drawn at random; the stretches' seeds are in the report.
 
 mod relay;
 pub mod report;
@@ -38,16 +37,16 @@ use crate::progress::{Progress, ms};
 
 /// A stretch is no longer, so that many are seen.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Who waits so long for a page, or for its copies to be made again, hangs.
+/// A program that waits so long for a page, or for its copies to be made again, hangs.
 const HANGS: Duration = Duration::from_secs(120);
 /// A server that answers nothing for so long is lost: longer than those that are stopped for a moment are.
 const STALL: Duration = Duration::from_secs(4);
-/// What a server lends.
+/// Memory that a server lends.
 const CAPACITY: &str = "128M";
 /// Programs at once.
 const PROGRAMS: u64 = 2;
 
-/// How long, and from which seed on.
+/// Duration, and the first seed.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// This program, which is run as memory server.
@@ -76,7 +75,7 @@ struct Lender {
     relay: Relay,
 }
 
-/// What is done to a server.
+/// Action on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     /// Killed, and another started in its place, with nothing in it.
@@ -92,9 +91,9 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`SoakError`]: what could not be begun. What goes wrong then is in the report; programs that wait for
-    /// ever are left behind, with their servers, until this process ends. If pages are lost, this process is
-    /// ended with a message, and its servers end with it.
+    /// [`SoakError`]: a part that could not be begun. Later failures are in the report; programs that wait
+    /// for ever are left behind, with their servers, until this process ends. If pages are lost, this process
+    /// is ended with a message, and its servers end with it.
     pub fn run(&self, progress: &Progress) -> Result<Report, SoakError> {
         let since = Instant::now();
         progress.begin("servers restarted, stopped, cut off", ms(self.time));
@@ -212,8 +211,7 @@ impl Lab {
             }
             stretch.hangs |= told.iter().any(|told| told.waits_for() > HANGS);
         }
-        // What is in the midst of being made again is waited for, so that the last look at all bytes finds
-        // them.
+        // Waits for copies that are just being made again, so that the last look at all bytes finds them.
         stretch.hangs |= !until(|| told.iter().all(|told| told.is_whole(guard)));
         Ok(())
     }

@@ -41,7 +41,7 @@ impl Relay {
                 if listening.ends.load(Relaxed) {
                     return;
                 }
-                // A client for whom there is no server, or no thread, sees its connection end.
+                // A client without a server, or without a thread, sees its connection end.
                 if let Ok(client) = client {
                     let _ = listening.lead(client);
                 }

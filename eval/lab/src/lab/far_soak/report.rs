@@ -1,4 +1,4 @@
-//! What came of the stretches.
+//! Results of the stretches.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::lab::judged::Judged;
 pub struct Stretch {
     /// Draws everything but when threads run.
     pub seed: u64,
-    /// What protected the pages.
+    /// Protection of the pages.
     pub guard: Guard,
     /// The programs' policy.
     pub policy: String,
@@ -81,7 +81,7 @@ impl Stretch {
         }
     }
 
-    /// What one of its programs has done.
+    /// Adds the counts of one of its programs.
     pub(super) fn add(&mut self, done: &Done) {
         self.lost += done.stats.replicas_lost;
         self.resumed += done.stats.replicas_resumed;
@@ -93,7 +93,7 @@ impl Stretch {
         self.wrong.extend(done.wrong.iter().cloned());
     }
 
-    /// Whether all bytes were right and nobody waited for ever.
+    /// Returns whether all bytes were right and no program waited for ever.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.wrong.is_empty() && !self.hangs

@@ -14,14 +14,14 @@ use crate::lab::far_kills::Guard;
 /// Bytes of the region; a quarter is local.
 const BYTES: usize = 8 << 20;
 
-/// What a program has.
+/// Settings of a program.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Draws what it does.
     pub seed: u64,
-    /// What protects its pages.
+    /// Protection of its pages.
     pub guard: Guard,
-    /// Who leaves when a page comes.
+    /// Replacement policy.
     pub policy: Policy,
     /// Bytes of a page.
     pub page: usize,
@@ -29,7 +29,7 @@ pub struct Setting {
     pub stall: Duration,
 }
 
-/// What others may know of a program that works.
+/// State of a working program for other threads.
 #[derive(Debug)]
 pub struct Told(Mutex<(FarStats, Instant)>);
 
@@ -51,22 +51,22 @@ impl Told {
         stats.replicas_resumed + stats.replicas_lost
     }
 
-    /// Whether all servers are there, and all pages have as many copies as they should (what the file has
-    /// need not be on a server).
+    /// Returns whether all servers are there, and all pages have as many copies as they should (pages in the
+    /// file need not be on a server).
     #[must_use]
     pub fn is_whole(&self, guard: Guard) -> bool {
         let stats = self.lock().0;
         stats.replicas_lost == stats.replicas_regained && (guard == Guard::Spill || stats.thin_pages == 0)
     }
 
-    /// How long its last access has taken.
+    /// Returns the time that its last access has taken so far.
     #[must_use]
     pub fn waits_for(&self) -> Duration {
         self.lock().1.elapsed()
     }
 }
 
-/// What a program has done.
+/// Counts of a program's work.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     /// Accesses.

@@ -1,5 +1,5 @@
-//! What the paper's text says, and what a discrete-event model of its machine says (made before the nodes
-//! were, with the same data, costs and number of clients). Both are printed beside what is measured.
+//! Values of the paper's text, and of a discrete-event model of its machine (made before the nodes were, with
+//! the same data, costs and number of clients). Both are printed beside the measured values.
 
 use azekura_fatbtree::{Placement, Protocol};
 
@@ -8,15 +8,15 @@ use super::run::{Outcome, Setup};
 /// A number from the paper's section 4.2.
 #[derive(Clone, Copy, Debug)]
 pub struct Anchor {
-    /// What it is.
+    /// Name of the series.
     pub series: &'static str,
     /// Of which organisation.
     pub placement: Placement,
     /// With how many PEs; caches have 50 pages.
     pub pes: u16,
-    /// What the paper says.
+    /// Value of the paper.
     pub paper: f64,
-    /// What the model says.
+    /// Value of the model.
     pub model: f64,
     /// The same of a measurement.
     pub value: fn(&Outcome) -> f64,
@@ -92,7 +92,7 @@ const UPDATES: [(usize, usize, [[f64; 3]; 3]); 6] = [
     (50, 200, [[1998.0, 1205.0, 2098.0], [2955.0, 3685.0, 4740.0], [4932.0, 4774.0, 5283.0]]),
 ];
 
-/// What the model says of a setup, if it was asked.
+/// Returns the model's value for a setup, if it was computed.
 #[must_use]
 pub fn rate(setup: &Setup) -> Option<f64> {
     let place = Placement::ALL.iter().position(|placement| *placement == setup.placement)?;

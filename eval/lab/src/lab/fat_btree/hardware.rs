@@ -9,7 +9,7 @@ use std::time::Duration;
 use azekura_fatbtree::sim::{Delivery, Executor};
 use azekura_fatbtree::{Access, Clock, PageNo, PageService, PeId, Task};
 
-/// What things cost.
+/// Costs of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// A lock taken at its own PE, in processor time.
@@ -72,7 +72,7 @@ struct Cache {
 struct Cached {
     used: u64,
     is_dirty: bool,
-    /// When the disk has brought it.
+    /// Time at which the disk has read it.
     ready: Duration,
 }
 
@@ -121,7 +121,8 @@ impl Hardware {
         }))
     }
 
-    /// When the processor of `pe` has done something that takes `time`, if it is asked now.
+    /// Returns the time at which the processor of `pe` has done work that takes `time`, if it is requested
+    /// now.
     fn compute(&self, pe: PeId, time: Duration) -> Duration {
         let now = self.0.executor.now();
         self.with(pe, |pe| {
@@ -130,7 +131,7 @@ impl Hardware {
         })
     }
 
-    /// When a page is there, if it is asked for now.
+    /// Returns the time at which a page is in memory, if it is requested now.
     fn fix(&self, pe: PeId, page: PageNo, access: Access) -> Duration {
         let (now, costs) = (self.0.executor.now(), self.0.costs);
         let computed = self.compute(pe, costs.hit);
@@ -177,7 +178,7 @@ impl Cache {
         Some(cached.ready)
     }
 
-    /// Whether what had to go for one more page was dirty.
+    /// Evicts a page if needed; returns whether it was dirty.
     fn make_room(&mut self, capacity: usize) -> bool {
         if self.pages.len() < capacity {
             return false;

@@ -31,7 +31,7 @@ pub const CACHES: [usize; 7] = [5, 10, 20, 30, 50, 100, 200];
 /// Those of figures with many series.
 const FEW_CACHES: [usize; 4] = [10, 50, 100, 200];
 
-/// What to run.
+/// Settings of the lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lab {
     /// Numbers of PEs.

@@ -19,14 +19,14 @@ pub const LEAF_TUPLES: (usize, usize) = (13, 19);
 /// Keys of an index page when it is built, and at most (Table 3).
 pub const INDEX_KEYS: (usize, usize) = (351, 507);
 
-/// What to measure.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// Where index pages are.
+    /// Placement of index pages.
     pub placement: Placement,
-    /// How they are changed.
+    /// Protocol of their changes.
     pub protocol: Protocol,
-    /// Whether the copy nearest to the leaf is chosen, or any (the paper).
+    /// The copy nearest to the leaf is chosen; otherwise any (the paper).
     pub is_choice_by_range: bool,
     /// Number of PEs.
     pub pes: u16,
@@ -42,7 +42,7 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Operations per second of virtual time.

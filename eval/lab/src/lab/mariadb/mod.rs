@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Rows told of each answer.
 const TOLD: usize = 12;
 
-/// What to run.
+/// Settings of the lab.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Client connections.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub pairs: usize,
     /// At the end, a delay planted under the top mutex for another stretch.
     pub plant: Option<Duration>,
-    /// Where the recording goes.
+    /// File of the recording.
     pub output: PathBuf,
 }
 
@@ -70,9 +70,9 @@ pub enum LabError {
     /// A statement failed.
     #[error("{statement:.60}: {message}")]
     Sql {
-        /// What was sent.
+        /// The statement sent.
         statement: String,
-        /// What came back.
+        /// The answer.
         message: String,
     },
     /// The operating system failed.
@@ -97,9 +97,9 @@ pub enum LabError {
 /// A lock and the time waited for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LockTime {
-    /// Its name, to whoever counted.
+    /// Its name, in the source of the count.
     pub name: String,
-    /// How often.
+    /// The count.
     pub count: u64,
     /// Seconds.
     pub seconds: f64,
@@ -130,7 +130,7 @@ pub struct Answer {
     pub top_mutexes: Vec<String>,
     /// Recordings in which locks that InnoDB built on futexes were seen.
     pub with_futexes: usize,
-    /// What a planted delay told.
+    /// Result of a planted delay.
     pub planted: Option<Planted>,
 }
 
@@ -282,7 +282,7 @@ fn commits_per_second(server: &Server, stretch: Duration) -> Result<f64, LabErro
     Ok((commits()? - before) / begun.elapsed().as_secs_f64())
 }
 
-/// What the server says of its locks since the table was emptied.
+/// The server's own lock statistics since the table was emptied.
 fn of_the_server(server: &Server) -> Result<Vec<LockTime>, LabError> {
     let rows = server.sql(
         "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT/1e12 FROM \

@@ -1,4 +1,4 @@
-//! What every cache of the lab does, and which there are.
+//! The interface of the lab's caches, and their list.
 
 use azekura_base::PageId;
 use azekura_base::durable::NoLog;
@@ -15,7 +15,7 @@ pub trait PageCache: Send + Sync {
     /// Fixes a page, reads the word that says which page it is, and unfixes it.
     fn visit(&self, page: u64) -> u64;
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     fn tally(&self) -> Tally;
 }
 
@@ -62,7 +62,7 @@ impl Kind {
         Self::TwoRingsPeek,
     ];
 
-    /// What tables call it.
+    /// Its name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! What a hit and a miss cost each cache in counts that are the same on every machine, whatever it has of
+//! Cost of a hit and of a miss for each cache, in counts that are the same on every machine, whatever its
 //! processors.
 //!
-//! The counts are those of `azekura_buffer::count`, taken in one thread: nobody is in the way, so no
+//! The counts are those of `azekura_buffer::count`, taken in one thread: without contention no
 //! compare-and-swap is tried twice.
 
 use azekura_buffer::count;
@@ -15,7 +15,7 @@ const FRAMES: usize = 1_000;
 /// Visits of each kind that are counted.
 const VISITS: u64 = 2_000;
 
-/// What one visit costs, on average.
+/// Average cost of one visit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Atomic read-modify-writes.
@@ -29,7 +29,7 @@ pub struct Cost {
 /// Of one cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// Which one.
+    /// The cache.
     pub cache: String,
     /// A visit to a page that was visited often.
     pub hit: Cost,

@@ -1,5 +1,5 @@
-//! Where the lab's pages come from: nowhere (every page is filled in memory), or a sparse file, read in one
-//! of two ways.
+//! Sources of the lab's pages: none (every page is filled in memory), or a sparse file, read in one of two
+//! ways.
 
 use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Bytes of a page, as in the paper.
 pub const PAGE_BYTES: usize = 8192;
 
-/// How pages are read.
+/// Method of reading pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Not at all: pages are made up in memory.
@@ -78,7 +78,7 @@ impl Device {
         Ok(Self { reading, file: Some(file) })
     }
 
-    /// Whether only one thread reads at a time.
+    /// Returns whether only one thread reads at a time.
     #[must_use]
     pub const fn is_blocking(&self) -> bool {
         matches!(self.reading, Reading::Blocking)
@@ -103,7 +103,7 @@ impl Device {
     }
 }
 
-/// What came of a read of so many bytes.
+/// Returns the result of a read of so many bytes.
 fn whole(bytes: usize, read: io::Result<usize>) -> io::Result<()> {
     if read? == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

@@ -11,7 +11,7 @@
 //! | content word | meaning |
 //! |---|---|
 //! | 0 | none |
-//! | 1 | being copied in (blocking: read) by the one whose CAS stored the 1 |
+//! | 1 | being copied in (blocking: read) by the thread that stored the 1 by CAS |
 //! | 2 | there |
 
 use azekura_base::page::PageMut;
@@ -151,7 +151,7 @@ impl<P: Policy> Locked<P> {
                     PageMut::new(PageWords::new(self.content(frame))).copy_from(image);
                     machine::works(Work::Copy(PAGE_BYTES));
                     shared_store();
-                    content.store(THERE, Release); // pairs with the Acquire of whoever uses it
+                    content.store(THERE, Release); // pairs with the Acquire of a thread that uses it
                 } else {
                     self.duplicate_reads.add(1);
                 }

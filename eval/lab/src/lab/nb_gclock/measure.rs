@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::cache::{PageCache, Tally};
 use super::zipf::{References, Skew};
 
-/// What a stretch of visits came to.
+/// Result of a stretch of visits.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
     /// Pages visited.
@@ -16,7 +16,7 @@ pub struct Stretch {
     pub seconds: f64,
     /// Processor seconds of the whole process meanwhile.
     pub cpu_seconds: f64,
-    /// What the cache counted meanwhile.
+    /// Counts of the cache meanwhile.
     pub tally: Tally,
 }
 

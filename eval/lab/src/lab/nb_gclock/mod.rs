@@ -44,7 +44,7 @@ use crate::lab::figures::{self, Axis, Figure, Point};
 use crate::machine::Machine;
 use crate::progress::Progress;
 
-/// What to run.
+/// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// Pages of the database; the paper has 4,000,000.
@@ -59,7 +59,7 @@ pub struct Lab {
     pub time: Duration,
     /// Measurements of each rate; the median counts.
     pub runs: usize,
-    /// What all of it may take: rates are measured fewer times each, but once at least, when a slow machine
+    /// Time limit of all of it: rates are measured fewer times each, but once at least, when a slow machine
     /// would take longer.
     pub budget: Duration,
     /// References that warm a cache, and that are measured, for hit ratios.

@@ -1,4 +1,4 @@
-//! What no cache can know: the hit ratios of two oracles, to compare with.
+//! The hit ratios of two oracles, which use future references, to compare with.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -21,7 +21,7 @@ pub struct Report {
     /// axis.
     #[serde(flatten)]
     pub measured: figures::Report,
-    /// What a hit and a miss cost each cache.
+    /// Cost of a hit and of a miss for each cache.
     pub costs: Vec<Costs>,
 }
 

@@ -24,7 +24,7 @@ use super::zipf::{References, Skew};
 use crate::lab::simulated::{self, Chart, Line};
 use crate::progress::Progress;
 
-/// What to simulate.
+/// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     /// The machine.
@@ -39,9 +39,9 @@ pub struct Simulated {
     pub pages_per_frame: Vec<f64>,
     /// Time on the machine before and while visits are counted.
     pub time: (Duration, Duration),
-    /// How references are spread over pages.
+    /// Distribution of references over pages.
     pub skew: Skew,
-    /// What a thread does between two visits, in nanoseconds.
+    /// Time of a thread's work between two visits, in nanoseconds.
     pub draw_ns: u64,
     /// Lines that cost nothing.
     pub without: Vec<LineName>,
@@ -52,9 +52,9 @@ pub struct Simulated {
 /// A cache on so many processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Which case.
+    /// The case.
     pub case: String,
-    /// Which cache.
+    /// The cache.
     pub cache: String,
     /// Processors, and threads.
     pub processors: usize,
@@ -64,7 +64,7 @@ pub struct Point {
     pub hit_ratio: f64,
     /// Accesses and turns of spins that were simulated.
     pub steps: u64,
-    /// Where threads waited for cache lines, as parts of all their time.
+    /// Places at which threads waited for cache lines, as parts of all their time.
     pub stalls: Vec<Stall>,
 }
 
@@ -84,7 +84,7 @@ pub struct Stall {
 pub struct Report {
     /// The machine.
     pub profile: Profile,
-    /// What was asked for, as text.
+    /// The settings, as text.
     pub settings: String,
     /// Rates.
     pub points: Vec<Point>,

@@ -4,14 +4,14 @@
 //! does not give what it names: 0.2^0.86 is 0.25. With the exponent 1 − α it does: 0.2^0.14 = 0.80 and
 //! 0.2^0.5 = 0.45. [`Skew`] has both readings.
 
-/// How skewed the references are: P(page ≤ i) = (i/N)^exponent.
+/// Skew of the references: P(page ≤ i) = (i/N)^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Skew {
-    /// What tables call it.
+    /// Its name in tables.
     pub name: &'static str,
     /// The exponent.
     pub exponent: f64,
-    /// What reports say of this reading of the paper.
+    /// Remark of reports on this reading of the paper.
     pub note: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the log is to reach, judged by the figures of the same run.
+//! Goals of the log, judged by the figures of the same run.
 //!
 //! | goal | of which figure |
 //! |---|---|
@@ -12,13 +12,13 @@
 //! | a million records redone per second of a processor; by all processors 1.8 times as fast as by one thread, where there are two | [`RESTART`] |
 //! | a restart takes no longer than the setting | [`BOUND`] |
 //!
-//! A goal whose figure was not measured is left out. Those beside other stores are `compare`'s to judge, and
-//! the paper's ten times the serial log needs its sixteen cores: `--simulate 16`.
+//! A goal is left out if its figure was not measured. `compare` judges the goals beside other stores, and the
+//! paper's ten times the serial log needs its sixteen cores: `--simulate 16`.
 
 use super::variant::Variant;
 use crate::lab::figures::{Goal, Point, Report};
 
-/// What figures are called, up to the device's name.
+/// Names of figures, up to the device's name.
 pub(super) const LONE: &str = "A lone committer";
 pub(super) const CLIENTS: &str = "Blocking clients on the log";
 pub(super) const RESTART: &str = "Restart of the store, in memory";
@@ -39,7 +39,7 @@ const MANY: usize = 16;
 /// Commits in flight that pipelined goals are for, at most; and clients that blocking ones are for.
 const MOST_IN_FLIGHT: f64 = 512.0;
 const MANY_CLIENTS: usize = 64;
-/// The modelled device whose flushes are parallel.
+/// The modelled device with parallel flushes.
 const PARALLEL_DEVICE: &str = ", iodrive";
 
 /// Judges a report.
@@ -69,7 +69,7 @@ fn place(point: &Point) -> String {
     format!("{}; {}, {}", point.figure, point.series, point.at)
 }
 
-/// Points of figures whose names begin so, with one of their other numbers.
+/// Points of figures with names that begin so, with one of their other numbers.
 fn with<'p>(points: &'p [Point], figure: &'p str, column: &'p str) -> impl Iterator<Item = (f64, &'p Point)> {
     let of = points.iter().filter(move |point| point.figure.starts_with(figure));
     of.filter_map(move |point| point.beside.get(column).map(|&value| (value, point)))

@@ -1,4 +1,4 @@
-//! Where a log goes in this lab: onto this machine's disk, or into memory behind a modelled device.
+//! Place of a log in this lab: this machine's disk, or memory behind a modelled device.
 
 use azekura_cli::shared::Scratch;
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Which device.
+/// A device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The one that the directory is on.
@@ -19,7 +19,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// What it is called: `real`, or the model's name.
+    /// Its name: `real`, or the model's.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// How writes went, if they were to go another way than the usual.
+    /// Method of the writes, if another than the usual was requested.
     #[must_use]
     pub fn submit_report(&self) -> Option<SubmitReport> {
         self.submit.as_ref().map(SubmitFs::report)

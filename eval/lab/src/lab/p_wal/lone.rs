@@ -19,7 +19,7 @@ const TURNS: u32 = 8;
 /// Of the records of a transaction: BEGIN, UPDATE, END as in the paper.
 const BODIES: [usize; 3] = [129, 153, 129];
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Lone {
     /// Synchronous writes of 4 KiB, one after the other.
@@ -39,7 +39,7 @@ impl Lone {
     ///
     /// # Errors
     ///
-    /// What files and the log say.
+    /// An error of files or of the log.
     pub fn run(site: &Site, time: Duration) -> Result<Self, BenchError> {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let options = Variant::Ours.wal_options(1);
@@ -73,7 +73,7 @@ fn commit_for(wal: &Wal, time: Duration, commits: &mut Latencies) -> Result<(), 
         commits.record(now - before);
         before = now;
     }
-    // What cannot be released is only kept.
+    // Segments that cannot be released are only kept.
     let _ = wal.trim(wal.durable_lsn());
     Ok(())
 }

@@ -25,7 +25,7 @@ pub struct Long {
     pub half_bytes: u64,
     /// Discards what was written a half ago.
     pub trim: bool,
-    /// How long.
+    /// Duration.
     pub time: Duration,
     /// Between two samples; the paper has 5 s.
     pub sample: Duration,

@@ -9,13 +9,13 @@
 //! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm
 //!    1). [`Pace::Greedy`]: the log's own threads write whenever something is there. [`Pace::Unasked`]: when
 //!    it likes (epochs).
-//! 4. Transactions whose commit LSN the durable horizon has reached are known to be committed (Algorithm 4).
-//!    A worker with a full window of others waits; one without a window is a client that waits for each
+//! 4. A transaction is known to be committed once the durable horizon has reached its commit LSN (Algorithm
+//!    4). A worker with a full window of others waits; one without a window is a client that waits for each
 //!    commit as it comes.
 //!
-//! Records name what they come [after](Order::After), as the store's do: an UPDATE after what its page was
-//! left with, BEGIN and END after nothing that their worker did not append itself. So workers draw LSNs in
-//! ranges; the paper's draw one for each record ([`Variant::lsn_range`]).
+//! Records name the record that they come [after](Order::After), as the store's do: an UPDATE after the last
+//! record of its page, BEGIN and END after nothing that their worker did not append itself. So workers draw
+//! LSNs in ranges; the paper's draw one for each record ([`Variant::lsn_range`]).
 //!
 //! The paper's workers have no window; here there is one, so that variants can be compared with the same work
 //! in flight. Chunks are multiples of 4 KiB here, of 512 bytes there: 16 transactions of U-1 fill one of
@@ -42,7 +42,7 @@ use std::time::Duration;
 
 /// Pages, as in the paper.
 pub const PAGES: usize = 65_536;
-/// What the log adds to a record: a byte for the LSN, two for the length.
+/// Bytes that the log adds to a record: one for the LSN, two for the length.
 const FRAME: usize = 3;
 /// BEGIN and END records are 132 bytes with that.
 const BOUND_BODY: usize = 132 - FRAME;
@@ -80,7 +80,7 @@ impl Pages {
         self.0.iter().map(|page| u64::from(page.lock(&PAGE_LOCK).value)).sum()
     }
 
-    /// Another log begins, whose LSNs have nothing to do with those of the one before.
+    /// Another log begins; its LSNs are independent of those of the one before.
     fn forget_log(&self) {
         self.0.iter().for_each(|page| page.lock(&PAGE_LOCK).lsn = Lsn(0));
     }
@@ -97,13 +97,13 @@ pub struct Micro {
     pub updates: usize,
     /// Transactions that a worker may have in flight; without, it waits for each.
     pub window: Option<usize>,
-    /// How long.
+    /// Duration.
     pub time: Duration,
     /// For the choice of pages.
     pub seed: u64,
 }
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
     /// Transactions known to be committed.
@@ -114,9 +114,9 @@ pub struct Stretch {
     pub until_flush: Latencies,
     /// From its start until its commit was known.
     pub until_known: Latencies,
-    /// What the process had of the machine.
+    /// Use of the machine by the process.
     pub usage: Usage,
-    /// What the log did; of its streams, how many it used at the end.
+    /// Counts of the log; of its streams, the number used at the end.
     pub log: WalStats,
 }
 
@@ -158,7 +158,7 @@ impl Stretch {
 const WARM_UP: u32 = 2;
 const LEAST_WARM_UP: Duration = Duration::from_millis(250);
 
-/// How often what is durable is trimmed, so that segments are recycled.
+/// Interval at which durable records are trimmed, so that segments are recycled.
 const TRIM_EVERY: Duration = Duration::from_millis(5);
 
 impl Micro {
@@ -166,7 +166,7 @@ impl Micro {
     ///
     /// # Errors
     ///
-    /// What the log says.
+    /// An error of the log.
     pub fn run(&self, site: &Site, pages: &Pages) -> Result<Stretch, BenchError> {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let dir = site.dir.join("wal");
@@ -231,7 +231,7 @@ pub(super) fn work(
     Ok(client.tally)
 }
 
-/// What the log did from one look at it to another.
+/// Counts of the log from one look at it to another.
 fn between(before: &WalStats, mut after: WalStats) -> WalStats {
     after.records -= before.records;
     after.record_bytes -= before.record_bytes;
@@ -255,7 +255,7 @@ pub(super) fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> i
     move |error| EngineError::failed(doing, error).into()
 }
 
-/// A transaction whose commit is not known yet.
+/// A transaction without a known result of its commit.
 struct Pending {
     commit_lsn: Lsn,
     began: Instant,
@@ -272,9 +272,9 @@ struct Client<'a> {
     random: Xoshiro256PlusPlus,
     /// In order of their commit LSNs.
     queue: VecDeque<Pending>,
-    /// How many at the end of the queue are not flushed.
+    /// Number of transactions at the end of the queue that are not flushed.
     unflushed: usize,
-    /// It is the measured stretch.
+    /// The stretch is the measured one.
     counts: bool,
     tally: Stretch,
 }
@@ -486,7 +486,7 @@ mod tests {
         stretch
     }
 
-    /// How often the log drew LSNs for them.
+    /// Returns the number of draws of LSNs for them.
     fn draws(variant: Variant, updates: usize) -> u64 {
         alone(variant, updates, None).log.lsn_draws
     }

@@ -42,7 +42,7 @@ use self::variant::Variant;
 /// A part of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What the device does (Fig. 3).
+    /// Speed of the device (Fig. 3).
     Device,
     /// A lone committer against one write.
     Lone,
@@ -73,7 +73,7 @@ impl Part {
         Self::Restart,
     ];
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ impl FromStr for Part {
     }
 }
 
-/// What to run.
+/// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// The devices, one after the other.

@@ -1,4 +1,4 @@
-//! How long recovery takes: reading the log back by merging and by sorting (§4), and a whole restart of the
+//! Duration of recovery: reading the log back by merging and by sorting (§4), and a whole restart of the
 //! store.
 
 use super::ground::{Ground, Site};
@@ -26,7 +26,7 @@ pub struct Filled {
     records: u64,
 }
 
-/// How records are brought into order.
+/// Method of putting records into order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The k-way merge.
@@ -40,7 +40,7 @@ impl Filled {
     ///
     /// # Errors
     ///
-    /// What the log says.
+    /// An error of the log.
     pub fn fill(ground: &Ground, streams: usize, records: u64) -> Result<Self, BenchError> {
         let site = ground.site().map_err(BenchError::io("making a directory in", "the lab's"))?;
         let dir = site.dir.join("wal");
@@ -65,11 +65,11 @@ impl Filled {
         Ok(Self { site, dir, records })
     }
 
-    /// Reads it back; how long that took.
+    /// Reads it back; returns the duration.
     ///
     /// # Errors
     ///
-    /// What the log says; [`BenchError::WrongAnswer`] if records are missing.
+    /// An error of the log; [`BenchError::WrongAnswer`] if records are missing.
     pub fn read(&self, way: Way) -> Result<Duration, BenchError> {
         let range = LogRange::open(1, Lsn(1));
         let mut sum = 0_u64;
@@ -97,7 +97,7 @@ impl Filled {
     }
 }
 
-/// What a restart of the store did.
+/// Results of a restart of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarted {
     /// Log records read.
@@ -134,7 +134,7 @@ fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Buil
 ///
 /// # Errors
 ///
-/// What the store says; [`BenchError::WrongAnswer`] if a row is missing.
+/// An error of the store; [`BenchError::WrongAnswer`] if a row is missing.
 pub fn restart_store(
     updates: u64,
     streams: usize,
@@ -158,7 +158,7 @@ pub fn restart_store(
     Ok(restarted)
 }
 
-/// What was undone, and how long that took.
+/// Number of undone changes, and the duration of the undo.
 #[derive(Clone, Copy, Debug)]
 pub struct Undone {
     /// Changes.
@@ -172,7 +172,7 @@ pub struct Undone {
 ///
 /// # Errors
 ///
-/// What the store says; [`BenchError::WrongAnswer`] if changes were not undone.
+/// An error of the store; [`BenchError::WrongAnswer`] if changes were not undone.
 pub fn undo_at_restart(changes: u64) -> Result<Undone, BenchError> {
     const STREAMS: usize = 2;
     let fault = FaultFs::new();

@@ -23,8 +23,8 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// What files, logs and stores say; [`BenchError::WrongAnswer`] and [`BenchError::Inconsistent`] if one
-    /// of them is wrong.
+    /// An error of files, logs and stores; [`BenchError::WrongAnswer`] and [`BenchError::Inconsistent`] if
+    /// one of them is wrong.
     pub fn run(&self, progress: &Progress) -> Result<Report, BenchError> {
         let names: Vec<&str> = self.devices.iter().map(Choice::name).collect();
         let settings = format!(

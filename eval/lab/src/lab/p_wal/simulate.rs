@@ -25,7 +25,7 @@ use crate::error::BenchError;
 use crate::lab::simulated::{self, Chart, Line};
 use crate::progress::Progress;
 
-/// What to simulate.
+/// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     /// The machine.
@@ -58,7 +58,7 @@ pub struct Point {
     pub device: String,
     /// Updates of a transaction.
     pub updates: usize,
-    /// Which log.
+    /// The log.
     pub log: String,
     /// Workers.
     pub workers: usize,
@@ -70,7 +70,7 @@ pub struct Point {
     pub chunk_bytes: usize,
     /// Accesses and turns of spins that were simulated.
     pub steps: u64,
-    /// Where threads waited for cache lines: place, and microseconds per transaction.
+    /// Places at which threads waited for cache lines, and microseconds per transaction.
     pub stalls: Vec<(String, f64)>,
 }
 
@@ -79,7 +79,7 @@ pub struct Point {
 pub struct Report {
     /// The machine.
     pub profile: Profile,
-    /// What was asked for, as text.
+    /// The settings, as text.
     pub settings: String,
     /// Rates.
     pub points: Vec<Point>,
@@ -116,8 +116,8 @@ impl Simulated {
         }
     }
 
-    /// The same with U-1 and U-10 on devices whose flushes are parallel: the paper's, one that is not at its
-    /// limit so soon, and a drive of today.
+    /// The same with U-1 and U-10 on devices with parallel flushes: the paper's, one that reaches its limit
+    /// later, and a current drive.
     #[must_use]
     pub fn on_parallel_devices(most: usize) -> Self {
         let devices = vec![DeviceModel::iodrive(), DeviceModel::iodrive_2x(), DeviceModel::plp()];

@@ -36,13 +36,13 @@ pub struct Cell {
     pub workers: usize,
     /// Commits that each may have in flight; without, it waits for each.
     pub window: Option<usize>,
-    /// How long.
+    /// Duration.
     pub time: Duration,
     /// For the choice of rows.
     pub seed: u64,
 }
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
     /// Transactions per second.
@@ -95,7 +95,7 @@ impl Updates {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// An error of the store.
     pub fn fill(ground: &Ground) -> Result<Self, BenchError> {
         let site = ground.site().map_err(BenchError::io("making a directory in", "the lab's"))?;
         let engine = AzekuraEngine::default().file_system(Arc::clone(&site.fs));
@@ -112,7 +112,7 @@ impl Updates {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// An error of the store.
     pub fn run(&self, cell: &Cell, updates: usize) -> Result<Stretch, BenchError> {
         let mut engine = AzekuraEngine::default()
             .file_system(Arc::clone(&self.site.fs))
@@ -165,7 +165,7 @@ impl Tpcc {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// An error of the store.
     pub fn load(ground: &Ground, scale: Scale, seed: u64, progress: &Progress) -> Result<Self, BenchError> {
         let site = ground.site().map_err(BenchError::io("making a directory in", "the lab's"))?;
         let loaded = ground.at_no_cost(|| {
@@ -183,7 +183,7 @@ impl Tpcc {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// An error of the store.
     pub fn run(&self, cell: &Cell, mix: Mix) -> Result<Stretch, BenchError> {
         let db = cell.builder(&self.site).open(self.site.dir.join("tpcc")).map_err(failed("opening"))?;
         // Another run on the same database asks for other things.

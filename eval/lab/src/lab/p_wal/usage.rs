@@ -1,4 +1,4 @@
-//! What the process has had of the machine: processor time, and switches of threads.
+//! Use of the machine by the process: processor time, and switches of threads.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Usage {
     /// Time of processors.
     pub cpu: Duration,
-    /// How often a thread went to sleep or another one took its processor, where the system counts that
-    /// (Linux). Of threads that live.
+    /// Number of times that a thread went to sleep or another one took its processor, if the system counts
+    /// that (Linux). Of living threads.
     pub switches: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ impl Usage {
         Self { cpu, switches: switches() }
     }
 
-    /// What came after `before`; the same threads must have lived all the time.
+    /// Use since `before`; the same threads must have lived all the time.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         let switches = self.switches.zip(before.switches).map(|(now, before)| now.saturating_sub(before));

@@ -1,4 +1,4 @@
-//! The logs that are compared: how many streams, and who writes when.
+//! The compared logs: their numbers of streams, and their times and threads of writing.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum Variant {
     },
 }
 
-/// Who writes the log when.
+/// The thread that writes the log, and its time of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// The worker itself, after so many transactions.
@@ -71,7 +71,7 @@ impl Variant {
         }
     }
 
-    /// What tables call it.
+    /// Its name in tables.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -86,7 +86,7 @@ impl Variant {
         }
     }
 
-    /// What tables of the store call it: there the log writes greedily, whatever its number of streams.
+    /// Its name in tables of the store: there the log writes greedily, whatever its number of streams.
     #[must_use]
     pub fn store_name(self) -> String {
         match self {
@@ -120,7 +120,7 @@ impl Variant {
         }
     }
 
-    /// How its writes are submitted on the real device.
+    /// Method of submitting its writes on the real device.
     #[must_use]
     pub const fn way(self) -> Way {
         match self {
@@ -138,7 +138,7 @@ impl Variant {
         }
     }
 
-    /// Who writes when.
+    /// The thread that writes, and its time of writing.
     #[must_use]
     pub const fn pace(self) -> Pace {
         match self {

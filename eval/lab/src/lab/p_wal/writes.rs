@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// What some writers did.
+/// Counts of some writers.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// Bytes written.

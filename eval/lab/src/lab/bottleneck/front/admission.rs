@@ -1,9 +1,9 @@
-//! `conc_lock` of InnoDB 5.0 (`innodb_thread_concurrency`): only so many threads are let into the engine, in
-//! the order in which they came. Who is in may stay for a number of operations
+//! `conc_lock` of InnoDB 5.0 (`innodb_thread_concurrency`): a limited number of threads is admitted to the
+//! engine, in the order in which they came. An admitted thread may stay for a number of operations
 //! (`innodb_concurrency_tickets`).
 //!
-//! - **GATE-1** Nobody who waits here holds a lock of the store: a transaction is let in at its first
-//!   operation and stays in to its end. (InnoDB lets threads out when they wait for a lock, and between rows
+//! - **GATE-1** No thread that waits here holds a lock of the store: a transaction is admitted at its first
+//!   operation and stays to its end. (InnoDB lets threads out when they wait for a lock, and between rows
 //!   when their tickets are used up.)
 
 use azekura_base::sync::atomic::Ordering::Acquire;
@@ -41,7 +41,7 @@ impl Gate {
         Self { limit: limit.max(1), queue: Mutex::default() }
     }
 
-    /// Goes in. Blocks while the limit is reached, and behind those who came before.
+    /// Enters. Blocks while the limit is reached, and behind threads that came before.
     pub fn enter(&self) -> Permit<'_> {
         let slot = {
             let mut queue = self.queue.lock();
@@ -63,7 +63,7 @@ impl Gate {
 
     fn leave(&self) {
         let mut queue = self.queue.lock();
-        // Whoever is called takes the place of who leaves.
+        // The called thread takes the place of the leaving one.
         match queue.waiting.pop_front() {
             Some(slot) => {
                 drop(queue);

@@ -165,7 +165,7 @@ pub struct Front {
     row_work: Work,
 }
 
-/// Which operations a recording tells apart.
+/// The operations that a recording distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Probes {
@@ -307,7 +307,7 @@ impl<'f> Session<'f> {
 pub struct Statement<'s, 'f> {
     tx: Transaction,
     session: &'s mut Session<'f>,
-    /// What it made of rows, and which it removed: nobody else's to know before the commit (SEARCH-1).
+    /// New values of changed rows, and removed rows: not visible to others before the commit (SEARCH-1).
     changed: Vec<(Key, Option<Vec<u8>>)>,
 }
 
@@ -442,7 +442,7 @@ impl Statement<'_, '_> {
     }
 }
 
-/// Which way a scan goes.
+/// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the least key.

@@ -25,7 +25,7 @@ pub static SEARCH_MUTEX: Site = Site::new("mutex of btr_search_latch");
 /// The name of the word in its place.
 pub static SEARCH_WORD: Site = Site::new("word of btr_search_latch");
 
-/// How the latch keeps its state.
+/// Representation of the latch's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Latch {

@@ -34,7 +34,7 @@ impl Ghost {
         }
     }
 
-    /// Whether the page left not long ago; it is forgotten.
+    /// Removes the page; returns whether it was there, because it left not long ago.
     pub(super) fn take(&mut self, page: u64) -> bool {
         self.present.remove(&page).is_some()
     }

@@ -1,4 +1,4 @@
-//! The paper's rivals as plain sequential policies: whoever calls holds a lock.
+//! The paper's rivals as plain sequential policies: the caller holds a lock.
 
 pub mod gclock;
 mod ghost;
@@ -12,9 +12,9 @@ pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
 pub use two_q::TwoQ;
 
-/// Which page leaves which frame. Frames are numbers from 0; the policy knows which are free.
+/// A replacement policy. Frames are numbers from 0; the policy keeps the list of free ones.
 pub trait Policy: Send {
-    /// What tables call it.
+    /// Its name in tables.
     const NAME: &'static str;
 
     /// A policy for so many frames, all free.
@@ -23,8 +23,8 @@ pub trait Policy: Send {
     /// The page in this frame is used.
     fn hit(&mut self, frame: u32);
 
-    /// A frame for a page that has none: a free one, or one whose page leaves. `may_leave` says which may be
-    /// taken; `None` if none was found.
+    /// Returns a frame for a page that has none: a free one, or one with an evicted page. `may_leave` says
+    /// which may be taken; `None` if none was found.
     fn admit(&mut self, page: u64, may_leave: &dyn Fn(u32) -> bool) -> Option<u32>;
 }
 
@@ -37,7 +37,7 @@ mod tests {
     /// Each policy as plainly as can be, over pages and not frames; linear in everything.
     trait Reference {
         fn new(frames: usize) -> Self;
-        /// Whether the page was there.
+        /// Fixes a page; returns whether it was there.
         fn fix(&mut self, page: u64) -> bool;
     }
 

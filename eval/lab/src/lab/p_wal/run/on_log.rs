@@ -53,7 +53,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a commit takes when nobody else commits.
+    /// Time of a commit without other committers.
     pub(super) fn lone(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("{}, {}", goals::LONE, ground.name());
         let note = "Transactions of three records, each waited for, one after the other, against synchronous writes of 4 KiB in turns with them.";
@@ -181,7 +181,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the device does with chunks of the log's size by as many writers as the log has streams.
+    /// Speed of the device with chunks of the log's size by as many writers as the log has streams.
     fn ceiling(&self, ground: &Ground, stretch: &micro::Stretch) -> Result<Written, BenchError> {
         let site = ground.site().map_err(io_failed)?;
         let (writers, chunk) = (stretch.log.streams.max(1), stretch.chunk_bytes());
@@ -190,7 +190,7 @@ impl Run<'_> {
     }
 }
 
-/// Which way writes went, in the last run of a variant.
+/// Method of the writes in the last run of a variant, in words.
 fn submitted_in_words(name: &str, report: &SubmitReport) -> String {
     let SubmitReport { by_ring, by_pwrite, atomic, fallbacks } = report;
     let mut words = format!(

@@ -80,7 +80,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a restart pays for what was open.
+    /// Measures the part of a restart that undoes open transactions.
     fn undo(&mut self) -> Result<(), BenchError> {
         let name = "Undo at a restart, in memory";
         self.figure(
@@ -103,7 +103,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// How long a restart takes that is to take no longer than a setting.
+    /// Measures a restart with a limit for its duration.
     fn restart_within(&mut self) -> Result<(), BenchError> {
         let setting = self.lab.recovery_time;
         let note = "A store in memory that is killed while it keeps its restart within a setting, by checkpoints along the way.";
