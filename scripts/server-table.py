@@ -5,7 +5,7 @@ first.
     cargo build --release -p azekura-cli
     scripts/server-table.py --quick                        # the main rows once, about four minutes
     scripts/server-table.py --markdown table.md            # all rows, three rounds, about forty minutes
-    scripts/server-table.py --rows 'GET.*1 MB'             # rows whose name matches
+    scripts/server-table.py --rows 'GET.*1 MB'             # rows with a matching name
     scripts/server-table.py --sections durable,one-node    # some sections
 
 | section | server | compared with |
@@ -17,14 +17,14 @@ first.
 | one-node | a cluster of one node, which has all keys | `azekura serve` |
 | three-nodes | a cluster of three nodes on this machine; all clients at the first one | `azekura serve` |
 
-The servers of a section run side by side with the same keys, and are asked in turns: each round measures each
-of them once. The number of requests of a row is that of `--seconds` at the slower server. A cell is the median
-of the rounds. The CPU time of a request is that of all threads of the server; where redis-benchmark is the
-limit, it says more than the rate. The keys are random ones of a fixed set. A SCAN is `SCAN 0 COUNT 100`, an MGET
-has ten keys, and a DEL removes keys that were loaded before, or were removed already.
+The servers of a section run side by side with the same keys, and are asked in turns: each round measures
+each of them once. The number of requests of a row is that of `--seconds` at the slower server. A cell is the
+median of the rounds. The CPU time of a request is that of all threads of the server; where redis-benchmark is
+the limit, it says more than the rate. The keys are random ones of a fixed set. A SCAN is `SCAN 0 COUNT 100`,
+an MGET has ten keys, and a DEL removes keys that were loaded before, or were removed already.
 
-It needs redis-server and redis-benchmark 7, and starts and stops its own servers. Redis saves no snapshots. Rows
-with more than 128 MiB in flight are left out.
+It needs redis-server and redis-benchmark 7, and starts and stops its own servers. Redis saves no snapshots.
+Rows with more than 128 MiB in flight are left out.
 """
 
 import argparse
@@ -186,7 +186,8 @@ class Server:
             step = max(1, min(1000, (1 << 20) // size))
             for first in range(0, KEYS[size], step):
                 numbers = range(first, min(first + step, KEYS[size]))
-                sets = [b"*3\r\n$3\r\nSET\r\n$16\r\n%s\r\n%s" % (key_name(i).encode(), value) for i in numbers]
+                names = [key_name(number).encode() for number in numbers]
+                sets = [b"*3\r\n$3\r\nSET\r\n$16\r\n%s\r\n%s" % (name, value) for name in names]
                 self.ask(client, b"".join(sets), len(sets))
 
     def benchmark(self, row, requests):
@@ -304,18 +305,22 @@ def table(lines):
         yield f"| {' | '.join(cells)} |"
 
 
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
 def report(lines, options, load):
     cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), "unknown processor")
-    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout.split()[2]
+    commit, version = output("git", "-C", HERE, "rev-parse", "--short", "HEAD"), output("redis-server", "-v")
     yield f"{cpu}, {os.cpu_count()} cores, Linux {os.uname().release}; {time.strftime('%Y-%m-%d')}, commit " \
-          f"`{commit.stdout.strip()}`, Redis {version[2:]}."
+          f"`{commit.strip()}`, Redis {version.split()[2][2:]}."
     yield f"{options.rounds} rounds of {options.seconds} s. Load average {load} before and " \
           f"{os.getloadavg()[0]:.1f} at the end; the servers and redis-benchmark alone make 2 to 3."
     yield ""
-    yield "*rate*: requests per second divided by those of the compared server. *CPU*: CPU time of a request of the"
-    yield "compared server divided by that of Azekura. Below 1, in bold, Azekura is behind. Pairs: Azekura : compared."
+    yield "*rate*: requests per second divided by those of the compared server. *CPU*: CPU time of a request"
+    yield "of the compared server divided by that of Azekura. Below 1, in bold, Azekura is behind."
+    yield "Pairs: Azekura : compared."
     yield ""
     yield from table(lines)
 
