@@ -168,7 +168,9 @@ impl Engine {
     ) -> Result<T, CommandError> {
         let done = self.db.transact_deferred_flush(|tx| {
             let keys = Keyspace::open(tx, self.clock.now_ms(), &self.context)?;
-            Ok(body(&keys)?)
+            let value = body(&keys)?;
+            keys.settle_count()?;
+            Ok(value)
         });
         let (value, ticket) = done.map_err(|error| self.told(error.into()))?;
         if self.durability == Durability::Immediate {

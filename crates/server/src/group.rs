@@ -13,7 +13,8 @@
 //!
 //! - **GROUP-1** A member never waits for a lock. A member that would wait is undone and leaves the group;
 //!   the group is closed, and the request runs alone. So a group is in no deadlock, and no member waits for
-//!   a foreign interactive transaction.
+//!   a foreign interactive transaction. The commit may wait for another commit, for the number of keys
+//!   (COUNT-2).
 //! - **GROUP-2** While a group is open, its thread runs nothing else on the store: other work could wait for
 //!   the group's locks, which only this thread can release.
 //! - **GROUP-3** A member that is refused or leaves keeps only its locks; earlier members are unaffected.
@@ -41,7 +42,7 @@ use azekura::{CommitTicket, Durability, Error, Transaction};
 use crate::command::{CommandResult, Spec};
 use crate::engine::Engine;
 use crate::error::{CommandError, Failure};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{self, Keyspace};
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
@@ -68,6 +69,8 @@ pub(crate) struct Group {
 struct Open {
     tx: Transaction,
     shared: Arc<Shared>,
+    /// Records that the members have added.
+    added: i64,
 }
 
 /// Result of an attempt to join a group.
@@ -156,11 +159,17 @@ impl Group {
         if let Some(why) = failure {
             return Some(Err(why));
         }
-        let Open { tx, shared } = open?;
+        let Open { tx, shared, added } = open?;
         shared.counters.groups.add(1);
         shared.counters.grouped.add(members as u64);
         let is_waited_for = shared.engine.durability == Durability::Immediate;
-        let ticket = tx.commit_deferred_flush().map_err(|error| shared.engine.told(error.into()));
+        // Waits for commits at most, because the row of the count is locked last (COUNT-2).
+        let counted = match shared.engine.context.keeps_count {
+            true => tx.set_nowait(false).and_then(|()| keyspace::add_to_count(&tx, added)),
+            false => Ok(()),
+        };
+        let ticket = counted.and_then(|()| tx.commit_deferred_flush());
+        let ticket = ticket.map_err(|error| shared.engine.told(error.into()));
         Some(ticket.map(|ticket| is_waited_for.then_some(ticket)))
     }
 }
@@ -169,12 +178,16 @@ impl Open {
     fn begin(shared: &Arc<Shared>) -> Result<Self, Error> {
         let tx = shared.engine.db.begin()?;
         tx.set_nowait(true)?; // GROUP-1
-        Ok(Self { tx, shared: Arc::clone(shared) })
+        Ok(Self { tx, shared: Arc::clone(shared), added: 0 })
     }
 
-    fn apply(&self, apply: Apply, request: Request<'_>) -> CommandResult {
+    fn apply(&mut self, apply: Apply, request: Request<'_>) -> CommandResult {
         let Engine { clock, context, .. } = &self.shared.engine;
-        let done = apply(&Keyspace::open(&self.tx, clock.now_ms(), context)?, request);
+        let keys = Keyspace::open(&self.tx, clock.now_ms(), context)?;
+        let done = apply(&keys, request);
+        if done.is_ok() {
+            self.added += keys.added(); // the caller undoes a member that fails
+        }
         #[cfg(test)]
         assert!(!self.shared.engine.breaks_next_member.swap(false, Relaxed), "as a test wants it");
         done

@@ -102,13 +102,15 @@ impl Server {
         let local = |listener: &TcpListener| listener.local_addr().map_err(ServerError::Thread);
         let address = listener.address().map_err(ServerError::Thread)?;
         let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
-        db.transact(keyspace::make_tables)?;
+        let keeps_count = options.cluster.is_none();
+        keyspace::prepare(&db, keeps_count)?;
         let context = KeyspaceContext {
             watches: Watches::default(),
             cursors: Cursors::new(db.clone(), options.cluster.as_ref().map_or(0, |cluster| cluster.pe.0)),
             max_value_bytes: cluster::max_value_bytes(&options),
             max_key_bytes: keyspace::max_key_bytes(&db),
             max_reply_bytes: options.max_reply_bytes,
+            keeps_count,
         };
         let events = Arc::new(Events::default());
         let engine = Engine::new(db, context, &options, Arc::clone(&events));
@@ -322,7 +324,8 @@ fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
         for _ in 0..MAX_STEPS {
             // An error of the store also reaches the commands that use it.
             let now_ms = shared.engine.clock.now_ms();
-            let Ok(dropped) = keyspace::remove_expired(&shared.engine.db, now_ms) else { break };
+            let Engine { db, context, .. } = &shared.engine;
+            let Ok(dropped) = keyspace::remove_expired(db, now_ms, context.keeps_count) else { break };
             shared.counters.expired.add(dropped.records as u64);
             next_ms = dropped.next_ms.map(|at| at.saturating_sub(now_ms));
             if !dropped.is_more {

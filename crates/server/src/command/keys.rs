@@ -271,6 +271,11 @@ pub(crate) fn step(
     after: Option<Vec<u8>>,
     max_looked: usize,
 ) -> Result<Step, Failure> {
+    if walk == Walk::Count
+        && let Some(count) = keys.kept_count()?
+    {
+        return Ok(Step { count, ..Step::default() });
+    }
     let pattern = (walk == Walk::List).then(|| request.arg(1));
     let mut range = range_of(pattern);
     if let Some(after) = after {

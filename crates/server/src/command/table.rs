@@ -99,7 +99,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("cluster", "cluster", -2, NONE, Session(SessionCommand::Cluster), "About clusters of Redis: this is none."),
     reads("server", "command", -1, NONE, Session(SessionCommand::Command), "What commands there are."),
     reads("server", "config", -2, NONE, Session(SessionCommand::Config), "The settings."),
-    reads("server", "dbsize", 1, NONE, WalkAll(Walk::Count), "How many keys there are, by counting them."),
+    reads("server", "dbsize", 1, NONE, WalkAll(Walk::Count), "The number of keys."),
     writes("server", "flushall", -1, NONE, Data(keys::flush), "Removes every key."),
     writes("server", "flushdb", -1, NONE, Data(keys::flush), "Removes every key."),
     reads("server", "info", -1, NONE, Session(SessionCommand::Info), "What the server is and did."),

@@ -2,7 +2,7 @@
 
 use azekura::{Error, Transaction};
 
-use super::{EXPIRY, KEYS, RecordRef};
+use super::{EXPIRY, KEYS, RecordRef, count};
 
 /// Maximum of keys removed in one step, which holds the locks of all of them.
 const BATCH_KEYS: usize = 128;
@@ -18,9 +18,9 @@ fn due(tx: &Transaction, now_ms: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
 ///
 /// An earlier transaction has read the rows, and its locks are released: the lock of a key comes before
 /// that of its row (KEY-4).
-fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> {
+fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)], keeps_count: bool) -> Result<usize, Error> {
     let (keys, rows) = (tx.table(&KEYS)?, tx.table(&EXPIRY)?);
-    let mut removed = 0;
+    let (mut removed, mut added) = (0, 0);
     for row in due {
         let (at, key) = row;
         let end = match keys.get_for_update(key)? {
@@ -30,8 +30,12 @@ fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> 
         if end == Some(*at) {
             keys.remove(key)?;
             removed += 1;
+            added -= 1;
         }
         rows.remove(row)?;
+    }
+    if keeps_count {
+        count::add(tx, added)?;
     }
     Ok(removed)
 }
@@ -52,14 +56,18 @@ pub(crate) struct Dropped {
     pub(crate) next_ms: Option<u64>,
 }
 
-/// Runs one step: removes expired records.
-pub(crate) fn remove_expired(db: &azekura::Database, now_ms: u64) -> Result<Dropped, Error> {
+/// Runs one step: removes expired records; `keeps_count`: the number of records is kept.
+pub(crate) fn remove_expired(
+    db: &azekura::Database,
+    now_ms: u64,
+    keeps_count: bool,
+) -> Result<Dropped, Error> {
     let look = |tx: &Transaction| Ok((due(tx, now_ms)?, next_expiry_ms(tx)?));
     let ((due, next_ms), _ticket) = db.transact_deferred_flush(look)?;
     if due.is_empty() {
         return Ok(Dropped { next_ms, ..Dropped::default() });
     }
     // No wait for durability: records that return after a crash have expired and stay absent.
-    let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due))?;
+    let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due, keeps_count))?;
     Ok(Dropped { records: removed, is_more: due.len() == BATCH_KEYS, next_ms: Some(now_ms) })
 }

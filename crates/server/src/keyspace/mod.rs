@@ -1,8 +1,9 @@
 //! The keys as commands see them: strings with an optional expiry time, over one transaction or one
 //! snapshot.
 //!
-//! Two tables of the store hold them. `redis.keys` has a record per key. `redis.expiry` has a row `(expiry
-//! in ms, key)` for each key that expires, so expired keys are found in order.
+//! Three tables of the store hold them. `redis.keys` has a record per key. `redis.expiry` has a row `(expiry
+//! in ms, key)` for each key that expires, so expired keys are found in order. `redis.count` has the number
+//! of records ([`count`]).
 //!
 //! - **KEY-1** A record with an expiry time has its row in `redis.expiry`, and each row has its record: both
 //!   change in one transaction.
@@ -11,6 +12,7 @@
 //! - **KEY-3** Each change of a key notifies [`Watches`] while the key's lock is held.
 //! - **KEY-4** The key's lock is taken before that of its row in `redis.expiry`.
 
+mod count;
 mod expiry;
 mod pick;
 mod record;
@@ -21,8 +23,9 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 
-use azekura::{Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
+use azekura::{Database, Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
 
+pub(crate) use count::add as add_to_count;
 pub(crate) use expiry::remove_expired;
 pub(crate) use pick::random_key;
 pub(crate) use record::{Form, Record, RecordRef};
@@ -50,6 +53,8 @@ pub(crate) struct KeyspaceContext {
     pub(crate) max_key_bytes: usize,
     /// Largest size of the replies of one transaction.
     pub(crate) max_reply_bytes: usize,
+    /// The number of records is kept (`count`).
+    pub(crate) keeps_count: bool,
 }
 
 /// Expiry of a stored value.
@@ -84,6 +89,15 @@ pub(crate) struct Keyspace<'tx> {
     /// Remaining bytes for the replies of this transaction.
     reply_left: Cell<usize>,
     is_read_only: bool,
+    /// Records added less those removed, in this transaction.
+    added: Cell<i64>,
+}
+
+/// A state of the keys to which a transaction can return.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    savepoint: Savepoint,
+    added: i64,
 }
 
 /// Position at which a walk stopped.
@@ -171,7 +185,7 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Transaction(tx, tx.table(&KEYS)?);
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: false })
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added: Cell::new(0) })
     }
 
     /// The keys in a snapshot: nothing is locked, and all writes are refused.
@@ -181,8 +195,8 @@ impl<'tx> Keyspace<'tx> {
         context: &'tx KeyspaceContext,
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
-        let source = Source::Snapshot(snapshot.table(&KEYS)?);
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: true })
+        let source = Source::Snapshot(snapshot, snapshot.table(&KEYS)?);
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added: Cell::new(0) })
     }
 
     /// Returns the table of keys, for locks and changes.
@@ -195,22 +209,63 @@ impl<'tx> Keyspace<'tx> {
         self
     }
 
+    /// Continues a transaction to which earlier requests have added `added` records.
+    pub(crate) fn continued(self, added: i64) -> Self {
+        self.added.set(added);
+        self
+    }
+
+    /// Returns the number of records that the transaction has added, less those that it has removed.
+    pub(crate) const fn added(&self) -> i64 {
+        self.added.get()
+    }
+
+    fn note_added(&self, records: i64) {
+        self.added.set(self.added.get() + records);
+    }
+
+    /// Adds the changes of this transaction to the kept number of records. The transaction then commits
+    /// (COUNT-2).
+    pub(crate) fn settle_count(&self) -> Result<(), Failure> {
+        if self.added.get() != 0 && self.context.keeps_count {
+            count::add(self.source.transaction()?.0, self.added.get())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of keys, if it is known without a walk: in a snapshot. A transaction walks, because
+    /// its reply must stay true until it commits.
+    pub(crate) fn kept_count(&self) -> Result<Option<usize>, Failure> {
+        match &self.source {
+            Source::Snapshot(snapshot, _) if self.context.keeps_count => {
+                Ok(Some(count::live(snapshot, self.now_ms)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The time of this transaction, in milliseconds since 1970.
     pub(crate) const fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
     /// Returns a savepoint; `None` in a snapshot, which has no changes.
-    pub(crate) fn savepoint(&self) -> Result<Option<Savepoint>, Error> {
+    pub(crate) fn savepoint(&self) -> Result<Option<Mark>, Error> {
         match self.source {
-            Source::Transaction(tx, _) => tx.savepoint().map(Some),
-            Source::Snapshot(_) => Ok(None),
+            Source::Transaction(tx, _) => {
+                Ok(Some(Mark { savepoint: tx.savepoint()?, added: self.added.get() }))
+            }
+            Source::Snapshot(..) => Ok(None),
         }
     }
 
-    pub(crate) fn rollback_to(&self, savepoint: Option<Savepoint>) -> Result<(), Error> {
-        match (&self.source, savepoint) {
-            (Source::Transaction(tx, _), Some(savepoint)) => tx.rollback_to(savepoint),
+    pub(crate) fn rollback_to(&self, mark: Option<Mark>) -> Result<(), Error> {
+        match (&self.source, mark) {
+            (Source::Transaction(tx, _), Some(Mark { savepoint, added })) => {
+                tx.rollback_to(savepoint)?;
+                self.added.set(added);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -295,13 +350,15 @@ impl<'tx> Keyspace<'tx> {
         self.context.watches.touch(key);
         let keys = self.table()?;
         record::encoded(value, expiry.ms(), form, |bytes| keys.insert(key, bytes))?;
+        self.note_added(i64::from(!slot.has_record()));
         self.move_row(key, slot.old_expires_ms, expiry.ms())
     }
 
     /// Removes the record that [`get_for_update`](Self::get_for_update) found.
     pub(crate) fn remove_existing(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
         self.context.watches.touch(key);
-        self.table()?.remove(key)?;
+        let removed = self.table()?.remove(key)?;
+        self.note_added(-i64::from(removed.is_some()));
         self.move_row(key, slot.old_expires_ms, None)
     }
 
@@ -313,6 +370,7 @@ impl<'tx> Keyspace<'tx> {
         let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
         self.context.watches.touch(key);
+        self.note_added(i64::from(old.is_none()));
         let old_expires_ms = match old {
             None => None,
             Some(old) => RecordRef::decode(&old)?.expires_ms,
@@ -328,18 +386,24 @@ impl<'tx> Keyspace<'tx> {
         }
         let Some(old) = self.table()?.remove(key)? else { return Ok(false) };
         self.context.watches.touch(key);
+        self.note_added(-1);
         let old = RecordRef::decode(&old)?;
         self.move_row(key, old.expires_ms, None)?;
         Ok(old.is_live(self.now_ms))
     }
 
-    /// Removes every key, by dropping both tables. Marks no watched key as changed (WATCH-4).
+    /// Removes every key, by dropping the tables. Marks no watched key as changed (WATCH-4).
     pub(crate) fn remove_all(&self) -> Result<(), Failure> {
         self.may_write(b"")?;
         let (tx, _) = self.source.transaction()?;
         tx.drop_table(KEYS_TABLE)?;
         tx.drop_table(EXPIRY_TABLE)?;
         make_tables(tx)?;
+        if self.context.keeps_count {
+            // After the lock of `redis.keys`, so no transaction with a change of the count waits for it.
+            count::restart(tx)?;
+        }
+        self.added.set(0);
         Ok(())
     }
 
@@ -409,9 +473,15 @@ pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
     db.max_key_bytes().saturating_sub(size_of::<u64>())
 }
 
+/// Prepares the tables before the server starts; `keeps_count`: the number of records is kept.
+pub(crate) fn prepare(db: &Database, keeps_count: bool) -> Result<(), Error> {
+    db.transact(make_tables)?;
+    count::prepare(db, keeps_count)
+}
+
 /// Creates missing tables. Otherwise the transaction of the first row would create them, and all clients
 /// would wait for its end; it may be an interactive one.
-pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
+fn make_tables(tx: &Transaction) -> Result<(), Error> {
     if !tx.table_exists(KEYS_TABLE)? {
         let keys = tx.table(&KEYS)?;
         record::encoded(b"", None, Form::Assigned, |bytes| keys.insert(b"", bytes))?;
@@ -434,6 +504,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Returns `true` if there is a record, live or expired.
+    const fn has_record(&self) -> bool {
+        self.live.is_some() || self.old_expires_ms.is_some()
+    }
+
     pub(crate) fn value(&self) -> &[u8] {
         self.live.as_ref().map_or(&[], |record| &record.value)
     }

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use azekura::{Error, SnapshotTable, Table, Transaction};
+use azekura::{Error, Snapshot, SnapshotTable, Table, Transaction};
 
 use super::{Bounds, Walk, record};
 use crate::error::{CommandError, Failure};
 
 pub(super) enum Source<'tx> {
     Transaction(&'tx Transaction, Table<'tx, [u8], [u8]>),
-    Snapshot(SnapshotTable<'tx, [u8], [u8]>),
+    Snapshot(&'tx Snapshot, SnapshotTable<'tx, [u8], [u8]>),
 }
 
 /// A callback with a key and its record, or the first bytes of it; it may break the walk.
@@ -22,7 +22,7 @@ impl<'tx> Source<'tx> {
     ) -> Result<(&'tx Transaction, &Table<'tx, [u8], [u8]>), CommandError> {
         match self {
             Self::Transaction(tx, keys) => Ok((*tx, keys)),
-            Self::Snapshot(_) => Err(CommandError::ReadOnly),
+            Self::Snapshot(..) => Err(CommandError::ReadOnly),
         }
     }
 
@@ -33,25 +33,25 @@ impl<'tx> Source<'tx> {
     ) -> Result<Option<T>, Error> {
         match self {
             Self::Transaction(_, keys) => keys.with_value(key, each),
-            Self::Snapshot(keys) => keys.with_value(key, each),
+            Self::Snapshot(_, keys) => keys.with_value(key, each),
         }
     }
 
     pub(super) fn walk(&self, bounds: Bounds<'_>, walk: Walk, one: One<'_>) -> Result<(), Failure> {
         match (self, walk) {
             (Self::Transaction(_, keys), Walk::Backward) => backward(keys.range(bounds).rev(), one)?,
-            (Self::Snapshot(keys), Walk::Backward) => backward(keys.range(bounds).rev(), one)?,
+            (Self::Snapshot(_, keys), Walk::Backward) => backward(keys.range(bounds).rev(), one)?,
             (Self::Transaction(_, keys), Walk::Forward) => {
                 keys.for_each(bounds, |row| one(row.key_bytes(), row.value_bytes()).map_err(Error::from))?;
             }
-            (Self::Snapshot(keys), Walk::Forward) => {
+            (Self::Snapshot(_, keys), Walk::Forward) => {
                 keys.for_each(bounds, |row| one(row.key_bytes(), row.value_bytes()).map_err(Error::from))?;
             }
             (Self::Transaction(_, keys), Walk::KeysForward) => {
                 let one = |key: &[u8], start: &[u8]| one(key, start).map_err(Error::from);
                 keys.for_each_value_prefix(bounds, record::MAX_HEAD_BYTES, one)?;
             }
-            (Self::Snapshot(keys), Walk::KeysForward) => {
+            (Self::Snapshot(_, keys), Walk::KeysForward) => {
                 let one = |key: &[u8], start: &[u8]| one(key, start).map_err(Error::from);
                 keys.for_each_value_prefix(bounds, record::MAX_HEAD_BYTES, one)?;
             }

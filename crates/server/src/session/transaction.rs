@@ -14,7 +14,7 @@ use crate::cluster::{Bytes, Cluster, ClusterSnapshot, Interactive, SharedSnapsho
 use crate::command::{self, Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{self, Keyspace};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::watch::WatchSet;
 
@@ -36,6 +36,8 @@ pub(crate) enum Open {
         deadline: Instant,
         /// The time in it.
         now_ms: u64,
+        /// Records that it has added.
+        added: i64,
     },
     /// A read-only one: it locks nothing.
     ReadOnly {
@@ -232,7 +234,7 @@ impl Session {
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
             tx.detach_from_thread().map_err(Failure::from)?; // any thread may run its next command
-            Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms() }
+            Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms(), added: 0 }
         };
         Ok(Reply::OK)
     }
@@ -269,7 +271,10 @@ impl Session {
             }
             // Each of its replies was sent when all that it showed was durable.
             Open::OfCluster { .. } => Ok(Reply::OK),
-            Open::Live { tx, .. } => {
+            Open::Live { tx, added, .. } => {
+                if self.shared.engine.context.keeps_count {
+                    keyspace::add_to_count(&tx, added).map_err(Failure::from)?;
+                }
                 let ticket = tx.commit_deferred_flush().map_err(Failure::from)?;
                 if self.shared.engine.durability == Durability::Immediate {
                     pending.add(ticket);
@@ -324,11 +329,19 @@ impl Session {
     pub(super) fn run_in_open(&mut self, run: Run, request: Request<'_>) -> Result<Reply, CommandError> {
         let context = &self.shared.engine.context;
         let keys = match &self.open {
-            Open::Live { tx, now_ms, .. } => Keyspace::open(tx, *now_ms, context),
+            Open::Live { tx, now_ms, added, .. } => {
+                Keyspace::open(tx, *now_ms, context).map(|keys| keys.continued(*added))
+            }
             Open::ReadOnly { snapshot, now_ms, .. } => Keyspace::of_snapshot(snapshot, *now_ms, context),
             _ => return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
         };
-        let done = keys.map_err(Failure::from).and_then(|keys| run_inside(&keys, run, request));
+        let ran = keys.map(|keys| (run_inside(&keys, run, request), keys.added()));
+        let done = ran.map_err(Failure::from).and_then(|(done, all_added)| {
+            if let Open::Live { added, .. } = &mut self.open {
+                *added = all_added;
+            }
+            done
+        });
         done.map_err(|failure| {
             let is_over = matches!(failure, Failure::Store(_));
             let error = CommandError::from(failure);

@@ -5,6 +5,7 @@
 mod answers;
 mod clients;
 mod commands;
+mod count;
 mod expiry;
 mod failure;
 mod groups;
