@@ -57,6 +57,10 @@ stats! {
     prefetch_hits,
     /// Of these, never touched.
     prefetch_wasted,
+    /// Messages that requested pages from replicas, one for pages that follow one another.
+    fetch_requests,
+    /// Messages that sent pages to replicas.
+    store_requests,
     /// Pseudo reference bits that were cleared.
     bits_cleared,
     /// Pseudo reference and modified bits that were set by a fault.

@@ -23,6 +23,9 @@ const LEAST_PAGES: usize = 8;
 /// A run is inside one block of this many bytes of the region (`pager::core::runs`): larger ones do not make
 /// sequential access faster.
 const BLOCK: usize = 1 << 20;
+/// Bytes of a cluster, which may come with a missed page of it. A transfer of so many takes little longer
+/// than one of a page of 4 KiB.
+const CLUSTER: usize = 16 << 10;
 /// A run is at most the local pages divided by this.
 const PARTS: usize = 8;
 /// Frames besides those of local and leaving pages, for pages in transfer.
@@ -212,6 +215,7 @@ impl FarMemoryBuilder {
         let Budget { limit, slack } = Budget::of(local, pages, self.page);
         #[expect(clippy::cast_possible_truncation, reason = "no more than there are pages")]
         let shape = Shape { pages, frames: (limit + slack - least_slack(limit + slack, slack)) as u32 };
+        let run = self.run(limit);
         let plan = Plan {
             pages,
             page_bytes: self.page,
@@ -223,7 +227,8 @@ impl FarMemoryBuilder {
             )]
             frames: frames as u32,
             policy: self.policy.build(shape, self.seed),
-            run: self.run(limit),
+            run,
+            cluster: (CLUSTER / self.page).clamp(1, run),
             prefetch: self.prefetch,
             copies: self.copies,
             compression: self.compression,

@@ -28,11 +28,12 @@ pub(super) fn most_ahead(limit: usize, run: usize) -> usize {
 
 impl Core {
     /// Asks holders for pages, for which there is room; in the order of their numbers, so that they come as
-    /// runs.
-    pub(super) fn fetch(&mut self, pages: &[u32], touch: Option<Touch>, then: Then) {
+    /// runs. One of them may have been touched.
+    pub(super) fn fetch(&mut self, pages: &[u32], touched: Option<(u32, Touch)>, then: Then) {
         let frames = self.frames.take_run(pages.len());
         self.local += pages.len();
         for (&page, frame) in pages.iter().zip(frames) {
+            let touch = touched.filter(|&(touched, _)| touched == page).map(|(_, touch)| touch);
             self.pages[page as usize].state = State::Coming { frame, touch, then };
         }
         self.ask_for(pages);
@@ -53,7 +54,10 @@ impl Core {
             let len = 1 + others.iter().zip(left).take_while(|&pair| joins(pair)).count();
             let run = left[..len].iter().map(|&page| self.order(Verb::Get, page)).collect();
             match self.replicas[replica].submit(run) {
-                Ok(()) => left = &left[len..],
+                Ok(()) => {
+                    self.stats.fetch_requests += 1;
+                    left = &left[len..];
+                }
                 // It is being lost; what it held is marked when it says so itself.
                 Err(_) => self.live &= !(1 << replica),
             }
@@ -61,7 +65,7 @@ impl Core {
     }
 
     /// Returns the replica that is asked for a page. Servers come before the spill file.
-    fn giver(&self, page: u32) -> Option<usize> {
+    pub(super) fn giver(&self, page: u32) -> Option<usize> {
         let holders = self.pages[page as usize].holders & self.live;
         (holders != 0).then(|| holders.trailing_zeros() as usize)
     }

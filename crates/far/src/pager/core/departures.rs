@@ -250,6 +250,8 @@ impl Core {
                         self.has_not(page, replica);
                         unasked.push(page);
                     }
+                } else {
+                    self.stats.store_requests += 1;
                 }
                 left = &left[len..];
             }

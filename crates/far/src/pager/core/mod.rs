@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `arrivals` | pages that come: asked for, lost, there, guessed |
 //! | `calibration` | what a fault costs beside its answer |
+//! | `clusters` | pages that come with the one beside them that was missed |
 //! | `departures` | pages that leave: chosen, sent, given back |
 //! | `fork` | the same in a child process |
 //! | `replicas` | replicas that are lost or come back, and copies made again |
@@ -16,6 +17,7 @@
 
 mod arrivals;
 pub(super) mod calibration;
+mod clusters;
 mod departures;
 mod fork;
 mod meter;
@@ -42,6 +44,7 @@ use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
 use crate::sparse::Sparse;
 use crate::stats::{FarStats, MoreMemory};
 use arrivals::Staged;
+use clusters::Clusters;
 pub(super) use meter::Meter;
 use miss_curve::MissCurve;
 use open::Open;
@@ -62,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) frames: u32,
     /// Pages of a run at the most; 1 for none.
     pub(crate) run: usize,
+    /// Pages of a cluster, a power of two of at most a run; 1 for none.
+    pub(crate) cluster: usize,
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) prefetch: bool,
     pub(crate) copies: usize,
@@ -89,6 +94,8 @@ pub(super) struct Core {
     split: Slack,
     /// See `runs`.
     run: usize,
+    /// See `clusters`.
+    clusters: Clusters,
     /// See `open`.
     open: Open,
     meter: Meter,
@@ -170,6 +177,7 @@ impl Core {
             slack: split.least(),
             split,
             run: plan.run,
+            clusters: Clusters::new(plan.cluster, plan.run, plan.pages as usize, limit),
             open: Open::new(limit, plan.run),
             meter: Meter::new(),
             curve: MissCurve::new(limit),
@@ -354,7 +362,10 @@ impl Core {
         self.stats.swap_ins += 1;
         let more = self.curve.missed(page);
         self.tier.missed(more, false);
-        self.fetch(&[page], Some(touch), Then::Use);
+        let pages = self.cluster(page);
+        self.guessed += pages.len() - 1;
+        self.stats.prefetches += pages.len() as u64 - 1;
+        self.fetch(&pages, Some((page, touch)), Then::Use);
         let guess = self.follow(page);
         self.look_ahead(guess);
     }

@@ -83,13 +83,15 @@ impl World {
         let copies = if care == Care::Copies { 2 } else { 1 };
         let machine = Arc::new(Machine::new(rng.random(), PAGES as usize, frames, rng.random()));
         let shape = Shape { pages: PAGES, frames: (limit + slack - 1) as u32 };
+        let run = *[1, 2, 4, 8].choose(&mut rng).expect("there are some");
         let plan = Plan {
             pages: PAGES,
             page_bytes: PAGE,
             limit,
             slack,
             frames: frames as u32,
-            run: *[1, 2, 4, 8].choose(&mut rng).expect("there are some"),
+            run,
+            cluster: 1 << rng.random_range(0..=run.ilog2()),
             policy: policy.build(shape, seed),
             prefetch: rng.random(),
             copies,
@@ -496,7 +498,7 @@ impl Alone {
     const REGION: u32 = 2048;
     const BUDGET: usize = 1024;
 
-    fn new(run: usize) -> Self {
+    fn new(run: usize, cluster: usize) -> Self {
         let frames = Self::BUDGET + 8;
         let machine = Arc::new(Machine::new(true, Self::REGION as usize, frames, 1));
         let shape = Shape { pages: Self::REGION, frames: Self::BUDGET as u32 };
@@ -507,6 +509,7 @@ impl Alone {
             slack: Self::BUDGET / 8,
             frames: frames as u32,
             run,
+            cluster,
             policy: Policy::Simple.build(shape, 1),
             prefetch: true,
             copies: 1,
@@ -533,7 +536,7 @@ impl Alone {
 /// A stream that stops leaves pages behind that nothing touches: random misses need their room.
 #[test]
 fn pages_that_were_fetched_ahead_leave_before_resident_ones_when_nothing_touches_them() {
-    let alone = Alone::new(64);
+    let alone = Alone::new(64, 4);
     (0..Alone::REGION).for_each(|page| alone.write(page, 1));
     let waiting = || alone.pager.lock().staged.len();
     assert!((0..512).any(|page| {
@@ -547,4 +550,46 @@ fn pages_that_were_fetched_ahead_leave_before_resident_ones_when_nothing_touches
         alone.write(rng.random_range(400..Alone::REGION / 2) * 2, 3);
     }
     assert!(waiting() < 16, "{} pages still wait", waiting());
+}
+
+/// Requests for pages, pages that came, and touches that missed, of what the program does.
+fn requests(alone: &Alone, work: impl FnOnce(&Alone)) -> (u64, u64, u64) {
+    let before = alone.pager.lock().stats();
+    work(alone);
+    let after = alone.pager.lock().stats();
+    let came = after.swap_ins + after.prefetches - before.swap_ins - before.prefetches;
+    (after.fetch_requests - before.fetch_requests, came, after.swap_ins - before.swap_ins)
+}
+
+/// Half of the pages are local.
+#[test]
+fn the_unit_of_transfer_follows_the_pattern() {
+    let alone = Alone::new(64, 4);
+    (0..Alone::REGION).for_each(|page| alone.write(page, 1));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+    let mut random = |alone: &Alone| {
+        (0..4000).for_each(|_| alone.write(rng.random_range(0..Alone::REGION), 2));
+    };
+    let (messages, pages, misses) = requests(&alone, &mut random);
+    assert!(misses > 1000 && messages * 10 < misses * 12, "random: {messages} messages, {misses} misses");
+    assert!(pages * 10 < misses * 15, "random: {pages} pages for {misses} misses");
+    let sweep = |alone: &Alone| (0..3 * Alone::REGION).for_each(|at| alone.write(at % Alone::REGION, 3));
+    let (messages, pages, _) = requests(&alone, sweep);
+    assert!(pages > 1000 && pages >= 8 * messages, "sequential: {pages} pages in {messages} messages");
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
+    let mut clustered = |alone: &Alone| {
+        for _ in 0..2000 {
+            let first = rng.random_range(0..Alone::REGION / 4) * 4;
+            [2, 0, 3, 1].iter().for_each(|more| alone.write(first + more, 4));
+        }
+    };
+    requests(&alone, &mut clustered);
+    let (messages, pages, misses) = requests(&alone, &mut clustered);
+    assert!(pages > 2000 && pages >= 3 * misses, "clustered: {pages} pages for {misses} misses");
+    assert!(messages * 10 < misses * 13, "clustered: {messages} messages for {misses} misses");
+    // The probes of each block tell that the pattern has changed.
+    (0..4).for_each(|_| random(&alone));
+    let (messages, pages, misses) = requests(&alone, &mut random);
+    assert!(messages * 10 < misses * 12, "random again: {messages} messages, {misses} misses");
+    assert!(pages * 10 < misses * 15, "random again: {pages} pages for {misses} misses");
 }

@@ -179,6 +179,7 @@ mod tests {
             slack: 2,
             frames: 40,
             run: 4,
+            cluster: 1,
             policy: Policy::Fifo.build(shape, seed),
             prefetch: true,
             copies: 1,

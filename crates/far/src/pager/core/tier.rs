@@ -195,10 +195,12 @@ impl Core {
         let more = self.curve.missed(page);
         self.tier.missed(more, true);
         let guess = self.follow(page);
-        let mut pages = vec![page];
-        pages.extend(self.compressed_beside(page, guess));
-        pages.truncate(self.free_frames_for(pages.len(), page));
-        pages.sort_unstable();
+        let mut pages = self.cluster(page);
+        if pages.len() == 1 {
+            pages.extend(self.compressed_beside(page, guess));
+            pages.truncate(self.free_frames_for(pages.len(), page));
+            pages.sort_unstable();
+        }
         let frames = self.frames.take_run(pages.len());
         for (&page, &frame) in pages.iter().zip(&frames) {
             // SAFETY: a free frame is ours, and as long as a page.
