@@ -15,6 +15,8 @@
 //! |---|---|
 //! | [`mod@format`] | rows as text: TSV with escapes, CSV, JSON lines |
 //! | `arguments` | the command line: subcommands, sizes, keys |
+//! | `backup_location` | a directory, a URL or a stream that holds a backup |
+//! | `objects` | backups in object stores, or their refusal in a build without them |
 //! | `store` | opening a store, finding a table, with messages that say what to do next |
 //! | `command` | one module per subcommand |
 //! | `demo` | the bank that is killed and audited in rounds |
@@ -31,10 +33,12 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod backup_location;
 mod command;
 mod demo;
 pub mod format;
 mod logging;
+mod objects;
 mod parent;
 mod progress;
 mod scratch;

@@ -158,7 +158,7 @@ impl<'a> Compaction<'a> {
 }
 
 /// Size of all files below a directory. Files that a running store removes meanwhile do not count.
-fn file_bytes(fs: &dyn Fs, dir: &Path) -> Result<u64, Error> {
+pub(super) fn file_bytes(fs: &dyn Fs, dir: &Path) -> Result<u64, Error> {
     let mut bytes = 0;
     for name in fs.list_dir(dir).map_err(|e| Error::io("list", dir, e))? {
         let path = dir.join(name);

@@ -19,7 +19,7 @@ mod restore;
 mod rows;
 
 use std::fmt;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -79,7 +79,8 @@ pub struct Backup<'a> {
     db: &'a Database,
     snapshot: Option<&'a Snapshot>,
     fs: Option<Arc<dyn Fs>>,
-    since: Option<PathBuf>,
+    since: Option<Source<'a>>,
+    stream_name: Option<PathBuf>,
     bytes_per_second: Option<u64>,
     progress: Callback<'a>,
 }
@@ -118,7 +119,15 @@ impl Database {
     /// ```
     #[must_use]
     pub fn backup(&self) -> Backup<'_> {
-        Backup { db: self, snapshot: None, fs: None, since: None, bytes_per_second: None, progress: None }
+        Backup {
+            db: self,
+            snapshot: None,
+            fs: None,
+            since: None,
+            stream_name: None,
+            bytes_per_second: None,
+            progress: None,
+        }
     }
 }
 
@@ -135,8 +144,31 @@ impl<'a> Backup<'a> {
     /// of the store are read, and only changed ones are written.
     #[must_use]
     pub fn since(mut self, base: impl Into<PathBuf>) -> Self {
-        self.since = Some(base.into());
+        self.since = Some(Source::Directory(base.into()));
         self
+    }
+
+    /// Makes an incremental backup, as [`since`](Self::since), with the base in a stream. Only its header is
+    /// read. Errors name the base by `name`.
+    #[must_use]
+    pub fn since_reader(mut self, name: impl Into<PathBuf>, base: impl Read + 'a) -> Self {
+        self.since = Some(Source::Stream(name.into(), Box::new(base)));
+        self
+    }
+
+    /// Name of the stream of [`to_writer`](Self::to_writer) in errors, such as the URL of an object; default:
+    /// `backup stream`.
+    #[must_use]
+    pub fn stream_name(mut self, name: impl Into<PathBuf>) -> Self {
+        self.stream_name = Some(name.into());
+        self
+    }
+
+    /// Size of all files of the store, a rough estimate of the size of a backup that is not incremental; 0 if
+    /// it cannot be read.
+    #[must_use]
+    pub fn estimated_bytes(&self) -> u64 {
+        compact::file_bytes(&*self.db.shared().options.fs, self.db.path()).unwrap_or(0)
     }
 
     /// Limits the bytes that are written per second; default unlimited. A slow backup keeps its snapshot open
@@ -203,8 +235,9 @@ impl<'a> Backup<'a> {
     /// # Errors
     ///
     /// As for [`to_directory`](Self::to_directory); [`Error::Io`] has the error of the stream.
-    pub fn to_writer(self, out: impl Write) -> Result<BackupReport, Error> {
-        self.write(out, Path::new(STREAM))
+    pub fn to_writer(mut self, out: impl Write) -> Result<BackupReport, Error> {
+        let name = self.stream_name.take().unwrap_or_else(|| STREAM.into());
+        self.write(out, &name)
     }
 
     fn write(mut self, out: impl Write, path: &Path) -> Result<BackupReport, Error> {
@@ -249,11 +282,11 @@ impl<'a> Backup<'a> {
     }
 
     /// The header of the backup from which an incremental one begins.
-    fn base(&self, snapshot: &Snapshot) -> Result<Option<Header>, Error> {
-        let Some(path) = &self.since else { return Ok(None) };
+    fn base(&mut self, snapshot: &Snapshot) -> Result<Option<Header>, Error> {
+        let Some(since) = self.since.take() else { return Ok(None) };
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
-        let (file, file_path) = open_directory(&*fs, path)?;
-        let header = Rows::open(file, &file_path)?.header();
+        let (base, path) = since.open(&*fs)?;
+        let header = base.header();
         let is_of_this = header.database_id == self.db.shared().control.lock().current().database_id;
         if !is_of_this || header.lsn > snapshot.all_visible_lsn().0 {
             let what = if is_of_this { "a later state of this store" } else { "another store" };
@@ -366,6 +399,26 @@ impl Read for Sequential {
         let read = self.file.read_at(self.at, bytes)?;
         self.at += read as u64;
         Ok(read)
+    }
+}
+
+/// An earlier backup, for an incremental one.
+pub(crate) enum Source<'a> {
+    Directory(PathBuf),
+    /// Its name in errors, and its bytes.
+    Stream(PathBuf, Box<dyn Read + 'a>),
+}
+
+impl<'a> Source<'a> {
+    /// Reads the header; returns the name in errors, too.
+    fn open(self, fs: &dyn Fs) -> Result<(Rows<'a>, PathBuf), Error> {
+        match self {
+            Self::Directory(path) => {
+                let (file, path) = open_directory(fs, &path)?;
+                Ok((Rows::open(BufReader::with_capacity(BLOCK_BYTES, file), &path)?, path))
+            }
+            Self::Stream(name, input) => Ok((Rows::open(input, &name)?, name)),
+        }
     }
 }
 

@@ -11,7 +11,9 @@ use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
 
 use super::format::{BLOCK_BYTES, Header};
 use super::rows::Rows;
-use super::{BackupProgress, BackupReport, Callback, STREAM, open_directory, put_row, report, verify};
+use super::{
+    BackupProgress, BackupReport, Callback, STREAM, Source, open_directory, put_row, report, verify,
+};
 use crate::archive::{self, Replay};
 use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
 
@@ -55,7 +57,8 @@ pub struct Restore<'a> {
     builder: Option<Builder>,
     page_size: Option<usize>,
     fs: Option<Arc<dyn Fs>>,
-    bases: Vec<PathBuf>,
+    bases: Vec<Source<'a>>,
+    stream_name: Option<PathBuf>,
     archive: Option<PathBuf>,
     to_time: Option<CommitTime>,
     verify: bool,
@@ -100,7 +103,22 @@ impl<'a> Restore<'a> {
     /// backup of a chain, in any order.
     #[must_use]
     pub fn base(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.bases.push(directory.into());
+        self.bases.push(Source::Directory(directory.into()));
+        self
+    }
+
+    /// Names a base as [`base`](Self::base) does, with the backup in a stream. Errors name it by `name`.
+    #[must_use]
+    pub fn base_reader(mut self, name: impl Into<PathBuf>, base: impl Read + 'a) -> Self {
+        self.bases.push(Source::Stream(name.into(), Box::new(base)));
+        self
+    }
+
+    /// Name of the stream of [`from_reader`](Self::from_reader) and [`verify_reader`](Self::verify_reader) in
+    /// errors, such as the URL of an object; default: `backup stream`.
+    #[must_use]
+    pub fn stream_name(mut self, name: impl Into<PathBuf>) -> Self {
+        self.stream_name = Some(name.into());
         self
     }
 
@@ -155,8 +173,9 @@ impl<'a> Restore<'a> {
     /// # Errors
     ///
     /// As for [`from_directory`](Self::from_directory).
-    pub fn from_reader(self, input: impl Read, to: impl AsRef<Path>) -> Result<RestoreReport, Error> {
-        self.run(input, Path::new(STREAM), to.as_ref())
+    pub fn from_reader(mut self, input: impl Read, to: impl AsRef<Path>) -> Result<RestoreReport, Error> {
+        let name = self.take_stream_name();
+        self.run(input, &name, to.as_ref())
     }
 
     /// Reads the backup in directory `from` and checks each byte of it; creates no store.
@@ -175,7 +194,12 @@ impl<'a> Restore<'a> {
     ///
     /// As for [`from_directory`](Self::from_directory), about the backup.
     pub fn verify_reader(mut self, input: impl Read) -> Result<BackupReport, Error> {
-        verify(input, Path::new(STREAM), &mut self.progress)
+        let name = self.take_stream_name();
+        verify(input, &name, &mut self.progress)
+    }
+
+    fn take_stream_name(&mut self) -> PathBuf {
+        self.stream_name.take().unwrap_or_else(|| STREAM.into())
     }
 
     fn source_fs(&self) -> Arc<dyn Fs> {
@@ -234,13 +258,9 @@ impl<'a> Restore<'a> {
     }
 
     /// The bases that were named.
-    fn open_bases(&self) -> Result<Vec<(Rows<'static>, PathBuf)>, Error> {
+    fn open_bases(&mut self) -> Result<Vec<(Rows<'a>, PathBuf)>, Error> {
         let fs = self.source_fs();
-        let open = |base: &PathBuf| {
-            let (file, path) = open_directory(&*fs, base)?;
-            Ok((Rows::open(BufReader::with_capacity(BLOCK_BYTES, file), &path)?, path))
-        };
-        self.bases.iter().map(open).collect()
+        std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&*fs)).collect()
     }
 
     /// Refuses a time that the backup and archive cannot reach, before anything is created.
@@ -268,7 +288,7 @@ impl<'a> Restore<'a> {
 fn with_bases<'r>(
     mut rows: Rows<'r>,
     path: &Path,
-    mut bases: Vec<(Rows<'static>, PathBuf)>,
+    mut bases: Vec<(Rows<'r>, PathBuf)>,
 ) -> Result<Rows<'r>, Error> {
     let Header { base_id, lsn, .. } = rows.header();
     if base_id == 0 {

@@ -1,17 +1,16 @@
 //! `backup` and `restore`.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use azekura::{CommitTime, Restore as NewStore};
 use clap::Args;
 
 use crate::arguments::{StoreArguments, size};
+use crate::backup_location::{self, BackupLocation};
+use crate::objects::BackupObject;
 use crate::{Outcome, UsageError, progress, show, time};
-
-/// Stands for stdin or stdout.
-const STREAM: &str = "-";
 
 const BACKUP_EXAMPLES: &str = "\
 Examples:
@@ -20,6 +19,7 @@ Examples:
   azekura backup my.db - | zstd > monday.zst      to a stream
   azekura backup my.db tuesday --incremental monday
   azekura backup my.db monday --archive /mnt/archive
+  azekura backup my.db s3://bucket/monday         to an object store
   azekura restore /mnt/copies/monday copy.db      a store again
 
 Copies all tables as they are at one moment into the directory DEST, which is
@@ -28,7 +28,12 @@ backup of the store, which is then needed to restore it. A store with a log
 archive is backed up with --archive: then a restore can go on from the backup
 to a later time. A backup that was killed is refused by `restore`; the next backup to
 the same directory replaces it. A store that another process has open for
-writing is backed up by that process: a program calls `Database::backup`.";
+writing is backed up by that process: a program calls `Database::backup`.
+
+s3://BUCKET/PREFIX needs a build with the feature object-store. Credentials
+come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the region from
+AWS_REGION, and AWS_ENDPOINT_URL names another server, such as MinIO. The
+object appears when it is complete; a killed backup leaves none.";
 
 /// Copy a whole store into a backup
 #[derive(Args, Debug)]
@@ -38,13 +43,13 @@ pub(crate) struct Backup {
     #[arg(value_name = "DB")]
     path: PathBuf,
 
-    /// New directory for the backup, or `-` for stdout
-    #[arg(value_name = "DEST")]
-    to: PathBuf,
+    /// New directory for the backup, a URL (file:// or s3://), or `-` for stdout
+    #[arg(value_name = "DEST", value_parser = backup_location::parser())]
+    to: BackupLocation,
 
-    /// Copy only what has changed since the backup in this directory, which may be incremental, too
-    #[arg(long, value_name = "BASE")]
-    incremental: Option<PathBuf>,
+    /// Copy only what has changed since this backup, which may be incremental, too
+    #[arg(long, value_name = "BASE", value_parser = backup_location::base_parser())]
+    incremental: Option<BackupLocation>,
 
     /// Read the backup again when it is complete, and check each byte
     #[arg(long)]
@@ -61,10 +66,11 @@ pub(crate) struct Backup {
 
 impl Backup {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let is_stream = self.to == Path::new(STREAM);
+        let is_stream = matches!(self.to, BackupLocation::Stream);
         if is_stream && (self.verify || self.json) {
             return Err(UsageError("a backup to stdout takes neither --verify nor --json".into()).into());
         }
+        let base = self.incremental.as_ref().map(Base::open).transpose()?;
         // With an archive, the store first gets all its commits there; then the backup has a commit time.
         let db = match store.archive {
             Some(_) => store.open_existing(&self.path)?,
@@ -75,20 +81,28 @@ impl Backup {
         if let Some(rate) = self.rate {
             backup = backup.rate_limit(rate);
         }
-        if let Some(base) = &self.incremental {
-            backup = backup.since(base);
-        }
-        if is_stream {
-            backup.to_writer(out)?;
-            bar.finish_and_clear();
-            return Ok(Outcome::Well);
-        }
-        let mut report = backup.to_directory(&self.to)?;
-        if self.verify {
-            report = NewStore::new()
-                .progress(|seen| progress::show_copied(&bar, seen))
-                .verify_directory(&self.to)?;
-        }
+        backup = match base {
+            Some(Base::Directory(path)) => backup.since(path),
+            Some(Base::Object(object)) => backup.since_reader(object.name(), object.reader()?),
+            None => backup,
+        };
+        let check = || NewStore::new().progress(|seen| progress::show_copied(&bar, seen));
+        let report = match &self.to {
+            BackupLocation::Stream => {
+                backup.to_writer(out)?;
+                bar.finish_and_clear();
+                return Ok(Outcome::Well);
+            }
+            BackupLocation::Directory(path) => {
+                let report = backup.to_directory(path)?;
+                if self.verify { check().verify_directory(path)? } else { report }
+            }
+            BackupLocation::Object(url) => {
+                let object = BackupObject::from_url(url)?;
+                let report = object.write(backup)?;
+                if self.verify { object.verify(check())? } else { report }
+            }
+        };
         bar.finish_and_clear();
         if self.json {
             writeln!(out, "{}", serde_json::to_string(&report)?)?;
@@ -100,6 +114,22 @@ impl Backup {
     }
 }
 
+/// A backup that an incremental one needs.
+enum Base<'a> {
+    Directory(&'a PathBuf),
+    Object(BackupObject),
+}
+
+impl<'a> Base<'a> {
+    fn open(location: &'a BackupLocation) -> Result<Self> {
+        match location {
+            BackupLocation::Directory(path) => Ok(Self::Directory(path)),
+            BackupLocation::Object(url) => Ok(Self::Object(BackupObject::from_url(url)?)),
+            BackupLocation::Stream => Err(UsageError("a base cannot be a stream".into()).into()),
+        }
+    }
+}
+
 const RESTORE_EXAMPLES: &str = "\
 Examples:
   azekura restore /mnt/copies/monday copy.db
@@ -108,6 +138,7 @@ Examples:
   azekura restore /mnt/copies/monday --dry-run    only check the backup
   azekura restore tuesday copy.db --base monday   an incremental backup
   azekura restore monday copy.db --archive /mnt/archive --to-time 2026-11-26T09:30:00Z
+  azekura restore s3://bucket/monday copy.db      see `azekura backup --help`
 
 Makes a new store in DB, a new or empty directory. A restore that failed or
 was killed leaves a directory that no command opens: delete it.
@@ -122,17 +153,17 @@ digest of each table with the backup.";
 #[derive(Args, Debug)]
 #[command(after_help = RESTORE_EXAMPLES)]
 pub(crate) struct Restore {
-    /// Directory of the backup, or `-` for stdin
-    #[arg(value_name = "SRC")]
-    from: PathBuf,
+    /// Directory of the backup, a URL (file:// or s3://), or `-` for stdin
+    #[arg(value_name = "SRC", value_parser = backup_location::parser())]
+    from: BackupLocation,
 
     /// New directory for the store
     #[arg(value_name = "DB", required_unless_present = "dry_run")]
     path: Option<PathBuf>,
 
     /// The backup that an incremental one was made from; once for each of a chain
-    #[arg(long, value_name = "BACKUP")]
-    base: Vec<PathBuf>,
+    #[arg(long, value_name = "BACKUP", value_parser = backup_location::base_parser())]
+    base: Vec<BackupLocation>,
 
     /// Restore exactly the commits of the archive up to this time (UTC, or
     /// microseconds since 1970) [default: all]
@@ -155,13 +186,15 @@ pub(crate) struct Restore {
 impl Restore {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let bar = progress::bytes(None);
-        let is_stream = self.from == Path::new(STREAM);
         let mut restore = NewStore::new()
             .builder(store.settings())
             .verify(self.verify)
             .progress(|seen| progress::show_copied(&bar, seen));
         for base in &self.base {
-            restore = restore.base(base);
+            restore = match Base::open(base)? {
+                Base::Directory(path) => restore.base(path),
+                Base::Object(object) => restore.base_reader(object.name(), object.reader()?),
+            };
         }
         if let Some(directory) = &store.archive {
             restore = restore.archive(directory);
@@ -175,20 +208,20 @@ impl Restore {
         let mut replayed = 0;
         let (report, json) = match &self.path {
             Some(path) => {
-                let report = if is_stream {
-                    restore.from_reader(io::stdin().lock(), path)?
-                } else {
-                    restore.from_directory(&self.from, path)?
+                let report = match &self.from {
+                    BackupLocation::Stream => restore.from_reader(io::stdin().lock(), path)?,
+                    BackupLocation::Directory(from) => restore.from_directory(from, path)?,
+                    BackupLocation::Object(url) => BackupObject::from_url(url)?.restore(restore, path)?,
                 };
                 let json = serde_json::to_string(&report)?;
                 replayed = report.replayed_transactions;
                 (report.backup, json)
             }
             None => {
-                let report = if is_stream {
-                    restore.verify_reader(io::stdin().lock())?
-                } else {
-                    restore.verify_directory(&self.from)?
+                let report = match &self.from {
+                    BackupLocation::Stream => restore.verify_reader(io::stdin().lock())?,
+                    BackupLocation::Directory(from) => restore.verify_directory(from)?,
+                    BackupLocation::Object(url) => BackupObject::from_url(url)?.verify(restore)?,
                 };
                 let json = serde_json::to_string(&report)?;
                 (report, json)

@@ -83,6 +83,33 @@ fn an_incremental_backup_restores_with_its_base() {
 }
 
 #[test]
+fn urls_name_directories_and_other_schemes_are_refused() {
+    let scratch = Scratch::new();
+    store(&scratch, 100);
+    let url = format!("file://{}", scratch.path("monday").display());
+    Run::in_dir(&scratch, &["backup", "db", &url, "--verify"]).well();
+    assert!(scratch.path("monday/backup.azk").exists());
+    Run::in_dir(&scratch, &["restore", &url, "new"]).well();
+    let run = Run::in_dir(&scratch, &["backup", "db", "gs://bucket/monday"]);
+    assert!(run.code == 2 && run.stderr.contains("s3://BUCKET/PREFIX"), "{run:?}");
+    let run = Run::in_dir(&scratch, &["backup", "db", "tuesday", "--incremental", "-"]);
+    assert!(run.code == 2 && run.stderr.contains("cannot be a stream"), "{run:?}");
+    if cfg!(not(feature = "object-store")) {
+        for arguments in [
+            &["backup", "db", "s3://bucket/monday"][..],
+            &["restore", "s3://bucket/monday", "x"],
+            &["restore", "monday", "x", "--base", "s3://bucket/monday"],
+            &["backup", "db", "x", "--incremental", "s3://bucket/monday"],
+        ] {
+            let run = Run::in_dir(&scratch, arguments);
+            assert!(run.code == 2 && run.stderr.contains("--features object-store"), "{run:?}");
+        }
+        let names = std::fs::read_dir(scratch.path("")).expect("reads");
+        assert!(!names.flatten().any(|name| name.file_name() == "x" || name.file_name() == "s3:"));
+    }
+}
+
+#[test]
 fn a_restore_to_a_time_leaves_out_later_changes() {
     let scratch = Scratch::new();
     let run = |arguments: &[&str]| Run::in_dir(&scratch, &[arguments, &["--archive", "archive"]].concat());

@@ -1,0 +1,53 @@
+//! Errors, which name the object.
+
+use std::io;
+
+/// The failure of a backup to an object store, or of a restore from one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The URL or prefix names no place for a backup.
+    #[error("{url:?} names no object for a backup: {reason}")]
+    Url {
+        /// As given by the caller.
+        url: String,
+        /// The rule that it breaks.
+        reason: String,
+    },
+    /// The environment lacks a setting of the object store, or has a wrong one.
+    #[error("cannot use {url}: {reason}")]
+    Settings {
+        /// As given by the caller.
+        url: String,
+        /// The setting and its remedy.
+        reason: String,
+    },
+    /// The object exists. Name another prefix, or remove the object first.
+    #[error("{object} exists already; name another prefix, or remove that backup first")]
+    Exists {
+        /// URL of the object.
+        object: String,
+    },
+    /// There is no such object: no backup, or one that did not finish.
+    #[error("{object} is not a backup: there is no such object")]
+    NotFound {
+        /// URL of the object.
+        object: String,
+    },
+    /// The object store refused a request, or could not be reached.
+    #[error("cannot {action} {object}")]
+    Store {
+        /// The attempted action.
+        action: &'static str,
+        /// URL of the object.
+        object: String,
+        /// The reason of the object store.
+        source: Box<object_store::Error>,
+    },
+    /// The thread of the network client could not be started.
+    #[error("cannot start the thread of the network client")]
+    Thread(#[source] io::Error),
+    /// The backup or the restore failed; an error of the object has its URL as its path.
+    #[error(transparent)]
+    Azekura(#[from] azekura::Error),
+}
