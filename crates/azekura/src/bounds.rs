@@ -6,7 +6,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToIncl
 use crate::key::{AsKey, EncodeKey, put_bytes_part};
 
 /// A range of the keys of a table, as an argument: `..`, `a..`, `a..b`, `a..=b`, `..b`, `..=b`, a pair of
-/// [`Bound`]s, or [`Prefix`].
+/// [`Bound`]s, [`Prefix`], or [`Limit`] of one of these.
 ///
 /// The bounds are keys as [`EncodeKey`] lists them, by value or by reference.
 ///
@@ -44,6 +44,11 @@ pub trait KeyRange<K: ?Sized> {
 
     /// Returns the bounds encoded as parts that others follow: those of the keys of a multimap table.
     fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+    /// Returns the largest number of rows that a call reads: see [`Limit`].
+    fn row_limit(&self) -> usize {
+        usize::MAX
+    }
 }
 
 impl<K: ?Sized> KeyRange<K> for RangeFull {
@@ -114,14 +119,55 @@ impl<K: ?Sized, P: KeyPrefix<K>> KeyRange<K> for Prefix<P> {
     fn encoded_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let mut prefix = Vec::new();
         self.0.encode_prefix(&mut prefix);
-        let ByteBounds { lower, upper } = ByteBounds::prefix(&prefix);
+        let ByteBounds { lower, upper, .. } = ByteBounds::prefix(&prefix);
         (lower, upper)
     }
     fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let mut prefix = Vec::new();
         self.0.encode_part_prefix(&mut prefix);
-        let ByteBounds { lower, upper } = ByteBounds::prefix(&prefix);
+        let ByteBounds { lower, upper, .. } = ByteBounds::prefix(&prefix);
         (lower, upper)
+    }
+}
+
+/// A range of which a call reads at most so many rows: the first ones in the call's direction (`LIMIT` in
+/// SQL).
+///
+/// A call without a limit that is ended early has read, and in a transaction locked, rows ahead of those that
+/// were used. With a limit it reads and locks no row beyond the limit, and reads the rows of a leaf at once.
+///
+/// # Examples
+///
+/// ```
+/// # use azekura::{Database, Error, Limit, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// db.transact(|tx| {
+///     let stock = tx.table(&STOCK)?;
+///     for name in ["barley", "oats", "rice", "soy"] {
+///         stock.insert(name, &7)?;
+///     }
+///     let page = stock.range(Limit("c".., 2)).map(|row| Ok(row?.0)).collect::<Result<Vec<_>, Error>>()?;
+///     assert_eq!(page, ["oats", "rice"]);
+///     assert_eq!(stock.range(Limit(.., 2)).rev().count(), 2); // the last two
+///     assert_eq!(stock.remove_range(Limit(.., 3))?, 3); // the first three
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Limit<R>(pub R, pub usize);
+
+impl<K: ?Sized, R: KeyRange<K>> KeyRange<K> for Limit<R> {
+    fn encoded_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        self.0.encoded_bounds()
+    }
+    fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        self.0.encoded_part_bounds()
+    }
+    fn row_limit(&self) -> usize {
+        self.1.min(self.0.row_limit())
     }
 }
 
@@ -199,19 +245,25 @@ tuple_prefix!(A QA 0, B QB 1; C, D, E);
 tuple_prefix!(A QA 0, B QB 1, C QC 2; D, E);
 tuple_prefix!(A QA 0, B QB 1, C QC 2, D QD 3; E);
 
-/// The two ends of a range of encoded keys.
+/// The two ends of a range of encoded keys, and the largest number of its rows to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ByteBounds {
     pub(crate) lower: Bound<Vec<u8>>,
     pub(crate) upper: Bound<Vec<u8>>,
+    pub(crate) row_limit: usize,
 }
 
 impl ByteBounds {
-    pub(crate) const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
+    pub(crate) const ALL: Self = Self::new(Bound::Unbounded, Bound::Unbounded);
+
+    /// All rows between two ends.
+    const fn new(lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> Self {
+        Self { lower, upper, row_limit: usize::MAX }
+    }
 
     pub(crate) fn of<K: ?Sized>(range: &impl KeyRange<K>) -> Self {
         let (lower, upper) = range.encoded_bounds();
-        Self { lower, upper }
+        Self { lower, upper, row_limit: range.row_limit() }
     }
 
     /// The bounds of the encoded tuples with first parts in `range`.
@@ -220,7 +272,7 @@ impl ByteBounds {
         let lower = match lower {
             Bound::Excluded(part) => match Self::prefix(&part).upper {
                 Bound::Excluded(next) => Bound::Included(next),
-                _ => return Self { lower: Bound::Excluded(part.clone()), upper: Bound::Excluded(part) },
+                _ => return Self::new(Bound::Excluded(part.clone()), Bound::Excluded(part)),
             },
             other => other,
         };
@@ -228,14 +280,14 @@ impl ByteBounds {
             Bound::Included(part) => Self::prefix(&part).upper,
             other => other,
         };
-        Self { lower, upper }
+        Self { lower, upper, row_limit: range.row_limit() }
     }
 
     /// Returns the range directly above `key`, which contains at most one key.
     pub(crate) fn right_above(key: Vec<u8>) -> Self {
         let mut next = key.clone();
         next.push(0);
-        Self { lower: Bound::Excluded(key), upper: Bound::Included(next) }
+        Self::new(Bound::Excluded(key), Bound::Included(next))
     }
 
     /// The keys that begin with `prefix`.
@@ -251,7 +303,7 @@ impl ByteBounds {
             }
             None => Bound::Unbounded,
         };
-        Self { lower: Bound::Included(prefix.to_vec()), upper }
+        Self::new(Bound::Included(prefix.to_vec()), upper)
     }
 
     pub(crate) fn contains(&self, key: &[u8]) -> bool {

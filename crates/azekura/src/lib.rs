@@ -82,6 +82,7 @@ mod range;
 mod restart;
 mod row_sort;
 mod scan;
+mod scan_memory;
 mod snapshot;
 mod stats;
 mod table;
@@ -107,7 +108,7 @@ pub use azekura_io::Fs;
 #[doc(hidden)]
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
 pub use backup::{Backup, BackupProgress, BackupReport, CompactReport, Compaction, Restore, RestoreReport};
-pub use bounds::{KeyPrefix, KeyRange, Prefix};
+pub use bounds::{KeyPrefix, KeyRange, Limit, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;

@@ -69,6 +69,9 @@ impl<K: ?Sized, V: ?Sized> KeyRange<Pair<K, V>> for ByteBounds {
     fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         (self.lower.clone(), self.upper.clone())
     }
+    fn row_limit(&self) -> usize {
+        self.row_limit
+    }
 }
 
 /// The rows of one key.

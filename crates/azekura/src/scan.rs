@@ -14,9 +14,11 @@ use crate::Error;
 use crate::bounds::ByteBounds;
 use crate::locking::{Purpose, ScanLocks};
 use crate::own_writes::{OwnWrites, ShownRow};
+use crate::scan_memory::ScanRows;
 use crate::transaction::{Direction, OpenTree, State, Transaction};
 
-/// The first step reads one row, so that `first()` locks one; later ones double up to this.
+/// The first step of a range without a limit reads one row, so that `first()` locks one; later ones double up
+/// to this.
 const MAX_BATCH: usize = 256;
 
 /// The position of a scan; moves from either end, and has the current row.
@@ -33,13 +35,16 @@ pub(crate) struct Cursor<'tx> {
     direction: Direction,
     /// Continues after the buffer; `None` if the buffer is invalid, and at first.
     scan: Option<Scan>,
-    found: LeafBatch,
+    found: ScanRows,
     /// The rows of `found` in their earlier state, if own writes have to be undone in the view.
     shown: Option<Vec<ShownRow>>,
     /// Number of delivered rows; the last of them is the current one.
     delivered: usize,
     is_exhausted: bool,
+    /// Rows of the next step of a range without a limit.
     limit: usize,
+    /// Rows that may still be delivered; `usize::MAX`: all.
+    left: usize,
     own: OwnWrites,
     /// The transaction's count of writes when `own` was last compared with its undo log.
     writes: u64,
@@ -58,10 +63,11 @@ impl<'tx> Cursor<'tx> {
             is_tree_old: tree.is_some(),
             locks,
             is_over: bounds.is_empty(),
+            left: bounds.row_limit,
             rest: bounds,
             direction: Direction::Forward,
             scan: None,
-            found: LeafBatch::new(),
+            found: ScanRows::new(),
             shown: None,
             delivered: 0,
             is_exhausted: false,
@@ -79,6 +85,18 @@ impl<'tx> Cursor<'tx> {
     /// Moves to the next row from one end; returns `false` when there is none left, and in each later call.
     #[inline]
     pub(crate) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        let is_moved = self.step(direction)?;
+        if is_moved && self.left != usize::MAX {
+            self.left -= 1;
+        }
+        Ok(is_moved)
+    }
+
+    #[inline]
+    fn step(&mut self, direction: Direction) -> Result<bool, Error> {
         if self.delivered < self.rows() && self.direction == direction {
             if self.writes != self.tx.write_count() {
                 self.look_at_writes().inspect_err(|_| self.end())?;
@@ -137,7 +155,7 @@ impl<'tx> Cursor<'tx> {
 
     /// Fills the buffer after the last row read.
     fn read(&mut self) -> Result<(), Error> {
-        let Self { tx, table, tree, locks, rest, scan, found, limit, direction, .. } = self;
+        let Self { tx, table, tree, locks, rest, scan, found, limit, left, direction, .. } = self;
         if tree.is_none() {
             tx.check_not_dropped(table, &self.own)?;
             *tree = tx.resolve_to_scan(table, *locks)?;
@@ -147,9 +165,14 @@ impl<'tx> Cursor<'tx> {
             (self.is_exhausted, self.shown) = (true, None);
             return Ok(());
         };
-        self.is_exhausted = tx.scan((tree, *locks), rest, scan, *direction, *limit, found)?;
         // Rows that other consumers could take are not locked ahead of the cursor.
         let is_locked_ahead = locks.purpose != Purpose::Remove && !locks.skips_locked;
+        let rows = match *left {
+            usize::MAX => *limit,
+            left if is_locked_ahead => left.min(MAX_BATCH),
+            _ => 1,
+        };
+        self.is_exhausted = tx.scan((tree, *locks), rest, scan, *direction, rows, found)?;
         *limit = if is_locked_ahead { (*limit * 2).min(MAX_BATCH) } else { 1 };
         tx.look_at_own(&mut self.own, tree, rest)?;
         self.own.narrow(rest);

@@ -23,7 +23,7 @@ pub struct Stats {
     pub snapshots: SnapshotStats,
     /// Result of the recovery at opening.
     pub recovery: RecoveryReport,
-    /// Leaves that scans visited; without unused pages in a table, each has some of the scanned rows.
+    /// Leaves to which scans descended; without unused pages in a table, each has some of the scanned rows.
     pub scanned_leaves: u64,
     /// Transactions that have written and not ended.
     pub active_writers: usize,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::ops::ControlFlow::{Break, Continue};
 
-use azekura::{Database, Error, TableDefinition, Transaction};
+use azekura::{Database, Error, Limit, TableDefinition, Transaction};
 use proptest::prelude::*;
 
 const ROWS: TableDefinition<u32, [u8]> = TableDefinition::new("rows");
@@ -77,6 +77,19 @@ fn lending_and_giving_scans_agree_with_a_map_on_every_kind_of_bound() {
                 let back: Vec<_> =
                     model.range(range).rev().take(limit).map(|(&k, v)| (k, v.clone())).collect();
                 assert_eq!(visited_back(&db, &tx, range, limit).expect("visits"), back, "{range:?} {limit}");
+                let limited = Limit(range, limit);
+                let rows = tx.table(&ROWS).expect("opens");
+                let snapshot = db.snapshot().expect("opens");
+                let seen = snapshot.table(&ROWS).expect("opens");
+                let lists: [Result<Vec<_>, _>; 4] = [
+                    rows.range(limited).collect(),
+                    seen.range(limited).collect(),
+                    rows.range(limited).rev().collect(),
+                    seen.range(limited).rev().collect(),
+                ];
+                for (list, wanted) in lists.into_iter().zip([&expected, &expected, &back, &back]) {
+                    assert_eq!(&list.expect("scans"), wanted, "{limited:?}");
+                }
             }
         }
     }
@@ -376,6 +389,60 @@ fn a_scan_of_fifty_rows_asks_for_few_locks() -> Result<(), Error> {
         // and the gaps there. With a request for each row there were more than 63.
         assert!((6..=20).contains(&locks), "{locks} requests");
         tx.commit()?;
+    }
+    Ok(())
+}
+
+/// The leaves that a scan of 50 rows descends to, by each way of scanning.
+#[test]
+fn a_scan_of_fifty_rows_descends_once_for_each_leaf() -> Result<(), Error> {
+    let (db, _) = filled(700);
+    let leaves = |scan: &dyn Fn() -> Result<usize, Error>| {
+        let before = db.stats().scanned_leaves;
+        assert_eq!(scan()?, 50);
+        Ok::<u64, Error>(db.stats().scanned_leaves - before)
+    };
+    let tx = db.begin()?;
+    let (rows, snapshot) = (tx.table(&ROWS)?, db.snapshot()?);
+    let seen = snapshot.table(&ROWS)?;
+    for from in [200, 300, 400] {
+        let counts = [
+            leaves(&|| Ok(rows.range(from..).take(50).count()))?,
+            leaves(&|| Ok(rows.range(..from).rev().take(50).count()))?,
+            leaves(&|| Ok(rows.range(Limit(from.., 50)).count()))?,
+            leaves(&|| Ok(seen.range(from..).take(50).count()))?,
+            leaves(&|| Ok(seen.range(..from).rev().take(50).count()))?,
+            leaves(&|| Ok(seen.range(Limit(from.., 50)).count()))?,
+        ];
+        // Fifty rows take less than one leaf of 4 KiB. With a descent for each step they took six, and three
+        // by snapshot.
+        assert!(counts.iter().all(|count| *count <= 2), "{counts:?} from {from}");
+    }
+    tx.commit()
+}
+
+#[test]
+fn a_scan_with_a_limit_locks_no_row_beyond_it_and_asks_once_for_each_leaf() -> Result<(), Error> {
+    let (db, model) = filled(700);
+    for (backward, limit) in [(false, 50), (true, 50), (false, 1), (false, 7)] {
+        let scanner = without_waits(&db)?;
+        assert!(scanner.table(&ROWS)?.get(&1000)?.is_some()); // finds the table
+        let before = db.stats().locks.acquisitions;
+        let rows = scanner.table(&ROWS)?.range(Limit(200..400, limit));
+        let keys = if backward {
+            rows.rev().map(|row| Ok(row?.0)).collect()
+        } else {
+            rows.map(|row| Ok(row?.0)).collect::<Result<Vec<_>, Error>>()
+        }?;
+        // A range in each of two leaves, and the gaps at the ends of one.
+        assert!(db.stats().locks.acquisitions - before <= 4, "{}", db.stats().locks.acquisitions - before);
+        assert_eq!(keys.len(), limit);
+        let writer = without_waits(&db)?;
+        let table = writer.table(&ROWS)?;
+        for key in model.range(200..400).map(|row| *row.0) {
+            let is_locked = is_refused(&table.insert(&key, b"changed"));
+            assert_eq!(is_locked, keys.contains(&key), "{key} of {limit} rows, backward: {backward}");
+        }
     }
     Ok(())
 }

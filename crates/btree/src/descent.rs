@@ -40,7 +40,9 @@
 //! each child latched before its parent is released), so that progress is certain.
 
 use azekura_base::{Backoff, PageId, PageWords};
-use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, OptimisticPage, PageGuard, Peek, SharedGuard};
+use azekura_buffer::{
+    BufferPool, ExclusiveGuard, FixError, OptimisticPage, PageGuard, PageVersion, Peek, SharedGuard,
+};
 
 use crate::env::{Env, corrupt_node};
 use crate::error::TreeError;
@@ -191,6 +193,14 @@ impl Leaf<'_> {
         match self {
             Self::Unlatched(page) => Node::new(page.words()),
             Self::Latched(guard) => Node::new(guard.words()),
+        }
+    }
+
+    /// The leaf for a later read of the same version; `None` if it is latched.
+    pub(crate) const fn page_version(&self) -> Option<PageVersion> {
+        match self {
+            Self::Unlatched(page) => Some(page.page_version()),
+            Self::Latched(_) => None,
         }
     }
 

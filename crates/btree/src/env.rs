@@ -140,7 +140,7 @@ impl Env {
         &self.versions
     }
 
-    /// Returns the number of leaves that scans have visited, including those without records.
+    /// Returns the number of leaves to which scans have descended, including those without records.
     #[must_use]
     pub fn scanned_leaves(&self) -> u64 {
         self.scanned_leaves.sum()

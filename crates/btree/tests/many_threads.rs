@@ -241,3 +241,76 @@ fn scan_for(world: &World, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
     batch.read_value(&world.env, 0, &mut value).expect("value");
     (batch.len() == 1).then_some(value)
 }
+
+/// SCAN-1: between two batches of a scan its leaf is split, merged, changed, or evicted together with all of
+/// its pool. One thread, so each batch must be the next rows at that moment.
+#[test]
+fn a_scan_goes_on_after_every_kind_of_change_of_its_leaf() {
+    for seed in 0..if cfg!(miri) { 2 } else { 20 } {
+        let (world, tree) = World::new(4096, 24);
+        let mut dice = Dice(seed);
+        let mut txn = world.txn(1);
+        let other = txn.create(7);
+        let mut model = BTreeMap::new();
+        let key = |n: u32| format!("{n:05}").into_bytes();
+        for n in 0..500 {
+            txn.put(tree, &key(4 * n), &[1; 60]);
+            model.insert(key(4 * n), vec![1; 60]);
+            txn.put(other, &key(n), &[2; 400]);
+        }
+        let is_forward = seed % 2 == 0;
+        let mut scan = Scan::new(tree, Bound::Unbounded, Bound::Unbounded);
+        let (mut batch, mut last) = (LeafBatch::new(), None::<Vec<u8>>);
+        while !scan.is_done() {
+            let near = last.as_ref().map_or(if is_forward { 0 } else { 2000 }, |key| {
+                std::str::from_utf8(key).expect("digits").parse::<u32>().expect("a number")
+            });
+            let ahead = |n: u32| key(if is_forward { near + n } else { near.saturating_sub(n) });
+            // Rows that are newer than the last batch: the scan may have passed their places.
+            let mut fresh = BTreeSet::new();
+            match dice.roll(8) {
+                0 => (0..40).for_each(|n| {
+                    txn.put(tree, &ahead(n), &[3; 80]);
+                    if model.insert(ahead(n), vec![3; 80]).is_none() {
+                        fresh.insert(ahead(n));
+                    }
+                }),
+                1 => (0..120).for_each(|n| {
+                    assert_eq!(txn.remove(tree, &ahead(n)), model.remove(&ahead(n)));
+                }),
+                2 => (0..500).for_each(|n| assert!(get(&world.env, other, &key(n)).is_some())),
+                3 => {
+                    txn.put(tree, &ahead(4), &[4; 60]);
+                    if model.insert(ahead(4), vec![4; 60]).is_none() {
+                        fresh.insert(ahead(4));
+                    }
+                }
+                _ => {}
+            }
+            let limit = 1 + dice.roll(9) as usize;
+            let outcome = match is_forward {
+                true => scan.next_batch(&world.env, limit, &mut NoLocks, &mut batch),
+                false => scan.next_batch_back(&world.env, limit, &mut NoLocks, &mut batch),
+            };
+            assert_eq!(outcome.expect("scans"), Outcome::Done(()));
+            let from = last.clone().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut rest: Box<dyn Iterator<Item = _>> = match is_forward {
+                true => Box::new(model.range((from, Bound::Unbounded))),
+                false => Box::new(model.range((Bound::Unbounded, from)).rev()),
+            };
+            for i in 0..batch.len() {
+                let mut found = Vec::new();
+                batch.read_value(&world.env, i, &mut found).expect("reads");
+                let next =
+                    rest.by_ref().find(|row| i > 0 || **row.0 == *batch.key(0) || !fresh.contains(row.0));
+                assert_eq!(next, Some((&batch.key(i).to_vec(), &found)), "seed {seed}");
+            }
+            if batch.is_empty() {
+                assert!(rest.all(|row| fresh.contains(row.0)), "seed {seed}: an empty batch is the end");
+            }
+            last = batch.len().checked_sub(1).map(|i| batch.key(i).to_vec()).or(last);
+        }
+        txn.commit();
+        world.assert_sound(&[tree, other], &[]);
+    }
+}

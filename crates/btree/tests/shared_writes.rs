@@ -1,4 +1,5 @@
-//! G8: descending through warm inner pages writes no cache line that threads share.
+//! G8: descending through warm inner pages writes no cache line that threads share. And how often reads of
+//! resident pages search the page table.
 
 mod common;
 
@@ -58,4 +59,41 @@ fn g8_a_warm_write_touches_shared_lines_of_its_leaf_only() {
     let each = (shared_writes() - before) as f64 / 1000.0;
     // Pin, latch, dirty flag, unlatch, unpin: of one page. With inner pages it would be three times that.
     assert!(each <= 6.0, "{each} shared writes for an update in place");
+}
+
+/// Searches of the page table by this thread.
+fn lookups() -> u64 {
+    azekura_buffer::count::on_this_thread().lookups
+}
+
+#[test]
+fn a_scan_looks_its_leaf_up_once_however_small_its_batches_are() {
+    let (world, tree) = World::new(4096, 4000);
+    let mut txn = world.txn(1);
+    let key = |n: u32| format!("{n:0>150}").into_bytes();
+    for n in 0..3000 {
+        txn.put(tree, &key(n), &[3; 60]);
+    }
+    let report = world.assert_sound(&[tree], &[]);
+    let (height, leaves) = (u64::from(report.trees[0].height), report.trees[0].leaf_pages);
+    let before = lookups();
+    for n in 0..3000 {
+        assert!(get(&world.env, tree, &key(n)).is_some());
+    }
+    assert_eq!(lookups() - before, 3000 * height, "one search for each level of a read");
+    for is_forward in [true, false] {
+        let (mut scan, mut batch, mut records) = (Scan::new(tree, Unbounded, Unbounded), LeafBatch::new(), 0);
+        let (before, scanned) = (lookups(), world.env.scanned_leaves());
+        while !scan.is_done() {
+            let outcome = match is_forward {
+                true => scan.next_batch(&world.env, 1, &mut NoLocks, &mut batch),
+                false => scan.next_batch_back(&world.env, 1, &mut NoLocks, &mut batch),
+            };
+            assert_eq!(outcome.expect("scan"), Outcome::Done(()));
+            records += batch.len();
+        }
+        assert_eq!(records, 3000);
+        assert_eq!(lookups() - before, leaves * height, "one descent for each leaf");
+        assert_eq!(world.env.scanned_leaves() - scanned, leaves);
+    }
 }

@@ -1,5 +1,5 @@
-//! Counters of the writes to shared memory that a fix, a hit or a miss costs. They are counted, not timed,
-//! so the results are the same on every machine.
+//! Counters of the writes to shared memory that a fix, a hit or a miss costs, and of the searches of the page
+//! table. They are counted, not timed, so the results are the same on every machine.
 //!
 //! Each atomic instruction of the pool and its policies has a counter. Tests compare the sums with bounds,
 //! and `azekura-lab nb-gclock` prints them. The feature `counters` enables them; without it a count compiles
@@ -20,6 +20,8 @@ pub struct Costs {
     pub read_modify_writes: u64,
     /// Writes to cache lines that several threads write or read: these read-modify-writes, and plain stores.
     pub shared_writes: u64,
+    /// Searches of the page table by page id.
+    pub lookups: u64,
 }
 
 #[cfg(feature = "counters")]
@@ -29,6 +31,7 @@ impl Sub for Costs {
         Self {
             read_modify_writes: self.read_modify_writes - before.read_modify_writes,
             shared_writes: self.shared_writes - before.shared_writes,
+            lookups: self.lookups - before.lookups,
         }
     }
 }
@@ -38,6 +41,7 @@ thread_local! {
     static SHARED_RMWS: Cell<u64> = const { Cell::new(0) };
     static OWN_RMWS: Cell<u64> = const { Cell::new(0) };
     static SHARED_STORES: Cell<u64> = const { Cell::new(0) };
+    static LOOKUPS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Notes a read-modify-write of a shared line.
@@ -61,10 +65,18 @@ pub fn shared_store() {
     SHARED_STORES.with(|count| count.set(count.get() + 1));
 }
 
+/// Notes a search of the page table.
+#[inline]
+pub fn lookup() {
+    #[cfg(feature = "counters")]
+    LOOKUPS.with(|count| count.set(count.get() + 1));
+}
+
 /// The calling thread's costs so far.
 #[cfg(feature = "counters")]
 #[must_use]
 pub fn on_this_thread() -> Costs {
-    let [shared, own, stores] = [&SHARED_RMWS, &OWN_RMWS, &SHARED_STORES].map(|count| count.with(Cell::get));
-    Costs { read_modify_writes: shared + own, shared_writes: shared + stores }
+    let counts = [&SHARED_RMWS, &OWN_RMWS, &SHARED_STORES, &LOOKUPS];
+    let [shared, own, stores, lookups] = counts.map(|count| count.with(Cell::get));
+    Costs { read_modify_writes: shared + own, shared_writes: shared + stores, lookups }
 }

@@ -30,6 +30,14 @@ pub struct OptimisticPage<'p> {
     words: PageWords<'p>,
 }
 
+/// A page at one of its versions, for [`BufferPool::peek_again`]. It borrows nothing and keeps nothing in the
+/// pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageVersion {
+    pub(crate) frame: FrameId,
+    pub(crate) version: Version,
+}
+
 impl<'p> OptimisticPage<'p> {
     #[inline]
     pub(crate) fn new(pool: &'p BufferPool, frame: FrameId, version: Version, buffer: u32) -> Self {
@@ -52,6 +60,13 @@ impl<'p> OptimisticPage<'p> {
     #[must_use]
     pub fn is_valid(self) -> bool {
         self.frame().latch.validate(self.version)
+    }
+
+    /// Returns the page and its version, for a later look at it without its id.
+    #[inline]
+    #[must_use]
+    pub const fn page_version(self) -> PageVersion {
+        PageVersion { frame: self.frame, version: self.version }
     }
 
     /// Pins and latches the page exclusively, if it has not changed. Never waits.

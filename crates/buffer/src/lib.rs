@@ -81,7 +81,7 @@ mod write_queue;
 pub use cleaner::Cleaner;
 pub use error::{FixError, PoolError, WriteError};
 pub use frame::MAX_PAGE_ID;
-pub use guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek, SharedGuard};
+pub use guard::{ExclusiveGuard, OptimisticPage, PageGuard, PageVersion, Peek, SharedGuard};
 pub use page_file::PageFile;
 pub use policy::{HandKind, Policy};
 pub use pool::{BufferPool, PoolOptions};

@@ -51,7 +51,7 @@ use azekura_base::sync::atomic::{
 };
 use azekura_base::{Backoff, PageId};
 
-use crate::count::shared_rmw;
+use crate::count::{lookup, shared_rmw};
 use crate::frame::{Frame, FrameId};
 use crate::stall::sync_point;
 use azekura_base::zeroed::{ZeroIsValid, ZeroedArray};
@@ -205,6 +205,7 @@ impl PageTable {
     /// Returns the result of `look` for the first frame that may be the page's and for which it is `Some`.
     #[inline]
     pub fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
+        lookup();
         let tag = self.tag(page_id);
         let (bucket, first) = self.place(page_id);
         let (_, slot) = self.slots_from(bucket, first).next()?;

@@ -50,7 +50,7 @@ use crate::dirty_map::DirtyMap;
 use crate::error::{FixError, PoolError, WriteError};
 use crate::frame::{Frame, FrameId, Look, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER, look_fence, turn_of};
 use crate::free_frames::FreeFrames;
-use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
+use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, PageVersion, Peek};
 use crate::index_stack::IndexStack;
 use crate::memory::PageMemory;
 use crate::page_table::{Inserted, PageTable};
@@ -259,6 +259,20 @@ impl BufferPool {
             }
         });
         seen.unwrap_or(Peek::Absent)
+    }
+
+    /// Returns a page that was seen in this pool for optimistic reading, if it is still there and has not
+    /// changed since. Looks up nothing in the page table and writes nothing. The data are valid only after
+    /// [`OptimisticPage::is_valid`], as after [`peek`](Self::peek).
+    #[inline]
+    #[must_use]
+    pub fn peek_again(&self, seen: PageVersion) -> Option<OptimisticPage<'_>> {
+        let frame = self.frames.get(seen.frame.0 as usize)?;
+        let buffer = frame.buffer();
+        // FRAME-3: the version was taken before the frame was found to hold the page, so it covers the page's
+        // identity. It still validates after the load of the buffer, so by FRAME-7 the buffer is the page's.
+        let is_same = frame.latch.validate(seen.version) && buffer != NO_BUFFER;
+        is_same.then(|| OptimisticPage::new(self, seen.frame, seen.version, buffer))
     }
 
     /// Prefetches the page of a frame that is about to be read, while its header is loaded. Frames and

@@ -1,21 +1,23 @@
 //! A position in a range of a snapshot, which moves from both ends.
 
-use azekura_btree::{LeafBatch, Scan, Tree, ValueRef};
+use azekura_btree::{Scan, Tree, ValueRef};
 
 use super::Snapshot;
 use crate::Error;
 use crate::bounds::ByteBounds;
+use crate::scan_memory::ScanRows;
 use crate::transaction::Direction;
 
 /// The largest batch of rows that an iterator copies at once.
 const MAX_BATCH: usize = 256;
-/// Rows of the first step: it costs a descent, which takes as long as copying some 30 rows.
+/// Rows of the first step of a range without a limit: it costs a descent, which takes as long as copying some
+/// 30 rows.
 const FIRST_BATCH: usize = 8;
 
 /// Rows of one direction that were read and not delivered.
 #[derive(Debug, Default)]
 struct Buffer {
-    rows: LeafBatch,
+    rows: ScanRows,
     /// Rows before this one were delivered.
     next: usize,
     /// Rows from this one on were delivered from the other end.
@@ -41,6 +43,8 @@ pub(super) struct Cursor<'s> {
     back: Buffer,
     /// The current row: the buffer, and the position in it.
     at: (Direction, usize),
+    /// Rows that may still be delivered; `usize::MAX`: all.
+    left: usize,
     large: Vec<u8>,
 }
 
@@ -52,12 +56,24 @@ impl<'s> Cursor<'s> {
             front: Buffer::default(),
             back: Buffer::default(),
             at: (Direction::Forward, 0),
+            left: bounds.row_limit,
             large: Vec::new(),
         }
     }
 
     /// Moves to the next row from one end; `false` if none is left. After an error there is none left.
     pub(super) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        let is_moved = self.step(direction)?;
+        if is_moved && self.left != usize::MAX {
+            self.left -= 1;
+        }
+        Ok(is_moved)
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<bool, Error> {
         let (mine, other) = match direction {
             Direction::Forward => (&mut self.front, &mut self.back),
             Direction::Backward => (&mut self.back, &mut self.front),
@@ -66,7 +82,10 @@ impl<'s> Cursor<'s> {
             && let Some(scan) = &mut self.scan
         {
             mine.clear();
-            mine.limit = (mine.limit * 8).clamp(FIRST_BATCH, MAX_BATCH);
+            mine.limit = match self.left {
+                usize::MAX => (mine.limit * 8).clamp(FIRST_BATCH, MAX_BATCH),
+                left => left.min(MAX_BATCH),
+            };
             let snapshot = self.snapshot;
             let (env, view) = (&snapshot.db().env, snapshot.view());
             let read = snapshot.db().lifetime.check_process().and_then(|()| {

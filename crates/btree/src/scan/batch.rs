@@ -172,6 +172,12 @@ impl LeafBatch {
         self.prefix.resize(self.prefix_len.next_multiple_of(SLACK), 0);
     }
 
+    /// Returns the memory of the batch, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.prefix.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// Removes all records and keeps the memory.
     pub fn clear(&mut self) {
         self.entries.clear();

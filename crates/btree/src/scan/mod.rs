@@ -4,6 +4,11 @@
 //! the leaf at a moment when all of its locks were held. Nothing stays latched or pinned between batches:
 //! consumed keys narrow the range, and the next batch descends to the rest of it.
 //!
+//! - **SCAN-1** After a batch that ends inside its leaf, the scan knows that leaf's page and the version that
+//!   validated. While this is the page's version, the leaf is in the tree (HOP-2), its fences are the same,
+//!   and the rest of the range begins in it: the next batch from that end reads it without a descent. If the
+//!   page has changed or left the pool, the batch descends.
+//!
 //! Locked gaps, so that no transaction can insert into the scanned range:
 //!
 //! - *Forward*: every record with the gap below it, and, where the leaf or the range ends, the gap below the
@@ -18,6 +23,7 @@ mod batch;
 use std::ops::Bound;
 
 use azekura_base::Lsn;
+use azekura_buffer::PageVersion;
 
 use crate::descent::{Descent, Leaf, Restart, Seek};
 use crate::env::Env;
@@ -43,6 +49,8 @@ pub struct Scan {
     is_gap_locked: bool,
     is_done: bool,
     ahead: Ahead,
+    /// The leaf in which the rest of the range begins at one end (SCAN-1).
+    rest_in: Option<(End, PageVersion)>,
 }
 
 /// Returns the least key above `key`.
@@ -110,7 +118,7 @@ impl Scan {
             Bound::Unbounded => None,
         };
         let is_done = to.as_ref().is_some_and(|to| *to <= from);
-        Self { tree, from, to, is_gap_locked: false, is_done, ahead: Ahead::default() }
+        Self { tree, from, to, is_gap_locked: false, is_done, ahead: Ahead::default(), rest_in: None }
     }
 
     /// The tree.
@@ -213,21 +221,29 @@ impl Scan {
                 End::Front => Seek::Covering(&self.from),
                 End::Back => self.to.as_deref().map_or(Seek::Last, Seek::Before),
             };
-            let leaf = descent.leaf_or(seek, &mut |parent| {
-                self.ahead.leaf_is_absent(
-                    env.pool(),
-                    parent,
-                    seek,
-                    (end == End::Front, &self.from, self.to.as_deref()),
-                );
-            })?;
+            let same = self.rest_in.take().filter(|(of, _)| *of == end);
+            let same = same.and_then(|(_, seen)| env.pool().peek_again(seen));
+            let leaf = match same {
+                Some(page) => Leaf::Unlatched(page),
+                None => descent.leaf_or(seek, &mut |parent| {
+                    self.ahead.leaf_is_absent(
+                        env.pool(),
+                        parent,
+                        seek,
+                        (end == End::Front, &self.from, self.to.as_deref()),
+                    );
+                })?,
+            };
             let attempt = match end {
                 End::Front => self.forward(env, &leaf, limit.max(1), reader, batch),
                 End::Back => self.backward(env, &leaf, limit.max(1), reader, batch),
             };
             match attempt {
                 Attempt::Part(part) => {
-                    env.leaf_scanned();
+                    if same.is_none() {
+                        env.leaf_scanned();
+                    }
+                    self.rest_in = leaf.page_version().filter(|_| part.is_cut).map(|seen| (end, seen));
                     self.consume(end, part);
                 }
                 Attempt::Blocked => return Ok(Outcome::Blocked),

@@ -10,8 +10,8 @@ use crate::engine::{
 };
 use crate::error::EngineError;
 use azekura::{
-    CommitTicket, Database, Error, ErrorKind, LogProtocol, RowRef, SnapshotTable, Table, TableDefinition,
-    Transaction,
+    CommitTicket, Database, Error, ErrorKind, Limit, LogProtocol, RowRef, SnapshotTable, Table,
+    TableDefinition, Transaction,
 };
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
@@ -288,11 +288,10 @@ struct Steps<'t>(Table<'t, [u8], [u8]>);
 
 struct SnapshotSteps<'s>(SnapshotTable<'s, [u8], [u8]>);
 
-/// Shows a row to the sink; breaks after the last one that is asked for.
-fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink, left: &mut u64) -> ControlFlow<()> {
+/// Shows a row to the sink.
+fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink) -> ControlFlow<()> {
     sink.add(row.key_bytes(), row.value_bytes());
-    *left -= 1;
-    if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    ControlFlow::Continue(())
 }
 
 /// Implements [`Reader`] for a table of a transaction and for one of a snapshot: they have the same
@@ -307,21 +306,13 @@ macro_rules! impl_reader {
             }
 
             fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-                let mut left = limit;
-                if left == 0 {
-                    return Ok(());
-                }
-                let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
-                scanned.map_err(failed("scanning"))
+                let rows = Limit(from.., usize::try_from(limit).unwrap_or(usize::MAX));
+                self.0.for_each(rows, |row| Ok(add(row, sink))).map_err(failed("scanning"))
             }
 
             fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-                let mut left = limit;
-                if left == 0 {
-                    return Ok(());
-                }
-                let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
-                scanned.map_err(failed("scanning"))
+                let rows = Limit(.., usize::try_from(limit).unwrap_or(usize::MAX));
+                self.0.for_each_back(rows, |row| Ok(add(row, sink))).map_err(failed("scanning"))
             }
         }
     };
