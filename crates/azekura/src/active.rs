@@ -15,14 +15,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::striped::{stripe_count, thread_stripe};
+use azekura_base::striped::stripe_count;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::time::Instant;
-use azekura_base::{CachePadded, Lsn, TxnId};
+use azekura_base::{CachePadded, Lsn, PerStripe, TxnId};
 use azekura_btree::UndoLog;
 use azekura_wal::LogBufferId;
 
-type Stripe = CachePadded<Mutex<Vec<ActiveEntry>>>;
+type Stripe = Mutex<Vec<ActiveEntry>>;
 
 /// The number of undo entries is noted in steps of this many, so a short transaction notes nothing.
 const UNDO_STEP: u64 = 64;
@@ -77,7 +77,9 @@ pub(crate) struct Oldest {
 
 #[derive(Debug)]
 pub(crate) struct ActiveList {
-    stripes: Box<[Stripe]>,
+    /// Made with the first transaction of each stripe. A visit that does not meet a stripe comes before all
+    /// its transactions, as if it had locked the empty stripe.
+    stripes: PerStripe<Box<CachePadded<Stripe>>>,
 }
 
 /// A transaction's entry in the list; returned to [`ActiveList::remove`].
@@ -90,7 +92,15 @@ pub(crate) struct ActiveHandle {
 
 impl ActiveList {
     pub(crate) fn new() -> Self {
-        Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
+        Self { stripes: PerStripe::new(stripe_count()) }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Stripe> {
+        self.stripes.visit().map(|(_, stripe)| &***stripe)
+    }
+
+    fn stripe(&self, listed: &ActiveHandle) -> &Stripe {
+        self.stripes.get(listed.stripe).expect("a handle names a stripe that was made")
     }
 
     /// Lists `txn`; `lsn_bound` returns a bound below all LSNs that are drawn later, and is called inside
@@ -103,8 +113,8 @@ impl ActiveList {
         lsn_bound: impl FnOnce() -> Lsn,
     ) -> ActiveHandle {
         undo.lock().owner = Some(txn);
-        let stripe = thread_stripe() % self.stripes.len();
-        let mut list = self.stripes[stripe].lock();
+        let (stripe, list) = self.stripes.own(Box::default);
+        let mut list = list.lock();
         let first_lsn = lsn_bound();
         list.push(ActiveEntry {
             txn,
@@ -120,7 +130,7 @@ impl ActiveList {
     }
 
     pub(crate) fn remove(&self, listed: ActiveHandle) {
-        let mut list = self.stripes[listed.stripe].lock();
+        let mut list = self.stripe(&listed).lock();
         if let Some(at) = list.iter().position(|active| active.txn == listed.txn) {
             list.swap_remove(at);
         }
@@ -133,7 +143,7 @@ impl ActiveList {
             return;
         }
         listed.undo_noted = entries;
-        let mut list = self.stripes[listed.stripe].lock();
+        let mut list = self.stripe(listed).lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
             active.undo_entries = entries;
         }
@@ -141,7 +151,7 @@ impl ActiveList {
 
     /// Returns the number of undo entries of all listed transactions; may miss up to [`UNDO_STEP`] of each.
     pub(crate) fn undo_entries(&self) -> u64 {
-        self.stripes.iter().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
+        self.all().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
     }
 
     /// Returns the undo logs of all listed transactions that hold locks. The last record of a log without an
@@ -152,29 +162,29 @@ impl ActiveList {
             let active = list.iter().filter(|active| active.first_change < Lsn::MAX);
             active.map(|active| Arc::clone(&active.undo)).collect::<Vec<_>>()
         };
-        self.stripes.iter().flat_map(of_stripe).collect()
+        self.all().flat_map(of_stripe).collect()
     }
 
     /// The least first LSN of any listed transaction.
     pub(crate) fn min_first_lsn(&self) -> Option<Lsn> {
-        self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_lsn).min()).min()
+        self.all().filter_map(|s| s.lock().iter().map(|active| active.first_lsn).min()).min()
     }
 
     /// Returns a lower bound of the LSNs of all changes of listed transactions that have not committed.
     pub(crate) fn min_first_change(&self) -> Option<Lsn> {
-        self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_change).min()).min()
+        self.all().filter_map(|s| s.lock().iter().map(|active| active.first_change).min()).min()
     }
 
     /// Notes that a transaction which stays listed has committed and released its locks.
     pub(crate) fn committed(&self, listed: &ActiveHandle) {
-        let mut list = self.stripes[listed.stripe].lock();
+        let mut list = self.stripe(listed).lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
             active.first_change = Lsn::MAX;
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.stripes.iter().map(|s| s.lock().len()).sum()
+        self.all().map(|s| s.lock().len()).sum()
     }
 
     /// Returns the listed transactions that need log of at least `held_bytes` for their undo, when
@@ -182,7 +192,7 @@ impl ActiveList {
     /// checkpointer calls it in every check.
     pub(crate) fn holders(&self, now: Instant, log_bytes: u64, held_bytes: u64) -> Vec<Holder> {
         let mut holders = Vec::new();
-        for (stripe, list) in self.stripes.iter().enumerate() {
+        for (stripe, list) in self.stripes.visit() {
             for active in list.lock().iter_mut() {
                 active.seen.get_or_insert(now);
                 let held = log_bytes.saturating_sub(*active.log_bytes.get_or_insert(log_bytes));
@@ -202,7 +212,7 @@ impl ActiveList {
 
     /// Notes that a restart needs nothing of this transaction below `first_lsn` from now on.
     pub(crate) fn carried(&self, listed: &ActiveHandle, first_lsn: Lsn, log_bytes: u64) {
-        let mut list = self.stripes[listed.stripe].lock();
+        let mut list = self.stripe(listed).lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
             active.first_lsn = first_lsn;
             active.log_bytes = Some(log_bytes);
@@ -216,14 +226,14 @@ impl ActiveList {
             Oldest { txn: active.txn, age }
         };
         let of_stripe = |list: &Stripe| list.lock().iter().map(age).max_by_key(|oldest| oldest.age);
-        self.stripes.iter().filter_map(of_stripe).max_by_key(|oldest| oldest.age)
+        self.all().filter_map(of_stripe).max_by_key(|oldest| oldest.age)
     }
 
     /// Returns the largest number of bytes of log that any transaction of the list needs for its undo; see
     /// [`holders`](Self::holders).
     pub(crate) fn held_bytes(&self, log_bytes: u64) -> u64 {
         let held = |active: &ActiveEntry| log_bytes.saturating_sub(active.log_bytes.unwrap_or(log_bytes));
-        self.stripes.iter().filter_map(|s| s.lock().iter().map(held).max()).max().unwrap_or(0)
+        self.all().filter_map(|s| s.lock().iter().map(held).max()).max().unwrap_or(0)
     }
 }
 

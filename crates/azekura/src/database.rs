@@ -34,6 +34,9 @@ use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
 use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
 
+/// Fewest slots for commit LSNs of released keys: 4 KiB.
+const LEAST_DEPENDENCY_SLOTS: usize = 512;
+
 /// The state that all transactions of an open store share.
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
@@ -214,6 +217,10 @@ impl Database {
         let parts = restart::open(path, &options)?;
         let undo_pace = UndoPace::default();
         undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
+        let locks = azekura_lock::LockOptions::default();
+        // A store with a small cache seldom has many keys with commits that are not durable yet.
+        let dependency_slots =
+            locks.dependency_slots.min(parts.pool.capacity_frames().max(LEAST_DEPENDENCY_SLOTS));
         let shared = Arc::new(Shared {
             path: path.to_path_buf(),
             env: parts.env,
@@ -223,7 +230,8 @@ impl Database {
             wal: parts.wal,
             locks: LockTable::new(azekura_lock::LockOptions {
                 timeout: options.lock_timeout,
-                ..azekura_lock::LockOptions::default()
+                dependency_slots,
+                ..locks
             }),
             catalog: parts.catalog,
             active: ActiveList::new(),

@@ -22,9 +22,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use azekura_base::CachePadded;
+use azekura_base::PerStripe;
 use azekura_base::fork::Generation;
-use azekura_base::striped::{stripe_count, thread_stripe};
+use azekura_base::striped::stripe_count;
 use azekura_base::sync::atomic::{
     AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
 };
@@ -136,7 +136,9 @@ impl Drop for Use {
 #[derive(Debug)]
 pub(crate) struct Owners {
     threads: Arc<Threads>,
-    stripes: Box<[CachePadded<Arc<Stripe>>]>,
+    /// Made with the first transaction of each stripe. If `close` does not meet a stripe, the stripe's
+    /// transactions see the state that `close` has set.
+    stripes: PerStripe<Arc<Stripe>>,
 }
 
 impl Owners {
@@ -147,22 +149,23 @@ impl Owners {
     /// The system cannot create a thread.
     pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
         let threads = Arc::new(Threads::start(shared)?);
-        let stripe = |_| {
-            CachePadded::new(Arc::new(Stripe {
-                shared: Arc::clone(shared),
-                tickets: Arc::new(TicketLog::new(Arc::clone(&shared.wal))),
-                _threads: Arc::clone(&threads),
-                open: AtomicUsize::new(0),
-            }))
-        };
-        let stripes = (0..stripe_count()).map(stripe).collect();
-        Ok(Self { threads, stripes })
+        Ok(Self { threads, stripes: PerStripe::new(stripe_count()) })
+    }
+
+    fn make_stripe(&self) -> Arc<Stripe> {
+        let shared = &self.threads.shared;
+        Arc::new(Stripe {
+            shared: Arc::clone(shared),
+            tickets: Arc::new(TicketLog::new(Arc::clone(&shared.wal))),
+            _threads: Arc::clone(&self.threads),
+            open: AtomicUsize::new(0),
+        })
     }
 
     /// Begins a use of the store, unless it is closed.
     pub(crate) fn enter(&self) -> Result<Use, Error> {
-        let stripe = &self.stripes[thread_stripe() % self.stripes.len()];
-        machine::adds(&***stripe);
+        let (_, stripe) = self.stripes.own(|| self.make_stripe());
+        machine::adds(&**stripe);
         loop {
             // AcqRel: LIFE-1; pairs with the AcqRel in `open`.
             stripe.open.fetch_add(1, AcqRel);
@@ -178,7 +181,7 @@ impl Owners {
     /// Transactions that are open.
     fn open(&self) -> usize {
         // AcqRel: LIFE-1; pairs with `enter`, and with the Release in the drop of a use.
-        self.stripes.iter().map(|stripe| stripe.open.fetch_add(0, AcqRel)).sum()
+        self.stripes.visit().map(|(_, stripe)| stripe.open.fetch_add(0, AcqRel)).sum()
     }
 
     /// Closes the store for all its handles, unless a transaction is open.

@@ -191,6 +191,38 @@ fn a_renamed_table_has_its_rows_under_the_new_name_only() {
     assert!(report.is_clean(), "{report:?}");
 }
 
+/// A handle names a table: it does not keep a table in place that its own transaction renames or drops.
+#[test]
+fn a_handle_that_was_made_before_finds_what_its_name_has_now() {
+    let db = Database::in_memory().expect("opens");
+    for is_dropped in [false, true] {
+        db.transact(|tx| (0..1_000).try_for_each(|key| put(tx, key, key))).expect("fills");
+        let tx = db.begin().expect("begins");
+        let rows = tx.table(&ROWS).expect("a handle");
+        let mut iterator = rows.iter();
+        assert_eq!(iterator.next().expect("a row").expect("reads"), (0, 0));
+        if is_dropped {
+            assert!(tx.drop_table(&ROWS).expect("drops"));
+        } else {
+            assert!(tx.rename_table(&ROWS, "moved").expect("renames"));
+        }
+        assert_eq!((rows.get(&1).expect("reads"), rows.len().expect("counts")), (None, 0));
+        // The iterator goes on over the table that it was made for.
+        assert!(iterator.map(|row| row.expect("reads")).eq((1..1_000).map(|key| (key, key))));
+        rows.insert(&7, &8).expect("makes a table of the name");
+        tx.commit().expect("commits");
+        let found = db.transact(|tx| Ok((tx.table(&ROWS)?.len()?, tx.table(&ROWS)?.get(&7)?)));
+        assert_eq!(found.expect("reads"), (1, Some(8)));
+        assert_eq!(
+            db.table_names().expect("lists"),
+            if is_dropped { vec!["rows"] } else { vec!["moved", "rows"] }
+        );
+        db.transact(|tx| Ok((tx.drop_table(&ROWS)?, tx.drop_table("moved")?))).expect("drops");
+    }
+    let report = db.check(&mut |_, _| {}).expect("checks");
+    assert!(report.is_clean(), "{report:?}");
+}
+
 #[test]
 fn rows_are_counted_changed_compared_and_removed_as_in_a_map() -> Result<(), Error> {
     let db = Database::in_memory()?;

@@ -46,4 +46,4 @@ pub use crossbeam_utils::CachePadded;
 pub use durable::{DurableLog, LogFailed};
 pub use id::{Lsn, PageId, TreeId, TxnId};
 pub use page::{PageBuf, PageWords};
-pub use striped::{StripedCounter, processors};
+pub use striped::{PerStripe, StripedCounter, StripedCounters, processors};

@@ -22,6 +22,7 @@
 mod buf;
 mod change;
 pub mod image;
+pub mod spare;
 #[cfg(test)]
 mod tests;
 mod words;

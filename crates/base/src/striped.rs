@@ -1,6 +1,12 @@
-//! Counters spread over cache lines: each thread adds to a line of its own, a reader sums them all.
+//! State spread over threads: each thread uses a part of its own, a reader visits them all.
+//!
+//! A process may have a thousand stores, most of them idle. So the counters of one module share lines
+//! ([`StripedCounters`]), and larger parts are made at the first use ([`PerStripe`]).
+
+use std::sync::OnceLock;
 
 use crate::CachePadded;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Fewest and most stripes.
@@ -33,6 +39,13 @@ pub fn stripe_count() -> usize {
     stripes(STRIPES.0)
 }
 
+/// Returns the number of lines for state that no thread holds: a thread that loses its processor while it
+/// uses its line delays no other one.
+#[must_use]
+pub fn line_count() -> usize {
+    stripes(FEWEST_LINES)
+}
+
 fn stripes(fewest: usize) -> usize {
     (2 * processors()).next_power_of_two().clamp(fewest, STRIPES.1)
 }
@@ -55,38 +68,111 @@ pub fn thread_stripe() -> usize {
     STRIPE.with(|s| *s)
 }
 
-/// A statistics counter without a contended cache line. Exact when no thread is adding; otherwise the value
-/// of some moment.
+/// Statistics counters without a contended cache line. Each is exact when no thread is adding; otherwise the
+/// value of some moment. All counters of a thread are on one line, up to 16 of them.
 #[derive(Debug)]
-pub struct StripedCounter {
-    stripes: Box<[CachePadded<AtomicU64>]>,
+pub struct StripedCounters<const N: usize> {
+    lines: Box<[CachePadded<[AtomicU64; N]>]>,
 }
 
-impl Default for StripedCounter {
+impl<const N: usize> Default for StripedCounters<N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
+impl<const N: usize> StripedCounters<N> {
+    /// Counters at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let line = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self { lines: (0..line_count()).map(|_| line()).collect() }
+    }
+
+    /// Adds `n` to a counter, on the calling thread's line.
+    #[inline]
+    #[track_caller]
+    pub fn add(&self, counter: usize, n: u64) {
+        // Relaxed: a statistic; nothing is published through it.
+        self.lines[thread_stripe() % self.lines.len()][counter].fetch_add(n, Relaxed);
+    }
+
+    /// The sum of a counter over all lines.
+    #[must_use]
+    pub fn sum(&self, counter: usize) -> u64 {
+        // Relaxed: as in `add`.
+        self.lines.iter().map(|line| line[counter].load(Relaxed)).fold(0, u64::wrapping_add)
+    }
+}
+
+/// A single counter of this kind.
+#[derive(Debug, Default)]
+pub struct StripedCounter(StripedCounters<1>);
+
 impl StripedCounter {
     /// A counter at zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { stripes: (0..stripes(FEWEST_LINES)).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
+        Self::default()
     }
 
     /// Adds `n` on the calling thread's line.
     #[inline]
     #[track_caller]
     pub fn add(&self, n: u64) {
-        // Relaxed: a statistic; nothing is published through it.
-        self.stripes[thread_stripe() % self.stripes.len()].fetch_add(n, Relaxed);
+        self.0.add(0, n);
     }
 
     /// The sum over all lines.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.stripes.iter().map(|s| s.load(Relaxed)).fold(0, u64::wrapping_add)
+        self.0.sum(0)
+    }
+}
+
+/// One pointer for each [stripe of threads](stripe_count), made when the first thread of the stripe needs it.
+/// A store that few threads use has few.
+///
+/// - **STRIPE-MADE** A pointer is made under the mutex `making`, and a visitor locks that mutex before it
+///   looks. So a pointer that the visitor does not meet is made later, by a thread that sees all writes that
+///   the visitor made before the visit. All threads that use the pointer see them, too.
+#[derive(Debug)]
+pub struct PerStripe<P> {
+    pointers: Box<[OnceLock<P>]>,
+    making: Mutex<()>,
+}
+
+impl<P> PerStripe<P> {
+    /// So many stripes, none of them made.
+    #[must_use]
+    pub fn new(stripes: usize) -> Self {
+        Self { pointers: (0..stripes).map(|_| OnceLock::new()).collect(), making: Mutex::new(()) }
+    }
+
+    /// Returns the number of the calling thread's stripe, and its pointer, made by `make` if there is none.
+    #[inline]
+    pub fn own(&self, make: impl FnOnce() -> P) -> (usize, &P) {
+        let stripe = thread_stripe() % self.pointers.len();
+        let own = &self.pointers[stripe];
+        (stripe, own.get().unwrap_or_else(|| self.make(own, make)))
+    }
+
+    #[cold]
+    fn make<'a>(&self, own: &'a OnceLock<P>, make: impl FnOnce() -> P) -> &'a P {
+        let _making = self.making.lock(); // STRIPE-MADE
+        own.get_or_init(make)
+    }
+
+    /// Returns the pointer of a stripe that [`own`](Self::own) has made.
+    #[must_use]
+    pub fn get(&self, stripe: usize) -> Option<&P> {
+        self.pointers.get(stripe).and_then(OnceLock::get)
+    }
+
+    /// The stripes that are made, with their numbers.
+    pub fn visit(&self) -> impl Iterator<Item = (usize, &P)> {
+        drop(self.making.lock()); // STRIPE-MADE
+        self.pointers.iter().enumerate().filter_map(|(stripe, pointer)| Some((stripe, pointer.get()?)))
     }
 }
 
@@ -115,5 +201,32 @@ mod tests {
             }
         });
         assert_eq!(counter.sum(), 8000);
+    }
+
+    #[test]
+    fn counters_of_one_line_are_apart() {
+        let counters = StripedCounters::<16>::new();
+        (0..16).for_each(|which| counters.add(which, which as u64 + 1));
+        assert!((0..16).all(|which| counters.sum(which) == which as u64 + 1));
+        assert_eq!(size_of_val(&counters.lines[0]), 128);
+    }
+
+    #[test]
+    fn a_stripe_is_made_by_its_first_thread_and_met_by_every_visit() {
+        let values = PerStripe::<Box<AtomicUsize>>::new(4);
+        assert_eq!(values.visit().count(), 0);
+        let add = || {
+            let (stripe, value) = values.own(Box::default);
+            value.fetch_add(1, Relaxed); // Relaxed: the end of the scope orders it
+            stripe
+        };
+        let first = add();
+        assert_eq!(values.visit().map(|(stripe, _)| stripe).collect::<Vec<_>>(), [first]);
+        std::thread::scope(|s| {
+            (0..8).for_each(|_| drop(s.spawn(|| (0..1000).for_each(|_| _ = add()))));
+        });
+        let sum: usize = values.visit().map(|(_, value)| value.load(Relaxed)).sum(); // Relaxed: as above
+        assert_eq!(sum, 8001);
+        assert!(values.get(first).is_some() && values.get(4).is_none());
     }
 }

@@ -19,6 +19,8 @@
 //! The idea of splitting for contention: A. Alhomssi, V. Leis, *Contention and Space Management in B-Trees*,
 //! CIDR 2021. The measure is ours.
 
+use std::sync::OnceLock;
+
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
 
@@ -34,12 +36,13 @@ const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
 /// The table: page and count in each slot.
 pub(crate) struct Contention {
-    slots: Box<[AtomicU64]>,
+    /// Made at the first conflict.
+    slots: OnceLock<Box<[AtomicU64]>>,
 }
 
 impl Contention {
     pub(crate) fn new() -> Self {
-        Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
+        Self { slots: OnceLock::new() }
     }
 
     /// Notes a change of a leaf with this LSN by a writer that met others or did not; returns whether the
@@ -68,7 +71,8 @@ impl Contention {
     }
 
     fn lower(&self, leaf: PageId) {
-        let slot = self.slot(leaf);
+        let Some(slots) = self.slots.get() else { return };
+        let slot = &slots[slot_of(leaf)];
         let (page, count) = parts(slot.load(Relaxed)); // Relaxed, also below: an estimate
         if page == leaf && count > 0 {
             slot.store(word(leaf, count.saturating_sub(DECAY)), Relaxed);
@@ -76,9 +80,13 @@ impl Contention {
     }
 
     fn slot(&self, leaf: PageId) -> &AtomicU64 {
-        let mixed = leaf.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        &self.slots[mixed as usize % SLOTS]
+        let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect());
+        &slots[slot_of(leaf)]
     }
+}
+
+const fn slot_of(leaf: PageId) -> usize {
+    (leaf.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % SLOTS
 }
 
 const fn parts(word: u64) -> (PageId, u64) {

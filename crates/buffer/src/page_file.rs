@@ -98,7 +98,7 @@ mod room;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use azekura_base::page::image;
 use azekura_base::sync::Mutex;
@@ -175,8 +175,9 @@ pub struct PageFile {
     /// See [`PageFile::filled_once`].
     grows_tightly: bool,
     repairing: Mutex<()>,
-    /// One buffer for bytes that are read and dropped; every reading thread may write it at any time.
-    dropped: PageMemory,
+    /// One buffer for bytes that are read and dropped; every reading thread may write it at any time. Made at
+    /// the first such read.
+    dropped: OnceLock<PageMemory>,
 }
 
 /// The way of the pages to and from their places. The double-write area is always direct where the file
@@ -319,7 +320,8 @@ impl PageStore for PageFile {
 
     /// By one call across the pages that are not wanted, as far as the file goes.
     fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
-        let dropped = PageWords::new(self.dropped.buffer(0));
+        let dropped = self.dropped.get_or_init(|| PageMemory::zeroed(1, self.area.page_size));
+        let dropped = PageWords::new(dropped.buffer(0));
         let places: Vec<PageWords<'_>> = out.iter().map(|words| words.unwrap_or(dropped)).collect();
         if self.read_places(first, &places)? {
             self.verify_words(first, out.iter().map(Option::as_ref))

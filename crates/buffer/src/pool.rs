@@ -42,8 +42,7 @@ use std::time::Duration;
 use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
-use azekura_base::sync::Mutex;
-use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
+use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageId, PageWords};
 
 use crate::cleaner::CleanerNotifier;
 use crate::dirty_map::DirtyMap;
@@ -102,12 +101,9 @@ pub struct BufferPool {
     pub(crate) log: Arc<dyn DurableLog>,
     pub(crate) counters: Counters,
     pub(crate) notifier: CleanerNotifier,
-    pub(crate) dirty_frames: StripedCounter,
     pub(crate) dirty: DirtyMap,
     pub(crate) supply: FrameSupply,
     pub(crate) write_queue: WriteQueue,
-    /// Memory for the images of batches that no thread is writing, one entry per batch.
-    pub(crate) spare_images: Mutex<Vec<Vec<PageBuf>>>,
 }
 
 impl std::fmt::Debug for BufferPool {
@@ -154,11 +150,9 @@ impl BufferPool {
             log,
             counters: Counters::default(),
             notifier: CleanerNotifier::default(),
-            dirty_frames: StripedCounter::new(),
             dirty: DirtyMap::new(frames),
             supply: FrameSupply::default(),
             write_queue: WriteQueue::default(),
-            spare_images: Mutex::new(Vec::new()),
         })
     }
 

@@ -1,20 +1,38 @@
 //! Statistics of the pool.
 
-use azekura_base::StripedCounter;
+use azekura_base::StripedCounters;
 
 use crate::pool::BufferPool;
 
+/// The counters of a pool; see [`PoolStats`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counter {
+    Misses,
+    DuplicateReads,
+    Evictions,
+    PagesWritten,
+    PagesCleaned,
+    ForegroundWrites,
+    CleanerLooks,
+    LongSearches,
+    WaitsForFrames,
+    /// Falls as well: one less is added as the largest number.
+    DirtyFrames,
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) misses: StripedCounter,
-    pub(crate) duplicate_reads: StripedCounter,
-    pub(crate) evictions: StripedCounter,
-    pub(crate) pages_written: StripedCounter,
-    pub(crate) pages_cleaned: StripedCounter,
-    pub(crate) foreground_writes: StripedCounter,
-    pub(crate) cleaner_looks: StripedCounter,
-    pub(crate) long_searches: StripedCounter,
-    pub(crate) waits_for_frames: StripedCounter,
+pub(crate) struct Counters(StripedCounters<{ Counter::DirtyFrames as usize + 1 }>);
+
+impl Counters {
+    #[inline]
+    #[track_caller]
+    pub(crate) fn add(&self, counter: Counter, n: u64) {
+        self.0.add(counter as usize, n);
+    }
+
+    pub(crate) fn sum(&self, counter: Counter) -> u64 {
+        self.0.sum(counter as usize)
+    }
 }
 
 /// Statistics of a pool since its creation. Hits are not counted: the count would cost more than the hit.
@@ -54,21 +72,21 @@ impl BufferPool {
     /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let counters = &self.counters;
+        let sum = |counter| self.counters.sum(counter);
         PoolStats {
             frames: self.capacity_frames(),
             page_size: self.page_size(),
             metadata_bytes: self.metadata_bytes(),
             dirty_pages: (self.dirty_count() as i64).max(0) as u64,
-            misses: counters.misses.sum(),
-            duplicate_reads: counters.duplicate_reads.sum(),
-            evictions: counters.evictions.sum(),
-            pages_written: counters.pages_written.sum(),
-            pages_cleaned: counters.pages_cleaned.sum(),
-            foreground_writes: counters.foreground_writes.sum(),
-            cleaner_looks: counters.cleaner_looks.sum(),
-            long_searches: counters.long_searches.sum(),
-            waits_for_frames: counters.waits_for_frames.sum(),
+            misses: sum(Counter::Misses),
+            duplicate_reads: sum(Counter::DuplicateReads),
+            evictions: sum(Counter::Evictions),
+            pages_written: sum(Counter::PagesWritten),
+            pages_cleaned: sum(Counter::PagesCleaned),
+            foreground_writes: sum(Counter::ForegroundWrites),
+            cleaner_looks: sum(Counter::CleanerLooks),
+            long_searches: sum(Counter::LongSearches),
+            waits_for_frames: sum(Counter::WaitsForFrames),
         }
     }
 }

@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 
-use azekura_base::page::image;
+use azekura_base::page::{self, image};
 use azekura_base::sync::atomic::{Ordering::Acquire, fence};
 use azekura_base::{Backoff, Lsn, PageBuf, PageId};
 use azekura_latch::{HybridLatch, Version};
@@ -28,6 +28,7 @@ use crate::frame::FrameId;
 use crate::guard::PageGuard;
 use crate::pool::{BufferPool, nap};
 use crate::stall::sync_point;
+use crate::stats::Counter;
 
 static WRITE_BACK: Site = Site::new("page being written by another");
 
@@ -104,7 +105,7 @@ enum Latched {
 
 impl BufferPool {
     pub(crate) fn note_dirtied(&self) {
-        self.dirty_frames.add(1);
+        self.counters.add(Counter::DirtyFrames, 1);
         self.notifier.notify_if(|| self.is_too_dirty());
     }
 
@@ -121,7 +122,7 @@ impl BufferPool {
 
     /// The approximate number of dirty frames.
     pub(crate) fn dirty_count(&self) -> u64 {
-        self.dirty_frames.sum()
+        self.counters.sum(Counter::DirtyFrames)
     }
 
     pub(crate) fn is_too_dirty(&self) -> bool {
@@ -134,7 +135,7 @@ impl BufferPool {
         let Some(page_id) = self.page_of(id) else { return Ok(true) };
         match self.write_frames(&[id], Latched::Skip) {
             Ok(written) => {
-                self.counters.foreground_writes.add(written.len() as u64);
+                self.counters.add(Counter::ForegroundWrites, written.len() as u64);
                 self.frames[id.0 as usize].set_ref_count(0);
                 Ok(!written.is_empty())
             }
@@ -158,11 +159,11 @@ impl BufferPool {
         latched: Latched,
         pages: Pages<'_>,
     ) -> Result<Vec<FrameId>, WriteError> {
-        let mut spare = self.take_spare_images();
+        let mut spare = Vec::new();
         let mut bytes: Vec<(PageId, PageBuf)> = Vec::with_capacity(ids.len());
         let mut images = Vec::with_capacity(ids.len());
         for &id in ids {
-            let mut page = spare.pop().unwrap_or_else(|| PageBuf::zeroed(self.page_size()));
+            let mut page = spare.pop().unwrap_or_else(|| page::spare::take(self.page_size()));
             match self.take_image(id, latched, &mut page) {
                 // The guard pins the page, so the frame keeps this page id.
                 Some(image) if pages.include(image.writing.guard.page_id()) => {
@@ -173,7 +174,7 @@ impl BufferPool {
             }
         }
         if images.is_empty() {
-            self.keep_images(spare);
+            page::spare::give(spare);
             return Ok(Vec::new());
         }
         bytes.sort_unstable_by_key(|(page_id, _)| *page_id);
@@ -195,25 +196,11 @@ impl BufferPool {
             self.settle(image, written.is_ok());
         }
         let count = bytes.len() as u64;
-        spare.extend(bytes.into_iter().map(|(_, page)| page));
-        self.keep_images(spare);
+        page::spare::give(spare.into_iter().chain(bytes.into_iter().map(|(_, page)| page)));
         written?;
-        self.counters.pages_written.add(count);
+        self.counters.add(Counter::PagesWritten, count);
         self.supply_frames();
         Ok(ids)
-    }
-
-    /// Takes memory for the images of a batch.
-    fn take_spare_images(&self) -> Vec<PageBuf> {
-        // Not in models: no protocol depends on it, and the lock would double their schedules.
-        if cfg!(loom) { Vec::new() } else { self.spare_images.lock().pop().unwrap_or_default() }
-    }
-
-    /// Keeps the memory of a batch's images for a later batch.
-    fn keep_images(&self, images: Vec<PageBuf>) {
-        if !images.is_empty() && !cfg!(loom) {
-            self.spare_images.lock().push(images);
-        }
     }
 
     /// Steps 1 and 2, into `bytes`; `None` for a frame that is clean, being written, or latched.
@@ -251,8 +238,8 @@ impl BufferPool {
                 if frame.latch.validate(image.version) {
                     frame.now_clean();
                     self.dirty.clear(image.frame_id()); // DIRTY-1: the latch is still held
-                    self.counters.pages_cleaned.add(1);
-                    self.dirty_frames.add(1u64.wrapping_neg());
+                    self.counters.add(Counter::PagesCleaned, 1);
+                    self.counters.add(Counter::DirtyFrames, 1u64.wrapping_neg());
                 }
             }
         }

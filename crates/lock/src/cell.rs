@@ -85,22 +85,20 @@ impl Drop for StripeGuard<'_> {
 /// The stripes of a lock table, made in groups on first use: an idle store has few.
 #[derive(Debug)]
 pub(crate) struct Stripes {
-    groups: Box<[OnceLock<Group>]>,
-    /// Binary logarithm of the number of stripes in a group.
-    group_bits: u32,
+    groups: Box<[OnceLock<Box<Group>>]>,
+    count: usize,
 }
 
-type Group = Box<[CachePadded<StripeCell>]>;
+type Group = [CachePadded<StripeCell>; GROUP];
 
 /// Stripes that are made together.
-const GROUP: usize = 8;
+const GROUP: usize = if cfg!(loom) { 1 } else { 8 };
 
 impl Stripes {
     /// `count`: a power of two.
     pub(crate) fn new(count: usize) -> Self {
-        let group_bits = GROUP.min(count).ilog2();
-        let stripes =
-            Self { groups: (0..count >> group_bits).map(|_| OnceLock::new()).collect(), group_bits };
+        let groups = (0..count.div_ceil(GROUP)).map(|_| OnceLock::new()).collect();
+        let stripes = Self { groups, count };
         if cfg!(loom) {
             // A model's mutexes are made before its threads.
             (0..count).for_each(|number| _ = stripes.get(number));
@@ -111,19 +109,36 @@ impl Stripes {
     /// Number of stripes, made or not.
     #[inline]
     pub(crate) const fn count(&self) -> usize {
-        self.groups.len() << self.group_bits
+        self.count
     }
 
     #[inline]
     pub(crate) fn get(&self, number: usize) -> &StripeCell {
-        let stripe = || CachePadded::new(StripeCell::new());
-        let group = self.groups[number >> self.group_bits]
-            .get_or_init(|| (0..1_usize << self.group_bits).map(|_| stripe()).collect());
-        &group[number & (group.len() - 1)]
+        let stripe = |_| CachePadded::new(StripeCell::new());
+        let group = self.groups[number / GROUP].get_or_init(|| Box::new(std::array::from_fn(stripe)));
+        &group[number % GROUP]
     }
 
     /// The stripes that are made; the others are empty.
     pub(crate) fn used(&self) -> impl Iterator<Item = &StripeCell> {
-        self.groups.iter().filter_map(OnceLock::get).flatten().map(|stripe| &**stripe)
+        self.groups.iter().filter_map(OnceLock::get).flat_map(|group| group.iter()).map(|stripe| &**stripe)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stripe_takes_128_bytes() {
+        // With simulated machines, mutexes and atomics are larger.
+        if size_of::<azekura_base::sync::Mutex<()>>() == 1 {
+            assert_eq!(size_of::<CachePadded<StripeCell>>(), 128);
+        }
+        let stripes = Stripes::new(2);
+        assert_eq!((stripes.count(), stripes.used().count()), (2, 0));
+        assert!(
+            std::ptr::eq(stripes.get(1), stripes.get(1)) && !std::ptr::eq(stripes.get(0), stripes.get(1))
+        );
     }
 }

@@ -30,13 +30,14 @@ const TABLES: usize = if cfg!(loom) { 1 } else { 64 };
 
 #[derive(Debug)]
 pub(crate) struct Dependencies {
-    /// `LINES` rows of `TABLES` slots for intents, one row for whole tables, then the slots of keys.
+    /// One row of `TABLES` slots for whole tables, `LINES` rows for intents, then the slots of keys. A store
+    /// with few threads touches the first 4 KiB.
     slots: ZeroedArray<AtomicU64>,
 }
 
-/// The first slot for whole tables, and the first for keys.
-const WHOLE: usize = LINES * TABLES;
-const KEYS: usize = WHOLE + TABLES;
+/// The first slot for intents, and the first for keys.
+const INTENTS: usize = TABLES;
+const KEYS: usize = INTENTS + LINES * TABLES;
 
 fn raise(slot: &AtomicU64, lsn: Lsn) {
     // Read first: a slot that is high enough is not written. DEPEND-2.
@@ -63,11 +64,11 @@ impl Dependencies {
     }
 
     fn intent(&self, line: usize, tree: TreeId) -> &AtomicU64 {
-        &self.slots[line * TABLES + tree.0 as usize % TABLES]
+        &self.slots[INTENTS + line * TABLES + tree.0 as usize % TABLES]
     }
 
     fn whole(&self, tree: TreeId) -> &AtomicU64 {
-        &self.slots[WHOLE + tree.0 as usize % TABLES]
+        &self.slots[tree.0 as usize % TABLES]
     }
 
     /// Records the commit LSN of a transaction that is about to release a lock.

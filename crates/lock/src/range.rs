@@ -33,6 +33,8 @@
 //! no request that waits already, because none of them conflicts with it. So the proof in `deadlock` holds:
 //! the wait that begins last finds the cycle.
 
+use std::sync::OnceLock;
+
 use azekura_base::sync::atomic::{
     AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
 };
@@ -154,17 +156,31 @@ impl Ranges {
 
 const COUNTS: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// Number of transactions with range locks, by hash of the tree.
+/// Number of transactions with range locks, by hash of the tree. Made with the first range lock.
 #[derive(Debug)]
-pub(crate) struct RangeCounts(Box<[CachePadded<AtomicU32>]>);
+pub(crate) struct RangeCounts(OnceLock<Box<[CachePadded<AtomicU32>]>>);
 
 impl RangeCounts {
     pub(crate) fn new() -> Self {
-        Self((0..COUNTS).map(|_| CachePadded::new(AtomicU32::new(0))).collect())
+        let counts = Self(OnceLock::new());
+        if cfg!(loom) {
+            counts.count(TreeId(0)); // a model's atomics are made before its threads
+        }
+        counts
     }
 
     fn count(&self, tree: TreeId) -> &AtomicU32 {
-        &self.0[tree.0 as usize % COUNTS]
+        let counts =
+            self.0.get_or_init(|| (0..COUNTS).map(|_| CachePadded::new(AtomicU32::new(0))).collect());
+        &counts[tree.0 as usize % COUNTS]
+    }
+
+    /// Returns `false` if no transaction has a range lock in the tree. A thread that has executed a fence
+    /// after the one in `try_lock_range` finds the counts that were made before that fence (KEYRANGE-1).
+    fn may_have(&self, tree: TreeId) -> bool {
+        // Acquire: pairs with the Release in `release_ranges`. A requester that reads 0 comes after the scans
+        // that have ended, as if they had handed the lock over.
+        self.0.get().is_some_and(|counts| counts[tree.0 as usize % COUNTS].load(Acquire) != 0)
     }
 }
 
@@ -248,9 +264,7 @@ impl LockTable {
         stripe.announce_exclusive();
         // Pairs with the fence in `try_lock_range`: KEYRANGE-1.
         fence(SeqCst);
-        // Acquire: pairs with the Release in `release_ranges`. A requester that reads 0 comes after the scans
-        // that have ended, as if they had handed the lock over. The fences make it read a raised count.
-        if self.range_counts.count(tree).load(Acquire) == 0 {
+        if !self.range_counts.may_have(tree) {
             return;
         }
         for number in (0..self.owners.len()).filter(|&number| number != requester) {

@@ -58,34 +58,57 @@ pub(crate) struct Request {
 #[derive(Debug)]
 struct Pool<T> {
     items: Vec<T>,
-    free: Vec<u32>,
+    /// The entry that was freed last; the others are chained.
+    first_free: u32,
 }
 
-impl<T> Pool<T> {
+/// An entry of a pool.
+trait Pooled {
+    /// The place of the index of the next free entry. In use, the entry has another index there.
+    fn next_free(&mut self) -> &mut u32;
+}
+
+impl Pooled for Head {
+    fn next_free(&mut self) -> &mut u32 {
+        &mut self.next_in_bucket
+    }
+}
+
+impl Pooled for Request {
+    fn next_free(&mut self) -> &mut u32 {
+        &mut self.next_holder
+    }
+}
+
+impl<T: Pooled> Pool<T> {
     const fn new() -> Self {
-        Self { items: Vec::new(), free: Vec::new() }
+        Self { items: Vec::new(), first_free: NONE }
     }
 
     fn put(&mut self, item: T) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.items[index as usize] = item;
-            return index;
+        let index = self.first_free;
+        if index == NONE {
+            self.items.push(item);
+            return (self.items.len() - 1) as u32;
         }
-        self.items.push(item);
-        (self.items.len() - 1) as u32
+        let mut free = std::mem::replace(&mut self.items[index as usize], item);
+        self.first_free = *free.next_free();
+        index
     }
 
-    fn in_use(&self) -> usize {
-        self.items.len() - self.free.len()
+    fn free(&mut self, index: u32) {
+        *self.items[index as usize].next_free() = std::mem::replace(&mut self.first_free, index);
     }
 }
 
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Stripe {
-    buckets: Vec<u32>,
+    buckets: Box<[u32]>,
     heads: Pool<Head>,
     requests: Pool<Request>,
+    /// Heads in use.
+    len: u32,
     /// STRIPE-5
     pub(crate) exclusive: u32,
     /// Requests granted here, ever.
@@ -93,8 +116,9 @@ pub(crate) struct Stripe {
 }
 
 impl Stripe {
-    pub(crate) const fn new() -> Self {
-        Self { buckets: Vec::new(), heads: Pool::new(), requests: Pool::new(), exclusive: 0, acquisitions: 0 }
+    pub(crate) fn new() -> Self {
+        let (heads, requests) = (Pool::new(), Pool::new());
+        Self { buckets: Box::default(), heads, requests, len: 0, exclusive: 0, acquisitions: 0 }
     }
 
     pub(crate) fn head(&self, head: u32) -> &Head {
@@ -115,8 +139,8 @@ impl Stripe {
     }
 
     /// Heads in use.
-    pub(crate) fn len(&self) -> usize {
-        self.heads.in_use()
+    pub(crate) const fn len(&self) -> usize {
+        self.len as usize
     }
 
     /// Every head in use.
@@ -178,6 +202,7 @@ impl Stripe {
             mask: 0,
         });
         self.buckets[bucket] = head;
+        self.len += 1;
         head
     }
 
@@ -185,8 +210,7 @@ impl Stripe {
     fn grow(&mut self) {
         let all: Vec<u32> = self.heads().collect();
         let size = (self.buckets.len() * 2).max(FIRST_BUCKETS);
-        self.buckets.clear();
-        self.buckets.resize(size, NONE);
+        self.buckets = std::iter::repeat_n(NONE, size).collect();
         for head in all {
             let bucket = self.bucket(self.head(head).id);
             self.heads.items[head as usize].next_in_bucket = self.buckets[bucket];
@@ -211,7 +235,8 @@ impl Stripe {
             }
             self.heads.items[before as usize].next_in_bucket = after;
         }
-        self.heads.free.push(head);
+        self.heads.free(head);
+        self.len -= 1;
         if self.heads.items.len() > KEPT_HEADS && self.len() == 0 {
             *self = Self { acquisitions: self.acquisitions, ..Self::new() };
         }
@@ -239,7 +264,7 @@ impl Stripe {
         let r = self.request_mut(request);
         debug_assert!(r.held == 0 && r.want == 0, "a freed request is in no list");
         r.owner = NONE;
-        self.requests.free.push(request);
+        self.requests.free(request);
     }
 
     /// Makes `request` a holder with `claims`, or changes what it holds; with 0 it is no holder any more.

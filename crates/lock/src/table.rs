@@ -19,9 +19,10 @@
 
 use std::time::Duration;
 
-use azekura_base::striped::{StripedCounter, stripe_count, thread_stripe};
+use azekura_base::striped::stripe_count;
 use azekura_base::sync::Mutex;
-use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
+use azekura_base::sync::atomic::AtomicU64;
+use azekura_base::{CachePadded, Lsn, PerStripe, TreeId, TxnId};
 use azekura_latch::TracedMutex;
 use azekura_trace::Site;
 
@@ -49,7 +50,7 @@ static WAITS: Site = Site::new("lock table waits");
 #[derive(Clone, Debug)]
 pub struct LockOptions {
     /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less
-    /// contention; 256 bytes each, allocated at the first request for a lock of the part or of its neighbors.
+    /// contention; 128 bytes each, allocated at the first request for a lock of the part or of its neighbors.
     pub stripes: usize,
     /// Slots for commit LSNs of released keys; rounded up to a power of two; 8 bytes each. With more slots,
     /// fewer readers wait for a commit that they did not read from.
@@ -72,11 +73,12 @@ pub struct LockTable {
     pub(crate) stripes: Stripes,
     pub(crate) owners: Owners,
     pub(crate) waits: TracedMutex<Waits>,
-    pub(crate) wait_micros: StripedCounter,
+    /// Each wait adds once, beside a system call.
+    pub(crate) wait_micros: AtomicU64,
     strong: StrongCounts,
     pub(crate) depend: Dependencies,
     pub(crate) range_counts: RangeCounts,
-    pools: Box<[CachePadded<Mutex<Vec<TxnLocks>>>]>,
+    pools: PerStripe<Box<CachePadded<Mutex<Vec<TxnLocks>>>>>,
     timeout: Option<Duration>,
     seed: u64,
 }
@@ -92,20 +94,24 @@ impl LockTable {
             stripes: Stripes::new(stripes),
             owners: Owners::new(),
             waits: TracedMutex::new(&WAITS, Waits::default()),
-            wait_micros: StripedCounter::new(),
+            wait_micros: AtomicU64::new(0),
             strong: StrongCounts::new(),
             depend: Dependencies::new(slots),
             range_counts: RangeCounts::new(),
-            pools: (0..pools).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
+            pools: PerStripe::new(pools),
             timeout: options.timeout,
             seed: options.seed,
         }
     }
 
+    fn pool(&self) -> &Mutex<Vec<TxnLocks>> {
+        self.pools.own(Box::default).1
+    }
+
     /// Returns an empty list of locks for a transaction. Numbers of running transactions differ; a larger one
     /// is younger, and the youngest of a deadlock is the victim.
     pub fn begin(&self, txn: TxnId) -> TxnLocks {
-        let pooled = self.pools[thread_stripe() % self.pools.len()].lock().pop();
+        let pooled = self.pool().lock().pop();
         let mut locks = pooled.unwrap_or_else(|| TxnLocks::new(self.owners.add()));
         self.begin_again(&mut locks, txn);
         locks
@@ -285,7 +291,7 @@ impl LockTable {
     /// nothing, or its changes are undone (W9): undo first, then release.
     pub fn release_all(&self, mut t: TxnLocks, commit_lsn: Option<Lsn>) {
         self.release(&mut t, commit_lsn);
-        self.pools[thread_stripe() % self.pools.len()].lock().push(t);
+        self.pool().lock().push(t);
     }
 
     /// Notes the commit LSN for those that depend on the locks of the transaction, before they are released:

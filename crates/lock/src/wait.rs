@@ -14,6 +14,7 @@
 //!   read to the kernel: no wake-up is lost. A late wake-up meets an owner that runs, or a wait that checks
 //!   again.
 
+use azekura_base::sync::atomic::Ordering::Relaxed;
 use azekura_base::sync::time::Instant;
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ impl LockTable {
                 if has_mates {
                     self.waits.lock().with_mates.retain(|&(owner, _)| owner != demand.owner);
                 }
-                self.wait_micros.add(began.elapsed().as_micros() as u64);
+                self.wait_micros.fetch_add(began.elapsed().as_micros() as u64, Relaxed); // a statistic
                 ended.map(|()| self.granted(t, demand, request))
             }
         }

@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use azekura_base::PageBuf;
 use azekura_base::checksum::crc32c;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 use azekura_base::sync::{Mutex, MutexGuard, machine};
+use azekura_base::{PageBuf, page};
 
 use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
@@ -39,7 +39,6 @@ pub(crate) struct Writer {
     segment_max: u64,
     /// One per log buffer that the stream can have, in order: empty, or taken by a flush.
     batches: Vec<Batch>,
-    memory: PageBuf,
     block_head: Vec<u8>,
     next_chunk: u64,
     complete_below: u64,
@@ -131,7 +130,6 @@ impl Stream {
             segment: None,
             segment_max: 0,
             batches: members.open.iter().map(|_| Batch::default()).collect(),
-            memory: PageBuf::zeroed(0),
             block_head: Vec::new(),
             next_chunk: 0,
             complete_below: identity.first_lsn.0,
@@ -286,9 +284,9 @@ impl Stream {
         let offset = self.offset.load(Relaxed);
         let segment = writer.segment.as_ref().ok_or("no log segment was begun")?;
         let (number, file) = (segment.number, Arc::clone(&segment.file));
-        let end = self.gather(writer, which, buffers);
+        let (mut memory, end) = self.gather(writer, which, buffers);
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
-        writer.memory[end..total].fill(0);
+        memory[end..total].fill(0);
         let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
         let last_lsn = which.iter().map(|&i| writer.batches[i].end_lsn()).max();
         let header = Header {
@@ -296,7 +294,7 @@ impl Stream {
             incarnation: self.identity.incarnation,
             number: writer.next_chunk,
             payload_bytes: (end - HEADER_BYTES) as u32,
-            payload_crc: crc32c(&writer.memory[HEADER_BYTES..end]),
+            payload_crc: crc32c(&memory[HEADER_BYTES..end]),
             blocks: which.len() as u32,
             first_lsn: first_lsn.unwrap_or(0),
             last_lsn: last_lsn.unwrap_or(0),
@@ -304,12 +302,13 @@ impl Stream {
             durable_lsn: horizon.survives_power_loss().0,
             max_before: writer.max_lsn,
         };
-        writer.memory[..HEADER_BYTES].copy_from_slice(&header.encode());
-        let bytes = &writer.memory[..total];
+        memory[..HEADER_BYTES].copy_from_slice(&header.encode());
+        let bytes = &memory[..total];
         let written = match horizon.is_synced_at_intervals() {
             true => file.write_at(offset, bytes),
             false => file.write_at_sync(offset, bytes),
         };
+        page::spare::give([memory]);
         written.map_err(|error| {
             let path = writer.segment.as_ref().map(|segment| segment.path.display());
             let path = path.map_or_else(String::new, |path| path.to_string());
@@ -325,13 +324,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies the batches behind the header's place; returns the end of the payload.
-    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[ProtocolBuffer]) -> usize {
+    /// Copies the batches into a buffer, behind the header's place; returns also the end of the payload.
+    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[ProtocolBuffer]) -> (PageBuf, usize) {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
-        let needed = chunk::chunk_bytes(most) as usize;
-        if writer.memory.len() < needed {
-            writer.memory = PageBuf::zeroed(needed.next_power_of_two());
-        }
+        let mut memory = page::spare::take(chunk::chunk_bytes(most) as usize);
         let mut at = HEADER_BYTES;
         for &i in which {
             let batch = &writer.batches[i];
@@ -339,7 +335,7 @@ impl Stream {
             let log_buffer = self.members.log_buffer(i);
             chunk::put_block_head(&mut writer.block_head, log_buffer, batch);
             let mut put = |part: &[u8]| {
-                writer.memory[at..at + part.len()].copy_from_slice(part);
+                memory[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
             };
             put(&writer.block_head);
@@ -348,7 +344,7 @@ impl Stream {
                 put(records);
             });
         }
-        at
+        (memory, at)
     }
 
     /// Writes a chunk without records if the last one states a lower durable horizon than the present one.

@@ -9,9 +9,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use azekura_base::striped::{stripe_count, thread_stripe};
+use azekura_base::striped::stripe_count;
 use azekura_base::sync::{Mutex, MutexGuard};
-use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
+use azekura_base::{CachePadded, Lsn, PerStripe, TreeId, TxnId};
 use azekura_btree::{Tree, UndoLog, UndoOp};
 use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::LogBufferId;
@@ -291,16 +291,16 @@ type Kept = Mutex<Vec<Box<State>>>;
 /// States of ended transactions, for reuse.
 #[derive(Debug)]
 pub(crate) struct StatePool {
-    stripes: Box<[CachePadded<Kept>]>,
+    stripes: PerStripe<Box<CachePadded<Kept>>>,
 }
 
 impl StatePool {
     pub(crate) fn new() -> Self {
-        Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
+        Self { stripes: PerStripe::new(stripe_count()) }
     }
 
     fn stripe(&self) -> &Kept {
-        &self.stripes[thread_stripe() % self.stripes.len()]
+        self.stripes.own(Box::default).1
     }
 
     fn take(&self) -> Option<Box<State>> {

@@ -58,7 +58,10 @@ impl Group {
 
     /// As [`start`](Self::start), after a delay. [`close`](Self::close) drops the job if it has not begun.
     pub fn start_after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) -> bool {
-        let Some(pool) = self.pool.lock().clone() else { return false };
+        // Locked until the job is accepted. A clone could become the pool's last owner, if the job closes the
+        // group, and then this thread would wait for the job's end.
+        let pool = self.pool.lock();
+        let Some(pool) = &*pool else { return false };
         let group = Arc::as_ptr(&self.members).addr();
         let job: Job = Box::new(move || {
             let _runs = Runs::job_of(group);

@@ -126,16 +126,19 @@ fn closing_waits_for_the_jobs_that_run_and_drops_the_others() {
 #[test]
 fn a_job_may_close_its_own_group_and_a_panic_ends_only_its_job() {
     let _alone = ALONE.lock();
-    let (group, met) = (Group::new(Kind::Log).unwrap(), Arc::new(Barrier::new(2)));
-    group.start(|| std::panic::resume_unwind(Box::new("on purpose")));
-    let (own, meets) = (Arc::clone(&group), Arc::clone(&met));
-    group.start(move || {
-        own.close(|| {});
-        drop(own);
-        meets.wait();
-    });
-    met.wait();
-    assert!(!group.start(|| {}));
+    // Many times: the job may end before `start` has returned.
+    for _ in 0..500 {
+        let (group, met) = (Group::new(Kind::Log).unwrap(), Arc::new(Barrier::new(2)));
+        group.start(|| std::panic::resume_unwind(Box::new("on purpose")));
+        let (own, meets) = (Arc::clone(&group), Arc::clone(&met));
+        group.start(move || {
+            own.close(|| {});
+            drop(own);
+            meets.wait();
+        });
+        met.wait();
+        assert!(!group.start(|| {}));
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use azekura_base::sync::atomic::{AtomicU64, AtomicUsize};
 use azekura_base::sync::time::Instant;
-use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId, striped::stripe_count};
+use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId};
 
 use crate::node::{Node, Position};
 use crate::undo::{UndoLog, UndoOp};
@@ -193,7 +193,7 @@ impl Versions {
         Self {
             clock: CachePadded::new(AtomicU64::new(1)),
             mode: CachePadded::new(AtomicU64::new(0)),
-            store: VersionStore::new(stripe_count()),
+            store: VersionStore::new(),
             loads: Mutex::default(),
             loads_len: AtomicUsize::new(0),
             registry: Mutex::default(),
@@ -253,6 +253,7 @@ impl Versions {
         let slot = {
             let mut switching = self.switching.lock();
             if !self.is_on() {
+                self.store.make(); // the Release in `change_mode` publishes them
                 self.change_mode();
                 if let Err(error) = visit(self) {
                     self.switch_off();

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use azekura_base::{CachePadded, TreeId};
+use azekura_base::{CachePadded, TreeId, striped::stripe_count};
 
 use super::status::{Status, Visibility};
 use crate::node::Cell;
@@ -50,7 +50,8 @@ pub(crate) enum Resolved {
 /// All before-images of a store.
 #[derive(Debug)]
 pub(crate) struct VersionStore {
-    stripes: Box<[CachePadded<Stripe>]>,
+    /// Made before versions are turned on for the first time; until then no image exists.
+    stripes: OnceLock<Box<[CachePadded<Stripe>]>>,
     bytes: AtomicU64,
     versions: AtomicU64,
     /// Readers push timestamps; `false` only in tests of the tests.
@@ -98,18 +99,28 @@ impl OpenSnapshots {
 }
 
 impl VersionStore {
-    pub(crate) fn new(stripes: usize) -> Self {
-        Self {
-            stripes: (0..stripes).map(|_| CachePadded::default()).collect(),
-            bytes: AtomicU64::new(0),
-            versions: AtomicU64::new(0),
-            pushes: true,
-        }
+    pub(crate) const fn new() -> Self {
+        Self { stripes: OnceLock::new(), bytes: AtomicU64::new(0), versions: AtomicU64::new(0), pushes: true }
     }
 
     fn stripe(&self, tree: TreeId, key: &[u8]) -> &Stripe {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((tree.0, key));
-        &self.stripes[hash as usize % self.stripes.len()]
+        let stripes = self.made();
+        &stripes[hash as usize % stripes.len()]
+    }
+
+    /// The stripes, made if there are none.
+    fn made(&self) -> &[CachePadded<Stripe>] {
+        self.stripes.get_or_init(|| (0..stripe_count()).map(|_| CachePadded::default()).collect())
+    }
+
+    /// Makes the stripes, if there are none.
+    pub(super) fn make(&self) {
+        self.made();
+    }
+
+    fn all(&self) -> &[CachePadded<Stripe>] {
+        self.stripes.get().map_or(&[], |stripes| stripes)
     }
 
     /// Adds the image that `writer` is about to replace, unless its newest version is of the same writer.
@@ -202,7 +213,7 @@ impl VersionStore {
 
     /// Drops all versions that no open snapshot needs.
     pub(crate) fn prune(&self, open: &OpenSnapshots) {
-        for stripe in &self.stripes {
+        for stripe in self.all() {
             // SeqCst: see VERSION-3; a stripe that is filled meanwhile is pruned next time.
             if stripe.keys.load(SeqCst) == 0 {
                 continue;
@@ -221,7 +232,7 @@ impl VersionStore {
     /// Drops everything.
     pub(crate) fn clear(&self) {
         // Every stripe, even an empty one: a later writer sees the mode that the caller set.
-        self.stripes.iter().for_each(|stripe| {
+        self.all().iter().for_each(|stripe| {
             let mut chains = stripe.chains.lock();
             for ((_, key), chain) in std::mem::take(&mut *chains) {
                 chain.iter().for_each(|version| self.uncount(1, size_of(&key, &version.before)));
@@ -252,7 +263,7 @@ impl VersionStore {
         timestamp: u64,
     ) -> Vec<(Box<[u8]>, Image)> {
         let mut found = Vec::new();
-        for stripe in &self.stripes {
+        for stripe in self.all() {
             // SeqCst: VERSION-3.
             if stripe.keys.load(SeqCst) == 0 {
                 continue;

@@ -1,7 +1,7 @@
 //! Creation and opening of both files.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use azekura_base::page::{self, image};
 use azekura_base::sync::Mutex;
@@ -16,7 +16,6 @@ use super::ledger::Ledger;
 use super::lsn_map::LsnMap;
 use super::new_pages::NewPages;
 use super::{PageAccess, PageFile, Place, error};
-use crate::memory::PageMemory;
 use crate::store::StoreError;
 
 /// The state of the page file in the checkpoint of a store.
@@ -173,7 +172,7 @@ impl PageFile {
             growing: Mutex::new(()),
             grows_tightly: false,
             repairing: Mutex::new(()),
-            dropped: PageMemory::zeroed(1, page_size),
+            dropped: OnceLock::new(),
         })
     }
 }

@@ -12,7 +12,7 @@
 use std::ops::ControlFlow;
 
 use azekura_base::CachePadded;
-use azekura_base::striped::thread_stripe;
+use azekura_base::striped::{line_count, thread_stripe};
 #[cfg(not(loom))]
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 // No protocol depends on the turns, so models need not switch threads at them. The models cover two threads
@@ -22,8 +22,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::count::shared_rmw;
 
-/// One in models, where the stripe of a thread differs between runs.
-const STRIPES: usize = if cfg!(loom) { 1 } else { 32 };
 /// Bits of a stripe's word for the remaining turns. The other 48 bits are for the turn: enough for nine years
 /// at a million turns a second.
 const LEFT_BITS: u32 = 16;
@@ -58,13 +56,14 @@ impl Turns {
         let used_up = || CachePadded::new(AtomicU64::new(0));
         Self {
             hand: CachePadded::new(AtomicU64::new(0)),
-            stripes: (0..STRIPES).map(|_| used_up()).collect(),
+            // One in models, where the stripe of a thread differs between runs.
+            stripes: (0..if cfg!(loom) { 1 } else { line_count() }).map(|_| used_up()).collect(),
             batch: batch.clamp(1, 1 << 8),
         }
     }
 
     fn stripe(&self) -> &AtomicU64 {
-        &self.stripes[thread_stripe() % STRIPES]
+        &self.stripes[thread_stripe() % self.stripes.len()]
     }
 
     /// Returns the first turn of the next batch: lower turns have been assigned.
@@ -196,7 +195,9 @@ mod tests {
     #[test]
     fn no_turn_is_dealt_out_to_two_stripes() {
         let turns = Turns::new(8);
-        let take = || ((thread_stripe() % STRIPES), (0..5_000).map(|_| turns.next()).collect::<Vec<_>>());
+        let take = || {
+            ((thread_stripe() % turns.stripes.len()), (0..5_000).map(|_| turns.next()).collect::<Vec<_>>())
+        };
         let dealt: Vec<(usize, Vec<u64>)> = std::thread::scope(|s| {
             let threads: Vec<_> = (0..8).map(|_| s.spawn(take)).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()

@@ -11,6 +11,7 @@ use crate::error::FixError;
 use crate::frame::{Frame, NO_BUFFER};
 use crate::guard::PageGuard;
 use crate::stall::sync_point;
+use crate::stats::Counter;
 
 /// Naps after which a waiting thread reads the page too: some 10 ms, longer than nearly every read of an SSD.
 /// A thread that stalls in its read delays the others no longer.
@@ -48,11 +49,11 @@ impl<'p> Filling<'p> {
     /// Installs the buffer in the frame, and counts the page-in. `false` if another thread was first.
     pub(crate) fn install(&mut self) -> bool {
         own_rmw();
-        self.pool.counters.misses.add(1);
+        self.pool.counters.add(Counter::Misses, 1);
         self.is_installed = self.frame.install(self.buffer);
         if !self.is_installed {
             own_rmw();
-            self.pool.counters.duplicate_reads.add(1);
+            self.pool.counters.add(Counter::DuplicateReads, 1);
         }
         self.is_installed
     }

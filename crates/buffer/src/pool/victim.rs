@@ -13,6 +13,7 @@ use crate::frame::{Evicted, FrameId};
 use crate::policy::two_rings::Swap;
 use crate::policy::{Search, Sweep};
 use crate::stall::sync_point;
+use crate::stats::Counter;
 use crate::supply::MISS_LOOKS;
 
 static FREE_FRAME: Site = Site::new("free frame");
@@ -86,7 +87,7 @@ impl BufferPool {
         let mut looks = 0;
         let found = self.find_vacant(page_id, &mut looks);
         if looks > MISS_LOOKS {
-            self.counters.long_searches.add(1);
+            self.counters.add(Counter::LongSearches, 1);
         }
         found
     }
@@ -162,7 +163,7 @@ impl BufferPool {
     /// Evicts the page of a sweep's victim.
     fn evict(&self, frame: FrameId, swap: Option<Swap>) -> Option<Vacant> {
         own_rmw();
-        self.counters.evictions.add(1);
+        self.counters.add(Counter::Evictions, 1);
         let vacant = self.finish_eviction(frame)?;
         self.policy.evicted(swap, &vacant.owner);
         Some(vacant)
@@ -177,7 +178,7 @@ impl BufferPool {
             return Waited::Free(self.vacant(owner)); // SUPPLY-1
         }
         self.notifier.call();
-        self.counters.waits_for_frames.add(1);
+        self.counters.add(Counter::WaitsForFrames, 1);
         let _waiting = azekura_trace::wait_for(&FREE_FRAME, 0, WaitKind::FreeFrame, self.notifier.cleaner());
         azekura_base::blocking::announce();
         if self.supply.wait(registration) { Waited::Notified } else { Waited::Stuck }
@@ -221,7 +222,7 @@ impl BufferPool {
         while freed < wanted {
             let mut search = Search::bounded(if freed == 0 { most_looks } else { SUPPLY_LOOKS });
             let swept = self.policy.sweep(&self.frames, &mut search);
-            self.counters.cleaner_looks.add(search.looks as u64);
+            self.counters.add(Counter::CleanerLooks, search.looks as u64);
             let Sweep::Victim { frame, swap } = swept else { break };
             if let Some(Vacant { owner, buffer }) = self.evict(frame, swap) {
                 if let Some(buffer) = buffer {
