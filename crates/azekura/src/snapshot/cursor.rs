@@ -1,11 +1,12 @@
 //! A position in a range of a snapshot, which moves from both ends.
 
-use azekura_btree::{LeafBatch, Scan, Tree, ValueRef};
+use azekura_btree::{LeafBatch, Scan, Tree};
 
 use super::Snapshot;
 use crate::Error;
 use crate::bounds::ByteBounds;
 use crate::transaction::Direction;
+use crate::value_ref::ValueRef;
 
 /// The largest batch of rows that an iterator copies at once.
 const MAX_BATCH: usize = 256;
@@ -41,7 +42,6 @@ pub(super) struct Cursor<'s> {
     back: Buffer,
     /// The current row: the buffer, and the position in it.
     at: (Direction, usize),
-    large: Vec<u8>,
 }
 
 impl<'s> Cursor<'s> {
@@ -52,7 +52,6 @@ impl<'s> Cursor<'s> {
             front: Buffer::default(),
             back: Buffer::default(),
             at: (Direction::Forward, 0),
-            large: Vec::new(),
         }
     }
 
@@ -104,33 +103,13 @@ impl<'s> Cursor<'s> {
         Ok(false)
     }
 
-    /// Returns the encoded key and the value of the current row; reads a large value.
-    pub(super) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
-        self.row_start(usize::MAX)
-    }
-
-    /// As [`row`](Self::row), with the first `max` bytes of the value; for a large value at most those of its
-    /// first page.
-    pub(super) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
+    /// Returns the encoded key and the value of the current row.
+    pub(super) fn row(&self) -> Result<(&[u8], ValueRef<'_>), Error> {
         let (direction, at) = self.at;
         let rows = match direction {
             Direction::Forward => &self.front.rows,
             Direction::Backward => &self.back.rows,
         };
-        let value = match rows.value(at) {
-            ValueRef::Inline(bytes) => &bytes[..bytes.len().min(max)],
-            value @ ValueRef::Large(_) => {
-                self.large.clear();
-                let env = &self.snapshot.db().env;
-                let read = match max {
-                    usize::MAX => value.read(env, &mut self.large),
-                    _ => value.read_start(env, max, &mut self.large),
-                };
-                self.snapshot.checked(())?;
-                read?;
-                &self.large
-            }
-        };
-        Ok((rows.key(at), value))
+        Ok((rows.key(at), ValueRef::seen(rows.cell(at), self.snapshot)?))
     }
 }

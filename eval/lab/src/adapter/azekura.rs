@@ -11,7 +11,7 @@ use crate::engine::{
 use crate::error::EngineError;
 use azekura::{
     CommitTicket, Database, Error, ErrorKind, LogProtocol, RowRef, SnapshotTable, Table, TableDefinition,
-    Transaction,
+    Transaction, ValueRef,
 };
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
@@ -288,11 +288,38 @@ struct Steps<'t>(Table<'t, [u8], [u8]>);
 
 struct SnapshotSteps<'s>(SnapshotTable<'s, [u8], [u8]>);
 
+/// Passes a lent value to the sink, which reads as much of it as it needs.
+#[inline]
+fn lend(sink: &mut Sink, key: &[u8], value: ValueRef<'_>) -> Result<(), Error> {
+    if sink.needs_whole() {
+        sink.add(key, &value.bytes()?);
+        return Ok(());
+    }
+    if !sink.touches() {
+        let mut start = [0; 8];
+        let len = value.read_at(0, &mut start)?;
+        sink.add_start(key, &start[..len], value.len());
+        return Ok(());
+    }
+    let mut is_first = true;
+    value.for_each_piece(|piece| {
+        if std::mem::take(&mut is_first) {
+            sink.add_start(key, piece, value.len());
+        }
+        sink.touch(piece);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if is_first {
+        sink.add_start(key, &[], 0);
+    }
+    Ok(())
+}
+
 /// Shows a row to the sink; breaks after the last one that is asked for.
-fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink, left: &mut u64) -> ControlFlow<()> {
-    sink.add(row.key_bytes(), row.value_bytes());
+fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink, left: &mut u64) -> Result<ControlFlow<()>, Error> {
+    lend(sink, row.key_bytes(), row.value_ref())?;
     *left -= 1;
-    if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    Ok(if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
 /// Implements [`Reader`] for a table of a transaction and for one of a snapshot: they have the same
@@ -302,7 +329,7 @@ macro_rules! impl_reader {
         impl Reader for $steps {
             fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
                 let found =
-                    self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+                    self.0.with_value(key, |value| lend(sink, key, value)).map_err(failed("reading"))?;
                 Ok(found.is_some())
             }
 
@@ -311,7 +338,7 @@ macro_rules! impl_reader {
                 if left == 0 {
                     return Ok(());
                 }
-                let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
+                let scanned = self.0.for_each(from.., |row| add(row, sink, &mut left));
                 scanned.map_err(failed("scanning"))
             }
 
@@ -320,7 +347,7 @@ macro_rules! impl_reader {
                 if left == 0 {
                     return Ok(());
                 }
-                let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
+                let scanned = self.0.for_each_back(.., |row| add(row, sink, &mut left));
                 scanned.map_err(failed("scanning"))
             }
         }
