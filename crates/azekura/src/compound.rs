@@ -127,7 +127,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
             let (mut keys, mut removed) = (Vec::new(), 0);
             loop {
                 while keys.len() < REMOVED_AT_ONCE && cursor.advance(Direction::Forward)? {
-                    keys.push(cursor.row_start(0)?.0.to_vec());
+                    keys.push(cursor.row()?.0.to_vec());
                 }
                 if keys.is_empty() {
                     return Ok(removed);
@@ -149,8 +149,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         let (mut cursor, mut keys) = (self.cursor(ByteBounds::ALL), Vec::new());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
-            let decoded = (K::decode(key), V::decode(value));
-            if !keep(self.decoded(decoded.0)?, self.decoded(decoded.1)?) {
+            if !keep(self.decoded(K::decode(key))?, value.decode::<V>(self.name())?) {
                 keys.push(key.to_vec());
             }
         }

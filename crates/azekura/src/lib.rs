@@ -89,6 +89,7 @@ mod table;
 mod ticket;
 mod transaction;
 mod value;
+mod value_ref;
 
 /// File systems for [`Builder::file_system`]: the interface, the operating system's, and one in memory.
 pub mod fs {
@@ -131,6 +132,7 @@ pub use table::{MAX_TABLE_NAME, RowOf, Table, TableDefinition};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
 pub use value::{AsValue, EncodeError, EncodeValue, Serde, Value};
+pub use value_ref::ValueRef;
 
 /// The types that threads may send or share; a change of that is a change of the interface. A [`Table`], its
 /// [`Range`]s and its entries stay in the thread of their transaction.

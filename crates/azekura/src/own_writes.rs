@@ -46,12 +46,39 @@ pub(crate) enum ShownRow {
 #[derive(Debug)]
 pub(crate) struct Undone;
 
+/// A position in the undo log of a transaction. The number of removals tells it from a later position with as
+/// many entries before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UndoMark {
+    len: usize,
+    shrink_count: u64,
+}
+
+impl UndoMark {
+    pub(crate) fn of(undo: &UndoLog) -> Self {
+        Self { len: undo.len(), shrink_count: undo.shrink_count() }
+    }
+
+    /// Number of entries before the mark.
+    pub(crate) const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Returns whether entries were removed from the log since the mark; fails if those before it were.
+    pub(crate) fn is_shrunk(self, undo: &UndoLog) -> Result<bool, Undone> {
+        match undo.shortest_since(self.shrink_count) {
+            Some(len) if len < self.len => Err(Undone),
+            shrunk => Ok(shrunk.is_some()),
+        }
+    }
+}
+
 /// The writes of a transaction since a cursor was made, for the rest of the cursor's range.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
-    mark: usize,
+    /// The log when the cursor was made, with the number of removals at the last look.
+    mark: UndoMark,
     seen: usize,
-    shrink_count: u64,
     originals: BTreeMap<Vec<u8>, Original>,
     /// The table was loaded since, so it was empty before: rows without an original were absent.
     was_loaded: bool,
@@ -59,8 +86,8 @@ pub(crate) struct OwnWrites {
 
 impl OwnWrites {
     pub(crate) fn since(undo: &UndoLog) -> Self {
-        let (mark, shrink_count) = (undo.len(), undo.shrink_count());
-        Self { mark, seen: mark, shrink_count, ..Self::default() }
+        let mark = UndoMark::of(undo);
+        Self { mark, seen: mark.len, ..Self::default() }
     }
 
     /// Returns whether there is nothing to undo in the view.
@@ -68,25 +95,17 @@ impl OwnWrites {
         self.originals.is_empty() && !self.was_loaded
     }
 
-    /// Returns the number of entries of the undo log when the cursor was made.
-    pub(crate) const fn mark(&self) -> usize {
+    /// Returns the position of the undo log when the cursor was made.
+    pub(crate) const fn mark(&self) -> UndoMark {
         self.mark
-    }
-
-    /// Returns whether entries were removed from the log since the last call; fails if that ends the cursor.
-    pub(crate) fn is_shrunk(&self, undo: &UndoLog) -> Result<bool, Undone> {
-        match undo.shortest_since(self.shrink_count) {
-            Some(len) if len < self.mark => Err(Undone),
-            shrunk => Ok(shrunk.is_some()),
-        }
     }
 
     /// Takes in the new entries of `undo`.
     pub(crate) fn look(&mut self, undo: &UndoLog, tree: Tree, rest: &ByteBounds) -> Result<(), Undone> {
-        if self.is_shrunk(undo)? {
-            *self = Self { mark: self.mark, seen: self.mark, ..Self::default() };
+        if self.mark.is_shrunk(undo)? {
+            *self = Self { mark: self.mark, seen: self.mark.len, ..Self::default() };
         }
-        self.shrink_count = undo.shrink_count();
+        self.mark.shrink_count = undo.shrink_count();
         let (mut newer, mut is_loaded) = (BTreeMap::new(), false);
         for op in (self.seen..undo.len()).rev().filter_map(|i| undo.get(i)) {
             match op {

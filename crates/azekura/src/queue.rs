@@ -108,10 +108,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         let mut key_bytes = Vec::new();
         while cursor.advance(direction)? {
             let (key, value) = cursor.row()?;
-            let row = (
-                K::decode(key).map_err(|e| self.decode_error(e))?,
-                V::decode(value).map_err(|e| self.decode_error(e))?,
-            );
+            let row = (self.decoded(K::decode(key))?, value.decode::<V>(self.name())?);
             key_bytes.clear();
             key_bytes.extend_from_slice(key);
             let is_removed = if self.skips_locked {

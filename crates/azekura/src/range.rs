@@ -11,6 +11,7 @@ use crate::scan::Cursor;
 use crate::table::{RowOf, Types};
 use crate::transaction::{Direction, OpenTree, Transaction};
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
 /// Iterator over the rows of a range; made by [`Table::range`](crate::Table::range).
 ///
@@ -69,20 +70,16 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
 
     fn row(&mut self) -> Decoded<K, V> {
         let (key, value) = self.cursor.row()?;
-        match (K::decode(key), V::decode(value)) {
-            (Ok(key), Ok(value)) => Ok((key, value)),
-            (Err(source), _) | (_, Err(source)) => {
-                Err(Error::Decode { table: self.cursor.table().to_owned(), source })
-            }
-        }
+        RowRef::<K, V> { table: self.cursor.table(), key, value, types: PhantomData }.decode()
     }
 }
 
-/// A row lent by [`Table::for_each`](crate::Table::for_each), decoded on request.
+/// A row lent by [`Table::for_each`](crate::Table::for_each), decoded on request. A large value is read only
+/// then.
 pub struct RowRef<'r, K: ?Sized, V: ?Sized> {
     pub(crate) table: &'r str,
     pub(crate) key: &'r [u8],
-    pub(crate) value: &'r [u8],
+    pub(crate) value: ValueRef<'r>,
     pub(crate) types: Types<K, V>,
 }
 
@@ -106,9 +103,9 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`key`](Self::key).
+    /// As for [`key`](Self::key); of a large value also those of [`ValueRef::bytes`].
     pub fn value(&self) -> Result<V::Owned, Error> {
-        V::decode(self.value).map_err(|source| self.undecodable(source))
+        self.value.decode::<V>(self.table)
     }
 
     /// Returns the key as stored; for byte and text keys their bytes.
@@ -117,10 +114,14 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
         self.key
     }
 
-    /// Returns the value as stored; for byte and text values their bytes.
+    /// Returns the value as stored, without reading a large one.
     #[must_use]
-    pub const fn value_bytes(&self) -> &'r [u8] {
+    pub const fn value_ref(&self) -> ValueRef<'r> {
         self.value
+    }
+
+    pub(crate) fn decode(&self) -> Decoded<K, V> {
+        Ok((self.key()?, self.value()?))
     }
 
     fn undecodable(&self, source: DecodeError) -> Error {

@@ -8,7 +8,7 @@
 use std::ops::Bound;
 
 use azekura_btree::node::Cell;
-use azekura_btree::{Env, LeafBatch, NoLocks, Outcome, Scan, Tree, ValueRef};
+use azekura_btree::{Env, LeafBatch, NoLocks, Outcome, Scan, Tree};
 
 use crate::Error;
 use crate::bounds::ByteBounds;
@@ -16,6 +16,7 @@ use crate::locking::{Purpose, ScanLocks};
 use crate::own_writes::{OwnWrites, ShownRow};
 use crate::scan_memory::ScanRows;
 use crate::transaction::{Direction, OpenTree, State, Transaction};
+use crate::value_ref::ValueRef;
 
 /// The first step of a range without a limit reads one row, so that `first()` locks one; later ones double up
 /// to this.
@@ -49,8 +50,6 @@ pub(crate) struct Cursor<'tx> {
     /// The transaction's count of writes when `own` was last compared with its undo log.
     writes: u64,
     is_over: bool,
-    /// The current value, if it is a large one.
-    large: Vec<u8>,
 }
 
 impl<'tx> Cursor<'tx> {
@@ -74,7 +73,6 @@ impl<'tx> Cursor<'tx> {
             limit: 1,
             own,
             writes,
-            large: Vec::new(),
         }
     }
 
@@ -230,33 +228,15 @@ impl<'tx> Cursor<'tx> {
         (self.found.key(found), self.found.cell(found))
     }
 
-    /// Returns the encoded key and the value of the current row; reads a large value.
+    /// Returns the encoded key and the value of the current row.
     ///
     /// # Panics
     ///
     /// If there is no current row.
     #[inline]
-    pub(crate) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
-        self.row_start(usize::MAX)
-    }
-
-    /// As [`row`](Self::row), with the first `max` bytes of the value; reads one page of a large value.
-    pub(crate) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
-        if let ValueRef::Large(reference) = ValueRef::of_cell(self.at().1) {
-            let (env, value) = (&self.tx.shared().env, ValueRef::Large(reference));
-            self.large.clear();
-            if max == usize::MAX {
-                value.read(env, &mut self.large)?;
-            } else {
-                value.read_start(env, max, &mut self.large)?;
-            }
-        }
+    pub(crate) fn row(&self) -> Result<(&[u8], ValueRef<'_>), Error> {
         let (key, cell) = self.at();
-        let value = match ValueRef::of_cell(cell) {
-            ValueRef::Inline(bytes) => &bytes[..bytes.len().min(max)],
-            ValueRef::Large(_) => &self.large,
-        };
-        Ok((key, value))
+        Ok((key, ValueRef::locked(cell, self.tx, self.own.mark())?))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::range::{Range, RowRef};
 use crate::scan::Cursor;
 use crate::transaction::{Direction, OpenTree, Transaction, TypesOf, WriteKind};
 use crate::value::{EncodeError, EncodeValue, Value};
+use crate::value_ref::ValueRef;
 
 /// Longest table name, in bytes.
 pub const MAX_TABLE_NAME: usize = 255;
@@ -23,7 +24,7 @@ pub const MAX_TABLE_NAME: usize = 255;
 const KEEPABLE: usize = 4096;
 
 /// Decodes a value; takes the memory of a large one along.
-pub(crate) fn decode<V: Value + ?Sized>(value: &mut Vec<u8>) -> Result<V::Owned, DecodeError> {
+fn decode<V: Value + ?Sized>(value: &mut Vec<u8>) -> Result<V::Owned, DecodeError> {
     if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) }
 }
 
@@ -228,8 +229,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
     }
 
-    /// Calls `each` with the bytes of the value at `key`, without a copy; returns `None` if there is none.
-    /// The bytes are those of the encoded value; for byte and text values their bytes.
+    /// Lends the value at `key` to `each`, without decoding it and without reading a large one; returns
+    /// `None` if there is none. See [`ValueRef`].
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -239,7 +240,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// let length = db.transact(|tx| {
     ///     let table = tx.table(&T)?;
     ///     table.insert(&1, b"seven b")?;
-    ///     table.with_value(&1, <[u8]>::len)
+    ///     table.with_value(&1, |value| Ok(value.len()))
     /// })?;
     /// assert_eq!(length, Some(7));
     /// # Ok(())
@@ -248,13 +249,17 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get).
-    pub fn with_value<Q: ?Sized, T>(&self, key: &Q, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>
+    /// As for [`get`](Self::get), and errors of `each`.
+    pub fn with_value<Q: ?Sized, T>(
+        &self,
+        key: &Q,
+        each: impl FnOnce(ValueRef<'_>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error>
     where
         K: EncodeKey<Q>,
     {
         let _get = probe::get();
-        self.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
+        self.with_key(key, |tx, bytes| tx.lend(&self.tree, bytes, each))
     }
 
     /// Returns `true` if there is a value at `key`.
@@ -381,7 +386,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::ALL, ScanLocks::default())
     }
 
-    /// Calls `each` with the rows of `range`, in key order and without a copy, until it breaks or fails.
+    /// Calls `each` with the rows of `range`, in key order, until it breaks or fails. The rows are lent: they
+    /// are decoded, and their large values read, only if `each` asks for that. As in a
+    /// [`range`](Self::range), they are those of the time of the call.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -438,30 +445,6 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         while cursor.advance(direction)? {
             let (key, value) = cursor.row()?;
             if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `each` with the keys of `range`, as stored, and the first `max` bytes of their values, in key
-    /// order, until it breaks or fails: for scans that need only the first bytes of each value. Reads at most
-    /// the first page of a large value, and passes at most its bytes.
-    ///
-    /// # Errors
-    ///
-    /// As for [`for_each`](Self::for_each).
-    pub fn for_each_value_prefix(
-        &self,
-        range: impl KeyRange<K>,
-        max: usize,
-        mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
-    ) -> Result<(), Error> {
-        let mut cursor =
-            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default());
-        while cursor.advance(Direction::Forward)? {
-            let (key, value) = cursor.row_start(max)?;
-            if each(key, value)?.is_break() {
                 break;
             }
         }

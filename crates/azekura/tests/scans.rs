@@ -1,5 +1,8 @@
 //! Scans from both ends, lent and given, with writes in between: against a `BTreeMap`.
 
+#[path = "scans/lent.rs"]
+mod lent;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::ops::ControlFlow::{Break, Continue};
@@ -338,38 +341,6 @@ proptest! {
         }
         prop_assert_eq!(rows.iter().collect::<Result<BTreeMap<_, _>, _>>().expect("scans"), model);
     }
-}
-
-#[test]
-fn a_walk_over_the_starts_of_values_reads_one_page_of_a_large_one() {
-    let table: TableDefinition<[u8], [u8]> = TableDefinition::new("t");
-    let db = Database::builder().cache_bytes(1 << 20).open_in_memory().expect("opens");
-    let value: Vec<u8> = (0..400_000_u32).map(|i| (i % 251) as u8).collect();
-    db.transact(|tx| {
-        let t = tx.table(&table)?;
-        t.insert(b"small", b"abc")?;
-        (0..10_u8).try_for_each(|i| t.insert(&[i], &value))
-    })
-    .expect("fills");
-    let walk = || {
-        let before = db.stats().cache.misses;
-        let mut found = Vec::new();
-        db.transact(|tx| {
-            found.clear();
-            tx.table(&table)?.for_each_value_prefix(.., 9, |key, start| {
-                found.push((key.to_vec(), start.to_vec()));
-                Ok(Continue(()))
-            })
-        })
-        .expect("walks");
-        (found, db.stats().cache.misses - before)
-    };
-    let (found, misses) = walk();
-    let mut wanted: Vec<_> = (0..10_u8).map(|i| (vec![i], value[..9].to_vec())).collect();
-    wanted.push((b"small".to_vec(), b"abc".to_vec()));
-    assert_eq!(found, wanted);
-    // Each has some fifty pages, and all of them together are four times the cache.
-    assert!(misses <= 40, "{misses} pages were read");
 }
 
 /// A short scan locks runs of rows, not each row: its requests to the lock table are counted.

@@ -44,14 +44,24 @@ fn assert_equals(snapshot: &Snapshot, model: &Model, random: &mut SmallRng, what
     let mut rows: Vec<_> = table.iter().rev().map(Result::unwrap).collect();
     rows.reverse();
     assert!(rows == wanted, "{what}: backwards {:?}, not {:?}", keys(&rows), keys(&wanted));
-    let mut starts = Vec::new();
+    let (mut starts, mut pieces) = (Vec::new(), Vec::new());
     table
-        .for_each_value_prefix(.., 9, |_, start| {
-            starts.push(start.to_vec());
+        .for_each(.., |row| {
+            let mut start = [0; 9];
+            let len = row.value_ref().read_at(0, &mut start)?;
+            starts.push(start[..len].to_vec());
+            row.value_ref().for_each_piece(|piece| {
+                pieces.extend_from_slice(piece);
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
             Ok(std::ops::ControlFlow::Continue(()))
         })
         .unwrap();
     assert!(starts.iter().map(Vec::as_slice).eq(wanted.iter().map(|(_, value)| &value[..9])), "{what}");
+    assert!(
+        pieces == wanted.iter().flat_map(|(_, value)| value.clone()).collect::<Vec<_>>(),
+        "{what}: pieces"
+    );
     for _ in 0..20 {
         let key = random.random_range(0..KEYS);
         assert!(table.get(&key).unwrap().as_ref() == model.get(&key), "{what}: key {key}");

@@ -4,9 +4,12 @@
 //! refers to the next run. So freeing a chain reads one page of each run, and a reader fetches many pages by
 //! one call. The chain is written from its end, so that each run knows its successor. The record of a run's
 //! last [`run_pages`] pages takes the whole run, with the inverse "free these pages"; its other pages come in
-//! records of the same size, which need no inverse. The cell that refers to the chain is written last. A
-//! chain is read only under the lock of its record, so its pages are read one after the other without latch
-//! coupling.
+//! records of the same size, which need no inverse. The cell that refers to the chain is written last.
+//!
+//! - **CHAIN-1** The pages of a chain are not changed between the write of the cell that refers to it and
+//!   their free, and they are freed after the end of the transaction that removed the cell, once no snapshot
+//!   needs them. So a reader with the lock of the record, or with a snapshot, reads the pages one after the
+//!   other, without latch coupling: [`ChainReader`].
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,11 +20,12 @@
 //! | 40..48 | index of the page in the chain, from 0 |
 //! | 48.. | payload |
 
+mod read;
+
 use std::collections::HashMap;
 
 use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords};
-use azekura_buffer::Peek;
 
 use crate::change::PageOp;
 use crate::env::{Env, Writer};
@@ -29,6 +33,9 @@ use crate::error::TreeError;
 use crate::record::{Head, Record};
 use crate::space::find_pages;
 use crate::undo::{UndoLog, UndoOp};
+
+pub use self::read::ChainReader;
+pub(crate) use self::read::{read, read_at};
 
 const NEXT_AT: usize = 24;
 const RUN_AT: usize = 32;
@@ -50,9 +57,6 @@ pub(crate) const fn run_pages(page_size: usize) -> u32 {
     let fit = (128 << 10) / page_size as u32;
     if fit < 16 { fit } else { 16 }
 }
-
-/// Most bytes that are reserved for a value before any of it has been read.
-const MOST_RESERVED: usize = 16 << 20;
 
 /// Most runs that one step frees.
 const RUNS_PER_STEP: usize = 64;
@@ -246,77 +250,6 @@ impl ChainPage {
         }
         Ok(this)
     }
-}
-
-/// Walks over a chain: calls `each` with every page, its header and words. Returns the value's length.
-pub(crate) fn walk_chain(
-    env: &Env,
-    reference: OverflowRef,
-    mut each: impl FnMut(PageId, PageWords<'_>, usize),
-) -> Result<(), TreeError> {
-    let (mut run, mut index, mut len) = (reference.head, 0, 0);
-    let pages = chain_pages(reference.len, env.page_size());
-    while index < pages {
-        let first = index;
-        let mut head = None;
-        while head.is_none_or(|head: ChainPage| index - first < u64::from(head.run)) {
-            let page_id = PageId(run.0 + (index - first));
-            let left_of_run = head.map_or(1, |head| u64::from(head.run) - (index - first));
-            if left_of_run > 1 && matches!(env.pool().peek(page_id), Peek::Absent) {
-                env.pool().read_ahead(page_id, left_of_run as usize);
-            }
-            let guard = env.pool().fix(page_id)?.shared();
-            let page = ChainPage::of(guard.words(), page_id, Some(index))?;
-            if head.is_none() && (page.run == 0 || u64::from(page.run) > pages - index) {
-                return Err(TreeError::corrupt(page_id, "a large value has a run of impossible length"));
-            }
-            head.get_or_insert(page);
-            // The processor's own prefetching ends at each 4 KiB. Values of 4 and 64 KiB: 0.63 to 0.80 of the
-            // time of a read, 0.60 to 0.66 in a scan.
-            guard.words().prefetch(PAYLOAD_AT, page.len as usize);
-            each(page_id, guard.words(), page.len as usize);
-            len += u64::from(page.len);
-            index += 1;
-        }
-        run = head.map_or(PageId(0), |head| head.next);
-    }
-    if len == reference.len && run == PageId(0) {
-        Ok(())
-    } else {
-        Err(TreeError::corrupt(reference.head, "a large value has another length than its reference says"))
-    }
-}
-
-/// Appends the referenced value to `out`.
-///
-/// # Errors
-///
-/// [`TreeError::Fix`], or [`TreeError::Corrupt`] if the chain contradicts the reference.
-pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Result<(), TreeError> {
-    if reference.len > MAX_VALUE {
-        return Err(TreeError::corrupt(reference.head, "a large value exceeds the largest size"));
-    }
-    // A damaged reference must not allocate much memory: beyond this the buffer grows with the pages read.
-    out.reserve(usize::try_from(reference.len).unwrap_or(usize::MAX).min(MOST_RESERVED));
-    walk_chain(env, reference, |_, page, len| page.read_into(PAYLOAD_AT, len, out))
-}
-
-/// Appends the first `max` bytes of the referenced value to `out`, at most those of its first page. Reads
-/// only that page.
-///
-/// # Errors
-///
-/// As for [`read`].
-pub(crate) fn read_start(
-    env: &Env,
-    reference: OverflowRef,
-    max: usize,
-    out: &mut Vec<u8>,
-) -> Result<(), TreeError> {
-    let guard = env.pool().fix(reference.head)?.shared();
-    let page = ChainPage::of(guard.words(), reference.head, Some(0))?;
-    guard.words().read_into(PAYLOAD_AT, max.min(page.len as usize), out);
-    Ok(())
 }
 
 /// Returns the first runs of the chain at `head` that share one map, and the head of the rest (page 0: none).

@@ -7,8 +7,9 @@ use crate::descent::{Descent, Seek};
 use crate::env::{Env, Writer};
 use crate::error::TreeError;
 use crate::locks::KeyLocks;
-use crate::node::{FLAG_OVERFLOW, Position};
-use crate::overflow::{self, OverflowRef};
+use crate::node::{Cell, FLAG_OVERFLOW, Position};
+use crate::overflow;
+use crate::scan::ValueRef;
 use crate::undo::UndoLog;
 
 /// A tree: its number and the page of its root, which never moves.
@@ -51,13 +52,26 @@ impl Tree {
     /// Reads the value of `key` into `out`, replacing its content; returns whether the key is present.
     ///
     /// The caller holds the lock that it needs on the key. Pages in the pool are neither latched nor pinned,
-    /// and no shared cache line is written; other pages are read in. A large value takes a fix and a shared
-    /// latch per page.
+    /// and no shared cache line is written; other pages are read in.
     ///
     /// # Errors
     ///
     /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
     pub fn get(&self, env: &Env, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TreeError> {
+        match self.get_cell(env, key, out)? {
+            Some(flags) => load_if_large(env, flags, out).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Reads the content of the cell of `key` into `out`, replacing its content, and returns the cell's
+    /// flags; `None` if the key is not present. As [`Self::get`], except that it does not read the pages of a
+    /// large value: see [`ValueRef::of_cell`](crate::ValueRef::of_cell).
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn get_cell(&self, env: &Env, key: &[u8], out: &mut Vec<u8>) -> Result<Option<u16>, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
             let leaf = descent.leaf(Seek::Covering(key))?;
@@ -72,10 +86,7 @@ impl Tree {
                 Position::Absent(_) => None,
             };
             if leaf.is_valid() {
-                return match found {
-                    None => Ok(false),
-                    Some(flags) => load_if_large(env, flags, out).map(|()| true),
-                };
+                return Ok(found);
             }
             descent.changed()?;
         }
@@ -104,8 +115,9 @@ pub(crate) fn load_if_large(env: &Env, flags: u16, out: &mut Vec<u8>) -> Result<
     if flags & FLAG_OVERFLOW == 0 {
         return Ok(());
     }
-    let reference = OverflowRef::decode(out)
-        .ok_or(TreeError::corrupt(PageId(0), "a reference to a large value has a wrong length"))?;
-    out.clear();
-    overflow::read(env, reference, out)
+    if let ValueRef::Large(reference) = ValueRef::of_cell(Cell { flags, value: out })? {
+        out.clear();
+        overflow::read(env, reference, out)?;
+    }
+    Ok(())
 }

@@ -41,6 +41,21 @@ fn g8_a_warm_read_writes_no_shared_line() {
     assert_eq!((records, shared_writes() - before), (3000, 0), "a warm scan");
 }
 
+/// Pages of a large value are copied as nodes are read: without pin or latch.
+#[test]
+fn g8_a_warm_read_of_a_large_value_writes_no_shared_line() {
+    let (world, tree) = World::new(4096, 4000);
+    let value: Vec<u8> = (0..500_000u32).map(|n| (n + n / 256) as u8).collect();
+    world.txn(1).put(tree, b"large", &value);
+    // The first looks at a page raise its reference count.
+    for _ in 0..3 {
+        assert_eq!(get(&world.env, tree, b"large").as_ref(), Some(&value));
+    }
+    let before = shared_writes();
+    assert_eq!(get(&world.env, tree, b"large"), Some(value));
+    assert_eq!(shared_writes() - before, 0, "shared lines written by a warm read of 124 pages");
+}
+
 #[test]
 fn g8_a_warm_write_touches_shared_lines_of_its_leaf_only() {
     let (world, tree) = World::new(4096, 4000);

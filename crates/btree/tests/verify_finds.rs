@@ -5,8 +5,8 @@ mod common;
 use azekura_base::{PageId, PageWords, TreeId};
 use azekura_btree::node::{Cell, Node};
 use azekura_btree::{
-    Held, LeafBatch, NoLocks, Outcome, PageOp, Report, Scan, Tree, TreeError, change, space, verify,
-    verify_beside_writers,
+    ChainReader, Held, LeafBatch, NoLocks, Outcome, OverflowRef, PageOp, Report, Scan, Tree, TreeError,
+    ValueRef, change, space, verify, verify_beside_writers,
 };
 use common::{World, get};
 use std::ops::Bound::Unbounded;
@@ -165,6 +165,28 @@ fn a_broken_chain_is_found_by_the_check_and_by_the_reader() {
     let mut out = Vec::new();
     let error = damaged.tree.get(&damaged.world.env, b"large", &mut out).expect_err("broken");
     assert!(error.to_string().contains(&format!("page {middle}")), "{error}");
+    // In parts: all pages before the broken one, and none of those that lie behind it.
+    let env = &damaged.world.env;
+    let flags = damaged.tree.get_cell(env, b"large", &mut out).expect("reads").expect("is there");
+    let lent = ValueRef::of_cell(Cell { flags, value: &out }).expect("a reference");
+    let ValueRef::Large(reference) = lent else { panic!("an inline value") };
+    let payload = env.page_size() - 48;
+    let (mut chain, mut part) = (ChainReader::new(env, reference).expect("a length"), Vec::new());
+    for page in 1..=3 {
+        assert!(chain.next_page(&mut part).expect("sound"));
+        assert_eq!(part.len(), page * payload);
+    }
+    let error = chain.next_page(&mut part).expect_err("broken");
+    assert!(error.to_string().contains(&format!("page {middle}")), "{error}");
+    let mut start = vec![0; 16];
+    assert_eq!(lent.read_at(env, payload as u64, &mut start).expect("a sound page"), 16);
+    assert_eq!(start, part[payload..payload + 16]);
+    let error = lent.read_at(env, 3 * payload as u64, &mut start).expect_err("broken");
+    assert!(error.to_string().contains(&format!("page {middle}")), "{error}");
+    let short = OverflowRef { len: reference.len + 1, ..reference };
+    let error =
+        ValueRef::Large(OverflowRef { len: u64::MAX, ..short }).read(env, &mut part).expect_err("length");
+    assert!(error.to_string().contains("largest size"), "{error}");
     assert!(get(&damaged.world.env, damaged.tree, &7u32.to_be_bytes()).is_some(), "others are not concerned");
 }
 

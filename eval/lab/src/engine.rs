@@ -270,6 +270,33 @@ impl Sink {
         }
     }
 
+    /// Returns whether each value must be passed whole, to [`add`](Self::add).
+    #[must_use]
+    pub const fn needs_whole(&self) -> bool {
+        self.checks || self.kept.is_some()
+    }
+
+    /// Returns whether every byte of each value is to be read.
+    #[must_use]
+    pub const fn touches(&self) -> bool {
+        self.touches
+    }
+
+    /// As [`add`](Self::add), for a value of `len` bytes that an engine lends: takes its first eight bytes.
+    /// The engine passes all bytes to [`touch`](Self::touch) afterwards if the sink
+    /// [touches](Self::touches) them.
+    #[inline]
+    pub fn add_start(&mut self, key: &[u8], start: &[u8], len: u64) {
+        self.records += 1;
+        self.bytes += key.len() as u64 + len;
+        self.mixed = self.mixed.rotate_left(5) ^ head(key) ^ head(start);
+    }
+
+    /// Reads every byte of the next piece of a value. The length of each but the last is a multiple of 8.
+    pub fn touch(&mut self, piece: &[u8]) {
+        self.mixed = self.mixed.wrapping_add(sum(piece));
+    }
+
     /// Records taken.
     #[must_use]
     pub const fn records(&self) -> u64 {
@@ -369,8 +396,13 @@ mod tests {
     #[test]
     fn a_touching_sink_depends_on_every_byte() {
         let mixed = |touches, value: &[u8]| {
-            let mut sink = Sink::touching(touches);
+            let (mut sink, mut lent) = (Sink::touching(touches), Sink::touching(touches));
             sink.add(b"key", value);
+            lent.add_start(b"key", &value[..8], value.len() as u64);
+            if lent.touches() {
+                value.chunks(48).for_each(|piece| lent.touch(piece));
+            }
+            assert_eq!((sink.mixed(), sink.bytes()), (lent.mixed(), lent.bytes()));
             sink.mixed()
         };
         let value = [3; 101];

@@ -1,12 +1,13 @@
 //! A position in a range of a snapshot, which moves from both ends.
 
-use azekura_btree::{Scan, Tree, ValueRef};
+use azekura_btree::{Scan, Tree};
 
 use super::Snapshot;
 use crate::Error;
 use crate::bounds::ByteBounds;
 use crate::scan_memory::ScanRows;
 use crate::transaction::Direction;
+use crate::value_ref::ValueRef;
 
 /// The largest batch of rows that an iterator copies at once.
 const MAX_BATCH: usize = 256;
@@ -45,7 +46,6 @@ pub(super) struct Cursor<'s> {
     at: (Direction, usize),
     /// Rows that may still be delivered; `usize::MAX`: all.
     left: usize,
-    large: Vec<u8>,
 }
 
 impl<'s> Cursor<'s> {
@@ -57,7 +57,6 @@ impl<'s> Cursor<'s> {
             back: Buffer::default(),
             at: (Direction::Forward, 0),
             left: bounds.row_limit,
-            large: Vec::new(),
         }
     }
 
@@ -123,33 +122,13 @@ impl<'s> Cursor<'s> {
         Ok(false)
     }
 
-    /// Returns the encoded key and the value of the current row; reads a large value.
-    pub(super) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
-        self.row_start(usize::MAX)
-    }
-
-    /// As [`row`](Self::row), with the first `max` bytes of the value; for a large value at most those of its
-    /// first page.
-    pub(super) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
+    /// Returns the encoded key and the value of the current row.
+    pub(super) fn row(&self) -> Result<(&[u8], ValueRef<'_>), Error> {
         let (direction, at) = self.at;
         let rows = match direction {
             Direction::Forward => &self.front.rows,
             Direction::Backward => &self.back.rows,
         };
-        let value = match rows.value(at) {
-            ValueRef::Inline(bytes) => &bytes[..bytes.len().min(max)],
-            value @ ValueRef::Large(_) => {
-                self.large.clear();
-                let env = &self.snapshot.db().env;
-                let read = match max {
-                    usize::MAX => value.read(env, &mut self.large),
-                    _ => value.read_start(env, max, &mut self.large),
-                };
-                self.snapshot.checked(())?;
-                read?;
-                &self.large
-            }
-        };
-        Ok((rows.key(at), value))
+        Ok((rows.key(at), ValueRef::seen(rows.cell(at), self.snapshot)?))
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{DurableLog, Lsn, TreeId};
+use azekura_btree::node::Cell;
 use azekura_btree::{SnapshotId, Tree, VersionPart, Versions, View};
 use azekura_lock::KeyRef;
 
@@ -29,6 +30,7 @@ use crate::lifetime::Use;
 use crate::table::TableDefinition;
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 use crate::{CommitTicket, CommitTime, Database, Error};
 
 /// The state of the store when the snapshot was opened: every transaction that had committed, and no change
@@ -162,7 +164,7 @@ impl Snapshot {
         Self { inner: Arc::new(Inner { using, id, durability, time, is_reported }) }
     }
 
-    fn db(&self) -> &Shared {
+    pub(crate) fn db(&self) -> &Shared {
         &self.inner.using
     }
 
@@ -171,7 +173,7 @@ impl Snapshot {
     }
 
     /// Returns the read, if the versions that it needs still existed.
-    fn checked<T>(&self, read: T) -> Result<T, Error> {
+    pub(crate) fn checked<T>(&self, read: T) -> Result<T, Error> {
         let is_checked = !self.db().env.versions().leaves_out(VersionPart::AgeCheck);
         if let Some(held_bytes) = self.inner.id.too_old_at_bytes().filter(|_| is_checked) {
             let (age_ms, limit_bytes) = (millis(self.age()), self.db().options.version_bytes_limit());
@@ -230,24 +232,27 @@ impl Snapshot {
         CommitTicket::quiet(&self.inner.using, self.inner.durability.needed())
     }
 
-    /// Reads a row into `value`; returns whether there is one.
-    fn read_key(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        let seen = tree.get_in(&self.db().env, self.view(), key, value);
+    /// Reads the cell of a row into `cell`; returns the row's value, if there is one.
+    fn read_key<'v>(
+        &'v self,
+        tree: Tree,
+        key: &[u8],
+        cell: &'v mut Vec<u8>,
+    ) -> Result<Option<ValueRef<'v>>, Error> {
+        let seen = tree.get_cell_in(&self.db().env, self.view(), key, cell);
         self.checked(())?;
         let seen = seen?;
         let last_commit = || self.db().locks.key_dependency(tree.id, KeyRef::Key(key));
         self.inner.durability.note(seen.page_lsn, last_commit);
-        Ok(seen.is_present)
+        seen.flags.map(|flags| ValueRef::seen(Cell { flags, value: cell }, self)).transpose()
     }
 
     /// Returns the tree of a table, if the table existed and has the requested types.
     fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
         self.db().lifetime.check_process()?;
         let mut row = Vec::new();
-        if !self.read_key(CATALOG, name.as_bytes(), &mut row)? {
-            return Ok(None);
-        }
-        let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(name))?;
+        let Some(row) = self.read_key(CATALOG, name.as_bytes(), &mut row)? else { return Ok(None) };
+        let entry = catalog::decode(&row.bytes()?).ok_or_else(|| catalog::corrupt_row(name))?;
         let asked = types.map(|types| types());
         match asked {
             Some(asked) if asked != *entry.types => Err(Error::TableTypeMismatch {
@@ -311,7 +316,7 @@ impl Snapshot {
         while cursor.advance(Direction::Forward)? {
             let (name, value) = cursor.row()?;
             let name = String::from_utf8_lossy(name).into_owned();
-            let entry = catalog::decode(value).ok_or_else(|| catalog::corrupt_row(&name))?;
+            let entry = catalog::decode(&value.bytes()?).ok_or_else(|| catalog::corrupt_row(&name))?;
             tables.push((TableInfo { name, types: (*entry.types).clone() }, entry.tree.id));
         }
         Ok(tables)

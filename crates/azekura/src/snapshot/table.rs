@@ -12,9 +12,10 @@ use crate::Error;
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::key::{EncodeKey, Key};
 use crate::range::RowRef;
-use crate::table::{self, RowOf, Types};
+use crate::table::{RowOf, Types};
 use crate::transaction::Direction;
 use crate::value::Value;
+use crate::value_ref::ValueRef;
 
 /// A table in a snapshot; made by [`Snapshot::table`]. Several threads may use one at once.
 ///
@@ -61,7 +62,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     fn fetch<Q: ?Sized, T>(
         &self,
         key: &Q,
-        each: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+        each: impl FnOnce(ValueRef<'_>) -> Result<T, Error>,
     ) -> Result<Option<T>, Error>
     where
         K: EncodeKey<Q>,
@@ -69,9 +70,9 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         let snapshot = self.snapshot;
         snapshot.db().lifetime.check_process()?;
         let Some(tree) = self.tree else { return Ok(None) };
-        let (mut bytes, mut value) = (Vec::new(), Vec::new());
+        let (mut bytes, mut cell) = (Vec::new(), Vec::new());
         K::encode(key, &mut bytes);
-        if snapshot.read_key(tree, &bytes, &mut value)? { each(&mut value).map(Some) } else { Ok(None) }
+        snapshot.read_key(tree, &bytes, &mut cell)?.map(each).transpose()
     }
 
     /// Returns the value at `key`.
@@ -83,22 +84,23 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     where
         K: EncodeKey<Q>,
     {
-        self.fetch(key, |value| {
-            // A large value keeps its memory, as in a transaction.
-            table::decode::<V>(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
-        })
+        self.fetch(key, |value| value.decode::<V>(&self.name))
     }
 
-    /// Passes the bytes of the value at `key` to `each`; see [`Table::with_value`](crate::Table::with_value).
+    /// Lends the value at `key` to `each`; see [`Table::with_value`](crate::Table::with_value).
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get).
-    pub fn with_value<Q: ?Sized, T>(&self, key: &Q, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>
+    /// As for [`get`](Self::get), and those of `each`.
+    pub fn with_value<Q: ?Sized, T>(
+        &self,
+        key: &Q,
+        each: impl FnOnce(ValueRef<'_>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error>
     where
         K: EncodeKey<Q>,
     {
-        self.fetch(key, |value| Ok(each(value)))
+        self.fetch(key, each)
     }
 
     /// Returns whether there is a row at `key`.
@@ -133,8 +135,8 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         SnapshotRange { cursor, table: self.name.clone(), types: PhantomData }
     }
 
-    /// Passes each row of a range to `each`, in key order, without decoding or copying it, until `each`
-    /// breaks.
+    /// Passes each row of a range to `each`, in key order, without decoding it and without reading a large
+    /// value, until `each` breaks.
     ///
     /// # Errors
     ///
@@ -171,29 +173,6 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
             let (key, value) = cursor.row()?;
             let row = RowRef { table: &self.name, key, value, types: PhantomData };
             if each(row)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `each` with the keys of `range`, as stored, and the first `max` bytes of their values, in key
-    /// order, until it breaks or fails; see
-    /// [`Table::for_each_value_prefix`](crate::Table::for_each_value_prefix).
-    ///
-    /// # Errors
-    ///
-    /// As for [`for_each`](Self::for_each).
-    pub fn for_each_value_prefix(
-        &self,
-        range: impl KeyRange<K>,
-        max: usize,
-        mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
-    ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of(&range));
-        while cursor.advance(Direction::Forward)? {
-            let (key, value) = cursor.row_start(max)?;
-            if each(key, value)?.is_break() {
                 break;
             }
         }
@@ -275,12 +254,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> SnapshotRange<'_, K, V> {
 
     fn row(&mut self) -> Result<RowOf<K, V>, Error> {
         let (key, value) = self.cursor.row()?;
-        match (K::decode(key), V::decode(value)) {
-            (Ok(key), Ok(value)) => Ok((key, value)),
-            (Err(source), _) | (_, Err(source)) => {
-                Err(Error::Decode { table: self.table.to_string(), source })
-            }
-        }
+        RowRef::<K, V> { table: &self.table, key, value, types: PhantomData }.decode()
     }
 }
 

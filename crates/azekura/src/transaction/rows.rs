@@ -1,5 +1,6 @@
 //! Row operations, with the locks that each call takes before it accesses the tree.
 
+use azekura_btree::node::Cell;
 use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, UndoOp, WriteCtx, Written};
 use azekura_lock::{KeyMode, KeyRef, TableMode};
 
@@ -9,7 +10,8 @@ use crate::active::SharedUndo;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::locking::{OperationLocks, Purpose, ScanLocks, Wanted};
-use crate::own_writes::OwnWrites;
+use crate::own_writes::{OwnWrites, UndoMark, Undone};
+use crate::value_ref::ValueRef;
 
 impl Transaction {
     /// Reads the value at `key` into the transaction's memory and passes it to `each`, which may take the
@@ -25,6 +27,34 @@ impl Transaction {
             true => each(value).map(Some),
             false => Ok(None),
         })
+    }
+
+    /// Lends the value at `key` to `each`; of a large value only the reference has been read.
+    pub(crate) fn lend<T>(
+        &self,
+        open: &OpenTree,
+        key: &[u8],
+        each: impl FnOnce(ValueRef<'_>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(tree) = self.resolve(open, TableMode::IS)? else { return Ok(None) };
+        self.with_value(|cell| {
+            self.check_key(key)?;
+            self.lock_to_read(tree, key)?;
+            let flags = tree.get_cell(&self.db.env, key, cell).map_err(|error| self.fail(error.into()))?;
+            let Some(flags) = flags else { return Ok(None) };
+            // A small value needs no mark, which costs a lock.
+            let mark = if flags == 0 { UndoMark::default() } else { UndoMark::of(&self.state()?.undo().log) };
+            each(ValueRef::locked(Cell { flags, value: cell }, self, mark)?).map(Some)
+        })
+    }
+
+    /// Fails if the transaction is over, or has undone changes from before the mark (LENT-1).
+    pub(crate) fn check_not_undone(&self, mark: UndoMark) -> Result<(), Error> {
+        let undone = |Undone| {
+            let reason = "a rollback to an earlier savepoint has ended this lent value; read the row again";
+            Error::Invalid(reason.into())
+        };
+        mark.is_shrunk(&self.state()?.undo().log).map(drop).map_err(undone)
     }
 
     /// As [`read`](Self::read), with the write lock (TXN-1). If the table does not exist yet, there is
@@ -265,7 +295,7 @@ impl Transaction {
     /// Returns whether something was undone since the last check of `own`; fails if entries from before the
     /// cursor were undone.
     pub(crate) fn is_rolled_back_since(&self, own: &OwnWrites) -> Result<bool, Error> {
-        own.is_shrunk(&self.state()?.undo().log).map_err(|_| cursor_is_undone())
+        own.mark().is_shrunk(&self.state()?.undo().log).map_err(|_| cursor_is_undone())
     }
 
     /// Fails if this transaction dropped the table after the cursor of `own` was made.
@@ -277,7 +307,7 @@ impl Transaction {
         let undo = state.undo();
         let row = open.name().as_bytes();
         let is_drop = |op| matches!(op, UndoOp::PutBack { tree, key, .. } if tree == CATALOG && key == row);
-        let is_dropped = (own.mark()..undo.log.len()).filter_map(|i| undo.log.get(i)).any(is_drop);
+        let is_dropped = (own.mark().len()..undo.log.len()).filter_map(|i| undo.log.get(i)).any(is_drop);
         drop(undo);
         drop(state);
         if is_dropped {

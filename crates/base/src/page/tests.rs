@@ -158,3 +158,24 @@ fn what_is_appended_is_what_is_read_also_beyond_the_page() {
         }
     }
 }
+
+/// Many words are copied by one instruction.
+#[test]
+fn long_copies_are_the_bytes_of_the_page_and_no_more() {
+    let words = words(200);
+    let bytes: Vec<u8> = (0..1600_u32).map(|n| (n * 7 + n / 256) as u8).collect();
+    PageMut::new(PageWords::new(&words)).copy_from(&bytes);
+    let page = PageWords::new(&words);
+    for at in [0, 8, 16, 3, 1600 - 520, 1599] {
+        for len in (490..540).chain([0, 1, 1000, 1583, 1600]) {
+            let end = (at + len).min(1600);
+            let wanted: Vec<u8> = bytes[at..end].iter().copied().chain([0; 1600]).take(len).collect();
+            let mut read = vec![9; len + 8];
+            page.read(at, &mut read[..len]);
+            assert!(read[..len] == wanted && read[len..] == [9; 8], "{len} bytes from {at}");
+            let mut appended = vec![9];
+            page.read_into(at, len, &mut appended);
+            assert!(appended[0] == 9 && appended[1..] == wanted, "{len} bytes appended from {at}");
+        }
+    }
+}

@@ -14,6 +14,9 @@ pub struct PageWords<'a>(&'a [AtomicU64]);
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const WORDS_PER_LINE: usize = 8;
+/// Fewest words that are copied by one instruction: below, its start takes longer than a loop. 1,000 bytes in
+/// the processor's cache take 0.57 of the time of a loop, 8,000 bytes 0.80.
+const MANY_WORDS: usize = 64;
 
 impl<'a> PageWords<'a> {
     /// A page with these words as its bytes, little-endian.
@@ -150,6 +153,11 @@ impl<'a> PageWords<'a> {
         let (chunks, _) = out.as_chunks_mut::<8>();
         // One bounds check for all words, if they all lie in the page.
         if let Some(words) = self.0.get(index..index + chunks.len()) {
+            if words.len() >= MANY_WORDS {
+                // SAFETY: `chunks` has eight bytes for each of the words.
+                unsafe { load_words(words, chunks.as_mut_ptr().cast()) };
+                return;
+            }
             for (chunk, word) in chunks.iter_mut().zip(words) {
                 *chunk = word.load(Relaxed).to_ne_bytes();
             }
@@ -163,14 +171,17 @@ impl<'a> PageWords<'a> {
     /// Appends `len` bytes from `at` to `out`.
     #[track_caller]
     pub fn read_into(self, at: usize, len: usize, out: &mut Vec<u8>) {
-        /// Most words that are appended one by one, which avoids zeroing the place for them.
-        const FEW: usize = 8;
         let (start, len) = (out.len(), len.min(self.len()));
-        if at.is_multiple_of(8) && len <= 8 * FEW {
+        let words = self.0.get(at / 8..at / 8 + len.div_ceil(8));
+        if let Some(words) = words.filter(|_| at.is_multiple_of(8)) {
             self.told(at, len);
-            let words = len.div_ceil(8);
-            out.reserve(8 * words);
-            (at / 8..at / 8 + words).for_each(|index| out.extend_from_slice(&self.word(index).to_le_bytes()));
+            let bytes = 8 * words.len();
+            out.reserve(bytes);
+            // SAFETY: `out` has reserved the bytes behind its end, and `load_words` writes all of them.
+            unsafe {
+                load_words(words, out.as_mut_ptr().add(start));
+                out.set_len(start + bytes);
+            }
             out.truncate(start + len);
             return;
         }
@@ -240,5 +251,38 @@ impl<'a> PageWords<'a> {
     #[must_use]
     pub fn lsn(self) -> Lsn {
         Lsn(self.word(2))
+    }
+}
+
+/// Copies words to `out`, each word at once.
+///
+/// # Safety
+///
+/// `out` is valid for writes of eight bytes for each word.
+#[inline]
+unsafe fn load_words(words: &[AtomicU64], out: *mut u8) {
+    // A model and Miri see each load; other processors than x86-64 have no such instruction.
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    if words.len() >= MANY_WORDS {
+        // The compiler may not join atomic loads, so a loop of them takes a cycle per word; the processor
+        // may. SAFETY: the instruction loads aligned quadwords, which x86-64 does as relaxed loads of an
+        // `AtomicU64`, and stores as many bytes as the caller promises. It keeps the stack and the flags, and
+        // the direction flag is clear, as the ABI has it.
+        unsafe {
+            std::arch::asm!(
+                "rep movsq",
+                inout("rcx") words.len() => _,
+                inout("rsi") words.as_ptr() => _,
+                inout("rdi") out => _,
+                options(nostack, preserves_flags)
+            );
+        }
+        return;
+    }
+    for (i, word) in words.iter().enumerate() {
+        // Relaxed: the latch's version loads and fences around the read order it.
+        let bytes = word.load(Relaxed).to_ne_bytes();
+        // SAFETY: the caller promises room for each word.
+        unsafe { out.add(8 * i).cast::<[u8; 8]>().write(bytes) };
     }
 }

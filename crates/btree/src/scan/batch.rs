@@ -1,5 +1,7 @@
 //! Records copied out of a leaf: the output of a scan.
 
+use azekura_base::PageId;
+
 use crate::env::Env;
 use crate::error::TreeError;
 use crate::node::{Cell, FLAG_OVERFLOW, Node};
@@ -10,18 +12,39 @@ use crate::overflow::{self, OverflowRef};
 pub enum ValueRef<'a> {
     /// Its bytes.
     Inline(&'a [u8]),
-    /// A reference to its bytes: [`LeafBatch::read_value`].
+    /// A reference to its bytes: [`read`](Self::read), [`ChainReader`](crate::ChainReader).
     Large(OverflowRef),
 }
 
 impl<'a> ValueRef<'a> {
     /// Returns the value, or the reference to it, of a leaf's cell.
-    #[must_use]
-    pub fn of_cell(cell: Cell<'a>) -> Self {
-        match OverflowRef::decode(cell.value) {
-            Some(reference) if cell.flags & FLAG_OVERFLOW != 0 => Self::Large(reference),
-            _ => Self::Inline(cell.value),
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Corrupt`] for a reference of another length than references have.
+    #[inline]
+    pub fn of_cell(cell: Cell<'a>) -> Result<Self, TreeError> {
+        if cell.flags & FLAG_OVERFLOW == 0 {
+            return Ok(Self::Inline(cell.value));
         }
+        let reference = OverflowRef::decode(cell.value);
+        let reason = "a reference to a large value has a wrong length";
+        reference.map(Self::Large).ok_or(TreeError::corrupt(PageId(0), reason))
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    pub const fn len(self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Large(reference) => reference.len,
+        }
+    }
+
+    /// Returns `true` if there are no bytes.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
     }
 
     /// Appends the value to `out`.
@@ -39,19 +62,21 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Appends the first `max` bytes of the value to `out`. Reads only the first page of a large value, and
-    /// appends at most its bytes.
+    /// Copies the bytes from `offset` on to `out`, as many as there are and fit; returns their number. Of a
+    /// large value reads only the pages with these bytes, and the first page of each run before them.
     ///
     /// # Errors
     ///
     /// As for [`read`](Self::read).
-    pub fn read_start(self, env: &Env, max: usize, out: &mut Vec<u8>) -> Result<(), TreeError> {
+    pub fn read_at(self, env: &Env, offset: u64, out: &mut [u8]) -> Result<usize, TreeError> {
         match self {
             Self::Inline(bytes) => {
-                out.extend_from_slice(&bytes[..bytes.len().min(max)]);
-                Ok(())
+                let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                let len = rest.len().min(out.len());
+                out[..len].copy_from_slice(&rest[..len]);
+                Ok(len)
             }
-            Self::Large(reference) => overflow::read_start(env, reference, max, out),
+            Self::Large(reference) => overflow::read_at(env, reference, offset, out),
         }
     }
 }
@@ -109,16 +134,6 @@ impl LeafBatch {
         &self.bytes[entry.key_at as usize..entry.value_at as usize]
     }
 
-    /// The value of record `i`.
-    ///
-    /// # Panics
-    ///
-    /// If there is no record `i`.
-    #[must_use]
-    pub fn value(&self, i: usize) -> ValueRef<'_> {
-        ValueRef::of_cell(self.cell(i))
-    }
-
     /// The cell of record `i`.
     ///
     /// # Panics
@@ -134,13 +149,13 @@ impl LeafBatch {
     ///
     /// # Errors
     ///
-    /// [`TreeError::Fix`] or [`TreeError::Corrupt`], for a large value.
+    /// As for [`ValueRef::of_cell`] and [`ValueRef::read`].
     ///
     /// # Panics
     ///
     /// If there is no record `i`.
     pub fn read_value(&self, env: &Env, i: usize, out: &mut Vec<u8>) -> Result<(), TreeError> {
-        self.value(i).read(env, out)
+        ValueRef::of_cell(self.cell(i))?.read(env, out)
     }
 
     /// Appends a record that is not from a leaf.

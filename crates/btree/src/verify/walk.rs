@@ -6,7 +6,7 @@ use azekura_buffer::SharedGuard;
 use super::{Check, TreeReport};
 use crate::error::TreeError;
 use crate::node::{Expected, FLAG_OVERFLOW, Node, verify_node};
-use crate::overflow::{OverflowRef, chain_of, walk_chain};
+use crate::overflow::{ChainReader, OverflowRef, chain_of};
 use crate::tree::Tree;
 
 /// A node to visit, with the bounds that its parent gives it.
@@ -287,7 +287,12 @@ impl Check<'_> {
         let walked = if walk.is_dropped {
             chain_of(self.env, reference.head).map(|chain| pages = chain)
         } else {
-            walk_chain(self.env, reference, |page_id, _, _| pages.push(page_id))
+            ChainReader::new(self.env, reference).and_then(|mut chain| {
+                while let Some(page_id) = chain.next_with(|_, _| ())? {
+                    pages.push(page_id);
+                }
+                Ok(())
+            })
         };
         if let Err(error) = walked {
             self.sort_of_chain(reference.head, error)?;

@@ -103,8 +103,8 @@ impl<'a> View<'a> {
 /// The state of a key in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenRow {
-    /// The key has a value.
-    pub is_present: bool,
+    /// The flags of the key's cell; `None`: the key has no value.
+    pub flags: Option<u16>,
     /// The page LSN of the leaf.
     pub page_lsn: Lsn,
 }
@@ -117,6 +117,23 @@ impl Tree {
     ///
     /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
     pub fn get_in(
+        &self,
+        env: &Env,
+        view: View<'_>,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<SeenRow, TreeError> {
+        let seen = self.get_cell_in(env, view, key, out)?;
+        seen.flags.map_or(Ok(()), |flags| load_if_large(env, flags, out))?;
+        Ok(seen)
+    }
+
+    /// As [`get_in`](Self::get_in), with the content of the cell: as [`get_cell`](Self::get_cell).
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn get_cell_in(
         &self,
         env: &Env,
         view: View<'_>,
@@ -148,10 +165,7 @@ impl Tree {
                 });
             }
             if view.is_still_valid(&leaf) && was_valid {
-                if let Some(flags) = flags {
-                    load_if_large(env, flags, out)?;
-                }
-                return Ok(SeenRow { is_present: flags.is_some(), page_lsn });
+                return Ok(SeenRow { flags, page_lsn });
             }
             descent.changed()?;
         }

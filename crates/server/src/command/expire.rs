@@ -92,7 +92,7 @@ pub(super) fn persist(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResul
 /// `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: -2 without the key, -1 without an end.
 pub(super) fn ttl(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let now = keys.now_ms();
-    let Some(end) = keys.look(request.arg(1), |record| record.expires_ms)? else {
+    let Some(end) = keys.lend(request.arg(1), |record| Ok(record.expires_ms))? else {
         return Ok(Reply::Integer(-2));
     };
     let Some(at) = end else { return Ok(Reply::Integer(-1)) };

@@ -119,7 +119,7 @@ pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     {
         return Err(CommandError::Syntax.into());
     }
-    let bytes = keys.look(request.arg(2), |record| record.stored_bytes() + request.arg(2).len())?;
+    let bytes = keys.lend(request.arg(2), |record| Ok(record.stored_bytes() + request.arg(2).len()))?;
     Ok(bytes.map_or(Reply::Null, Reply::count))
 }
 

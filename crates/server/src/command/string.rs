@@ -1,5 +1,7 @@
 //! Commands on strings.
 
+use std::ops::Range;
+
 use super::CommandResult;
 use super::arguments::{Options, TimeOrigin, TimeUnit, end_option, integer, is_word, later_ms};
 use crate::error::{CommandError, Failure};
@@ -204,7 +206,7 @@ pub(super) fn msetnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 
 /// `STRLEN key`
 pub(super) fn strlen(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    Ok(Reply::count(keys.look(request.arg(1), |record| record.value.len())?.unwrap_or(0)))
+    Ok(Reply::count(keys.lend(request.arg(1), |record| Ok(record.value_len()))?.unwrap_or(0)))
 }
 
 /// `APPEND key value`
@@ -219,27 +221,28 @@ pub(super) fn append(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 /// `GETRANGE key start end`, `SUBSTR key start end`
 pub(super) fn getrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (start, end) = (integer(request.arg(2))?, integer(request.arg(3))?);
-    let part = keys.look(request.arg(1), |record| {
-        let part = part(record.value, start, end);
-        keys.charge(part.len()).map(|()| part.to_vec())
+    let part = keys.lend(request.arg(1), |record| {
+        let part = part(record.value_len(), start, end);
+        keys.charge(part.len())?;
+        Ok(record.read(part)?)
     })?;
-    Ok(Reply::Bulk(part.transpose()?.unwrap_or_default()))
+    Ok(Reply::Bulk(part.unwrap_or_default()))
 }
 
-/// Bytes `start..=end` of a value; negative positions count from its end.
-fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let len = i64::try_from(value.len()).unwrap_or(i64::MAX);
+/// Bytes `start..=end` of a value of `len` bytes; negative positions count from its end.
+fn part(len: usize, start: i64, end: i64) -> Range<usize> {
+    let len = i64::try_from(len).unwrap_or(i64::MAX);
     let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
     // Both before the beginning in the wrong order: an empty result, as in Redis.
     if start < 0 && end < 0 && start > end {
-        return &[];
+        return 0..0;
     }
     let (start, end) = (place(start), place(end).min(len - 1));
     if start > end || len == 0 {
-        return &[];
+        return 0..0;
     }
     let place = |at: i64| usize::try_from(at).unwrap_or(0);
-    &value[place(start)..=place(end)]
+    place(start)..place(end) + 1
 }
 
 /// `SETRANGE key offset value`
@@ -267,6 +270,7 @@ mod tests {
     #[test]
     fn parts_are_those_of_the_documentation_of_redis() {
         let value = b"This is a string";
+        let part = |value: &[u8], start, end| value[part(value.len(), start, end)].to_vec();
         assert_eq!(part(value, 0, 3), b"This");
         assert_eq!(part(value, -3, -1), b"ing");
         assert_eq!(part(value, 0, -1), value);

@@ -28,6 +28,7 @@ use azekura::{Database, Error, Savepoint, Snapshot, Table, TableDefinition, Tran
 pub(crate) use count::add as add_to_count;
 pub(crate) use expiry::remove_expired;
 pub(crate) use pick::random_key;
+use record::LentRecord;
 pub(crate) use record::{Form, Record, RecordRef};
 pub(crate) use rows::{attach, detach};
 
@@ -279,15 +280,30 @@ impl<'tx> Keyspace<'tx> {
 
     /// Returns the record of `key`; charges its value.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Failure> {
-        let read = |record: RecordRef<'_>| {
-            self.charge(record.value.len())?;
-            let RecordRef { expires_ms, form, value } = record;
-            Ok(Record { expires_ms, form, value: value.to_vec() })
-        };
-        self.look(key, read)?.transpose()
+        self.lend(key, |record| {
+            self.charge(record.value_len())?;
+            let value = record.read(0..record.value_len())?;
+            Ok(Record { expires_ms: record.expires_ms, form: record.form, value })
+        })
     }
 
-    /// Passes the record of `key` to `look`.
+    /// Passes the record of `key` to `read`, which reads those bytes of its value that it needs.
+    pub(crate) fn lend<T>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(LentRecord<'_>) -> Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        if key.len() > self.context.max_key_bytes {
+            return Ok(None); // no such key can exist
+        }
+        let found = self.source.with_value(key, |stored| {
+            let record = LentRecord::of(stored)?;
+            if record.is_live(self.now_ms) { Ok(Some(read(record)?)) } else { Ok(None) }
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// Passes the record of `key`, read whole, to `look`.
     pub(crate) fn look<T>(
         &self,
         key: &[u8],
@@ -296,15 +312,16 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(None); // no such key can exist
         }
-        let found = self.source.with_value(key, |bytes| {
-            let record = RecordRef::decode(bytes)?;
-            Ok::<_, Error>(record.is_live(self.now_ms).then(|| look(record)))
+        let found = self.source.with_value(key, |stored| {
+            let bytes = stored.bytes()?;
+            let record = RecordRef::decode(&bytes)?;
+            Ok(record.is_live(self.now_ms).then(|| look(record)))
         })?;
-        Ok(found.transpose()?.flatten())
+        Ok(found.flatten())
     }
 
     pub(crate) fn exists(&self, key: &[u8]) -> Result<bool, Failure> {
-        Ok(self.look(key, |_| ())?.is_some())
+        Ok(self.lend(key, |_| Ok(()))?.is_some())
     }
 
     /// Returns the record of `key` with the lock for a later write; charges its value.

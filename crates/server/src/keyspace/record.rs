@@ -6,7 +6,9 @@
 //! | 1, 2 | [`Form`] |
 //! | 3 to 7 | zero; other values are reserved for other types, and such a record is refused |
 
-use azekura::Error;
+use std::ops::Range;
+
+use azekura::{Error, ValueRef};
 
 /// Bit of the first byte: the key expires.
 const EXPIRES: u8 = 1;
@@ -53,13 +55,49 @@ impl<'a> RecordRef<'a> {
         Ok(Self { expires_ms: Some(u64::from_be_bytes(*at)), form: *form, value })
     }
 
-    /// Returns the size of the stored record.
-    pub(crate) const fn stored_bytes(&self) -> usize {
-        head_bytes(self.expires_ms) + self.value.len()
+    pub(crate) fn is_live(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_none_or(|at| at > now_ms)
+    }
+}
+
+/// A stored record that is lent: its head has been read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LentRecord<'v> {
+    pub(crate) expires_ms: Option<u64>,
+    pub(crate) form: Form,
+    stored: ValueRef<'v>,
+}
+
+impl<'v> LentRecord<'v> {
+    /// Reads the head of a stored record; of a large one a single page.
+    pub(crate) fn of(stored: ValueRef<'v>) -> Result<Self, Error> {
+        let mut head = [0; MAX_HEAD_BYTES];
+        let len = stored.read_at(0, &mut head)?;
+        let RecordRef { expires_ms, form, .. } = RecordRef::decode(&head[..len])?;
+        Ok(Self { expires_ms, form, stored })
     }
 
     pub(crate) fn is_live(&self, now_ms: u64) -> bool {
         self.expires_ms.is_none_or(|at| at > now_ms)
+    }
+
+    /// Returns the size of the stored record.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        usize::try_from(self.stored.len()).unwrap_or(usize::MAX)
+    }
+
+    /// Length of the value.
+    pub(crate) fn value_len(&self) -> usize {
+        self.stored_bytes().saturating_sub(head_bytes(self.expires_ms))
+    }
+
+    /// Reads a part of the value, which must lie in it.
+    pub(crate) fn read(&self, part: Range<usize>) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; part.len()];
+        let at = head_bytes(self.expires_ms) + part.start;
+        let len = self.stored.read_at(at as u64, &mut bytes)?;
+        bytes.truncate(len);
+        Ok(bytes)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use azekura::{Error, Snapshot, SnapshotTable, Table, Transaction};
+use azekura::{Error, RowRef, Snapshot, SnapshotTable, Table, Transaction, ValueRef};
 
 use super::{Bounds, Walk, record};
 use crate::error::{CommandError, Failure};
@@ -29,7 +29,7 @@ impl<'tx> Source<'tx> {
     pub(super) fn with_value<T>(
         &self,
         key: &[u8],
-        each: impl FnOnce(&[u8]) -> T,
+        each: impl FnOnce(ValueRef<'_>) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
         match self {
             Self::Transaction(_, keys) => keys.with_value(key, each),
@@ -38,37 +38,23 @@ impl<'tx> Source<'tx> {
     }
 
     pub(super) fn walk(&self, bounds: Bounds<'_>, walk: Walk, one: One<'_>) -> Result<(), Failure> {
+        let each = |row: RowRef<'_, [u8], [u8]>| {
+            let flow = match walk {
+                Walk::Forward | Walk::Backward => one(row.key_bytes(), &row.value_ref().bytes()?),
+                Walk::KeysForward => {
+                    let mut head = [0; record::MAX_HEAD_BYTES];
+                    let len = row.value_ref().read_at(0, &mut head)?;
+                    one(row.key_bytes(), &head[..len])
+                }
+            };
+            flow.map_err(Error::from)
+        };
         match (self, walk) {
-            (Self::Transaction(_, keys), Walk::Backward) => backward(keys.range(bounds).rev(), one)?,
-            (Self::Snapshot(_, keys), Walk::Backward) => backward(keys.range(bounds).rev(), one)?,
-            (Self::Transaction(_, keys), Walk::Forward) => {
-                keys.for_each(bounds, |row| one(row.key_bytes(), row.value_bytes()).map_err(Error::from))?;
-            }
-            (Self::Snapshot(_, keys), Walk::Forward) => {
-                keys.for_each(bounds, |row| one(row.key_bytes(), row.value_bytes()).map_err(Error::from))?;
-            }
-            (Self::Transaction(_, keys), Walk::KeysForward) => {
-                let one = |key: &[u8], start: &[u8]| one(key, start).map_err(Error::from);
-                keys.for_each_value_prefix(bounds, record::MAX_HEAD_BYTES, one)?;
-            }
-            (Self::Snapshot(_, keys), Walk::KeysForward) => {
-                let one = |key: &[u8], start: &[u8]| one(key, start).map_err(Error::from);
-                keys.for_each_value_prefix(bounds, record::MAX_HEAD_BYTES, one)?;
-            }
+            (Self::Transaction(_, keys), Walk::Backward) => keys.for_each_back(bounds, each)?,
+            (Self::Snapshot(_, keys), Walk::Backward) => keys.for_each_back(bounds, each)?,
+            (Self::Transaction(_, keys), _) => keys.for_each(bounds, each)?,
+            (Self::Snapshot(_, keys), _) => keys.for_each(bounds, each)?,
         }
         Ok(())
     }
-}
-
-fn backward(
-    rows: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>,
-    one: One<'_>,
-) -> Result<(), Failure> {
-    for row in rows {
-        let (key, bytes) = row?;
-        if one(&key, &bytes)?.is_break() {
-            break;
-        }
-    }
-    Ok(())
 }

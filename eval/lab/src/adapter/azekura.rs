@@ -11,7 +11,7 @@ use crate::engine::{
 use crate::error::EngineError;
 use azekura::{
     CommitTicket, Database, Error, ErrorKind, Limit, LogProtocol, RowRef, SnapshotTable, Table,
-    TableDefinition, Transaction,
+    TableDefinition, Transaction, ValueRef,
 };
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
@@ -288,10 +288,37 @@ struct Steps<'t>(Table<'t, [u8], [u8]>);
 
 struct SnapshotSteps<'s>(SnapshotTable<'s, [u8], [u8]>);
 
+/// Passes a lent value to the sink, which reads as much of it as it needs.
+#[inline]
+fn lend(sink: &mut Sink, key: &[u8], value: ValueRef<'_>) -> Result<(), Error> {
+    if sink.needs_whole() {
+        sink.add(key, &value.bytes()?);
+        return Ok(());
+    }
+    if !sink.touches() {
+        let mut start = [0; 8];
+        let len = value.read_at(0, &mut start)?;
+        sink.add_start(key, &start[..len], value.len());
+        return Ok(());
+    }
+    let mut is_first = true;
+    value.for_each_piece(|piece| {
+        if std::mem::take(&mut is_first) {
+            sink.add_start(key, piece, value.len());
+        }
+        sink.touch(piece);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if is_first {
+        sink.add_start(key, &[], 0);
+    }
+    Ok(())
+}
+
 /// Shows a row to the sink.
-fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink) -> ControlFlow<()> {
-    sink.add(row.key_bytes(), row.value_bytes());
-    ControlFlow::Continue(())
+fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink) -> Result<ControlFlow<()>, Error> {
+    lend(sink, row.key_bytes(), row.value_ref())?;
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Implements [`Reader`] for a table of a transaction and for one of a snapshot: they have the same
@@ -301,18 +328,18 @@ macro_rules! impl_reader {
         impl Reader for $steps {
             fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
                 let found =
-                    self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+                    self.0.with_value(key, |value| lend(sink, key, value)).map_err(failed("reading"))?;
                 Ok(found.is_some())
             }
 
             fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
                 let rows = Limit(from.., usize::try_from(limit).unwrap_or(usize::MAX));
-                self.0.for_each(rows, |row| Ok(add(row, sink))).map_err(failed("scanning"))
+                self.0.for_each(rows, |row| add(row, sink)).map_err(failed("scanning"))
             }
 
             fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
                 let rows = Limit(.., usize::try_from(limit).unwrap_or(usize::MAX));
-                self.0.for_each_back(rows, |row| Ok(add(row, sink))).map_err(failed("scanning"))
+                self.0.for_each_back(rows, |row| add(row, sink)).map_err(failed("scanning"))
             }
         }
     };

@@ -231,7 +231,7 @@ impl Lab {
             let one = |_: &mut SmallRng| {
                 own.transact(|tx| {
                     tx.table(&ROWS)?.for_each(.., |row| {
-                        std::hint::black_box(row.value_bytes());
+                        std::hint::black_box(row.value_ref().bytes()?);
                         Ok(ControlFlow::Continue(()))
                     })
                 })
@@ -384,7 +384,7 @@ impl Lab {
                 if full_since.is_none() && db.stats().snapshots.version_bytes >= LIMIT / 100 * 99 {
                     full_since = Some(Instant::now());
                 }
-                match snapshot.table(&ROWS).and_then(|rows| rows.with_value(&0, |_| ())) {
+                match snapshot.table(&ROWS).and_then(|rows| rows.with_value(&0, |_| Ok(()))) {
                     Err(Error::SnapshotTooOld { held_bytes, limit_bytes, .. }) => {
                         held.push(held_bytes as f64 / limit_bytes as f64);
                         break;

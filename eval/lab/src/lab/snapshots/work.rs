@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use azekura::{CommitTicket, Database, Error, ErrorKind, Snapshot};
+use azekura::{CommitTicket, Database, Error, ErrorKind, Snapshot, ValueRef};
 use azekura_workload::popularity::Popularity;
 use azekura_workload::{Family, Workload};
 use rand::rngs::{SmallRng, Xoshiro256PlusPlus};
@@ -25,13 +25,13 @@ pub(super) fn value(key: u64) -> [u8; VALUE_BYTES] {
     [key as u8; VALUE_BYTES]
 }
 
-pub(super) fn sum(value: &[u8]) -> u64 {
-    value.iter().map(|&byte| u64::from(byte)).sum()
+pub(super) fn sum(value: ValueRef<'_>) -> Result<u64, Error> {
+    Ok(value.bytes()?.iter().map(|&byte| u64::from(byte)).sum())
 }
 
 pub(super) fn scan(snapshot: &Snapshot) -> Result<(), Error> {
     snapshot.table(&ROWS)?.for_each(.., |row| {
-        std::hint::black_box(row.value_bytes());
+        std::hint::black_box(row.value_ref().bytes()?);
         Ok(ControlFlow::Continue(()))
     })
 }
