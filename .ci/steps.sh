@@ -1,7 +1,7 @@
 # Functions of .ci/run and .ci/full, which source this file. Needs a Rust toolchain and a C compiler.
 #
-# Each step's output goes to a file; a failing step prints the end of it, and the next steps still run. The last line
-# that `finish` prints has the test counts.
+# Each step's output goes to a file; a failing step prints the end of it, and the next steps still run. The
+# last line that `finish` prints has the test counts.
 set -uo pipefail
 export CARGO_TERM_COLOR=never
 logs=$(mktemp -d)

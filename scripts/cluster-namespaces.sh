@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# A cluster of four nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links are cut and leaves move. Half-way the last node leaves: refused
-# while another is away, done when all are there again; then its process is killed and its store deleted. Clients at every
-# node write all the time, single keys and pairs of keys in interactive transactions (AZ.BEGIN … AZ.COMMIT); in the end each key with an answered write must be found
-# from every node, once and in order, and of each pair both keys or neither: both if the commit was answered, neither if it was refused, either if its outcome is not known.
+# A cluster of four nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links
+# are cut and leaves move. Half-way the last node leaves: refused while another is away, done when all are
+# there again; then its process is killed and its store deleted. Clients at every node write all the time,
+# single keys and pairs of keys in interactive transactions (AZ.BEGIN … AZ.COMMIT); in the end each key with
+# an answered write must be found from every node, once and in order, and of each pair both keys or neither:
+# both if the commit was answered, neither if it was refused, either if its outcome is not known.
 #
 #   scripts/cluster-namespaces.sh [AZEKURA]        target/release/azekura unless given
 #
-# ROUNDS (6) faults; SEED makes the same choices again, though not at the same moments. Needs root and `ip netns` (iproute2); says so and ends well
-# where they are missing. Ends by itself, and leaves neither namespaces nor processes behind. Exit code 0: nothing was lost.
+# ROUNDS (6) faults; SEED makes the same choices again, though not at the same moments. Needs root and `ip
+# netns` (iproute2); says so and ends well where they are missing. Ends by itself, and leaves neither
+# namespaces nor processes behind. Exit code 0: nothing was lost.
 set -euo pipefail
 export LC_ALL=C
 
@@ -116,8 +119,8 @@ write() {
         done' _ "$1" "$dir" >"$dir/acked.$1" 2>/dev/null
 }
 
-# transact N: a client beside node N that writes two keys in one transaction, by whichever node has them, until it is over. Notes each pair and what came of its
-# commit: yes, no (refused or rolled back), or unknown.
+# transact N: a client beside node N that writes two keys in one transaction, by whichever node has them,
+# until it is over. Notes each pair and what came of its commit: yes, no (refused or rolled back), or unknown.
 transact() {
     ip netns exec "$tag-$1" bash -c '
         letters=abcdefghijklmnopqrstuvwxyz number=0

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Loads the Debian package catalogue of this machine with the `azekura` command and compares what it answers with what
-# sort and awk say about the same rows; then does it again with loads that are killed with -9 at random moments.
+# Loads the Debian package catalogue of this machine with the `azekura` command and compares what it answers
+# with what sort and awk say about the same rows; then does it again with loads that are killed with -9 at
+# random moments.
 #
 #   scripts/debian-catalogue.sh [AZEKURA]     the command to test; target/release/azekura unless given
 #
-# SEED, SAMPLE (rows fetched one by one), SCANS (of each kind) and KILLS may be set in the environment.
-# Needs apt-cache with package lists (`apt-get update` once). Leaves nothing behind. Exit code 0: everything as it must be.
+# SEED, SAMPLE (rows fetched one by one), SCANS (of each kind) and KILLS may be set in the environment. Needs
+# apt-cache with package lists (`apt-get update` once). Leaves nothing behind. Exit code 0: everything as it
+# must be.
 set -euo pipefail
 export LC_ALL=C
 
@@ -27,7 +29,8 @@ same() {
     cmp -s "$2" "$3" || { diff "$2" "$3" | head -n 10 >&2 || true; fail "$1"; }
 }
 
-# raw.tsv: Package, Version, Section, first line of Description, with tabs between; in the catalogue's order, names repeat.
+# raw.tsv: Package, Version, Section, first line of Description, with tabs between; in the catalogue's order,
+# names repeat.
 catalogue() {
     apt-cache dumpavail | tr -d '\000-\010\013-\037\177' | awk '
         function flush_row() { if (name != "") print name "\t" version "\t" section "\t" text; name = version = section = text = "" }
@@ -80,7 +83,8 @@ compare_gets() {
 
 random_key() { sed -n "$(((RANDOM * 32768 + RANDOM) % rows + 1))p" expected.raw | cut -f 1; }
 
-# compare_scan DB CONDITION ARGUMENT..: scan, forwards, backwards and limited, against awk's choice by CONDITION.
+# compare_scan DB CONDITION ARGUMENT..: scan, forwards, backwards and limited, against awk's choice by
+# CONDITION.
 compare_scan() {
     local db=$1 condition=$2 limit=$((RANDOM % 40)); shift 2
     awk -F '\t' "$condition" expected.load > chosen
@@ -114,7 +118,8 @@ load_both() {
     "$azekura" load "$1" json load.jsonl --key package > load.out 2>&1 || { cat load.out >&2; fail "load of JSON lines"; }
 }
 
-# A load is killed at a random moment, what is there is examined, and the load run again: until the last, which may finish.
+# A load is killed at a random moment, what is there is examined, and the load run again: until the last,
+# which may finish.
 killed_loads() {
     local kill_at loader rows_before=0 rows_after killed=0
     sort -u load.tsv > possible

@@ -262,7 +262,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a quarter of the data, and the best mechanism only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen there, as JSON")
     parser.add_argument("--seed", type=int, default=1, help="of the kills' moments")
-    parser.add_argument("only", nargs="*", help="programs whose names begin so")
+    parser.add_argument("only", nargs="*", help="programs with names that begin so")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is in `finally` is done
     share = 0.25 if given.quick else 1

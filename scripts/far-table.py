@@ -256,7 +256,7 @@ def main():
                         help="a quarter of the data, half local, one run each")
     parser.add_argument("--no-zram", action="store_true", help="without the column of swap on zram")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen there, as JSON")
-    parser.add_argument("only", nargs="*", help="programs whose names begin so")
+    parser.add_argument("only", nargs="*", help="programs with names that begin so")
     given = parser.parse_args()
     given.share = given.share or ([50] if given.quick else [75, 50, 25])
     given.runs = 1 if given.quick else given.runs

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The pages that Azekura writes, opened in a headless Chromium: no script of theirs fails, what they show is there, and tables sort when their heads are clicked.
+# The pages that Azekura writes, opened in a headless Chromium: no script of theirs fails, what they show is
+# there, and tables sort when their heads are clicked.
 #
 #   scripts/pages.sh [--pictures DIR] [AZEKURA] [PAGE...]   the pages given, and those of a recording made for it;
 #                                                           target/release/azekura unless given
@@ -31,7 +32,8 @@ opened() {
     ! grep -E 'Uncaught|CONSOLE.*[Ee]rror' "$dir/log" || fail "a script of $1 fails"
 }
 
-# A page of the report of a trace: each head of its tables is clicked twice, and the first column of the table of operations is told after each.
+# A page of the report of a trace: each head of its tables is clicked twice, and the first column of the table
+# of operations is told after each.
 report() {
     local page=$1 probe="$dir/probe.html" seen
     cp "$page" "$probe"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The programs of others that some checks run: servers, clients, a browser. Tells which are here, and which check goes without.
+# The programs of others that some checks run: servers, clients, a browser. Tells which are here, and which
+# check goes without.
 #
 #   scripts/real-programs.sh              names them
 #   scripts/real-programs.sh --install    installs what is missing with apt-get first, as root; what cannot be had is named

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Unmodified Redis clients against `azekura serve`: redis-cli, redis-benchmark and redis-py, each if it is installed; those that are not are named.
+# Unmodified Redis clients against `azekura serve`: redis-cli, redis-benchmark and redis-py, each if it is
+# installed; those that are not are named.
 #
 #   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
 #   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
@@ -10,9 +11,11 @@
 #   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes, through all client addresses; E is ordered
 #                                                  scans, which Redis does not have
 #
-# PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark; for YCSB RECORDS (100000) and
-# SECONDS_EACH (2) too, and OPTIONS may be --json. For --costs and --functions TESTS (set get) too, and SERVE may hold options of the server; TOP (40) functions are shown.
-# Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0: everything as it must be.
+# PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50)
+# size the benchmark; for YCSB RECORDS (100000) and SECONDS_EACH (2) too, and OPTIONS may be --json. For
+# --costs and --functions TESTS (set get) too, and SERVE may hold options of the server; TOP (40) functions
+# are shown. Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0:
+# everything as it must be.
 set -euo pipefail
 export LC_ALL=C
 
@@ -50,7 +53,8 @@ serve() {
     fail "the server does not start: $(cat "$dir/$name.err")"
 }
 
-# nodes NAME: starts a cluster of three nodes and sets $doors to their client addresses, with + between them. The benchmark's keys are any bytes; their shares begin at 0, 55 and c2aa.
+# nodes NAME: starts a cluster of three nodes and sets $doors to their client addresses, with + between them.
+# The benchmark's keys are any bytes; their shares begin at 0, 55 and c2aa.
 nodes() {
     clusters+=("$dir/$1")
     "$azekura" cluster start --dir "$dir/$1" --split-at U,ª >"$dir/$1.out" 2>&1 || fail "no cluster: $(cat "$dir/$1.out")"
@@ -224,16 +228,19 @@ compare() {
     done
 }
 
-# spent PID: microseconds of user and of system time, and switches between threads (of their own will, or not), so far.
+# spent PID: microseconds of user and of system time, and switches between threads (of their own will, or
+# not), so far.
 spent() {
     awk -v tick="$(getconf CLK_TCK)" '{ print $14 * 1e6 / tick, $15 * 1e6 / tick }' "/proc/$1/stat"
     cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 } END { print own, forced }'
 }
 
-# flushed: flushes of the log so far, from the server on $port; nothing for Redis, where the calls of fdatasync are counted.
+# flushed: flushes of the log so far, from the server on $port; nothing for Redis, where the calls of
+# fdatasync are counted.
 flushed() { redis-cli -p "$port" info persistence | tr -d '\r' | sed -n 's/^log_flushes://p'; }
 
-# cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line of what a request took.
+# cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line of what a request
+# took.
 cost() {
     local name=$1 pid=$2 test=$3 before after counts="" counter="" flushes
     local events=instructions:u,instructions:k sync=syscalls:sys_enter_fdatasync
@@ -336,7 +343,8 @@ ceiling() {
     done
 }
 
-# The server's threads take turns under valgrind, and it is some thirty times as slow, so what happens by the clock (cleaning, checkpoints) counts for more than it does otherwise.
+# The server's threads take turns under valgrind, and it is some thirty times as slow, so what happens by the
+# clock (cleaning, checkpoints) counts for more than it does otherwise.
 functions() {
     have redis-benchmark && have valgrind && have callgrind_control || return 0
     local test pid n=${REQUESTS:-15000} number=0

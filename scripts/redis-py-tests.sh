@@ -4,14 +4,16 @@
 #   scripts/redis-py-tests.sh [AZEKURA]            target/release/azekura unless given
 #   scripts/redis-py-tests.sh --update [AZEKURA]   writes the list of the tests that pass anew: read its difference before you commit it
 #
-# Gets redis-py's source archive and pytest from PyPI into a temporary directory, as scripts/redis-py/requirements.txt says; PIP_INDEX_URL and the like are
-# pip's. Without python3 or PyPI it prints a note and succeeds. Leaves no files behind. Takes about a minute.
+# Gets redis-py's source archive and pytest from PyPI into a temporary directory, as
+# scripts/redis-py/requirements.txt says; PIP_INDEX_URL and the like are pip's. Without python3 or PyPI it
+# prints a note and succeeds. Leaves no files behind. Takes about a minute.
 #
-# scripts/redis-py/expected.txt    tests that must pass, behind the versions of the protocol with which they do
-# scripts/redis-py/deviations.txt  tests that are not run, each with the reason
-# scripts/redis-py/verdict.py      distinguishes "uses an unsupported feature" from "wrong"
+# scripts/redis-py/expected.txt    tests that must pass, behind the versions of the protocol with which they
+# do scripts/redis-py/deviations.txt  tests that are not run, each with the reason scripts/redis-py/verdict.py
+# distinguishes "uses an unsupported feature" from "wrong"
 #
-# Some of these tests measure time. A failed test is run once more alone, and that result counts. Exit code 0: all results are as expected.
+# Some of these tests measure time. A failed test is run once more alone, and that result counts. Exit code 0:
+# all results are as expected.
 set -euo pipefail
 export LC_ALL=C
 
@@ -44,7 +46,8 @@ fetch() {
     tar xzf "$dir"/redis-*.tar.gz -C "$dir/redis-py" --strip-components 1
 }
 
-# Test files that send commands; the other tests of redis-py are about the client itself, clusters, or modules.
+# Test files that send commands; the other tests of redis-py are about the client itself, clusters, or
+# modules.
 files=(tests/test_commands.py tests/test_pipeline.py tests/test_connection_pool.py tests/test_encoding.py tests/test_multiprocessing.py)
 files+=(tests/test_asyncio/test_commands.py tests/test_asyncio/test_pipeline.py tests/test_asyncio/test_connection_pool.py)
 files+=(tests/test_asyncio/test_encoding.py)

@@ -98,7 +98,8 @@ def same(request, redis, azekura):
     if redis == azekura:
         return True
     if redis[:1] == azekura[:1] == b"-":
-        # Azekura's error messages are text: other bytes of a request appear in them as replacement characters.
+        # Azekura's error messages are text: other bytes of a request appear in them as replacement
+        # characters.
         return redis.decode("utf-8", "replace") == azekura.decode("utf-8", "replace")
     name = request[0].lower() if request else b""
     if name in TIME_TOLERANCE and redis[:1] == azekura[:1] == b":":

@@ -19,7 +19,8 @@ import re
 import pytest
 from redis._parsers.base import BaseParser
 
-# Server messages for unsupported features. redis-py itself requests MAINT_NOTIFICATIONS with every connection.
+# Server messages for unsupported features. redis-py itself requests MAINT_NOTIFICATIONS with every
+# connection.
 REFUSED = re.compile(
     r"unknown command|unknown subcommand (?!'MAINT_NOTIFICATIONS')|DB index is out of range|is not offered"
     r"|settings cannot be changed while the server runs"

@@ -501,7 +501,7 @@ impl Database {
         RowSorter::new(&self.shared, memory_bytes)
     }
 
-    /// Returns a transaction that holds every table shared: nothing is written while it lives.
+    /// Returns a transaction that holds every table shared: nothing is written while it is open.
     pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
         self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)
     }

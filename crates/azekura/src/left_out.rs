@@ -50,9 +50,9 @@ impl LeftOut {
 pub enum LockPart {
     /// Record S of `get`.
     GetRecord,
-    /// Record S of each key that a scan meets.
+    /// Record S of each key of a scan.
     ScanRecord,
-    /// Gap S of each key that a scan meets.
+    /// Gap S of each key of a scan.
     ScanGap,
     /// Gap S of the first key beyond a scan.
     ScanNext,
@@ -74,7 +74,7 @@ pub enum LockPart {
 
 #[cfg(feature = "test-faults")]
 impl LockPart {
-    /// The modes of the table are all different, so a mode tells which operation asks for it.
+    /// The modes of the table are all different, so a mode identifies the operation that requests it.
     fn strip(self, mode: KeyMode) -> Option<KeyMode> {
         let rest = match (self, mode) {
             (Self::GetRecord, KeyMode::READ)

@@ -36,7 +36,7 @@
 //! | [`options`](Builder) | settings |
 //! | [`transaction`](Transaction) | locks, undo, commit |
 //! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry) | typed tables |
-//! | [`range`](Range), `scan` | rows of a range, and the cursor that locks what it reads |
+//! | [`range`](Range), `scan` | rows of a range, and the cursor that locks the rows that it reads |
 //! | [`multimap`](MultimapTable) | tables with a set of values for each key |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
 //! | `own_writes` | the transaction's later writes, which a cursor leaves out |
@@ -49,7 +49,7 @@
 //! | `control`, `restart`, `checkpoint` | recovery after a crash, and checkpoints that bound its time |
 //! | [`backup`](Backup), [restore](Restore) | a copy of the store, and a new store from it |
 //! | [`check`](CheckReport) | verification of every page |
-//! | [`error`](Error) | the error type, with the kind that tells the remedy |
+//! | [`error`](Error) | the error type, with the kind that determines the remedy |
 
 mod active;
 mod archive;

@@ -225,8 +225,8 @@ impl Threads {
     fn end(&self) -> Result<(), Error> {
         let running = self.running.lock().take();
         if running.is_some() {
-            // The helpers of the cleaner write, too: several batches at once. The last checkpoint tries
-            // again what failed, and reports it.
+            // The helpers of the cleaner write, too: several batches at once. The last checkpoint retries
+            // failed writes and reports an error.
             let _ = self.shared.pool.write_all();
         }
         // Dropping a driver ends its jobs and waits for them.

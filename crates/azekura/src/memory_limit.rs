@@ -119,7 +119,7 @@ pub(crate) struct CacheShare {
 /// The capacity of a store's page cache.
 #[derive(Clone, Debug)]
 pub(crate) enum CacheCapacity {
-    /// The default: what a store that is opened can reserve.
+    /// The default: the part that an opened store can reserve.
     Default,
     Set(usize),
     /// The default of an open store.
@@ -237,7 +237,7 @@ mod tests {
         let none = ("sys/fs/cgroup/a/memory.max", "max\n");
         assert_eq!(limit(&[MACHINE, group, own, none]), Some(4096));
         assert_eq!(limit(&[MACHINE, group, own, parent]), Some(2048));
-        // A container that sees its own group as the mount's root.
+        // A container with its own group as the mount's root.
         assert_eq!(limit(&[MACHINE, group, ("sys/fs/cgroup/memory.max", "512\n")]), Some(512));
     }
 

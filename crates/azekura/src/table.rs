@@ -375,8 +375,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default())
     }
 
-    /// Returns an iterator over the rows with keys that begin with `prefix`: text, bytes, or the leading parts
-    /// of a tuple, as `("Nara",)` of keys `(String, u64)`. See [`Prefix`], which other calls take as a range.
+    /// Returns an iterator over the rows with keys that begin with `prefix`: text, bytes, or the leading
+    /// parts of a tuple, as `("Nara",)` of keys `(String, u64)`. See [`Prefix`], which other calls take as a
+    /// range.
     pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> Range<'tx, K, V> {
         self.range(Prefix(prefix))
     }

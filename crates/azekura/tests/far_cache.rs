@@ -215,7 +215,7 @@ fn a_store_opens_and_works_when_no_server_can_be_reached() {
     compare(&db, &plain);
     let far = db.stats().far.unwrap();
     assert_eq!((far.servers_up, far.hits), (0, 0));
-    assert!(far.last_loss.unwrap().contains("connect to memory server"));
+    assert!(far.last_loss.unwrap().contains("cannot connect to memory server"));
 }
 
 #[test]

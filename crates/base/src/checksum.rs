@@ -6,7 +6,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     ::crc32c::crc32c(bytes)
 }
 
-/// CRC-32C of what `crc` already covers, followed by `bytes`.
+/// Returns the CRC-32C of the bytes that `crc` already covers, followed by `bytes`.
 #[must_use]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     ::crc32c::crc32c_append(crc, bytes)

@@ -1,4 +1,5 @@
-//! The log as the page cache sees it, so that neither imports the other (invariant 2, hazards G4, W4).
+//! The interface of the log for the page cache, so that neither imports the other (invariant 2, hazards G4,
+//! W4).
 
 use crate::{Lsn, PageId};
 
@@ -18,7 +19,7 @@ impl std::fmt::Display for LogFailed {
 
 impl std::error::Error for LogFailed {}
 
-/// The log as the page cache sees it.
+/// The interface of the log for the page cache.
 pub trait DurableLog: Send + Sync {
     /// Returns an LSN above every LSN drawn so far. Later records may have smaller ones, if the log draws
     /// LSNs ahead: [`lsn_bound`](Self::lsn_bound) is below them. Once everything below the returned LSN is

@@ -15,8 +15,8 @@
 //! | [`id`] | `PageId`, `Lsn`, `TxnId`, `TreeId` |
 //! | [`page`] | page bytes as relaxed atomic words, and the header that every page carries |
 //! | [`checksum`] | CRC-32C |
-//! | [`durable`] | what the page cache asks of the log |
-//! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
+//! | [`durable`] | interface of the log for the page cache |
+//! | [`sync`] | the only import of std or loom atomics, mutexes and parking |
 //! | [`background`] | background work of stores, done by threads of the process |
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | a hook that runs before a thread blocks |

@@ -28,7 +28,7 @@ mod tests;
 mod words;
 
 // std's atomics even under loom: a page is thousands of words, and the protocol around them (version, read,
-// validate) is modelled in `azekura-latch` with two words.
+// validate) is modeled in `azekura-latch` with two words.
 use std::sync::atomic::AtomicU64;
 
 pub use self::buf::PageBuf;

@@ -52,7 +52,7 @@ mod array {
     /// A fixed number of items, in memory that is zero until it is written.
     #[derive(Debug)]
     pub struct ZeroedArray<T> {
-        /// ARRAY-1: the items lie in `memory`, aligned, and live as long.
+        /// ARRAY-1: the items lie in `memory`, aligned, and are valid as long as it.
         items: NonNull<T>,
         len: usize,
         _memory: Memory,

@@ -223,7 +223,7 @@ fn readers_never_see_a_value_that_is_half_one_and_half_another() {
         for n in 0..20_000u32 {
             let byte = n as u8;
             txn.put(tree, key, &vec![byte; 500 - usize::from(byte) % 3]);
-            // Cells move about: a neighbour of changing length.
+            // Cells move about: a neighbor of changing length.
             txn.put(tree, b"a neighbour", &vec![1; (n * 37 % 450) as usize]);
             txn.undo.clear();
         }

@@ -47,8 +47,8 @@ impl CleanerNotifier {
     }
 
     pub(crate) fn notify_if(&self, is_needed: impl FnOnce() -> bool) {
-        // Relaxed: the notifier orders nothing; the next dirty page that a miss meets repeats a lost
-        // notification.
+        // Relaxed: the notifier orders nothing; a lost notification is repeated at the next dirty page of a
+        // miss.
         if self.state.load(Relaxed) < CALLED && is_needed() {
             self.call();
         }

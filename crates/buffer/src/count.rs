@@ -15,8 +15,8 @@ use std::ops::Sub;
 #[cfg(feature = "counters")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Atomic read-modify-writes tried: compare-and-swap, addition, exchange. Each keeps what follows from
-    /// overlapping with what went before.
+    /// Atomic read-modify-writes tried: compare-and-swap, addition, exchange. Later instructions of the
+    /// thread do not overlap with earlier ones across them.
     pub read_modify_writes: u64,
     /// Writes to cache lines that several threads write or read: these read-modify-writes, and plain stores.
     pub shared_writes: u64,

@@ -43,7 +43,7 @@ pub enum FixError {
         lsn: Lsn,
     },
     /// A dirty page to be evicted could not be written; it is still in the pool.
-    #[error("write back page {page_id} to make room: {source}")]
+    #[error("cannot write page {page_id} to free its frame: {source}")]
     WriteBack {
         /// The page to be evicted.
         page_id: PageId,
@@ -86,7 +86,7 @@ pub enum PoolError {
         /// Largest number of frames.
         max: usize,
     },
-    /// The system has no memory for so many pages; make the cache smaller.
+    /// The system has not enough memory for the page cache; make it smaller.
     #[error("the system has no memory for a page cache of {capacity_bytes} bytes; make it smaller")]
     Memory {
         /// The requested capacity in bytes.

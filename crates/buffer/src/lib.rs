@@ -1,6 +1,6 @@
 //! The page cache: fixed frames, a lock-free page table, and the lock-free clock of Nb-GCLOCK.
 //!
-//! It keeps pages, not records, and knows nothing of what is in them but the common header. Reading a page
+//! It keeps pages, not records, and reads only the common header of their content. Reading a page
 //! that is in the pool takes one CAS (fix), or nothing at all (peek). It is not a file: pages come from and
 //! go to a [`PageStore`].
 //!

@@ -26,7 +26,7 @@ impl std::fmt::Debug for PageMemory {
 }
 
 impl PageMemory {
-    /// So many buffers, of zero words.
+    /// Returns this number of buffers, of zero words.
     pub(crate) fn zeroed(buffers: usize, page_size: usize) -> Self {
         Self::try_zeroed(buffers, page_size).expect("memory for a few pages")
     }
@@ -63,7 +63,7 @@ impl PageMemory {
 const PREFETCHED_BYTES: usize = 17 * 64;
 
 impl PageMemory {
-    /// Asks the processor for the beginning of a buffer and does not wait; a hint.
+    /// Prefetches the beginning of a buffer without waiting; a hint.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
         PageWords::new(self.buffer(number)).prefetch(0, PREFETCHED_BYTES);
@@ -81,8 +81,8 @@ impl Below for PageMemory {
     }
 }
 
-/// `count` zero words. Large runs are asked for in huge pages, where the system has them: fewer address
-/// translations are missed.
+/// Returns `count` zero words. Large runs use huge pages if the system has them, which saves misses of
+/// address translations.
 fn zeroed_words(count: usize) -> io::Result<ZeroedArray<AtomicU64>> {
     let words = ZeroedArray::try_new(count, || AtomicU64::new(0))?;
     advise_huge_pages(&words);
@@ -133,8 +133,8 @@ fn advise_huge_pages(words: &[AtomicU64]) {
     let end = (words.as_ptr().addr() + size_of_val(words)) / HUGE * HUGE;
     if start < end {
         let first = words.as_ptr().with_addr(start).cast_mut().cast();
-        // SAFETY: the range lies within `words`, and the advice changes how memory is backed, not what it
-        // holds. A refusal changes nothing, so it is ignored.
+        // SAFETY: the range lies within `words`, and the advice changes how memory is backed, not its
+        // content. A refusal changes nothing, so it is ignored.
         let _ = unsafe { madvise(first, end - start, Advice::LinuxHugepage) };
     }
 }

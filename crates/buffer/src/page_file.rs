@@ -7,7 +7,7 @@
 //! leaves a mixture (*torn*, hazard W12). So a batch of pages goes
 //!
 //! 1. into a slot of the *double-write area*, durably, in one write;
-//! 2. into its places in the page file, neighbours in one write, not durable yet;
+//! 2. into its places in the page file, neighbors in one write, not durable yet;
 //! 3. and the slot rests until a sync of the page file has covered step 2.
 //!
 //! After a crash, *repair* looks at the place of every page of which the area has a copy that may be needed,
@@ -152,7 +152,7 @@ const MOST_ZEROES: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct PageFile {
     pages: Place,
-    /// As it is on disk, or will be: under the lock it is written.
+    /// The head on disk, or the one that is being written under the lock.
     head: Mutex<Head>,
     area: Area,
     /// `true` if the area is to be made anew after the repair (DW-9).
@@ -188,8 +188,8 @@ pub enum PageAccess {
     /// device, and the kernel writes the pages of many batches together.
     #[default]
     Buffered,
-    /// Past the system's page cache (`O_DIRECT`), where the file system can: the memory for pages is what the
-    /// pool has, and no more.
+    /// Bypasses the system's page cache (`O_DIRECT`), if the file system can: then the pool's memory is all
+    /// that pages take.
     Direct,
 }
 
@@ -201,7 +201,8 @@ struct Place {
 }
 
 impl Place {
-    /// Opens a file; direct, if asked to be, where that is to be had for memory aligned as [`PageBuf`] is.
+    /// Opens a file; for direct access if requested and if it is available for memory aligned as [`PageBuf`]
+    /// is.
     fn open(fs: &dyn Fs, path: &Path, create: bool, access: PageAccess) -> Result<Self, StoreError> {
         let options = OpenOptions::new().create(create);
         let direct = options.direct(access == PageAccess::Direct);
@@ -270,7 +271,7 @@ impl PageFile {
         (self.len.load(Acquire) / self.area.page_size as u64).saturating_sub(1)
     }
 
-    /// All batches of page writes up to this number are in their places, by what the file's head says.
+    /// All batches of page writes up to this number are in their places, according to the file's head.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.head.lock().settled
@@ -330,7 +331,7 @@ impl PageStore for PageFile {
         }
     }
 
-    /// Tells the system, if it has a page cache for the file.
+    /// Announces the read to the system, if it has a page cache for the file.
     fn will_read(&self, first: PageId, pages: usize) {
         if let Some(offset) = self.offset(first).filter(|_| !self.pages.file.is_direct()) {
             self.pages.file.will_read(offset, pages as u64 * self.area.page_size as u64);
@@ -338,7 +339,7 @@ impl PageStore for PageFile {
     }
 
     /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be
-    /// written otherwise. The first call repairs, if nobody has yet.
+    /// written otherwise. The first call repairs the file.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let mut order = seal_batch(batch, self.area.page_size);
         self.prepare_for(batch)?;
@@ -353,7 +354,7 @@ impl PageStore for PageFile {
             .try_for_each(|part| self.write_part(batch, part))
     }
 
-    /// In place at once, neighbours in one write: no copies in the double-write area.
+    /// In place at once, neighbors in one write: no copies in the double-write area.
     fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = seal_batch(batch, self.area.page_size);
         self.prepare_for(batch)?;
@@ -370,7 +371,7 @@ impl PageStore for PageFile {
         let last = self.new_pages.checkpoint(&self.ledger);
         self.ledger.settle(last)?;
         self.write_settled(last)?;
-        // The batches are counted after the map has been looked at: a page that it knows is in one of them.
+        // The batches are counted after the map was read: each page in the map is in one of them.
         self.lsn_map.checkpoint(|| self.cover(self.ledger.finished()))?;
         Ok(last)
     }
@@ -391,15 +392,15 @@ fn page_lsn((id, page): &(PageId, PageBuf)) -> (PageId, Lsn) {
 
 /// Steps.
 impl PageFile {
-    /// Before the first byte of a batch is written: repairs, if nobody has yet, and lowers the bounds of
-    /// pages that get a smaller LSN.
+    /// Prepares before the first byte of a batch is written: repairs the file if that is not done yet, and
+    /// lowers the bounds of pages that get a smaller LSN.
     fn prepare_for(&self, batch: &[(PageId, PageBuf)]) -> Result<(), StoreError> {
         self.repair()?;
         self.lsn_map.lower(batch.iter().map(page_lsn)).map_err(|error| self.unless_full(error))
     }
 
-    /// Says in the head that all batches up to `last` are in their places, which they are. A copy of the file
-    /// that is read from its beginning, and has this head, so has all their pages, or newer ones.
+    /// Writes into the head that all batches up to `last` are in their places, which they are. A copy of the
+    /// file that is read from its beginning, and has this head, so has all their pages, or newer ones.
     fn write_settled(&self, last: u64) -> Result<(), StoreError> {
         let mut head = self.head.lock();
         if head.settled >= last {
@@ -427,7 +428,7 @@ impl PageFile {
     }
 
     /// Writes pages that fit a slot; `part` are their indices in the batch, in the order of their ids. If the
-    /// disk has no room for the slot, they are written a few at a time, by what is there of the first one.
+    /// disk has no space for the slot, they are written a few at a time, with the space of the first slot.
     fn write_part(&self, batch: &[(PageId, PageBuf)], part: &[usize]) -> Result<(), StoreError> {
         let (slot, room) = self.take_slot(part.len())?;
         let mut slot = Some(slot);
@@ -460,8 +461,7 @@ impl PageFile {
         self.ledger.fail(error)
     }
 
-    /// Marks the store as failed, unless the error says that the disk is full: then nothing is in doubt
-    /// (DW-7).
+    /// Marks the store as failed, unless the error is a full disk: then nothing is in doubt (DW-7).
     fn unless_full(&self, error: StoreError) -> StoreError {
         if is_full(&error) { error } else { self.fail(error) }
     }
@@ -493,7 +493,7 @@ impl PageFile {
         written.map_err(|e| self.fail(place.error("write slot of", None, offset)(e)))
     }
 
-    /// Step 2 of the module's head: the places, neighbours in one write.
+    /// Step 2 of the module's head: the places, neighbors in one write.
     fn write_places(&self, slot: &OwnedSlot, pages: &[(PageId, u32)]) -> Result<(), StoreError> {
         let mut index = 0;
         for run in pages.chunk_by(|(a, _), (b, _)| a.0 + 1 == b.0) {
@@ -538,7 +538,7 @@ impl PageFile {
         if let Err(error) = self.pages.file.allocate(from, target.saturating_sub(from)) {
             return Err(self.unless_full(self.pages.error("make room for", Some(id), from)(error)));
         }
-        // Release: pairs with the Acquire loads of `len`; a thread that sees it finds the space allocated.
+        // Release: pairs with the Acquire loads of `len`; a thread that reads it finds the space allocated.
         self.len.store(target, Release);
         Ok(())
     }

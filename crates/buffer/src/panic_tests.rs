@@ -28,7 +28,7 @@ fn pool(log: Arc<dyn DurableLog>) -> (BufferPool, Arc<MemStore>) {
     (BufferPool::new(options, Arc::clone(&store) as _, log).unwrap(), store)
 }
 
-/// Every buffer is spare or in a frame, and nobody has a frame pinned, latched, or to write.
+/// Every buffer is spare or in a frame, and no thread has a frame pinned, latched, or to write.
 fn assert_nothing_is_held(pool: &BufferPool) {
     let spare: Vec<u32> = std::iter::from_fn(|| pool.take_spare_buffer()).collect();
     let has_buffer = |frame: &&Frame| frame.is_open() && frame.buffer() != NO_BUFFER;

@@ -28,8 +28,8 @@ const MAX_PAGES: usize = 128;
 const MAX_GAP: usize = 8;
 /// Pages that one call looks at, per page that it may bring in: the others are resident.
 const LOOKS_PER_PAGE: usize = 4;
-/// One in so many frames may be read ahead by one call: a quarter of the probation ring, so that a few scans
-/// do not push each other's pages out.
+/// One call may read ahead one page for this number of frames: a quarter of the probation ring, so that a few
+/// scans do not evict each other's pages.
 const SHARE: usize = 400;
 
 /// A page that this thread has claimed to read. The buffer is released before the pin.

@@ -6,7 +6,7 @@
 //! only the last access to an atomic when it looks for switch points, so a load followed by a CAS of the
 //! same word would hide the load.)
 
-/// A place between two atomic steps; the name says what has just been done.
+/// A place between two atomic steps; its name is the step that was just done.
 macro_rules! sync_point {
     ($name:literal) => {
         #[cfg(all(test, not(loom)))]
@@ -96,14 +96,14 @@ mod hook {
     }
 
     impl Gate {
-        /// Waits until the thread has stopped, and says where; `None` if it ended before its point.
+        /// Waits until the thread has stopped, and returns the place; `None` if it ended before its point.
         pub(crate) fn stopped_at(&self) -> Option<&'static str> {
             let state = self.state.lock().unwrap();
             let state = self.changed.wait_while(state, |s| s.stopped_at.is_none() && !s.has_ended).unwrap();
             state.stopped_at
         }
 
-        /// Lets the stopped thread go on.
+        /// Resumes the stopped thread.
         pub(crate) fn open(&self) {
             self.state.lock().unwrap().is_open = true;
             self.changed.notify_all();

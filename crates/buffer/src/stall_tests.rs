@@ -1,6 +1,6 @@
 //! G10: a thread that stops for ever between any two steps of a fix, an eviction, a page-in, or a write-back
-//! holds up nobody else: the others fix, read and change every page, the stopped thread's among them, as far
-//! as no latch of it is in the way.
+//! blocks no other thread: the others fix, read and change every page, the stopped thread's among them,
+//! unless it holds their latch.
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::sync::Arc;

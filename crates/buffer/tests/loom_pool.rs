@@ -2,7 +2,7 @@
 //! pass for no other (page-in and its installation, G2, G5, FRAME-5).
 //!
 //! Page words are std's atomics, which loom does not see: fine under pins and latches, but a peek cannot be
-//! modelled here, because loom may show an old version beside words that are always the newest. `loom_frame`
+//! modeled here, because loom may show an old version beside words that are always the newest. `loom_frame`
 //! does it, with a word of loom's.
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a model ends where it fails")]

@@ -150,7 +150,7 @@ fn open(fs: &FaultFs) -> Result<PageFile, StoreError> {
 /// error.
 fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<(), StoreError> {
     let mut random = StdRng::seed_from_u64(seed);
-    // Neighbours, strangers, and two beyond the first growths.
+    // Neighbors, strangers, and two beyond the first growths.
     let mut ids: Vec<u64> = (0..10).chain([17, 40, 255, 256, 600]).collect();
     let mut file = open(fs)?;
     file.repair()?;
@@ -346,7 +346,7 @@ fn threads_that_write_at_once_keep_their_promises_when_the_power_goes() {
     }
 }
 
-/// Writes the pages that are `thread` modulo 5, so that threads are each other's neighbours.
+/// Writes the pages that are `thread` modulo 5, so that threads are each other's neighbors.
 fn write_own_pages(file: &PageFile, thread: u64, seed: u64) -> Expected {
     let mut random = StdRng::seed_from_u64(seed << 8 | thread);
     let mut expected = Expected::default();

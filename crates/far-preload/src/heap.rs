@@ -40,7 +40,7 @@ pub(crate) struct Heap {
 
 #[derive(Default)]
 struct Space {
-    /// First page and number of pages of what is free, by address.
+    /// First page and number of pages of each free range, by address.
     free: BTreeMap<usize, usize>,
     /// First page of each allocated block or slab → bytes that it may use.
     blocks: BTreeMap<usize, usize>,
@@ -52,7 +52,7 @@ struct Space {
     mapped: Ranges,
     /// Addresses of pages that left.
     unmanaged: Ranges,
-    /// Addresses of reserved pages; what the program has of them is mapped.
+    /// Addresses of reserved pages; the program's parts of them are mapped.
     reserved: Ranges,
     /// Addresses of mapped pages that child processes are not to have.
     unforked: Ranges,
@@ -84,12 +84,12 @@ pub(crate) enum Owner {
     Nobody,
 }
 
-/// A range of addresses by what is to be done with each part of it.
+/// A range of addresses, split by the treatment of each part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     /// Managed pages, whether they are given out or not.
     pub(crate) far: Vec<Range<usize>>,
-    /// Memory of the kernel's: before and behind the heap, and what left it.
+    /// Memory of the kernel: before and behind the heap, and unmanaged pages.
     pub(crate) others: Vec<Range<usize>>,
 }
 
@@ -176,7 +176,7 @@ impl Heap {
         }
     }
 
-    /// Returns whether a range of managed memory meets reserved memory.
+    /// Returns whether a range of managed memory overlaps reserved memory.
     pub(crate) fn meets_reserved(&self, range: &Range<usize>) -> bool {
         self.lock().reserved.meets(range)
     }
@@ -199,7 +199,7 @@ impl Heap {
         space.mapped.meets(range) || space.blocks_within(self, range).meets(range)
     }
 
-    /// Returns whether a range of managed memory meets a block.
+    /// Returns whether a range of managed memory overlaps a block.
     pub(crate) fn meets_block(&self, range: &Range<usize>) -> bool {
         !self.lock().blocks_within(self, range).is_empty()
     }
@@ -216,7 +216,7 @@ impl Heap {
             unsafe { self.memory.unmanage(pages.clone()) };
             self.settle(pages);
         }
-        // SAFETY: as above; what remains are static arrays.
+        // SAFETY: as above; the rest are static arrays.
         unsafe { self.memory.unmanage(range) };
     }
 
@@ -246,7 +246,7 @@ impl Heap {
         &self.range
     }
 
-    /// Pages left: the kernel unmaps what the program has not of them.
+    /// Handles pages that were unmanaged: the kernel unmaps the parts that the program does not have.
     fn settle(&self, pages: Range<usize>) {
         let mut space = self.lock();
         for part in space.unmanaged.without(&pages) {
@@ -395,7 +395,7 @@ impl Heap {
         let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
         let clear = |from: usize, to: usize| {
             if from < to {
-                // SAFETY: within far memory, and the caller owns the range that it wants zeroed.
+                // SAFETY: within far memory, and the caller owns the range.
                 unsafe { ((self.base + from) as *mut u8).write_bytes(0, to - from) };
             }
         };
@@ -446,7 +446,7 @@ impl Space {
         }
     }
 
-    /// The blocks that meet a range, as addresses.
+    /// Returns the blocks that overlap a range, as addresses.
     fn blocks_within(&self, heap: &Heap, range: &Range<usize>) -> Ranges {
         let page = |address: usize| (address - heap.base) / heap.page;
         let first = page(range.start);
@@ -460,7 +460,7 @@ impl Space {
         found
     }
 
-    /// Takes what is free of whole pages out of what can be given out.
+    /// Removes the free part of whole pages from the free list.
     fn take_free_within(&mut self, heap: &Heap, pages: &Range<usize>) {
         let (first, end) = ((pages.start - heap.base) / heap.page, (pages.end - heap.base) / heap.page);
         let before = self.free.range(..first).next_back();

@@ -15,7 +15,7 @@
 //! | `session::end` | ends of the process, each with a message |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
-//! | `hooks::caller` | blocks that the C library and the loader ask for |
+//! | `hooks::caller` | blocks that the C library and the loader allocate |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
 //! | `hooks::kernel` | the other memory calls, which only the kernel can do; the table of all of them |
 //! | `hooks::transfer` | `read`, `write` and their like, where the kernel does not wait for far memory |
@@ -23,7 +23,7 @@
 //! | `hooks::stream` | streams (`FILE`), likewise |
 //! | `hooks::descriptor` | `close` and its like, which leave the layer's descriptors out |
 //! | `hooks::directory` | `opendir`, likewise |
-//! | `hooks::again` | system calls that can be asked again, likewise |
+//! | `hooks::again` | system calls that can be repeated, likewise |
 //! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::stack` | stacks in far memory |
 //! | `hooks::limit` | limits that count far memory |
@@ -38,7 +38,7 @@
 //! - **FAR-1** No thread holds a lock of ours while it touches far memory, and none of our threads ever
 //!   touches it.
 //! - **FAR-2** Our own memory is never far memory.
-//! - **FAR-3** What cannot be set up ends the process before `main`, with a message and code 71.
+//! - **FAR-3** A failure of the setup ends the process before `main`, with a message and code 71.
 //! - **FAR-4** A stack that a thread runs on is not far memory when the thread takes a lock of ours.
 //!
 //! # Limits

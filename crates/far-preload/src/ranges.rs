@@ -1,4 +1,4 @@
-//! A set of numbers (addresses, pages) as ranges that neither meet nor touch.
+//! A set of numbers (addresses, pages) as ranges that neither overlap nor touch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,7 +43,7 @@ impl Ranges {
         }
     }
 
-    /// The ranges that meet one, whole.
+    /// Returns the ranges that overlap one, whole.
     fn meeting(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let Range { start, end } = *range;
         let before = self.0.range(..start).next_back().filter(move |&(_, &last)| last > start);

@@ -26,7 +26,7 @@ use std::{fmt, ptr};
 
 /// Null until far memory is there, and in child processes.
 static HEAP: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
-/// Blocks from so many bytes on are far; nothing is before far memory is there.
+/// Smallest size of a far block; no block is far before far memory is set up.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The same of mappings, which have pages of their own.
 static MAP_THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -63,7 +63,7 @@ pub(crate) fn heap() -> Option<&'static Heap> {
     Some(heap)
 }
 
-/// Returns whether a range meets managed memory. Takes no lock, and looks at no stack.
+/// Returns whether a range overlaps managed memory. Takes no lock, and looks at no stack.
 pub(crate) fn is_managed(range: Range<usize>) -> bool {
     // SAFETY: as in `heap`. Acquire: as there.
     unsafe { HEAP.load(Acquire).as_ref() }.is_some_and(|session| session.heap.memory().is_managed(range))
@@ -145,7 +145,7 @@ pub(crate) fn unmanage(address: usize, bytes: usize) {
     }
 }
 
-/// With `--strict` a program ends when what left far memory takes more than the local budget.
+/// With `--strict` a program ends when its unmanaged memory exceeds the local budget.
 fn keeps_budget(heap: &Heap) {
     let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) else { return };
     let left = heap.memory().stats().unmanaged_bytes;
@@ -222,10 +222,10 @@ pub(crate) fn end_far(call: &str, why: &str) {
     ENDED.store(true, Relaxed); // read by the handlers of `fork`, which only save work by it
 }
 
-/// In the environment once somebody has said what is in force.
+/// Set in the environment once the mechanism in use has been printed.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
-/// A limit of the process counts what far memory needs.
+/// A limit of the process counts the memory of the far layer.
 #[derive(Debug)]
 struct RefusedByLimit {
     name: &'static str,
@@ -287,7 +287,7 @@ extern "C" fn begin() {
     let launch = LAUNCH.get_or_init(|| launch);
     let session = open(launch);
     if !launch.quiet && std::env::var_os(SAID).is_none() {
-        // SAFETY: before `main`, there is one thread. Programs that this one starts say it no more.
+        // SAFETY: before `main`, there is one thread. Programs that this one starts do not print it again.
         unsafe { std::env::set_var(SAID, "1") };
         let servers = launch.servers.join(", ");
         say(format_args!(
@@ -310,7 +310,7 @@ extern "C" fn begin() {
 
 /// Sets far memory up and has it used.
 fn open(launch: &'static Launch) -> &'static Session {
-    // Those of a child that begins later are in use already, and stay as they are.
+    // The statics of a child that begins later are in use already, and stay ordinary memory.
     let has_begun = BEGUN.swap(true, Relaxed);
     let statics = if has_begun { Vec::new() } else { statics::find(launch.block.max(launch.page)) };
     let memory = match set_up(launch, statics) {
@@ -326,7 +326,7 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
     let region = base..base + heap.memory().len();
     let ranges = [region].into_iter().chain(heap.memory().adopted().iter().cloned());
     for (range, place) in ranges.zip(&PLACES) {
-        // Relaxed: there is one thread, or it is the one that asks for the first block.
+        // Relaxed: there is one thread, or it is the thread that allocates the first block.
         place[0].store(range.start, Relaxed);
         place[1].store(range.len(), Relaxed);
     }
@@ -370,7 +370,7 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         setting = setting.auth_key(AuthKey::read(path).map_err(|e| format!("key {}: {e}", path.display()))?);
     }
     for addresses in statics.into_iter().take(MOST_STATICS) {
-        // SAFETY: before `main` nobody uses the program's static arrays, and they stay to its end.
+        // SAFETY: before `main` no code uses the program's static arrays, and they stay to its end.
         setting = unsafe { setting.adopt(addresses) };
     }
     Ok(setting.build()?)

@@ -310,7 +310,7 @@ fn static_arrays_for_which_a_server_has_no_room_are_refused_before_main() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{mechanism}: {said}");
         assert!(
-            said.contains("refuses: ") && said.contains("5242880 can be had here"),
+            said.contains("refused: ") && said.contains("5242880 can be had here"),
             "{mechanism}: {said}"
         );
     }
@@ -328,7 +328,7 @@ fn a_loss_ends_the_program_with_the_page_its_addresses_the_reason_and_the_remedy
         holds(&said, &["is lost", " page ", "addresses 0x", "--spill FILE"]);
         let server = Server::builder().capacity(5 << 20).listen("127.0.0.1:0").unwrap();
         let said = message_of("full", &Launch { mechanism, ..launch(&server) }, || ());
-        holds(&said, &["no server takes page", "left", "addresses 0x", "--spill FILE"]);
+        holds(&said, &["no server stored page", "left", "addresses 0x", "--spill FILE"]);
     }
 }
 
@@ -415,7 +415,7 @@ fn what_cannot_be_set_up_is_refused_before_main() {
     assert_eq!(out.status.code(), Some(71));
     assert!(out.stdout.is_empty());
     let said = String::from_utf8_lossy(&out.stderr);
-    assert!(said.starts_with("azekura far: connect to memory server 127.0.0.1:1: "), "{said}");
+    assert!(said.starts_with("azekura far: cannot connect to memory server 127.0.0.1:1: "), "{said}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ typedef struct azekura_far_options {
     size_t copies;         /* so many servers have each page; 0: 1 */
     const char *spill;     /* a file that has each page, too; NULL: none */
     const char *auth_key;  /* a file with the key that the servers know; NULL: none */
-    const char *policy;    /* who leaves when a page comes, such as "u-clock"; NULL: the default */
+    const char *policy;    /* the replacement policy, such as "u-clock"; NULL: the default */
     const char *mechanism; /* such as "sigsegv"; NULL: the best there is */
 } azekura_far_options;
 

@@ -51,7 +51,7 @@ impl Kept {
     ///
     /// # Safety
     ///
-    /// The ranges can be written, and nobody uses them.
+    /// The ranges can be written, and no other thread uses them.
     pub(crate) unsafe fn put_back(self) {
         for (at, bytes) in self.0 {
             // SAFETY: the caller's.

@@ -25,7 +25,7 @@ impl fmt::Display for Compression {
 
 /// No compression has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no compression {0:?}: there are none and lz4")]
+#[error("unknown compression {0:?}; use none or lz4")]
 pub struct ParseCompressionError(String);
 
 impl FromStr for Compression {

@@ -90,7 +90,7 @@ pub fn hidden() -> [RawFd; MOST] {
 
 /// Places a descriptor high and hides it; returns its number from now on.
 pub fn hide(fd: OwnedFd) -> OwnedFd {
-    // SAFETY: the copy was just made, and nobody else's.
+    // SAFETY: the copy was just made, and no other value owns it.
     let fd = copy_high(fd.as_raw_fd()).map_or(fd, |copy| unsafe { OwnedFd::from_raw_fd(copy) });
     // Acquire and release: pairs with `is_hidden` and the next `hide`. A full table leaves it unhidden.
     TABLE.iter().any(|slot| slot.compare_exchange(FREE, fd.as_raw_fd(), AcqRel, Relaxed).is_ok());

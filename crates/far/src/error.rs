@@ -9,10 +9,10 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum FarError {
     /// The page size is not a power of two within the limits.
-    #[error("a page of {0} bytes: 4 KiB, 8 KiB … 2 MiB are possible")]
+    #[error("the page size is {0} bytes; use 4 KiB, 8 KiB … or 2 MiB")]
     Page(usize),
     /// No bytes, or more than can be addressed by 2^31 pages.
-    #[error("a region of {bytes} bytes in pages of {page_bytes}")]
+    #[error("a region of {bytes} bytes has no page, or too many pages of {page_bytes} bytes")]
     Size {
         /// Requested bytes.
         bytes: usize,
@@ -21,7 +21,7 @@ pub enum FarError {
     },
     /// Too little local memory to work with.
     #[error(
-        "{local} bytes of local memory: at least {least} are needed, eight pages; ask for more or for smaller pages"
+        "local memory of {local} bytes is less than eight pages ({least} bytes); use more, or smaller pages"
     )]
     Local {
         /// Given bytes.
@@ -30,12 +30,12 @@ pub enum FarError {
         least: usize,
     },
     /// Neither a server nor a spill file was given.
-    #[error("no memory server and no spill file: pages would have nowhere to go")]
+    #[error("no memory server and no spill file; give at least one of them")]
     Nowhere,
     /// More copies than servers, or more servers than can be counted.
     #[error("{copies} copies on {servers} servers: 1 to 15 servers, and no more copies than servers")]
     Copies {
-        /// Copies that were asked for.
+        /// Number of copies requested.
         copies: usize,
         /// Servers that were given.
         servers: usize,
@@ -44,7 +44,7 @@ pub enum FarError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The spill file could not be created; it must not exist.
-    #[error("make spill file {}", path.display())]
+    #[error("cannot create spill file {}", path.display())]
     Spill {
         /// Its path.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum FarError {
         source: io::Error,
     },
     /// The system lacks a feature of the mechanism.
-    #[error("far memory by {mechanism} is not possible here")]
+    #[error("mechanism {mechanism} does not work on this system")]
     Mechanism {
         /// Its name.
         mechanism: crate::Mechanism,
@@ -60,16 +60,16 @@ pub enum FarError {
         source: io::Error,
     },
     /// The content of memory that was to be adopted cannot be determined.
-    #[error("adopt memory of the program")]
+    #[error("cannot turn memory of the program into far memory")]
     Adopt(#[source] io::Error),
     /// No thread could be started.
-    #[error("start the pager")]
+    #[error("cannot start the pager")]
     Threads(#[source] io::Error),
 }
 
 /// A memory server refused to reserve room for pages.
 #[derive(Debug, thiserror::Error)]
-#[error("memory server {server} promises no room: {why}")]
+#[error("memory server {server} reserved no memory: {why}")]
 pub struct ReserveError {
     /// Address of the server.
     pub server: String,
@@ -82,10 +82,10 @@ pub struct ReserveError {
 #[non_exhaustive]
 pub enum ForkError {
     /// The mechanism does not support children, or the system refused its features a second time.
-    #[error("far memory of a child process")]
+    #[error("cannot give a child process its far memory")]
     Backend(#[source] io::Error),
     /// No thread could be started.
-    #[error("start the pager of a child process")]
+    #[error("cannot start the pager of a child process")]
     Threads(#[source] io::Error),
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum Loss {
     )]
     Page { page: u32 },
     #[error(
-        "no server takes page {page} ({why}), and local memory is used up; give another server, or --spill FILE"
+        "no server stored page {page} ({why}), and local memory is used up; add a server, or use --spill FILE"
     )]
     NoTaker { page: u32, why: String },
     #[error(
@@ -107,10 +107,10 @@ pub(crate) enum Loss {
          by raw system calls cannot run in far memory"
     )]
     Faults { source: io::Error },
-    #[error("the kernel refuses to map page {page} {how}: {source}; {}", map_advice(source))]
+    #[error("the kernel refused to map page {page} {how}: {source}; {}", map_advice(source))]
     Map { page: u32, how: &'static str, source: io::Error },
     #[error(
-        "the kernel does not take {pages} pages from page {page} on back as ordinary memory: {source}; {}",
+        "the kernel refused to make {pages} pages from page {page} on ordinary memory again: {source}; {}",
         map_advice(source)
     )]
     Unmanage { page: u32, pages: usize, source: io::Error },

@@ -1,4 +1,4 @@
-//! The interface for C, as `include/azekura_far.h` has it. Errors are told by a null pointer and
+//! The interface for C, declared in `include/azekura_far.h`. Functions report an error by a null pointer and
 //! [`azekura_far_error`].
 
 use crate::{AuthKey, FarMemory, Mechanism, Policy};
@@ -12,7 +12,7 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Settings of far memory; zeros and null pointers stand for the defaults that the header names.
+/// Settings of far memory; zeros and null pointers select the defaults that the header names.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Options {
@@ -24,11 +24,11 @@ pub struct Options {
     pub page_bytes: usize,
     /// Memory servers, separated by commas.
     pub servers: *const c_char,
-    /// So many servers have each page.
+    /// Number of servers that have each page.
     pub copies: usize,
     /// A file that has each page, too.
     pub spill: *const c_char,
-    /// A file with the key that the servers know.
+    /// Path of the file with the servers' key.
     pub auth_key: *const c_char,
     /// Replacement policy.
     pub policy: *const c_char,
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn azekura_far_bytes(memory: *const FarMemory) -> *mut u8 
 ///
 /// # Safety
 ///
-/// As [`azekura_far_bytes`], and nobody uses the range during the call.
+/// As for [`azekura_far_bytes`]; also, no thread uses the range during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_discard(memory: *const FarMemory, offset: usize, bytes: usize) -> i32 {
     // SAFETY: the caller's.
@@ -150,11 +150,11 @@ pub unsafe extern "C" fn azekura_far_swaps(memory: *const FarMemory, came: *mut 
     }
 }
 
-/// Ends it; its bytes are gone.
+/// Ends the far memory and discards its bytes.
 ///
 /// # Safety
 ///
-/// As [`azekura_far_bytes`], and nobody uses it any more. Null is ignored.
+/// As for [`azekura_far_bytes`]; also, no thread uses it any more. Null is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_close(memory: *mut FarMemory) {
     if !memory.is_null() {

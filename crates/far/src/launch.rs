@@ -1,5 +1,5 @@
-//! A program run unmodified with its large blocks of memory in far memory: what the launcher tells the
-//! library that is put before the program's own, through the environment.
+//! The launch of an unmodified program with its large blocks in far memory: the launcher passes settings in
+//! the environment to the library that it preloads.
 
 use crate::compression::Compression;
 use crate::fault::Mechanism;
@@ -71,7 +71,7 @@ pub struct Launch {
 #[non_exhaustive]
 pub enum LaunchError {
     /// A setting is missing or wrong.
-    #[error("{name}: {value:?} makes no sense; start the program by `azekura far`")]
+    #[error("{name}: {value:?} is not valid; start the program by `azekura far`")]
     Setting {
         /// Name of the variable.
         name: &'static str,
@@ -267,7 +267,7 @@ mod tests {
         let refused = Launch::from_settings(&|name| said.get(name).cloned()).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "AZEKURA_FAR_PAGE: \"much\" makes no sense; start the program by `azekura far`"
+            "AZEKURA_FAR_PAGE: \"much\" is not valid; start the program by `azekura far`"
         );
         assert_eq!(Launch::from_settings(&|_| None).unwrap(), None);
     }

@@ -29,13 +29,13 @@
 //! | `client` | where pages are kept: connections to memory servers, a spill file |
 //! | `compression` | [`Compression`]: names of the compression of the local tier |
 //! | [`cache`] | [`FarCache`]: images that may be forgotten, the second tier of a page cache |
-//! | [`launch`] | unmodified programs: what their launcher tells the library in them |
-//! | [`server`] | a memory server: holds pages for clients that it knows |
+//! | [`launch`] | unmodified programs: the settings that their launcher passes to the preloaded library |
+//! | [`server`] | a memory server: holds pages for authenticated clients |
 //! | [`wire`] | the protocol between clients and servers |
 //! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; their replay without real paging |
 //! | [`ffi`] | the same for C: `include/azekura_far.h` |
 //! | `sys` | system calls past the C library |
-//! | [`digest`] | what a page's bytes are known by |
+//! | [`digest`] | the digest that identifies a page's bytes |
 
 mod adopt;
 pub mod cache;
@@ -85,7 +85,7 @@ static VOICE: AtomicI32 = AtomicI32::new(2);
 /// Keeps a copy of standard error, hidden from the program, for messages after the program closed its own.
 #[doc(hidden)]
 pub fn keep_standard_error() {
-    // SAFETY: a copy that was just made, and nobody else's.
+    // SAFETY: a copy that was just made, and no other value owns it.
     let copy = unsafe {
         let copy = sys::call(libc::SYS_fcntl, [2, libc::F_DUPFD_CLOEXEC as usize, 3, 0, 0, 0]);
         RawFd::try_from(copy).ok().filter(|&copy| copy >= 0).map(|copy| OwnedFd::from_raw_fd(copy))

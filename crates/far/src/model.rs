@@ -7,7 +7,7 @@ use azekura_base::sync::Arc;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// A table of so many requests, for one region.
+/// A table of requests for one region.
 #[derive(Debug)]
 pub struct ModelRequests<const N: usize>(Requests<N>);
 
@@ -67,7 +67,7 @@ impl ModelResumeTable {
         ModelResumePoint(self.0.open(name, connection))
     }
 
-    /// A newcomer that knows this name.
+    /// A connection that presents this name.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl ModelResumeTable {
         self.0.leave(|other| other == name, newcomer)
     }
 
-    /// Somebody needs the room of one that waits.
+    /// Another session needs the memory of a waiting one.
     #[must_use]
     pub fn make_way(&self) -> bool {
         self.0.make_way()

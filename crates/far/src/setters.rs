@@ -1,6 +1,6 @@
 //! Methods of builders that set one field each.
 
-/// Writes them: `name(value: Type) -> field = what is stored;`, each with its documentation.
+/// Defines setters: `name(value: Type) -> field = stored value;`, each with its documentation.
 macro_rules! setters {
     ($($(#[$documentation:meta])+ $name:ident($value:ident: $type:ty) -> $field:ident = $stored:expr;)+) => {
         $(

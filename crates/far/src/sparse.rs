@@ -1,8 +1,8 @@
-//! A table over all pages of a region, of which most may never be touched: a program's region is as large as
+//! A table over all pages of a region, most of which may never be touched: a program's region is as large as
 //! its blocks may ever be.
 //!
-//! It takes memory in parts, each when something is first written there; what was never written reads as the
-//! value that the table was made with.
+//! Memory is allocated in parts, each at the first write to it. An unwritten entry reads as the table's
+//! initial value.
 
 use std::ops::{Index, IndexMut};
 
@@ -18,7 +18,7 @@ pub(crate) struct Sparse<T> {
 }
 
 impl<T: Copy> Sparse<T> {
-    /// So many values, all the same. Eight bytes for each part until it is written.
+    /// Returns a table of `len` equal values. Eight bytes for each part until it is written.
     pub(crate) fn new(blank: T, len: usize) -> Self {
         Self { parts: vec![None; len.div_ceil(PART)], blank, len }
     }

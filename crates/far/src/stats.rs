@@ -83,11 +83,11 @@ stats! {
     swap_ns,
 }
 
-/// Local memory that would have avoided misses, in bytes beside what may be local.
+/// Additional local memory that would have avoided misses, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MoreMemory {
-    /// For half of the misses; `None` if it is more than eight times what may be local, or there was no miss.
+    /// For half of the misses; `None` if it is more than eight times the local limit, or there was no miss.
     pub half: Option<u64>,
     /// The same for nine tenths.
     pub most: Option<u64>,

@@ -39,5 +39,5 @@ fn the_c_example_runs_and_is_told_what_is_wrong() {
     };
     let server = Server::builder().capacity(16 << 20).listen("127.0.0.1:0").unwrap();
     assert_eq!(run(&server.address().to_string()), "right, pages went: yes\n");
-    assert!(run("127.0.0.1:1").starts_with("connect to memory server 127.0.0.1:1: "));
+    assert!(run("127.0.0.1:1").starts_with("cannot connect to memory server 127.0.0.1:1: "));
 }

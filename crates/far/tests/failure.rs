@@ -180,7 +180,7 @@ fn f4_without_a_second_copy_the_program_is_stopped_and_told_why() {
         );
         assert!(
             error.contains("azekura far memory: ") && error.contains("run with --copies 2")
-                || error.contains("no server takes page"),
+                || error.contains("no server stored page"),
             "seed {trial}: {error}"
         );
     }

@@ -252,7 +252,9 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     assert!(refused(setting(&server).local(PAGE)).contains("eight pages"));
     assert!(refused(setting(&server).servers([""; 0])).contains("no memory server"));
     assert!(refused(setting(&server).copies(2)).contains("2 copies on 1 servers"));
-    assert!(refused(setting(&server).servers(["127.0.0.1:1"])).starts_with("connect to memory server"));
+    assert!(
+        refused(setting(&server).servers(["127.0.0.1:1"])).starts_with("cannot connect to memory server")
+    );
     assert!(
         refused(setting(&server).bytes(1 << 30))
             .contains("1073741824 bytes wanted, 67108864 can be had here")

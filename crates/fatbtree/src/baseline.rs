@@ -54,7 +54,8 @@ impl FromStr for Placement {
 /// Protocol of searches and updates in the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// The product's: leaves are the truth, copies of index pages are told of changes and never waited for.
+    /// The product's protocol: leaves are authoritative; copies of index pages are sent changes without
+    /// waiting.
     #[default]
     Lazy,
     /// The paper's (section 3.4): IS or IX hand over hand down the tree; a split takes SIX on all copies from

@@ -38,7 +38,7 @@ pub(crate) fn judge(told_ms: u64, between_ms: (u64, u64), max: Duration) -> Opti
     (ms > max_ms).then_some(ClockOffset { is_ahead, ms, max_ms })
 }
 
-/// Judges a time that came in a message: it was told up to [`MOST_DELAY_MS`] ago.
+/// Judges a time that came in a message: it was sent up to [`MOST_DELAY_MS`] ago.
 pub(crate) fn judge_message(told_ms: u64, now_ms: u64, max: Duration) -> Option<ClockOffset> {
     judge(told_ms, (now_ms.saturating_sub(MOST_DELAY_MS), now_ms), max)
 }

@@ -16,7 +16,7 @@ pub enum Error {
         /// The reason, if it is known.
         reason: Option<String>,
     },
-    /// The node that owns the key is known to be down. Nothing was changed; try again once it is back.
+    /// The node that owns the key is down. Nothing was changed; try again once it is back.
     #[error("node {} cannot be reached: {reason}", pe.0)]
     Unreachable {
         /// The node.
@@ -88,7 +88,7 @@ pub enum StoreError {
     /// The database's reason.
     #[error(transparent)]
     Database(#[from] azekura::Error),
-    /// A row of the node's own tables is not what a node writes. Restore the node's store.
+    /// A row of the node's own tables has a form that no node writes. Restore the node's store.
     #[error("the {what} under {key:?} is damaged")]
     Damaged {
         /// The expected value.
@@ -125,11 +125,11 @@ pub enum StoreError {
     Stranger {
         /// Its owner.
         found: PeId,
-        /// And of which cluster.
+        /// The cluster of its store.
         found_cluster: u64,
         /// The expected owner.
         expected: PeId,
-        /// And of which cluster.
+        /// The cluster of this node.
         expected_cluster: u64,
     },
 }
@@ -184,7 +184,7 @@ pub enum FrameError {
         /// This node's.
         expected: u64,
     },
-    /// For what this PE was before somebody took it over. It must not be executed.
+    /// The frame is for an earlier owner of this PE number. It must not be executed.
     #[error("a frame is for epoch {found}; this node is at {expected}")]
     Epoch {
         /// Value in the header.

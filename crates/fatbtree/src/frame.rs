@@ -2,8 +2,8 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | length of what follows |
-//! | 4 | CRC-32C of what follows |
+//! | 4 | length of the rest |
+//! | 4 | CRC-32C of the rest |
 //! | 1 | version of the protocol |
 //! | 1 | kind of the body: 1, a [`Message`] |
 //! | 2 | the sender's PE |
@@ -17,7 +17,7 @@ use crate::error::FrameError;
 use crate::id::PeId;
 use crate::message::Message;
 
-/// The version of the protocol that this code speaks.
+/// The protocol version of this code.
 pub const VERSION: u8 = 7;
 /// Most bytes of a frame after its length.
 pub const MAX_BYTES: usize = 16 << 20;
@@ -76,7 +76,7 @@ pub const fn length(head: [u8; LENGTH_BYTES]) -> Result<usize, FrameError> {
 ///
 /// # Errors
 ///
-/// [`FrameError`]: what is wrong with it.
+/// [`FrameError`]: the frame is not valid.
 pub fn decode(frame: &[u8], cluster: u64, epoch: u32) -> Result<(PeId, Message), FrameError> {
     let Some((head, body)) = frame.split_at_checked(HEAD_BYTES) else {
         return Err(FrameError::TooShort { bytes: frame.len() });

@@ -19,7 +19,7 @@ pub struct LeafHead {
     pub page: PageNo,
     /// Its fences.
     pub range: KeyRange,
-    /// The leaf that was to the right of it, at the same PE. It may have gone since.
+    /// The leaf that was to the right of it, at the same PE. It may be removed since.
     pub right: Option<PageNo>,
     /// Grows with every change of structure.
     pub version: u64,

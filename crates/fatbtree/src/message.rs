@@ -10,7 +10,7 @@ use crate::membership::ListMark;
 /// A request's name at the node that it came to first. Unique over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId {
-    /// The node that a client asked, and that gets the answer.
+    /// The node that a client is connected to, and that gets the answer.
     pub origin: PeId,
     /// Number of starts of that node.
     pub incarnation: u64,
@@ -35,7 +35,7 @@ pub struct DecommissionId {
 /// Reason to refuse a decommission message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DecommissionRefusal {
-    /// The node goes by this other list of members.
+    /// The node uses this other list of members.
     List(ListMark),
     /// The node does not have its keys yet, or refuses all requests.
     NotReady(String),
@@ -183,7 +183,7 @@ pub enum Answer {
     },
     /// Reply of the application.
     Ran(Vec<u8>),
-    /// Rows, in the order in which they were asked for.
+    /// Rows, in the order of the request.
     Rows {
         /// The rows.
         rows: Vec<Row>,
@@ -220,7 +220,7 @@ pub enum Refusal {
         /// Reason that it reported.
         reason: String,
     },
-    /// The node that owns the leaf cannot be reached, or has no keys yet. Ask again.
+    /// The node that owns the leaf cannot be reached, or has no keys yet. Send the request again.
     Away {
         /// The node.
         pe: PeId,
@@ -243,7 +243,7 @@ pub enum Message {
     Find(Find),
     /// The result of a request, sent to its origin.
     Answered {
-        /// Of which request.
+        /// The request.
         id: RequestId,
         /// The result.
         result: Result<Answer, Refusal>,
@@ -273,7 +273,7 @@ pub enum Message {
         /// The move.
         id: MoveId,
     },
-    /// Asks for the decision about a move.
+    /// Requests the decision about a move.
     Ask {
         /// The move.
         id: MoveId,
@@ -283,9 +283,9 @@ pub enum Message {
         /// The move.
         id: MoveId,
     },
-    /// A node that was started asks for route entries.
+    /// A node that was started requests route entries.
     Hello,
-    /// A node with a new store asks for the durable route entries of the receiver.
+    /// A node with a new store requests the durable route entries of the receiver.
     Account {
         /// The poll of all other nodes that it belongs to: the start of the node that asks, and a number
         /// since then.
@@ -303,7 +303,7 @@ pub enum Message {
         route_entries: Vec<RouteEntry>,
         /// Leaves that came from the asking node, with moves that it has to decide.
         staged: Vec<(MoveId, RouteEntry)>,
-        /// The newest version of anything that it knows.
+        /// The newest version of its entries.
         newest: u64,
         /// There is more, from this key on.
         rest: Option<Key>,
@@ -312,14 +312,14 @@ pub enum Message {
     Admit {
         /// The store's name.
         birth: u64,
-        /// Somebody has said that what an older store of this node had may be lost.
+        /// The operator accepts that rows of an older store of this node may be lost.
         is_loss_accepted: bool,
     },
     /// Answer to `Admit`.
     Admitted {
         /// The store's name.
         birth: u64,
-        /// If not, it knows another.
+        /// If not, it has recorded another store.
         is_admitted: bool,
     },
     /// The receiver of a staged leaf takes none: it is leaving. Nothing is kept.
@@ -331,7 +331,7 @@ pub enum Message {
     Decommission {
         /// The decommission.
         id: DecommissionId,
-        /// The list of members that it goes by.
+        /// The list of members that it uses.
         list: ListMark,
         /// Number of the part.
         part: u32,
@@ -362,7 +362,7 @@ pub enum Message {
         /// The node that has left.
         pe: PeId,
     },
-    /// The list of members that the sender goes by.
+    /// The list of members that the sender uses.
     List {
         /// The list.
         list: ListMark,

@@ -35,9 +35,9 @@ pub struct Options {
     /// split or move has twice [`move_timeout`](Self::move_timeout) besides, a step of an open transaction at
     /// least [`open_timeout`](Self::open_timeout).
     pub request_timeout: Duration,
-    /// A read that has not been answered for so long is sent again: reading twice does no harm.
+    /// A read without an answer for this time is sent again: reading twice does no harm.
     pub read_timeout: Duration,
-    /// A leaf that is in flight is kept from writers so long at most; then it stays where it was.
+    /// Longest time for which writers wait for a leaf in flight; then the leaf stays where it was.
     pub move_timeout: Duration,
     /// Interval of the heartbeats by which nodes tell each other that they are alive; `None`: none at all. A
     /// node is down after [`MISSED_HEARTBEATS`](crate::MISSED_HEARTBEATS) intervals without a message of it,
@@ -46,13 +46,13 @@ pub struct Options {
     /// Most that the clocks of two nodes may differ; beyond it they refuse each other. Of an application that
     /// judges rows by the time.
     pub max_clock_offset: Duration,
-    /// Interval at which the decision about a move is asked for, or repeated.
+    /// Interval at which the decision about a move is requested, or repeated.
     pub remind_interval: Duration,
-    /// A transaction that is open for so long is rolled back.
+    /// A transaction that is open for this time is rolled back.
     pub open_timeout: Duration,
     /// Transactions that may be open at this node at once.
     pub most_open: usize,
-    /// A snapshot that a reader of several nodes has opened here, and has not used for so long, is closed.
+    /// A snapshot that a reader of several nodes has opened here is closed after this time without use.
     pub reader_timeout: Duration,
     /// Raised when another machine takes this PE over: frames for the old one are refused.
     pub epoch: u32,
@@ -105,7 +105,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`Error::Settings`] names what to change.
+    /// [`Error::Settings`] names the setting to change.
     pub fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Settings(what.to_owned()));
         if self.leaf_rows < 2 {

@@ -16,7 +16,7 @@ pub struct Ranges<T> {
     pieces: Vec<Piece<T>>,
 }
 
-/// Neighbouring keys of which the same is known.
+/// Neighboring keys with the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece<T> {
     /// The first of them.
@@ -34,7 +34,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         Self { range, pieces }
     }
 
-    /// The keys that it knows something of.
+    /// The keys that it has values for.
     pub const fn range(&self) -> &KeyRange {
         &self.range
     }
@@ -68,19 +68,19 @@ impl<T: Clone + PartialEq> Ranges<T> {
         KeyRange { low: self.pieces[place].low.clone(), high }
     }
 
-    /// Learns a route entry about the keys of `range`. Tells whether anything of it was new.
+    /// Adds a value for the keys of `range`. Returns whether any of it was new.
     pub fn learn(&mut self, range: &KeyRange, version: u64, value: &T) -> bool {
         self.change(range, |piece| {
             (piece.version < version).then(|| Piece { low: Key::new(), version, value: value.clone() })
         })
     }
 
-    /// Replaces what is known of the keys of `range`, whatever its version.
+    /// Replaces the values of the keys of `range`, regardless of their versions.
     pub fn replace(&mut self, range: &KeyRange, version: u64, value: &T) {
         self.change(range, |_| Some(Piece { low: Key::new(), version, value: value.clone() }));
     }
 
-    /// Cuts off what lies from `at` on and returns it.
+    /// Splits off the part from `at` on and returns it.
     pub fn split_off(&mut self, at: &[u8]) -> Self {
         let place = self.place(&Target::At(at.to_vec()));
         let range = KeyRange { low: at.to_vec(), high: self.range.high.replace(at.to_vec()) };
@@ -107,7 +107,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         part
     }
 
-    /// Appends what comes right after it.
+    /// Appends the part right after it.
     pub fn append(&mut self, right: Self) {
         debug_assert_eq!(self.range.high.as_ref(), Some(&right.range.low));
         self.range.high = right.range.high;
@@ -116,7 +116,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         self.join(seam, seam);
     }
 
-    /// Gives each piece that overlaps `range`, cut to it, what `decide` says, if it says something.
+    /// Replaces each piece that overlaps `range`, cut to it, by the result of `decide`, if there is one.
     fn change(&mut self, range: &KeyRange, decide: impl Fn(&Piece<T>) -> Option<Piece<T>>) -> bool {
         let range = range.intersection(&self.range);
         if range.is_empty() {
@@ -152,7 +152,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         is_new
     }
 
-    /// Makes one of neighbours that say the same, from the seam before `first` to the seam before `end`.
+    /// Merges neighbors with equal values, from the seam before `first` to the seam before `end`.
     fn join(&mut self, first: usize, end: usize) {
         for place in (first.max(1)..=end.min(self.pieces.len().saturating_sub(1))).rev() {
             let (left, right) = (&self.pieces[place - 1], &self.pieces[place]);

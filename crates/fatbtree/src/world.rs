@@ -43,7 +43,7 @@ pub trait Net {
     }
 }
 
-/// Tells the time since some moment, and waits.
+/// Returns the time since some moment, and waits.
 pub trait Clock {
     /// Time since the clock was started.
     fn now(&self) -> Duration;

@@ -48,7 +48,7 @@ fn a_merged_leaf_is_newer_than_both_halves() {
     assert_eq!((&leaves[0].range.low, &leaves[0].range.high), (&left.range.low, &right.range.high));
 }
 
-/// Each decision rewrites what is kept of its neighbours: two of them at once must not take each other's
+/// Each decision rewrites what is kept of its neighbors: two of them at once must not take each other's
 /// back.
 #[test]
 fn two_moves_that_are_decided_at_once_are_both_remembered() {

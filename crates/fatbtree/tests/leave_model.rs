@@ -89,7 +89,7 @@ struct State {
     network: Vec<Message>,
     next_id: u8,
     crashes: u8,
-    /// Number of cancelled decommissions.
+    /// Number of canceled decommissions.
     stops: u8,
     /// Only for the properties.
     has_ever_left: bool,

@@ -85,7 +85,7 @@ impl Plan {
     }
 }
 
-/// Over all first bytes, neighbours beside each other.
+/// Over all first bytes, neighbors beside each other.
 fn key(number: u64) -> Key {
     vec![(number * 256 / KEYS) as u8]
 }

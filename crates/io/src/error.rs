@@ -1,4 +1,4 @@
-//! The errors that callers tell apart, and the checks that every file system here makes in the same way.
+//! The errors that callers distinguish, and the checks that every file system here makes in the same way.
 //!
 //! All calls return [`std::io::Error`]. Its kind or number determines the reaction: `NotFound`,
 //! `AlreadyExists`, `StorageFull` (ENOSPC), EIO, EINVAL for a direct access that is not aligned, EBADF for a

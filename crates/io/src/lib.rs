@@ -3,7 +3,7 @@
 //! The crate has the few calls that a database makes, and states the effect of a power loss for each. It is
 //! not a portable file library and not a cache. The feature `test-fs` adds three file systems for tests: one
 //! with a power that a test can cut at any call (`fault`), one that counts calls (`counting`), and one with
-//! the speed of a modelled device (`device`).
+//! the speed of a modeled device (`device`).
 //!
 //! ```
 //! use azekura_io::{FaultFs, Fs, OpenOptions};
@@ -33,7 +33,7 @@
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
 //! | `counting` | `CountingFs`: a layer that counts calls and bytes |
-//! | `device` | `DeviceFs`: a layer that takes as long as a modelled device, and the device's costs as a pure function |
+//! | `device` | `DeviceFs`: a layer that takes as long as a modeled device, and the device's costs as a pure function |
 //! | `fault` | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 

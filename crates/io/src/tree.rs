@@ -256,7 +256,7 @@ impl<N> Tree<N> {
         self.next_dir = self.next_dir.max(other.next_dir);
     }
 
-    /// The same names for other files. Drops what cannot be reached from the root.
+    /// Copies the names for other files. Drops files that cannot be reached from the root.
     #[cfg(feature = "test-fs")]
     pub(crate) fn map<M>(&self, each: &mut impl FnMut(&Arc<N>) -> Arc<M>) -> Tree<M> {
         let mut mapped = Tree { entries: BTreeMap::new(), next_dir: self.next_dir };

@@ -12,7 +12,7 @@ use azekura_io::{FailKind, FaultFs, File};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Longest file; bytes beyond the end count as 0, and the length is modelled by itself.
+/// Longest file; bytes beyond the end count as 0, and the length is modeled by itself.
 const LEN: usize = 6 * 512;
 
 /// The possible contents after a crash; the last of each list is the present content.

@@ -47,7 +47,7 @@ static PAGE_LATCH: Site = Site::new("page latch");
 #[must_use]
 pub struct Version(u64);
 
-/// The latch. It guards what its owner says it guards; guards with destructors are the owner's too.
+/// The latch. Its owner defines the guarded data; guards with destructors are the owner's too.
 #[derive(Debug)]
 pub struct HybridLatch(AtomicU64);
 
@@ -58,13 +58,13 @@ impl Default for HybridLatch {
 }
 
 impl HybridLatch {
-    /// A latch that nobody holds.
+    /// Returns a latch without holders.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// The version to read under; `None` while somebody holds the latch exclusively. Writes nothing.
+    /// Returns the version to read under; `None` while a thread holds the latch exclusively. Writes nothing.
     #[inline]
     #[track_caller]
     pub fn optimistic(&self) -> Option<Version> {
@@ -85,7 +85,8 @@ impl HybridLatch {
         self.0.load(Relaxed) & (EXCLUSIVE | VERSION) == seen.0
     }
 
-    /// Takes the latch exclusively if nothing has changed since `seen` and nobody else is in. Never waits.
+    /// Takes the latch exclusively if nothing has changed since `seen` and there is no other holder. Never
+    /// waits.
     #[inline]
     #[must_use]
     #[track_caller]
@@ -95,7 +96,7 @@ impl HybridLatch {
         taken && Self::entered()
     }
 
-    /// Takes the latch exclusively if nobody is in. Never waits.
+    /// Takes the latch exclusively if there is no holder. Never waits.
     #[inline]
     #[must_use]
     #[track_caller]
@@ -117,7 +118,7 @@ impl HybridLatch {
         }
     }
 
-    /// Takes the latch exclusively. Blocks while anybody is in.
+    /// Takes the latch exclusively. Blocks while there is a holder.
     #[inline]
     #[track_caller]
     pub fn lock_exclusive(&self) {
@@ -161,7 +162,7 @@ impl HybridLatch {
         }
     }
 
-    /// Takes the latch shared if nobody holds it exclusively. Never waits.
+    /// Takes the latch shared if no thread holds it exclusively. Never waits.
     ///
     /// # Panics
     ///
@@ -184,7 +185,7 @@ impl HybridLatch {
         false
     }
 
-    /// Takes the latch shared. Blocks while somebody holds it exclusively.
+    /// Takes the latch shared. Blocks while a thread holds it exclusively.
     #[inline]
     #[track_caller]
     pub fn lock_shared(&self) {
@@ -275,7 +276,7 @@ impl HybridLatch {
         if word & in_the_way == 0 {
             return;
         }
-        // Relaxed: the bit tells nothing but itself; on failure the caller looks again.
+        // Relaxed: only the bit itself matters; on failure the caller looks again.
         if word & PARKED != 0 || self.0.compare_exchange(word, word | PARKED, Relaxed, Relaxed).is_ok() {
             bucket.sleep(count);
         }
@@ -341,7 +342,7 @@ mod tests {
                             latch.lock_exclusive();
                             assert_eq!(inside.swap(1, Relaxed), 0);
                             if i % 10 == 0 {
-                                // Longer than anybody spins: the others go to sleep.
+                                // Longer than any thread spins: the others go to sleep.
                                 std::thread::sleep(std::time::Duration::from_micros(200));
                             }
                             inside.store(0, Relaxed);

@@ -38,7 +38,7 @@ mod place {
         static ref PARKED: WaitWord = WaitWord::new(0);
     }
 
-    /// One bucket for all, so that a model also meets wake-ups meant for another latch.
+    /// One bucket for all, so that a model also has wake-ups meant for another latch.
     pub(super) fn of(_address: usize) -> &'static WaitWord {
         &PARKED
     }

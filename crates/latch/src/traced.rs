@@ -22,13 +22,13 @@ pub struct TracedMutex<T> {
 }
 
 impl<T> TracedMutex<T> {
-    /// A mutex around `value`; its waits and holds are told under `site`.
+    /// Returns a mutex around `value`; its waits and holds are recorded under `site`.
     #[must_use]
     pub fn new(site: &'static Site, value: T) -> Self {
         Self { site, holder: AtomicU32::new(0), mutex: Mutex::new(value) }
     }
 
-    /// The value, once nobody else holds the mutex. Blocks meanwhile.
+    /// Locks the mutex. Blocks while another thread holds it.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> TracedGuard<'_, T> {
@@ -63,7 +63,7 @@ impl<T> TracedMutex<T> {
 #[derive(Debug)]
 #[must_use]
 pub struct TracedGuard<'a, T> {
-    // First: a hold is told after the mutex was released.
+    // Dropped first: a hold is recorded after the mutex was released.
     guard: MutexGuard<'a, T>,
     _hold: HoldGuard,
 }

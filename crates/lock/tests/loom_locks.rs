@@ -50,7 +50,7 @@ fn a_lock_is_handed_from_one_writer_to_the_next() {
             let depends_on = table.lock_key(&mut t, TREE, KEY, KeyMode::UPDATE).unwrap();
             let before = cell.with_mut(|value| {
                 // loom hands out a raw pointer; reading it would need `unsafe`, so only the access is
-                // modelled.
+                // modeled.
                 value.addr()
             });
             assert_ne!(before, 0);

@@ -82,7 +82,7 @@ unsafe impl GlobalAlloc for CHeap {
             // SAFETY: the caller got the block from here.
             return told(unsafe { __libc_realloc(block.cast(), size) }, size);
         }
-        // SAFETY: both blocks are at least as long as what is copied, and are not the same.
+        // SAFETY: both blocks are at least as long as the copy, and are not the same.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !new.is_null() {

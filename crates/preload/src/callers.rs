@@ -17,14 +17,14 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const ONE_OF: u32 = 16;
-/// Frames told of a wait: enough for the layers of a language's library.
+/// Frames recorded for a wait: enough for the layers of a language's library.
 const LEVELS: usize = 8;
-/// Frames told of a thread's first wait: as a rule up to the beginning of the thread.
+/// Frames recorded for a thread's first wait: as a rule up to the beginning of the thread.
 const FIRST_LEVELS: usize = 32;
 /// Set if the unwinder finds tables without a lock. Relaxed: stored while the process has one thread.
 static IS_FREE_OF_LOCKS: AtomicBool = AtomicBool::new(false);
 
-/// Asks once; call while the library is loaded.
+/// Looks up the unwinder once; call while the library is loaded.
 pub(crate) fn settle() {
     IS_FREE_OF_LOCKS.store(exists(c"_dl_find_object"), Relaxed);
 }
@@ -61,7 +61,7 @@ pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
 #[cold]
 fn tell_now(thread: &mut Thread, from: usize, object: usize, levels: usize) {
     let mut walk = Walk { from, left: MOST_FRAMES, found: None, levels, callers: [0; FIRST_LEVELS] };
-    // SAFETY: `step` is given back what it is given here, and does not unwind.
+    // SAFETY: `step` gets back the pointer that is passed here, and does not unwind.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     for caller in walk.callers.into_iter().take_while(|caller| *caller != 0) {
         thread.mark(Called::Caller, caller, object);

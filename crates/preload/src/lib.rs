@@ -17,9 +17,9 @@
 //! | `recorder` | one thread's events, in its slot of the area |
 //! | `sites` | a number for each call site, found without a lock |
 //! | `callers` | which function called the one that waits, now and then |
-//! | `local` | what is known of the calling thread; calls that must not be recorded: our own |
+//! | `local` | state of the calling thread; calls that must not be recorded: our own |
 //! | `next` | the C library's functions behind our own, found while the library is loaded |
-//! | `alloc` | memory from the C library's own heap, for what is done while the library is loaded |
+//! | `alloc` | memory from the C library's own heap, for work while the library is loaded |
 //!
 //! # Limits
 //!
@@ -37,7 +37,7 @@
 //!   program's end.
 //! - **HOOK-3** Whatever a hook calls in turn is passed on unseen (`local`); so is all that a signal handler
 //!   does while it interrupts a hook.
-//! - **HOOK-4** No destructor stands on the stack while the C library's function runs: a cancelled thread, or
+//! - **HOOK-4** No destructor stands on the stack while the C library's function runs: a canceled thread, or
 //!   one that ends by `pthread_exit`, unwinds through plain frames only.
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]

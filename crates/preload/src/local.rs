@@ -90,10 +90,11 @@ pub(crate) fn is_quiet() -> bool {
     local().quiet.get()
 }
 
-/// Runs `f`, of which all calls are passed on unseen (HOOK-3), and leaves `errno` as it was (HOOK-1).
+/// Runs `f`; all calls inside are passed on unrecorded (HOOK-3), and `errno` is unchanged afterwards
+/// (HOOK-1).
 #[inline]
 pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: the C library gives the address of this thread's errno, which is good while the thread lives.
+    // SAFETY: the C library returns the address of this thread's errno, which is valid while the thread runs.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { errno.read() };

@@ -15,7 +15,7 @@ use azekura_trace::{HoldMode, WaitKind};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// One of so many holds is drawn in the long run.
+/// On average one of this number of holds is sampled.
 const HOLD_SAMPLING: u32 = 256;
 /// Holds of one thread that are recorded at a time: few, because few are drawn.
 const HOLDS: usize = 16;
@@ -68,7 +68,7 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     missed.fetch_sub(u32::from(!is_first), Relaxed);
     let (slot, header) = (area.slot(index), area.header());
     slot.counters.reset();
-    // Relaxed: what is stored below is told by the slot's state.
+    // Relaxed: the slot's state publishes the values stored below.
     let tag = header.tags.fetch_add(1, Relaxed) + 1;
     let cpu = match header.cpu.load(Relaxed) {
         n if n == CpuSource::Rseq as u32 => CpuSource::Rseq,
@@ -121,7 +121,7 @@ fn claim(area: &Area, process: u32) -> Option<usize> {
     })
 }
 
-/// The thread's name as it is now: threads get theirs some time after their start.
+/// Stores the thread's present name: threads get theirs some time after their start.
 fn put_name(slot: &ThreadSlot) {
     let mut name = [0_u64; 2];
     // SAFETY: the kernel writes 16 bytes.
@@ -246,7 +246,7 @@ impl Thread {
         put_name(self.area.slot(self.index));
     }
 
-    /// The thread ends, or records no more: tells so, and closes the slot.
+    /// The thread ends, or records no more: records that, and closes the slot.
     pub(crate) fn leave(&mut self) {
         let exit = self.event(EventKind::Exit, 0, 0);
         self.track.record(When::After, exit);

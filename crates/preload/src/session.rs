@@ -66,7 +66,7 @@ static NOWHERE: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
 static PAGE: AtomicPtr<AtomicPtr<Session>> = AtomicPtr::new((&raw const NOWHERE).cast_mut());
 /// The session's memory: written by the constructor, and in the child of a fork, when there is one thread.
 static mut SESSION: MaybeUninit<Session> = MaybeUninit::uninit();
-/// The key with the destructor that tells a thread's end; [`NO_KEY`]: there is none that allocates nothing.
+/// The key with the destructor that records a thread's end; [`NO_KEY`]: every free key would allocate.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 /// No mutex is to be held longer.
@@ -89,7 +89,7 @@ fn session() -> Option<&'static Session> {
     unsafe { session.as_ref() }
 }
 
-/// The command now; 0 when nobody records.
+/// The present command; 0 without a recorder.
 #[inline]
 fn command() -> u32 {
     session().map_or(0, |session| session.header().command.load(Relaxed))
@@ -156,7 +156,7 @@ pub(crate) fn passes_over_hold() -> bool {
     left > 1
 }
 
-/// Returns `true` if the recorder asks to hold the mutex at `object` longer.
+/// Returns `true` if the recorder requests a longer hold of the mutex at `object`.
 #[inline]
 pub(crate) fn is_planted(object: usize) -> bool {
     // SAFETY: the static, or the header of the area, which is never unmapped. Relaxed: stored while the
@@ -259,7 +259,7 @@ pub(crate) fn process_ends() {
         return; // the child of a vfork, in its parent's memory
     }
     quietly(|| {
-        // AcqRel: one thread tells the end.
+        // AcqRel: one thread records the end.
         if word().swap(ptr::null_mut(), AcqRel).is_null() {
             return;
         }
@@ -270,18 +270,18 @@ pub(crate) fn process_ends() {
         }
         leave();
         let now = sample(time_source());
-        // Acquire: pairs with the Release in `Area::grow` (AREA-3). Relaxed: told by ENDED below.
+        // Acquire: pairs with the Release in `Area::grow` (AREA-3). Relaxed: published by ENDED below.
         let ready = (session.header().ready.load(Acquire) as usize).min(session.area.layout().slots);
         let live = u64::from(session.process_id) << 32 | state::LIVE; // Relaxed: slots of this process
         for index in (0..ready).filter(|&index| session.area.state(index).load(Relaxed) == live) {
             let slot = session.area.slot(index);
             if let Some(cpu) = cpu_ns_of(slot.os_id.load(Relaxed)) {
-                // Relaxed: told by ENDED below.
+                // Relaxed: published by ENDED below.
                 slot.end[1].store(cpu, Relaxed);
                 slot.end[0].store(now.ticks, Relaxed);
             }
         }
-        // Relaxed: told by ENDED.
+        // Relaxed: published by ENDED.
         process.end[0].store(now.ticks, Relaxed);
         process.end[1].store(now.monotonic_ns, Relaxed);
         process.end[2].store(now.process_cpu_ns, Relaxed);
@@ -394,7 +394,7 @@ fn register(area: Area, serial: u32) {
 unsafe extern "C" fn forked() {
     quietly(|| {
         local().forget();
-        // SAFETY: written by `load`, which has asked for this call.
+        // SAFETY: written by `load`, which has requested this call.
         let (area, serial) = unsafe {
             let session = &*(&raw const SESSION).cast::<Session>();
             (session.area, session.serial)

@@ -7,7 +7,7 @@ use azekura_trace::area::{Area, Called, OPERATIONS, SITES, site_key};
 use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The site's number: what was called, from which address.
+/// Returns the number of the site: the called function, and the address of the call.
 pub(crate) fn site(area: &Area, called: Called, from: usize) -> u32 {
     place(site_key(called, from), SITES, |index| area.site(index)) as u32 + 1
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// Slots that exist before the first thread asks for one, and that are free at any time if there is room.
+/// Slots that exist before the first thread needs one, and that are free at any time if there is room.
 const SPARE_SLOTS: usize = 32;
 const PROCESSES_EVERY: Duration = Duration::from_millis(20);
 const THREADS_EVERY: Duration = Duration::from_millis(500);
@@ -173,7 +173,7 @@ impl Drain {
         busy
     }
 
-    /// Takes what a slot's ring holds.
+    /// Drains a slot's ring.
     fn take(&mut self, index: usize, word: u64, is_closed: bool) -> bool {
         self.admit(index);
         let Some(open) = self.open.get_mut(&index) else { return false };
@@ -183,7 +183,7 @@ impl Drain {
         open.last = events.iter().map(|event| event.ticks).fold(open.last, u64::max);
         let ended = self.area.slot(index).end.each_ref().map(|word| word.load(Relaxed));
         if is_closed && ended[0] != 0 && open.last != 0 {
-            // Its process told the thread's CPU time when it ended.
+            // Its process recorded the thread's CPU time when it ended.
             events.push(anchor(ended[0].max(open.last), ended[1]));
         }
         if open.is_recorded
@@ -213,7 +213,7 @@ impl Drain {
         let (owner, tag) = (slot.owner.load(Relaxed), slot.tag.load(Relaxed));
         let os_id = slot.os_id.load(Relaxed);
         let place = slot.process.load(Relaxed) as usize;
-        // Relaxed: told by the slot's state, as the rest of its head.
+        // Relaxed: published by the slot's state, as the rest of its head.
         let is_recorded = self.is_recording
             && slot.command.load(Relaxed) == self.number
             && place < PROCESSES
@@ -234,7 +234,7 @@ impl Drain {
         self.open.insert(index, Open { owner, tag, os_id, is_recorded, last: 0, consumer });
     }
 
-    /// Finds out which processes, and now and then which threads, are gone.
+    /// Finds processes that have ended, and periodically threads that have.
     fn look_at_processes(&mut self, is_last: bool) {
         self.looked_at_processes = Instant::now();
         let area = self.area;
@@ -264,7 +264,7 @@ impl Drain {
         }
     }
 
-    /// The process of a slot of the table is gone: what it left is taken, and the slot is free.
+    /// Handles the end of a process in the table: drains its slots, and frees its entry.
     fn is_gone(&mut self, index: usize, owner: u64, end: End) {
         let area = self.area;
         self.close_slots(|of, _| of == owner);
@@ -280,7 +280,7 @@ impl Drain {
         let _ = area.process(index).owner.compare_exchange(owner, 0, Release, Relaxed);
     }
 
-    /// Closes the live slots of which `is_gone` says so, in the place of their threads.
+    /// Closes the live slots for which `is_gone` returns `true`, in the place of their threads.
     fn close_slots(&self, is_gone: impl Fn(u64, Option<&Open>) -> bool) {
         for index in 0..self.ready {
             let word = self.area.state(index).load(Acquire);
@@ -291,7 +291,7 @@ impl Drain {
                     // AcqRel: the thread may have closed it at this moment.
                     let _ = self.area.state(index).compare_exchange(word, closed, AcqRel, Relaxed);
                 }
-                // Its head may say anything, but the word says which process claimed it.
+                // Its head may have any content, but the word has the process that claimed it.
                 state::CLAIMED if !process::is_alive((word >> 32) as u32) => {
                     let _ = self.area.state(index).compare_exchange(word, state::FREE, AcqRel, Relaxed);
                 }
@@ -327,7 +327,7 @@ fn process_of(owner: u64) -> u32 {
 }
 
 fn reset(slot: &ProcessSlot) {
-    // Relaxed: told by the owner's 0.
+    // Relaxed: published by the owner's 0.
     slot.flags.store(0, Relaxed);
     slot.begin.iter().chain(&slot.end).for_each(|word| word.store(0, Relaxed));
 }

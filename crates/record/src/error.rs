@@ -35,7 +35,7 @@ pub enum RecordError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The library cannot be loaded into the program: asked before it runs.
+    /// The library cannot be loaded into the program: checked before the program runs.
     #[error("cannot record {}: {reason}", path.display())]
     NotRecordable {
         /// The program, or the interpreter of the script.
@@ -62,7 +62,7 @@ pub enum RecordError {
         /// The reason.
         source: Box<RecordError>,
     },
-    /// The kernel does not let us watch: it asks for more rights, or less caution.
+    /// The kernel does not permit the observation: it requires more rights, or a lower `perf_event_paranoid`.
     #[error(
         "the kernel does not permit {what}: run as root or with CAP_PERFMON (for switches alone, perf_event_paranoid up to 2 is \
          enough; now it is {paranoid})"
@@ -70,10 +70,10 @@ pub enum RecordError {
     NotPermitted {
         /// The requested object.
         what: &'static str,
-        /// The setting as it is.
+        /// The present setting.
         paranoid: String,
     },
-    /// The kernel cannot give what was asked for.
+    /// The kernel does not support the requested event.
     #[error("the kernel does not support {what}")]
     Kernel {
         /// The requested object.
@@ -84,7 +84,7 @@ pub enum RecordError {
     /// There is no such process.
     #[error("there is no process {process}; it may have just ended")]
     NoProcess {
-        /// As asked for.
+        /// The requested process.
         process: u32,
         /// The operating system's reason.
         source: io::Error,
@@ -97,7 +97,7 @@ pub enum RecordError {
         /// The reason.
         source: io::Error,
     },
-    /// A function is not in its file: misspelt, stripped, or made part of its callers.
+    /// A function is not in its file: misspelled, stripped, or made part of its callers.
     #[error(
         "no function {name} in {}{}", file.display(),
         if alike.is_empty() { String::new() } else { format!("; like it: {}", alike.join(", ")) }

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 const LEAST_THREADS: usize = 3;
 /// Least number of waits behind the turn of another waiter.
 const LEAST_QUEUED: usize = 3;
-/// At least one of so many waits is behind the turn of another waiter.
+/// At least one of this number of waits is behind the turn of another waiter.
 const QUEUED_OF: usize = 8;
 /// If a thread has a larger part of these turns, the others work for it.
 const MOST_OF_ONE: f64 = 0.75;
@@ -247,7 +247,7 @@ fn filled(waits: &[Wait], turns: &[Turn]) -> f64 {
     part as f64 / all.max(1) as f64
 }
 
-/// Writes what was proven into the trace. Returns the objects of the locks.
+/// Writes the proven turns into the trace. Returns the objects of the locks.
 fn write(trace: &mut Trace, proven: &[(Vec<Wait>, Vec<Turn>)]) -> HashSet<u64> {
     let mut objects = HashSet::new();
     let mut holds: HashMap<usize, Vec<(usize, Event)>> = HashMap::new();

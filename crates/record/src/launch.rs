@@ -20,13 +20,13 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// The file of the recording.
     pub output: PathBuf,
-    /// Records only after so long.
+    /// Time from the start of the program to the start of the recording.
     pub delay: Duration,
-    /// Records only for so long; the program goes on.
+    /// Duration of the recording; the program goes on afterwards.
     pub duration: Option<Duration>,
     /// Events that a thread's ring holds.
     pub ring_events: Option<usize>,
-    /// Also ask the kernel for context switches.
+    /// Also records context switches, by the kernel.
     pub switches: bool,
     /// Functions that are to be operations, if the kernel permits: see [`Function::find`]. With them come
     /// switches.

@@ -23,7 +23,7 @@ struct Known {
     /// Ticks waited, by the address waited from.
     waited: BTreeMap<u64, u64>,
     stacks: Stacks,
-    /// An address that was seen with it, if nobody ever waited.
+    /// An address seen with it, if no thread ever waited.
     seen: u64,
     /// Holds that followed a wait.
     holds_after_waits: u64,
@@ -98,7 +98,7 @@ const AWAIT: [&str; 6] =
     ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv", "SimpleQueue_get"];
 /// Frames of a wait among which the functions above are looked for.
 const NEAR_FRAMES: usize = 4;
-/// One of so many waits must be followed by a hold: waiters wake without need, too.
+/// One of this number of waits must be followed by a hold: waiters wake without need, too.
 const HOLDS_OF_A_LOCK: u64 = 8;
 /// Fewer waits for an object prove nothing about it.
 const LEAST_WAITS: u64 = 2;
@@ -216,7 +216,7 @@ fn most(waited: &BTreeMap<u64, u64>) -> Option<u64> {
     waited.iter().max_by_key(|(address, ticks)| (**ticks, std::cmp::Reverse(**address))).map(|(a, _)| *a)
 }
 
-/// Collects what all threads tell of each object.
+/// Collects the data of all threads about each object.
 fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
     let mut objects: BTreeMap<u64, Known> = BTreeMap::new();
     for (index, thread) in trace.threads.iter().enumerate() {

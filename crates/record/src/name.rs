@@ -21,7 +21,7 @@ pub(crate) struct Called {
     pub(crate) address: u64,
 }
 
-/// Calls on objects of which there may be many, each with call sites of its own.
+/// Calls on objects that may be numerous, each with call sites of its own.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
 /// Objects that any thread may signal.
 pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
@@ -59,7 +59,7 @@ impl Called {
     }
 }
 
-/// The address that a recorded name stands for.
+/// The address in a recorded name.
 fn address(file: &str) -> Option<u64> {
     u64::from_str_radix(file.strip_prefix('@')?, 16).ok()
 }
@@ -128,7 +128,7 @@ fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, kinds: &HashMa
     }
 }
 
-/// The name of a call site that stands for itself.
+/// The name of a call site that is its own object.
 fn call_name(name: &Name, called: Option<&Called>, symbols: &Symbols) -> Name {
     match called {
         None => name.clone(),
@@ -257,7 +257,7 @@ mod tests {
         let wait = |begin, end| [at(begin, WaitBegin, 0, IDLE), at(end, WaitEnd, 0, 0)];
         let held = |end, ticks| at(end, Hold, WAITED, ticks);
         let [[a, b], [c, d], [e, f]] = [wait(10, 20), wait(40, 50), wait(15, 30)];
-        // Woken and signalled by the same thread, as a join or a queue's consumer does: nobody is delayed.
+        // Woken and signaled by the same thread, as by a join or a queue's consumer: no thread is delayed.
         let alone: &[Event] = &[a, b, held(25, 5), c, d, held(55, 5)];
         assert_eq!(kinds("semaphore", [alone, &[]]), [IDLE, IDLE]);
         // Holds from 20 to 29, from 30 to 39 and from 40 to 49 each keep the other thread waiting.

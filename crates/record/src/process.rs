@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 /// Answers whether the process exists and has not ended.
 pub(crate) fn is_alive(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
-    // Another user's process answers with an error that says that it is there.
+    // For another user's process the error means that it exists.
     let is_there = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
     is_there && !is_zombie(process)
 }
 
-/// Answers whether the process has ended and its parent does not know yet.
+/// Returns whether the process has ended and its parent has not read its exit status.
 fn is_zombie(process: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
     // The state stands behind the name, which is in parentheses and may hold anything.

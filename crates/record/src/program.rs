@@ -95,7 +95,7 @@ struct Elf {
 const MOST_BYTES: usize = 1 << 16;
 
 impl Elf {
-    /// `None`: it is no such file, or one of which the parts are not where they should be.
+    /// `None`: the file is no such file, or its parts are not where they should be.
     fn read(file: &File, start: &[u8]) -> io::Result<Option<Self>> {
         const BITS_64: u8 = 2;
         const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };

@@ -180,7 +180,7 @@ impl Recorder {
         self.collect_with(output, first, &Seen::default())
     }
 
-    /// As [`Recorder::collect`], with what the kernel saw meanwhile.
+    /// As [`Recorder::collect`], with the kernel's events.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps the recordings that could not be written to the file that was asked for.
+    /// Keeps the recordings that could not be written to the requested file.
     fn keep(&mut self, error: RecordError) -> RecordError {
         self.directory.disable_cleanup(true);
         RecordError::Kept { path: self.directory.path().join("recordings"), source: Box::new(error) }
@@ -250,7 +250,7 @@ impl Shared {
         let is_over = Arc::new(AtomicBool::new(false));
         let (theirs, over) = (Arc::clone(&drain), Arc::clone(&is_over));
         let work = move || {
-            // Relaxed: a flag that stands for nothing else.
+            // Relaxed: a flag that publishes no other data.
             while !over.load(Relaxed) {
                 let is_busy = theirs.lock().unwrap_or_else(PoisonError::into_inner).turn();
                 if is_busy {
@@ -297,7 +297,7 @@ fn private(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Files of the recordings: the first one's is as asked for.
+/// Files of the recordings: the first one has the requested name.
 struct Names<'o> {
     output: &'o Path,
     used: Vec<PathBuf>,

@@ -20,7 +20,7 @@ pub(crate) struct Spool {
     encoder: Encoder,
     out: Out,
     time: azekura_trace::file::TimeSource,
-    /// The program, as its process told when it loaded the library.
+    /// The program, as its process reported it when it loaded the library.
     executable: PathBuf,
     sites: HashSet<u32>,
     operations: HashSet<u16>,
@@ -29,7 +29,7 @@ pub(crate) struct Spool {
     cpu_ns: u64,
 }
 
-/// The sums of what was taken of a thread.
+/// Sums over the drained events of a thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
     events: u64,
@@ -54,7 +54,7 @@ pub(crate) enum End {
     Stopped,
     /// The process became another program.
     Replaced,
-    /// The process is gone.
+    /// The process has ended.
     Gone,
 }
 
@@ -160,7 +160,7 @@ impl Spool {
         told.lost = lost;
     }
 
-    /// Tells what the numbers in `events` stand for; answers whether there was a new call site.
+    /// Writes the meaning of the numbers in `events`; returns whether there was a new call site.
     fn name_new(&mut self, area: &Area, events: &[Event]) -> bool {
         let before = self.sites.len();
         for event in events {
@@ -188,7 +188,7 @@ impl Spool {
         self.sites.len() > before
     }
 
-    /// A round of the drain is over: writes what came in it.
+    /// Ends a round of the drain: writes its events.
     pub(crate) fn flush(&mut self, slot: &ProcessSlot) {
         let sample = self.sample(slot);
         self.encoder.clock(&sample);
@@ -220,7 +220,7 @@ impl Spool {
 }
 
 impl Spooled {
-    /// The trace, in which each thread has lost what could not be written.
+    /// Returns the trace, in which each thread has lost the events that could not be written.
     pub(crate) fn read(&self) -> Result<Trace, ReadError> {
         let mut trace = Trace::read(&self.path)?;
         let mut missing: u64 = 0;
@@ -254,13 +254,13 @@ pub(crate) fn cpu_source(number: u32) -> CpuSource {
     }
 }
 
-/// The three clocks when the process ended, if it told.
+/// The three clocks when the process ended, if it recorded them.
 fn ended(slot: &ProcessSlot) -> Option<ClockSample> {
     clocks(slot, flag::ENDED, &slot.end)
 }
 
 fn clocks(slot: &ProcessSlot, told: u32, clocks: &[AtomicU64; 3]) -> Option<ClockSample> {
-    // Acquire: pairs with the Release of the process that told its clocks.
+    // Acquire: pairs with the Release of the process that recorded its clocks.
     let is_told = slot.flags.load(Acquire) & told != 0;
     let [ticks, monotonic_ns, process_cpu_ns] = clocks.each_ref().map(|word| word.load(Relaxed));
     is_told.then_some(ClockSample { ticks, monotonic_ns, process_cpu_ns })

@@ -194,7 +194,7 @@ impl Image {
         Some((location.file?.to_owned(), location.line?))
     }
 
-    /// The frames that debug information knows; the caller's line is that of the call.
+    /// Returns the frames of the debug information; the caller's line is that of the call.
     fn inlined(&self, at: u64) -> Vec<Place> {
         let mut places = Vec::new();
         let Some(mut frames) = self.lines.as_ref().and_then(|lines| lines.find_frames(at).ok()) else {

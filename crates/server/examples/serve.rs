@@ -2,7 +2,7 @@
 //! 127.0.0.1:6379`.
 //!
 //! Takes what `azekura serve` takes for a first look, and nothing more; it ends when its input does. With
-//! `--flush-us N` each flush of the log takes so long, by a modelled device: on a file system in memory the
+//! `--flush-us N` each flush of the log takes so long, by a modeled device: on a file system in memory the
 //! costs of requests can then be compared though the machine's own device is busy.
 
 use std::io::Read;

@@ -15,7 +15,7 @@
 //! | free | the recorder, when the slot is drained | claimed, by CAS of a thread |
 //! | claimed | the thread that fills the head | live |
 //! | live | the same thread | closed |
-//! | closed | that thread at its end, or the recorder when the thread or its process is gone | free |
+//! | closed | that thread at its end, or the recorder when the thread or its process has ended | free |
 //!
 //! - **AREA-1** All fields are atomics: two processes write them, and a recorded program may write anything
 //!   anywhere. The recorder checks each number that it reads before it uses it as an index.
@@ -63,13 +63,13 @@ const SLOTS_AT: usize = (STATES_AT + MOST_SLOTS * 8).next_multiple_of(PAGE);
 
 /// State of a thread slot; the process's number lies above it, from bit 32.
 pub mod state {
-    /// Nobody's.
+    /// No thread owns it.
     pub const FREE: u64 = 0;
     /// A thread is filling its head.
     pub const CLAIMED: u64 = 1;
     /// A thread records into it.
     pub const LIVE: u64 = 2;
-    /// Its thread is gone; events may be left in it.
+    /// Its thread has ended; events may be left in it.
     pub const CLOSED: u64 = 3;
 }
 
@@ -142,7 +142,7 @@ const NAMES: [&str; 23] = [
 /// Bits of an address in a site's key.
 const ADDRESS_BITS: u32 = 56;
 
-/// The key of a site: what was called, from which address.
+/// The key of a site: the called function, and the address of the call.
 #[must_use]
 pub const fn site_key(called: Called, address: usize) -> u64 {
     (called as u64) << ADDRESS_BITS | (address as u64) & ((1 << ADDRESS_BITS) - 1)
@@ -167,7 +167,7 @@ pub struct Header {
     pub loaded: AtomicU32,
     /// The source of CPU time: a [`CpuSource`](crate::file::CpuSource).
     pub cpu: AtomicU32,
-    /// Time that the mutex below is to be held longer than its program wants, ns.
+    /// Additional time that the mutex below is held, ns.
     pub plant_ns: AtomicU32,
     /// A mutex, or 0.
     pub plant: AtomicU64,
@@ -237,10 +237,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Address space of all slots: what a program with a limit on it can spare.
+    /// Address space of all slots: affordable for a program with a limit on it.
     const SLOT_BYTES: usize = 512 << 20;
 
-    /// As many slots as fit, for rings of so many events.
+    /// As many slots as fit, for rings of this size.
     #[must_use]
     pub fn new(ring_events: usize) -> Self {
         let ring_events = ring_events.clamp(2, 1 << 24).next_power_of_two();
@@ -334,7 +334,7 @@ impl Area {
             && ring_events.is_power_of_two()
             && ring_events <= 1 << 24
             && slots <= MOST_SLOTS;
-        // SAFETY: mapped above, and nobody else has the address.
+        // SAFETY: mapped above, and no other code has the address.
         unsafe { libc::munmap(front.base.as_ptr().cast(), SLOTS_AT) };
         let layout = Layout { ring_events, slots };
         is_one.then(|| Some(Self { base: map(file, layout.bytes(slots)).ok()?, layout }))?
@@ -427,7 +427,8 @@ impl Area {
     #[must_use]
     pub fn ring(&self, index: usize) -> Mapped {
         let slots: &'static Slot = self.at(self.slot_at(index) + SLOT_HEAD);
-        // SAFETY: so many slots follow in the mapping; any bytes are some, and all of them are atomics.
+        // SAFETY: this number of slots follows in the mapping; any bytes are valid, and all fields are
+        // atomics.
         let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_events) };
         Mapped { counters: &self.slot(index).counters, slots }
     }

@@ -14,7 +14,7 @@ pub enum StartError {
     #[error("the probes are compiled out of this program (feature `off`)")]
     CompiledOut,
     /// The trace file could not be created.
-    #[error("create trace file {}", path.display())]
+    #[error("cannot create trace file {}", path.display())]
     Create {
         /// The file.
         path: PathBuf,
@@ -22,13 +22,13 @@ pub enum StartError {
         source: io::Error,
     },
     /// The collector's thread could not be started.
-    #[error("start the collector's thread")]
+    #[error("cannot start the collector's thread")]
     Thread {
         /// The operating system's reason.
         source: io::Error,
     },
     /// The kernel does not support the CPU clock that was insisted on.
-    #[error("restartable sequences do not tell context switches here; use CpuTime::Auto")]
+    #[error("restartable sequences do not report context switches on this system; use CpuTime::Auto")]
     NoRseq,
 }
 
@@ -39,8 +39,8 @@ pub enum StopError {
     /// There is nothing to stop.
     #[error("no recording is under way")]
     NotStarted,
-    /// The trace file could not be written; what was written before can still be read.
-    #[error("write trace file {}", path.display())]
+    /// The trace file could not be written; the part written before can still be read.
+    #[error("cannot write trace file {}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum StopError {
 #[non_exhaustive]
 pub enum ReadError {
     /// The operating system failed.
-    #[error("read trace file {}", path.display())]
+    #[error("cannot read trace file {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -96,7 +96,7 @@ pub enum ReadError {
         /// Description of the error.
         what: &'static str,
     },
-    /// The file ends before its first blocks: nothing can be told from it.
+    /// The file ends before its first blocks: nothing can be read from it.
     #[error("trace file cut off at {len} bytes, before its head was complete")]
     NoHead {
         /// Bytes that are there.

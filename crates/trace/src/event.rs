@@ -7,7 +7,7 @@
 //! | `WaitBegin` | instance waited for | [`WaitKind`](crate::WaitKind) number; from bit 8 the holder's operation, from bit 32 its tag |
 //! | `WaitEnd` | instance waited for | – |
 //! | `Hold` | instance held, until now | ticks it was held |
-//! | `Release` | instance let go while others waited | – |
+//! | `Release` | instance released while others waited | – |
 //! | `Anchor` | CPU time of the thread, ns | – |
 //! | `Mark` | value given by the program | – |
 //! | `Lost` | events lost just before this one | – |

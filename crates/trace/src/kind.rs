@@ -30,8 +30,8 @@ pub enum WaitKind {
     Idle = 10,
     /// Any other logical resource.
     Other = 11,
-    /// A compare-and-swap failed, because others changed the word meanwhile, and is tried again: nobody holds
-    /// anything, and the processor is busy.
+    /// A compare-and-swap failed, because other threads changed the word meanwhile, and is tried again: no
+    /// thread holds anything, and the processor is busy.
     Retry = 12,
 }
 
@@ -105,7 +105,7 @@ impl WaitKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HoldMode {
-    /// Nobody else may hold it.
+    /// No other thread may hold it.
     Exclusive = 0,
     /// Others may hold it shared.
     Shared = 1,
@@ -118,7 +118,7 @@ pub enum HoldMode {
 pub struct ThreadTag(pub u32);
 
 impl ThreadTag {
-    /// Nobody.
+    /// No thread.
     pub const NONE: Self = Self(0);
 }
 

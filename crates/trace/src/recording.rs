@@ -41,12 +41,12 @@ pub struct Options {
     pub drain_every: Option<Duration>,
     /// Method of measuring CPU time.
     pub cpu: CpuTime,
-    /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of the first ones,
-    /// more.
+    /// One of this number of holds is recorded (rounded up to a power of two, 32,768 at most); of the first
+    /// ones, more.
     pub hold_sampling: u32,
-    /// Of operations that take less than forty microseconds one of so many executions at most is timed
-    /// (rounded as above), the shorter the fewer; of longer ones, and of the first ones, all. Waits are
-    /// recorded in all of them. 1: all are timed.
+    /// Largest number of executions per timed one, for operations that take less than forty microseconds
+    /// (rounded as above): the shorter the operation, the fewer are timed. Of longer ones, and of the first
+    /// ones, all are timed. Waits are recorded in all of them. 1: all are timed.
     pub operation_sampling: u32,
     /// Label of the recording in reports.
     pub label: String,
@@ -123,7 +123,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// [`ReadError`]: the file is gone or was changed by others.
+    /// [`ReadError`]: the file was removed or changed by another program.
     pub fn trace(&self) -> Result<Trace, ReadError> {
         match &self.place {
             Place::Memory(bytes) => Trace::from_bytes(bytes),

@@ -151,7 +151,7 @@ impl Memory for Arc<Ring> {
 #[derive(Debug)]
 pub struct Producer<M: Memory = Arc<Ring>> {
     ring: M,
-    /// Our own copy of `head`: nobody else writes it.
+    /// Our own copy of `head`: no other thread writes it.
     head: u64,
     /// Below this slot number we may write without a look at `tail`.
     limit: u64,
@@ -164,7 +164,7 @@ pub struct Producer<M: Memory = Arc<Ring>> {
 #[derive(Debug)]
 pub struct Consumer<M: Memory = Arc<Ring>> {
     ring: M,
-    /// Our own copy of `tail`: nobody else writes it.
+    /// Our own copy of `tail`: no other thread writes it.
     tail: u64,
 }
 
@@ -242,7 +242,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Takes every event that is there, oldest first, and gives their slots back.
     ///
-    /// Shared with another process the counters may say anything: no more than the ring's slots are taken.
+    /// Shared with another process the counters may have any value: no more than the ring's slots are taken.
     pub fn drain(&mut self, mut each: impl FnMut(Event)) -> usize {
         // Acquire: pairs with the Release in `Producer::write`.
         let head = self.ring.counters().head.load(Acquire);

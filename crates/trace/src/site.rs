@@ -8,8 +8,8 @@ use std::panic::Location;
 
 /// A place where threads wait: a lock, a latch, a queue, a device.
 ///
-/// All instances that one line creates share a site; the `object` given to [`wait`](crate::wait) tells
-/// them apart.
+/// All instances that one line creates share a site; the `object` given to [`wait`](crate::wait)
+/// distinguishes them.
 ///
 /// ```
 /// use azekura_trace::Site;
@@ -39,7 +39,7 @@ impl Site {
         Self(Definition::new(name, place.file(), place.line()))
     }
 
-    /// A site for a line of some other program, of which there is no Rust source to ask.
+    /// A site for a line of another program, without Rust source.
     #[must_use]
     pub const fn at(name: &'static str, file: &'static str, line: u32) -> Self {
         Self(Definition::new(name, file, line))
@@ -73,7 +73,7 @@ impl Operation {
         Self(Definition::new(name, place.file(), place.line()))
     }
 
-    /// An operation of some other program, of which there is no Rust source to ask.
+    /// An operation of another program, without Rust source.
     #[must_use]
     pub const fn at(name: &'static str, file: &'static str, line: u32) -> Self {
         Self(Definition::new(name, file, line))

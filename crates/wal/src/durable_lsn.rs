@@ -39,7 +39,7 @@ const IDLE: u64 = u64::MAX;
 pub struct DurableHorizon {
     /// The next LSN. Written by every appender.
     next: CachePadded<AtomicU64>,
-    /// Written under the log buffer's latch, read by everybody.
+    /// Written under the log buffer's latch, read by every thread.
     marks: Box<[CachePadded<AtomicU64>]>,
     /// The largest horizon computed so far; only rises.
     reached: CachePadded<AtomicU64>,

@@ -16,7 +16,7 @@ pub enum WalError {
         reason: String,
     },
     /// The file system failed; nothing of the log that exists was changed. Try again.
-    #[error("{action} {}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     Io {
         /// The attempted action.
         action: &'static str,
@@ -99,7 +99,7 @@ impl From<WalError> for AppendError {
 #[non_exhaustive]
 pub enum ReplayError<E> {
     /// A file could not be read; nothing is known about its content. Try again.
-    #[error("{action} {}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     Io {
         /// The attempted action.
         action: &'static str,
@@ -147,7 +147,7 @@ pub enum ReplayError<E> {
         reason: String,
     },
     /// The caller's function refused a record.
-    #[error("applying log record {lsn}")]
+    #[error("cannot apply log record {lsn}")]
     Apply {
         /// The record.
         lsn: Lsn,

@@ -207,7 +207,7 @@ impl<M: Memory> Arrays<M> {
 mod tests {
     use super::*;
 
-    /// The same sweeps in double precision, where all coefficients are what `fill` sets: six neighbours, one
+    /// The same sweeps in double precision, where all coefficients are what `fill` sets: six neighbors, one
     /// sixth each.
     fn gosa_in_double(grid: Grid) -> f64 {
         let [ni, nj, nk] = grid.used();

@@ -315,7 +315,7 @@ impl Sink {
         self.damaged
     }
 
-    /// A number that depends on every record, so that no reading can be optimised away.
+    /// A number that depends on every record, so that no reading can be optimized away.
     #[must_use]
     pub const fn mixed(&self) -> u64 {
         self.mixed

@@ -194,7 +194,7 @@ fn a_search_of_a_graph_breadth_first() {
         let (mut edges, mut seen, mut queue) = (array(NODES * EDGES), array(NODES), array(NODES));
         let mut random = StdRng::seed_from_u64(11);
         for edge in 0..NODES * EDGES {
-            // Nine in ten lead to a neighbour.
+            // Nine in ten lead to a neighbor.
             let near = random.random_range(0..10) > 0;
             let to =
                 if near { edge / EDGES + random.random_range(0..200) } else { random.random_range(0..NODES) };

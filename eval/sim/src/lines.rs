@@ -47,7 +47,7 @@ pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiplier>>;
 /// another, and 64 times fewer keys fit in the cache of the simulating machine.
 const LINES_OF_BLOCK: usize = 64;
 
-/// The numbers of neighbouring lines, each plus one; 0: has none.
+/// The numbers of neighboring lines, each plus one; 0: has none.
 #[derive(Debug)]
 struct Block {
     numbers: [u32; LINES_OF_BLOCK],

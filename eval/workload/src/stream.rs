@@ -81,7 +81,7 @@ impl Stream {
             Family::Ycsb(mix) => Popularity::scrambled_zipf(records, mix.inserts()),
             _ => Popularity::uniform(records),
         };
-        // The generator's seeding spreads neighbouring seeds, so seed and lane only have to differ.
+        // The generator's seeding spreads neighboring seeds, so seed and lane only have to differ.
         let lane_seed = crate::key::scatter(seed) ^ lane.index.rotate_left(32);
         Self {
             family: workload.family(),

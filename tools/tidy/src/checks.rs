@@ -12,8 +12,9 @@ const MOST_LINES: usize = 600;
 /// A comment this many lines above an ordering, or nearer, counts as its reason.
 const NEARBY_LINES: usize = 10;
 
-const WHO: [&str; 5] = ["who", "whom", "whose", "whoever", "whomever"];
-const OPENINGS: [&str; 7] = ["Who", "What", "Where", "When", "How", "Whether", "It"];
+pub(crate) const WHO: [&str; 5] = ["who", "whom", "whose", "whoever", "whomever"];
+pub(crate) const OPENINGS: [&str; 9] =
+    ["Who", "What", "Where", "When", "How", "Whether", "Which", "Why", "It"];
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Runs all checks of one file; `phrases` are words and phrases that must not be used.

@@ -7,11 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::checks::{OPENINGS, WHO};
 use crate::files::{File, Kind};
 use crate::prose;
 
-const WHO: [&str; 5] = ["who", "whom", "whose", "whoever", "whomever"];
-const OPENINGS: [&str; 9] = ["Who", "What", "Where", "When", "How", "Whether", "Which", "Why", "It"];
 /// Files in the list of the worst.
 const LISTED_FILES: usize = 30;
 /// Results keep the sentences of the day on which they were measured; the checker names the words.

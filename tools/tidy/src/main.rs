@@ -11,7 +11,7 @@
 //! | check | violation |
 //! |---|---|
 //! | `who` | *who, whom, whose, whoever* in a comment, a document, a script |
-//! | `opening` | a doc comment that begins with *Who, What, Where, When, How, Whether, It* |
+//! | `opening` | a doc comment that begins with *Who, What, Where, When, How, Whether, Which, Why, It* |
 //! | `word` | a word or phrase of `tools/tidy/words.txt` in a comment or document |
 //! | `sentence` | a statement in prose that opens with *What, Whatever, Who, Whoever, Whichever* |
 //! | `length` | a line over 110 characters in a source file |

@@ -328,7 +328,7 @@ pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
 }
 
-/// Lets the new store open: it is complete and closed (RESTORE-1).
+/// Marks the new store as complete, so that it can be opened (RESTORE-1).
 pub(super) fn finish(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     let marker = to.join(RESTORING_NAME);
     fs.remove_file(&marker).map_err(|e| Error::io("remove", &marker, e))?;

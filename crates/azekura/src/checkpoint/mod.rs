@@ -212,7 +212,7 @@ impl Shared {
     pub(crate) fn note_background<T>(&self, done: &Result<T, Error>) {
         match done {
             Err(error) => self.note_background_error(error, "checkpoint"),
-            // The cause is gone.
+            // The cause has been removed.
             Ok(_) if self.unfreed.lock().is_empty() => {
                 if self.background_error.lock().take().is_some() {
                     tracing::info!(path = %self.path.display(), "background activities succeed again");

@@ -165,7 +165,7 @@ fn replace_one_file(random: &mut Random, life: &Life) -> Harmed {
 /// Each part of the store is of one of two moments.
 fn mix(random: &mut Random, life: &Life) -> Harmed {
     let at = random.below(life.moments.len());
-    // Neighbours are the hardest to tell from each other.
+    // Neighbors are the hardest to tell from each other.
     let reach = [4, life.moments.len() - 1][random.below(2)];
     let other = (at + 1 + random.below(reach)) % life.moments.len();
     let choice = 1 + random.below((1 << GROUPS.len()) - 2);

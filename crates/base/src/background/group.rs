@@ -14,7 +14,7 @@ crate::per_thread! {
     static RUNS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While it lives, the thread runs a job of a group.
+/// While it exists, the thread runs a job of a group.
 struct Runs;
 
 impl Runs {
@@ -97,7 +97,7 @@ impl Drop for Group {
 
 type Start = Arc<dyn Fn() + Send + Sync>;
 
-/// Starts the job of an object that does not know its group.
+/// Starts the job of an object that has no reference to its group.
 #[derive(Default)]
 pub struct Starter(Mutex<Option<Start>>);
 

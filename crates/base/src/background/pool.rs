@@ -47,7 +47,7 @@ impl Kind {
 /// Threads of each kind that the system allows, in tests. std's own atomic: no protocol depends on it.
 static MOST_OF_SYSTEM: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
 
-/// Simulates a system that allows this process only so many threads of each kind; for tests.
+/// Simulates a system that limits this process's threads of each kind; for tests.
 #[doc(hidden)]
 pub fn limit_threads(most: usize) {
     MOST_OF_SYSTEM.store(most.max(1), Relaxed); // read by later calls of this thread, or of its jobs

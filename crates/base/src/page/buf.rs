@@ -28,7 +28,7 @@ impl std::ops::Deref for PageBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: `Block` is `repr(C)` around a byte array with no padding (its size equals its alignment),
-        // so the vector's blocks are one run of initialised bytes, borrowed as long as `self`.
+        // so the vector's blocks are one run of initialized bytes, borrowed as long as `self`.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * MIN_PAGE_SIZE) }
     }
 }

@@ -71,11 +71,11 @@ pub trait Machine {
 /// Work between accesses, if it is more than a few instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Copies so many bytes.
+    /// Copies this number of bytes.
     Copy(usize),
     /// Enters the kernel and comes back.
     SystemCall,
-    /// So many nanoseconds of a processor.
+    /// Computes for this number of nanoseconds.
     Nanoseconds(u64),
 }
 
@@ -90,7 +90,7 @@ pub fn current() -> Option<&'static dyn Machine> {
     CURRENT.get()
 }
 
-/// While it lives, the calling operating-system thread runs threads of a machine.
+/// While it exists, the calling operating-system thread runs threads of a machine.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the machine"]
 pub struct Enter(PhantomData<*const ()>);

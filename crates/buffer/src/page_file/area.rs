@@ -1,7 +1,6 @@
 //! `Area`: the bytes of the double-write area.
 //!
-//! A head of 4096 bytes, then the slots. Numbers are little-endian, CRC is CRC-32C; what is not named is
-//! zero.
+//! A head of 4096 bytes, then the slots. Numbers are little-endian, CRC is CRC-32C; all other bytes are zero.
 //!
 //! | bytes of the head | field |
 //! |---|---|
@@ -39,7 +38,7 @@ const SLOT_MAGIC: [u8; 8] = *b"AZKDWSL\x01";
 const ENTRIES_AT: usize = 32;
 const ENTRY_BYTES: usize = 16;
 const MAX_SLOTS: u32 = 1024;
-/// No area sees that many batches: a head that says so was never written.
+/// No area has this many batches: a head with more was never written.
 const MAX_SEQUENCE: u64 = 1 << 62;
 const MAX_PAGES_PER_SLOT: u32 = ((HEAD_BYTES - ENTRIES_AT) / ENTRY_BYTES) as u32;
 
@@ -60,7 +59,7 @@ impl AreaShape {
         Self { slots: 8, pages_per_slot: ((1 << 20) / page_size.max(1)).clamp(16, 128) as u32 }
     }
 
-    /// Returns `true` if slot heads can list that many pages, and somebody could mean that many slots.
+    /// Returns `true` if slot heads can list that many pages, and the number of slots is plausible.
     const fn is_possible(self) -> bool {
         self.slots >= 1
             && self.slots <= MAX_SLOTS

@@ -23,7 +23,7 @@ pub(super) struct SlotHandle {
 }
 
 impl SlotHandle {
-    /// Handles for so many slots of the area that `place` is; the first one has its handle.
+    /// Returns handles for `slots` slots of the area `place`; the first one has its handle.
     pub(super) fn places(fs: &Arc<dyn Fs>, place: Place, slots: usize) -> Vec<Place> {
         let handle = |_| {
             let (fs, path, shared) = (Arc::clone(fs), Arc::clone(&place.path), Arc::clone(&place.file));
@@ -64,7 +64,7 @@ impl File for SlotHandle {
         self.own()?.sync()
     }
 
-    /// Opens the handle, if it is not open: so a failure of that is told apart from one of a write.
+    /// Opens the handle, if it is not open: so a failure of that is distinguished from a failed write.
     fn len(&self) -> io::Result<u64> {
         self.own()?.len()
     }

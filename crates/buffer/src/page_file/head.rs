@@ -1,4 +1,4 @@
-//! `Head`: the first block of the page file. It tells which store the file is of, and how new it is.
+//! `Head`: the first block of the page file. It identifies the file's store and its age.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,7 +17,7 @@ use azekura_base::PageBuf;
 use super::area::{HEAD_BYTES, Misfit, check_head, seal_head, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"AZKPAGE\x01";
-/// No store sees so many batches: a head that says so was never written.
+/// No store has this many batches: a head with more was never written.
 const MAX_SETTLED: u64 = 1 << 62;
 
 /// The content of the head.

@@ -22,7 +22,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// The pages of a batch in the order of their ids, neighbours in one write.
+    /// The pages of a batch in the order of their ids, neighbors in one write.
     fn write_fresh_runs(&self, batch: &[(PageId, PageBuf)], order: &[usize]) -> Result<(), StoreError> {
         for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
             let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);

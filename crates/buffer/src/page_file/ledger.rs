@@ -212,7 +212,7 @@ impl Ledger {
         self.state.lock().repaired
     }
 
-    /// Lets slots be written, with sequence numbers above `max_sequence` (DW-5).
+    /// Permits writes of slots, with sequence numbers above `max_sequence` (DW-5).
     pub(super) fn set_repaired(&self, max_sequence: u64) {
         let mut state = self.state.lock();
         state.repaired = true;

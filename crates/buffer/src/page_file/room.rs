@@ -16,7 +16,7 @@ use crate::store::StoreError;
 /// written at once to a full disk.
 const ROOM_PAGES: usize = 8;
 
-/// Returns `true` if there was no room: on the disk, or in what the user may use of it.
+/// Returns `true` if there was no space: on the disk, or in the user's quota.
 pub(super) fn is_full(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { source, .. }
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
@@ -40,7 +40,7 @@ impl PageFile {
         }
     }
 
-    /// A slot that has room for so many pages; the first one has.
+    /// Takes a slot with space for `count` pages; the first one has it.
     pub(super) fn take_slot_with_room(&self, count: usize) -> Result<OwnedSlot, StoreError> {
         loop {
             let slot = self.take_any_slot()?;
@@ -60,7 +60,7 @@ impl PageFile {
         (room / self.area.page_size as u64) as usize
     }
 
-    /// Makes the area long enough for so many pages in this slot. It grows without holes, at most to twice
+    /// Makes the area long enough for `count` pages in this slot. It grows without holes, at most to twice
     /// its length more than needed.
     fn grow_area(&self, slot: usize, count: usize) -> Result<(), StoreError> {
         let end = self.area.slot_offset(slot) + self.area.page_at(count) as u64;
@@ -90,8 +90,8 @@ impl PageFile {
         Ok(())
     }
 
-    /// Has room made for what the log is about to accept: the page file holds this page, and the area some
-    /// pages, so that all that was accepted can be written to a full disk.
+    /// Reserves space before the log accepts a change: the page file contains this page, and the area some
+    /// pages, so that all accepted changes can be written to a full disk.
     pub(super) fn make_room_for(&self, id: PageId) -> Result<(), StoreError> {
         self.grow_to_hold(id)?;
         let count = ROOM_PAGES.min(self.area.shape.pages_per_slot as usize);

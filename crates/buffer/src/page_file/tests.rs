@@ -411,7 +411,7 @@ fn dw8_a_copy_that_a_checkpoint_covered_repairs_nothing() {
     let covered = file.sync_for_checkpoint().unwrap();
     assert_eq!(covered, 2);
     file.write_pages(&mut [page(6, 3)]).unwrap();
-    // A later sync that no checkpoint knows of makes no difference.
+    // A later sync without a checkpoint makes no difference.
     file.sync().unwrap();
     damage(&fs, 5);
     damage(&fs, 6);

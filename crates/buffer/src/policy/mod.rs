@@ -105,7 +105,7 @@ pub enum Replacement {
 }
 
 impl Replacement {
-    /// The state of `policy` over so many frames.
+    /// Returns the state of `policy` for this number of frames.
     pub fn new(policy: Policy, frames: usize) -> Self {
         match policy {
             Policy::NbGclock(hand) => Self::NbGclock(ClockHand::new(hand)),
@@ -143,7 +143,7 @@ impl Replacement {
         }
     }
 
-    /// Dirty frames in about the order in which the sweep comes to them; `looks` bounds the search for them.
+    /// Returns dirty frames in about the order of the sweep; `looks` bounds the search for them.
     pub(crate) fn dirty_ahead<'a>(
         &'a self,
         dirty: &'a DirtyMap,
@@ -155,7 +155,7 @@ impl Replacement {
         }
     }
 
-    /// Returns `true` if the policy still knows every frame; no thread may be in a miss.
+    /// Returns `true` if the policy still has every frame; no thread may be in a miss.
     #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         match self {

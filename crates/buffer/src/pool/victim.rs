@@ -184,7 +184,7 @@ impl BufferPool {
         if self.supply.wait(registration) { Waited::Notified } else { Waited::Stuck }
     }
 
-    /// The number of free frames that the cleaner keeps while misses meet dirty pages: at most a 32nd of the
+    /// The number of free frames that the cleaner keeps while misses find dirty pages: at most a 32nd of the
     /// pool.
     fn reserve(&self) -> usize {
         (self.frames.len() / 32).min(MAX_RESERVE)

@@ -15,7 +15,7 @@ use super::{Heap, Lack, PIECE, Space};
 use azekura_far::sys;
 use std::ops::Range;
 
-/// A reservation takes at most such a part of what is free, so that blocks find room behind it.
+/// Largest part of the free pages that a reservation takes, so that blocks find room behind it.
 const MOST_PART: usize = 2;
 
 impl Heap {
@@ -29,7 +29,7 @@ impl Heap {
         drop(space);
         let at = self.base + first * self.page;
         let all = at..at + pages * self.page;
-        // SAFETY: just taken, and known to no other thread.
+        // SAFETY: just taken; no other thread has its address.
         unsafe { self.memory.decommit(all.clone()) };
         let mut space = self.lock();
         space.reserved.insert(all);
@@ -163,20 +163,20 @@ impl Heap {
 }
 
 impl Space {
-    /// Pages left far memory: the kernel keeps from child processes what they are not to have of them.
+    /// Handles pages that were unmanaged: keeps the program's `MADV_DONTFORK` parts from child processes.
     pub(super) fn keep_unforked(&mut self, pages: &Range<usize>) {
         let unforked: Vec<Range<usize>> = self.unforked.within(pages).collect();
         for part in unforked {
             for mapped in self.mapped.within(&part) {
                 let arguments = [mapped.start, mapped.len(), libc::MADV_DONTFORK as usize, 0, 0, 0];
-                // SAFETY: ordinary memory of the program, which asked for this.
+                // SAFETY: ordinary memory of the program, at the program's request.
                 unsafe { sys::call(libc::SYS_madvise, arguments) };
             }
             self.unforked.remove(part);
         }
     }
 
-    /// Pages left far memory: the kernel refuses access to what the program has reserved of them.
+    /// Handles pages that were unmanaged: the kernel refuses access to their reserved parts.
     pub(super) fn close_reserved(&mut self, pages: &Range<usize>) {
         let reserved: Vec<Range<usize>> = self.reserved.within(pages).collect();
         for part in reserved {

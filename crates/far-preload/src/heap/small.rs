@@ -3,9 +3,9 @@
 
 use super::{Heap, Lack, Space};
 
-/// Blocks are aligned to so many bytes.
+/// Alignment of blocks in bytes.
 const ALIGN: usize = 16;
-/// A slab has at least so many bytes, and so many blocks.
+/// Smallest size of a slab in bytes, and smallest number of its blocks.
 const LEAST_BYTES: usize = 64 << 10;
 const LEAST_BLOCKS: usize = 8;
 

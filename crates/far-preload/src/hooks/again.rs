@@ -11,7 +11,7 @@ use std::ptr;
 
 /// Number of failures in a row after which the failure has another reason.
 pub(super) const TRIES: usize = 1000;
-/// Bytes touched of a buffer if only the kernel knows its length.
+/// Bytes touched of a buffer if only the kernel has its length.
 const SOME: usize = 4096;
 const STEP: usize = 4096;
 /// Of arguments and environment, when a program is started.
@@ -20,9 +20,9 @@ const MOST_STRINGS: usize = 1 << 16;
 /// Something that a call is given.
 #[derive(Clone, Copy)]
 enum Given {
-    /// So many bytes that the kernel reads.
+    /// The kernel reads this number of bytes.
     Reads(usize, usize),
-    /// So many bytes that it writes.
+    /// The kernel writes this number of bytes.
     Writes(usize, usize),
     /// A text that it reads.
     Text(usize),
@@ -47,7 +47,7 @@ impl Given {
     ///
     /// # Safety
     ///
-    /// It is what the caller's caller gave for this call.
+    /// The value is the caller's argument for this call.
     unsafe fn touch(self) {
         match self {
             // SAFETY: the caller's. A byte that is read and written back is as it was, and nobody else may
@@ -73,7 +73,7 @@ impl Given {
     }
 }
 
-/// A place in each 4 KiB of what is far of a range, and its last.
+/// Returns a place in each 4 KiB of the far part of a range, and its last byte.
 fn steps(at: usize, bytes: usize) -> impl Iterator<Item = usize> {
     let is_far = bytes > 0 && is_unserved(at, bytes);
     (at..at + bytes).step_by(STEP).chain([at + bytes.max(1) - 1]).filter(move |_| is_far)
@@ -94,7 +94,7 @@ unsafe fn texts(at: usize) -> impl Iterator<Item = usize> {
 pub(super) unsafe fn touch_text(at: Path) -> bool {
     let is_far = text(at).is_far();
     if is_far {
-        // SAFETY: the caller's; what is far is not null.
+        // SAFETY: the caller's; far memory is not null.
         unsafe { text(at).touch() };
     }
     is_far
@@ -121,7 +121,7 @@ impl Answer for c_long {
     const FAILED: Self = -1;
 }
 
-/// Calls, and calls again with what is far touched, while the kernel cannot reach it.
+/// Calls; while the kernel cannot reach an argument, touches the far parts and calls again.
 fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
     let mut result = call();
     if !result.failed() || errno() != libc::EFAULT || !given.iter().any(|given| given.is_far()) {
@@ -229,7 +229,7 @@ again! {
     readlink(path: Path, to: *mut c_char, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes)];
     readlinkat(at: c_int, path: Path, to: *mut c_char, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes)];
     getdents64(fd: c_int, to: Any, bytes: size_t) -> ssize_t = [writes(to, bytes.min(1 << 16))];
-    // Waiting: what is ready stays ready.
+    // Waiting: a descriptor that is ready stays ready.
     epoll_wait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int = [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>())];
     epoll_pwait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int = [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()), reads(mask, 8)];
     epoll_ctl(fd: c_int, what: c_int, about: c_int, event: *mut libc::epoll_event) -> c_int = [reads(event, size_of::<libc::epoll_event>())];

@@ -44,7 +44,7 @@ pub(super) struct Birth {
 impl Birth {
     /// The child's first function.
     pub(super) extern "C" fn begin(birth: *mut c_void) -> c_int {
-        // SAFETY: the hook of `clone` passes its own value, of which the child has a copy.
+        // SAFETY: the hook of `clone` passes its own value; the child has a copy of it.
         let Self { entry, argument, flags } = unsafe { birth.cast::<Self>().read() };
         crate::session::child_begins(flags);
         entry(argument)
@@ -67,7 +67,7 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
         libc::SYS_clone if second == 0 => first,
         libc::SYS_clone3 if first != 0 && second > STACK * 8 => {
             let words = ptr::with_exposed_provenance::<u64>(first);
-            // SAFETY: the caller's description, of so many bytes.
+            // SAFETY: the caller's description, of at least this many bytes.
             let (flags, stack) = unsafe { (*words.add(FLAGS), *words.add(STACK)) };
             if stack != 0 {
                 return None;

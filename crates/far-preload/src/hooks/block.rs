@@ -94,7 +94,7 @@ fn far_for(size: usize, caller: usize) -> Option<(*mut c_void, bool)> {
     if heap_for(size).is_none() || caller::keeps(size, caller) { None } else { far_block(size, 1) }
 }
 
-/// The same, aligned; what is no alignment, or more than that of a region, is the next allocator's to judge.
+/// The same, aligned. An invalid alignment, or one above a region's, is left to the next allocator.
 fn far_aligned(size: usize, alignment: usize) -> Option<*mut c_void> {
     if alignment.is_power_of_two() && alignment <= 2 << 20 { far(size, alignment) } else { None }
 }
@@ -118,7 +118,7 @@ unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mu
         return count.checked_mul(size).map_or(ptr::null_mut(), thread::allocate);
     }
     let block = count.checked_mul(size).and_then(|bytes| far_for(bytes, caller));
-    // SAFETY: passed on; the block is at least so long, and new.
+    // SAFETY: passed on; the block is at least that long, and new.
     unsafe {
         match block {
             None => next_calloc(count, size),
@@ -164,7 +164,7 @@ unsafe extern "C" fn realloc_for(old: *mut c_void, size: usize, caller: usize) -
         return unsafe { malloc_for(size, caller) };
     }
     let room = far_room(old);
-    // SAFETY: passed on; both blocks are at least as long as what is copied, and are not the same.
+    // SAFETY: passed on; both blocks are at least as long as the copy, and are not the same.
     unsafe {
         let Some(room) = room else {
             if heap_for(size).is_none() || caller::keeps(size, caller) {

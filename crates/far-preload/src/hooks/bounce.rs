@@ -6,7 +6,7 @@
 //! bytes between it and far memory.
 //!
 //! Bounces are taken from a few that stay, without a lock, since `read` and `write` may be called by signal
-//! handlers; when all are taken, from the system. A thread that is cancelled in the middle of a call keeps
+//! handlers; when all are taken, from the system. A thread that is canceled in the middle of a call keeps
 //! its bounce for good.
 
 use azekura_far::sys;
@@ -29,7 +29,7 @@ static SLOTS: [Slot; KEPT] =
     [const { Slot { taken: AtomicBool::new(false), at: AtomicPtr::new(ptr::null_mut()) } }; KEPT];
 
 /// Memory of one transfer, aligned to a page of the system. To be given back; it has no destructor, as a
-/// cancelled thread unwinds through its owner.
+/// canceled thread unwinds through its owner.
 pub(super) struct Bounce {
     at: *mut u8,
     slot: Option<usize>,
@@ -67,7 +67,7 @@ impl Bounce {
         match self.slot {
             // Release: pairs with Acquire in `take`.
             Some(index) => SLOTS[index].taken.store(false, Release),
-            // SAFETY: mapped by `map`, and nobody knows it any more.
+            // SAFETY: mapped by `map`; no pointer to it is left.
             None => unsafe {
                 sys::call(libc::SYS_munmap, [self.at as usize, BOUNCE, 0, 0, 0, 0]);
             },
@@ -89,7 +89,7 @@ fn map() -> *mut u8 {
 pub(super) struct Parts<'a>(pub(super) &'a [libc::iovec]);
 
 impl Parts<'_> {
-    /// Bytes in all; `None` where the kernel would say `EINVAL`.
+    /// Returns the sum of the bytes; `None` if the kernel would return `EINVAL`.
     pub(super) fn bytes(self) -> Option<usize> {
         let sum = self.0.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len))?;
         (sum <= isize::MAX as usize).then_some(sum)
@@ -108,7 +108,7 @@ impl Parts<'_> {
     ///
     /// The parts are the caller's to read, and there are so many bytes in them and at `to`.
     pub(super) unsafe fn gather(self, from: usize, to: *mut u8, bytes: usize) {
-        // SAFETY: within, as the caller says.
+        // SAFETY: within the parts, by the caller's contract.
         self.each(from, bytes, |part, at, here| unsafe { ptr::copy_nonoverlapping(part, to.add(at), here) });
     }
 
@@ -118,7 +118,7 @@ impl Parts<'_> {
     ///
     /// As `gather`, to write.
     pub(super) unsafe fn scatter(self, from: usize, source: *const u8, bytes: usize) {
-        // SAFETY: within, as the caller says.
+        // SAFETY: within the parts, by the caller's contract.
         self.each(from, bytes, |part, at, here| unsafe {
             ptr::copy_nonoverlapping(source.add(at), part, here)
         });

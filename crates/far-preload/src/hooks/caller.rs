@@ -1,4 +1,4 @@
-//! Blocks that the C library or the loader asks for, for itself.
+//! Blocks that the C library or the loader allocates for itself.
 //!
 //! The C library gives buffers of its own to the kernel (directories, names), which may not wait for far
 //! memory (F1), and the loader's tables are read by every thread, ours too (FAR-1). Such blocks are ordinary
@@ -24,7 +24,7 @@ pub(super) fn keeps(size: usize, caller: usize) -> bool {
 /// Looks for both, before `main`.
 pub(super) fn settle() {
     let mut found: Vec<Range<usize>> = Vec::new();
-    // SAFETY: the callback gets our vector, which lives through the call.
+    // SAFETY: the callback gets our vector, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
     let _ = LIBRARIES.set(found);
 }

@@ -15,7 +15,7 @@ static CLOSEDIR: Next<unsafe extern "C" fn(*mut DIR) -> c_int> = Next::new(c"clo
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
-    // The name may be far: it is touched, and asked for again.
+    // The name may be far: it is touched, and the call is repeated.
     for _ in 0..super::again::TRIES {
         // SAFETY: passed on.
         let entries = with_ordinary_memory(|| unsafe { OPENDIR.get()(path) });

@@ -4,7 +4,7 @@
 //! kernel does the call (*K*). The layer itself carries out what does not need the kernel's own pages (*L*).
 //! Calls that name no memory, or none that can be far, are not touched (*–*).
 //!
-//! | call | | what is done |
+//! | call | | treatment |
 //! |---|---|---|
 //! | `mmap` of private anonymous memory, readable and writable | L | far, from `--block` on |
 //! | `mmap` of private anonymous memory without access | L | reserved (`heap::reserved`) |
@@ -15,7 +15,7 @@
 //! | `munmap` | L | blocks of `malloc`: K |
 //! | `mremap` that shortens in place, or lengthens with `MREMAP_MAYMOVE` alone | L | |
 //! | `mremap`, other (`MREMAP_FIXED`, `MREMAP_DONTUNMAP`) | K | both ranges |
-//! | `mprotect` to read and write | L | what is reserved is committed |
+//! | `mprotect` to read and write | L | commits reserved pages |
 //! | `mprotect` of reserved memory to no access | L | nothing to do |
 //! | `mprotect`, other; `pkey_mprotect` | K | |
 //! | `madvise`: `DONTNEED`, `DONTNEED_LOCKED`, `FREE` | L | zeros |
@@ -190,7 +190,7 @@ pub(super) unsafe extern "C" fn move_pages(
 ///
 /// # Safety
 ///
-/// So many lie there.
+/// `count` parts lie there.
 unsafe fn each_part(parts: *const iovec, count: usize) {
     if !parts.is_null() && count < MOST_PARTS {
         for i in 0..count {
@@ -284,11 +284,11 @@ fn restricts(name: &str) {
 pub(super) fn before_ioctl(request: usize, argument: usize) {
     let words = ptr::with_exposed_provenance::<[usize; 3]>(argument);
     if request == REGISTER && argument != 0 {
-        // SAFETY: the request says that the argument begins with a range.
+        // SAFETY: the argument of this request begins with a range.
         let [start, bytes, _] = unsafe { words.read() };
         unmanage(start, bytes);
     } else if COPIES.contains(&request) && argument != 0 {
-        // SAFETY: the request says that it begins with destination, source and length.
+        // SAFETY: the argument of this request begins with destination, source and length.
         let [_, source, bytes] = unsafe { words.read() };
         unmanage(source, bytes);
     }

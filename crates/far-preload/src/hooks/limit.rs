@@ -29,7 +29,7 @@ fn limits_of(process: pid_t, which: c_uint, new: Option<&rlimit>, old: Option<&m
     unsafe { sys::call(libc::SYS_prlimit64, [process as usize, which as usize, new, old, 0, 0]) as c_int }
 }
 
-/// Sets a limit of this or another process. The kernel gets copies, as what the program gives may be far.
+/// Sets a limit of this or another process. The kernel gets copies, as the program's arguments may be far.
 ///
 /// # Safety
 ///

@@ -243,7 +243,7 @@ impl Stand {
     ///
     /// `to` is the message that this was laid out for.
     unsafe fn copy_to(&self, to: *mut msghdr) {
-        // SAFETY: neither is longer than what the program offered.
+        // SAFETY: neither is longer than the program's buffer.
         unsafe {
             let (to, from) = (&mut *to, &self.message);
             if !to.msg_name.is_null() {
@@ -271,7 +271,7 @@ unsafe fn stood_for(
     message: *const msghdr,
     call: impl FnOnce(&mut Stand, Parts<'_>, &Bounce, usize) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: all zeros is a valid stand; the caller's message has so many parts.
+    // SAFETY: all zeros is a valid value; the caller's message has this number of parts.
     let (mut stand, parts) = unsafe {
         let count = (*message).msg_iovlen;
         let parts = if count == 0 { &[][..] } else { std::slice::from_raw_parts((*message).msg_iov, count) };
@@ -296,7 +296,7 @@ unsafe fn stood_for(
 }
 
 unsafe fn recvmsg_bounced(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the message is the caller's; with MSG_TRUNC the answer can be longer than what was offered.
+    // SAFETY: the message is the caller's; with MSG_TRUNC the answer can be longer than the buffer.
     unsafe {
         stood_for(message, |stand, parts, bounce, bytes| {
             let got = RECVMSG.get()(fd, &raw mut stand.message, flags);
@@ -333,7 +333,7 @@ unsafe fn any_is_far(messages: *mut mmsghdr, count: c_uint) -> bool {
 ///
 /// # Safety
 ///
-/// There are so many messages.
+/// There are `count` messages.
 unsafe fn in_turn(
     messages: *mut mmsghdr,
     count: c_uint,

@@ -23,7 +23,7 @@ static SYSV_SIGNAL: Next<Signal> = Next::new(c"sysv_signal");
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    // SAFETY: passed on; what the program gives may be far, and is read here.
+    // SAFETY: passed on; the program's arguments may be far, and are read here.
     unsafe {
         let new = new.as_ref().copied();
         if signal != libc::SIGSEGV || !signals::are_held() {
@@ -103,7 +103,7 @@ macro_rules! mask {
                 new: *const sigset_t,
                 old: *mut sigset_t,
             ) -> c_int {
-                // SAFETY: passed on; what the program gives may be far, and is read and written here.
+                // SAFETY: passed on; the program's arguments may be far, and are read and written here.
                 unsafe {
                     let open = new.as_ref().copied().map(|mut set| {
                         if how != libc::SIG_UNBLOCK && signals::are_held() {
@@ -128,7 +128,7 @@ mask! {
     pthread_sigmask, PTHREAD_SIGMASK;
 }
 
-/// Finds the C library's functions, and tells the mechanism of them.
+/// Finds the C library's functions, and passes them to the mechanism.
 pub(super) fn settle() {
     SIGACTION.settle();
     SIGPROCMASK.settle();

@@ -42,7 +42,7 @@ static CLONE: Next<Clone> = Next::new(c"clone");
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 /// In the place of an address: the helper ends.
 const END: usize = usize::MAX;
-/// Counts requests and answers; what the helper and its callers sleep on.
+/// Counts requests and answers; the helper and its callers sleep on it.
 static TURN: AtomicU32 = AtomicU32::new(0);
 static HELPER: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
@@ -187,7 +187,7 @@ pub(super) unsafe extern "C" fn swapcontext(old: *mut ucontext_t, new: *const uc
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
-    // SAFETY: passed on; what the program gives may be far, so the kernel gets copies.
+    // SAFETY: passed on; the program's arguments may be far, so the kernel gets copies.
     unsafe {
         let given = new.as_ref().copied();
         if let Some(stack) = given.filter(|stack| stack.ss_flags & libc::SS_DISABLE == 0) {
@@ -218,7 +218,7 @@ pub(super) unsafe extern "C" fn clone(
     child: usize,
 ) -> c_int {
     if !stack.is_null() {
-        // With what is looked at above the stack pointer: a child has no helper yet.
+        // Includes the part above the stack pointer: a child has no helper yet.
         unmanage((stack as usize).saturating_sub(CLONED), CLONED + ABOVE);
     }
     // SAFETY: passed on.

@@ -31,13 +31,13 @@ static READ: Next<Read> = Next::new(c"_IO_file_read");
 static WRITE: Next<Write> = Next::new(c"_IO_file_write");
 
 unsafe extern "C" fn read(stream: *mut FILE, at: *mut c_void, bytes: ssize_t) -> ssize_t {
-    // SAFETY: passed on; the C library asks for no less than nothing.
+    // SAFETY: passed on; the C library requests no negative number.
     unsafe {
         let length = usize::try_from(bytes).unwrap_or(0);
         if !is_unserved(at as usize, length) {
             return READ.get()(stream, at, bytes);
         }
-        // One call: what a pipe gives is enough, and the C library asks again if it wants more.
+        // One call: a pipe's first part is enough, and the C library reads again if it needs more.
         bounced_in(
             Parts(&one(at, length)),
             || false,
@@ -88,7 +88,7 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
         ([READ.get() as usize, WRITE.get() as usize], [read as Read as usize, write as Write as usize]);
     let tables = tables(theirs[0]).ok_or(UnknownStreams)?;
     let protect = |protection: c_int| {
-        // SAFETY: the C library's constants, which stay as readable as they were.
+        // SAFETY: the C library's constants, which stay readable.
         unsafe { libc::mprotect(tables.start as *mut c_void, tables.len(), protection) == 0 }
     };
     if !protect(libc::PROT_READ | libc::PROT_WRITE) {
@@ -96,7 +96,7 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     }
     let mut found = [0; 2];
     for word in tables.clone().step_by(size_of::<usize>()) {
-        // SAFETY: within the tables, aligned, writable now, and nobody but the loader ever writes there.
+        // SAFETY: within the tables, aligned, writable now, and only the loader ever writes there.
         let word = unsafe { AtomicUsize::from_ptr(word as *mut usize) };
         // Relaxed: a function like another; streams that are in use see the one or the other.
         if let Some(which) = theirs.iter().position(|&theirs| theirs == word.load(Relaxed)) {
@@ -117,13 +117,13 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
 /// Returns the address range that the loader made read-only in the library with this function.
 fn tables(function: usize) -> Option<Range<usize>> {
     let mut search: (usize, Option<Range<usize>>) = (function, None);
-    // SAFETY: the callback gets our data, which lives through the call.
+    // SAFETY: the callback gets our data, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.1.filter(|tables| !tables.is_empty())
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an object with so many headers, and our own data.
+    // SAFETY: the loader passes an object with this number of headers, and our own data.
     let (base, headers, search) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));

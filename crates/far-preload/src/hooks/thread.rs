@@ -23,7 +23,7 @@ unsafe extern "C" {
     fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
     fn __libc_realloc(old: *mut c_void, size: usize) -> *mut c_void;
     fn __libc_free(old: *mut c_void);
-    /// First and last byte of this library, as the linker knows them.
+    /// First and last byte of this library, defined by the linker.
     static __ehdr_start: u8;
     static _end: u8;
 }
@@ -179,7 +179,7 @@ fn only_ours_left(own: libc::pid_t) -> std::io::Result<bool> {
         if id == own || OURS.iter().any(|ours| ours.load(Acquire) == id) {
             continue;
         }
-        // The main thread is a zombie until the process ends. A thread that is gone has no such file.
+        // The main thread is a zombie until the process ends. A thread that has ended has no such file.
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         if state.is_some_and(|state| !"ZXx".contains(state)) {
@@ -200,7 +200,7 @@ pub(super) unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     let library = (&raw const __ehdr_start) as usize..(&raw const _end) as usize;
-    // SAFETY: passed on; if there is no thread, nobody else has its beginning.
+    // SAFETY: passed on; if there is no thread, no other code has its entry.
     unsafe {
         if !library.contains(&(start as usize)) {
             super::stack::of_thread(attributes);

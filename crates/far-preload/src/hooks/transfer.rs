@@ -47,7 +47,7 @@ pub(super) unsafe fn bounced_in(
     goes_on: impl Fn() -> bool,
     call: impl Fn(*mut u8, usize, usize) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: never more than was asked for, which fits the bounce and is left in the parts.
+    // SAFETY: never more than requested, which fits the bounce and is left in the parts.
     carried(parts, goes_on, |bounce, asked, done| unsafe {
         let got = call(bounce, asked, done);
         if got > 0 {
@@ -107,7 +107,7 @@ fn carried(
     result
 }
 
-/// Returns `true` if a descriptor is a file, of which a read gives all there is.
+/// Returns `true` if a descriptor is a file; a read of a file returns all that there is.
 fn is_file(fd: c_int) -> bool {
     // SAFETY: all zeros is a valid stat, and the call fills it or does not.
     unsafe {
@@ -173,7 +173,7 @@ write!(pwrite64, PWRITE, offset);
 ///
 /// # Safety
 ///
-/// As `readv`: so many parts lie there.
+/// As `readv`: `count` parts lie there.
 pub(super) unsafe fn unserved_parts<'a>(at: *const iovec, count: usize) -> Option<Parts<'a>> {
     if at.is_null() || count == 0 || count > MOST_PARTS as usize {
         return None;

@@ -4,8 +4,8 @@
 //! | the parent | the child |
 //! |---|---|
 //! | has given out far memory | has a copy of it, with a pager and sessions of its own |
-//! | has not | has none, and sets it up when it asks for its first large block |
-//! | has, and a copy cannot be had | is told so and ended, with code 71, when it touches far memory; never reads anything else there |
+//! | has not | has none, and sets it up when it allocates its first large block |
+//! | has, and no copy can be made | ends with a message and code 71 when it touches far memory; never reads other bytes there |
 //!
 //! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
 //! second or third.
@@ -26,7 +26,7 @@ use std::sync::atomic::{
 /// State that is locked between the handlers: the heap, if there is one, and the blocks of our threads.
 struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, Blocks)>>);
 
-// SAFETY: only the thread that holds the lock, which is part of what lies here, writes and reads it.
+// SAFETY: only the thread that holds the lock, which is a field of this value, writes and reads it.
 unsafe impl Sync for Forking {}
 
 static FORKING: Forking = Forking(UnsafeCell::new(None));
@@ -65,7 +65,7 @@ pub(crate) fn child_begins(flags: usize) {
     if !shares_descriptors(flags) {
         return in_child();
     }
-    // It cannot close what it inherited, nor hide descriptors of its own from its parent.
+    // It can neither close inherited descriptors nor hide descriptors of its own from its parent.
     crate::hooks::forget_ours();
     if super::heap().is_some() {
         // Release: as in `install`.
@@ -79,7 +79,7 @@ fn shares_descriptors(flags: usize) -> bool {
     flags & libc::CLONE_FILES as usize != 0
 }
 
-/// The heap of a child that asks for its first large block.
+/// The heap of a child that allocates its first large block.
 #[cold]
 pub(super) fn heap() -> Option<&'static Heap> {
     // Relaxed: one thread has it; others that come meanwhile get ordinary memory.

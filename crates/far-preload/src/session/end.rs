@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 /// The exit code when far memory could not be set up, or was lost.
 pub(super) const CODE: i32 = 71;
 
-/// Ends the process with a message. Handlers of the program could touch what is lost, so none is run.
+/// Ends the process with a message. Handlers of the program could touch lost memory, so none is run.
 pub(super) fn lost(message: &str) -> ! {
     azekura_far::say(message);
     // SAFETY: ends the process at once.

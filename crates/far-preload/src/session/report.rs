@@ -114,7 +114,7 @@ pub(crate) extern "C" fn at_end() {
     // Relaxed: the program's threads have counted.
     let (overflow, refused) = (OVERFLOW.load(Relaxed) as u64, REFUSED.load(Relaxed) as u64);
     let report = Report { session, stats, peak, overflow, refused };
-    // A process that had nothing in far memory says nothing: a shell that only starts the program.
+    // A process without far memory prints nothing: a shell that only starts the program.
     if !session.launch.quiet && (stats.faults > 0 || overflow + refused > 0 || report.excluded() > 0) {
         report.say();
     }
@@ -256,7 +256,7 @@ impl Report<'_> {
 /// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if
 /// the system does not say.
 fn peak_resident() -> u64 {
-    // Not `getrusage`: that counts what the process was before it ran the program.
+    // Not `getrusage`: that counts also the memory before `exec`.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
         .lines()

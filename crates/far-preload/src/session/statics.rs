@@ -13,10 +13,10 @@ use std::ops::Range;
 const BEGINNING: usize = 64 << 10;
 const PIECE: usize = 4096;
 
-/// The addresses of static arrays of at least so many bytes.
+/// Returns the addresses of static arrays of at least `least` bytes.
 pub(super) fn find(least: usize) -> Vec<Range<usize>> {
     let mut found: (Vec<Range<usize>>, usize) = (Vec::new(), least);
-    // SAFETY: the name ends in NUL; the callback gets our vector, which lives through the call.
+    // SAFETY: the name ends in NUL; the callback gets our vector, which outlives the call.
     let malloc = unsafe {
         libc::dl_iterate_phdr(Some(look), (&raw mut found).cast());
         libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr())
@@ -26,7 +26,7 @@ pub(super) fn find(least: usize) -> Vec<Range<usize>> {
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an object with so many headers, and our own data.
+    // SAFETY: the loader passes an object with this number of headers, and our own data.
     let (info, headers, (found, least)) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));

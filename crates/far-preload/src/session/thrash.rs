@@ -21,7 +21,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// With so many misses, and so long a time that threads waited for them.
+    /// Records this number of misses, and the time that threads waited for them.
     pub(super) fn until_now(misses: u64, waited_ns: u64) -> Self {
         // SAFETY: all zeros is a valid result, which the call fills; for this process it does not fail.
         let used = unsafe {

@@ -49,7 +49,7 @@ impl Shared {
 
     fn regain(&self, index: usize, connection: Arc<Connection>) {
         let mut inner = self.lock();
-        // Lost already: it has told us, or will, and we ask again.
+        // The connection is lost: it has reported that or will, and maintenance tries it again.
         if inner.closing || connection.is_closed() {
             drop(inner);
             return connection.close();

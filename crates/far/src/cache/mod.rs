@@ -8,15 +8,15 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | `slots` | which page's image is in which slot of which server |
+//! | `slots` | slots of the servers, and the page of each slot's image |
 //! | `buffers` | memory of images in flight |
 //! | `maintenance` | attempts to reach lost servers |
 //!
 //! # A stale image is never given
 //!
-//! An image is offered by the thread that evicts a page, which may be slow: meanwhile the page can be read
-//! from disk again, changed and written. So an offer carries a *stamp* taken while nobody could change the
-//! page, and writing a page moves its stamp:
+//! The thread that evicts a page offers its image, and it may be slow: meanwhile the page can be read from
+//! disk again, changed and written. So an offer carries a *stamp*, taken while no thread could change the
+//! page, and a write of the page advances its stamp:
 //!
 //! | evictor of version 1 | another thread |
 //! |---|---|
@@ -78,13 +78,16 @@ pub struct FarCacheBuilder {
 #[non_exhaustive]
 pub enum FarCacheError {
     /// The page size is not a power of two within the limits.
-    #[error("a page of {0} bytes: 4 KiB, 8 KiB … 2 MiB are possible")]
+    #[error("the page size is {0} bytes; use 4 KiB, 8 KiB … or 2 MiB")]
     Page(usize),
     /// No server, or too many.
-    #[error("{0} memory servers for a cache: 1 to 64 are possible")]
+    #[error("the cache has {0} memory servers; use 1 to 64")]
     Servers(usize),
     /// Less than a page per server, or more pages than can be counted.
-    #[error("a cache of {bytes} bytes on {servers} memory servers in pages of {page_bytes}")]
+    #[error(
+        "a cache of {bytes} bytes in pages of {page_bytes} does not fit {servers} memory servers: \
+         use at least a page on each"
+    )]
     Size {
         /// Requested bytes.
         bytes: u64,
@@ -94,7 +97,7 @@ pub enum FarCacheError {
         page_bytes: usize,
     },
     /// No thread could be started.
-    #[error("start the far cache")]
+    #[error("cannot start the far cache")]
     Threads(#[source] io::Error),
 }
 

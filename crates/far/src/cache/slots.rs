@@ -179,14 +179,14 @@ impl Slots {
         valid
     }
 
-    /// The page's image is no longer what is on disk.
+    /// Invalidates the page's image: it differs from the page on disk.
     pub(super) fn forget(&mut self, page: u64) {
         if let Some(&at) = self.by_page.get(&page) {
             self.doom(at);
         }
     }
 
-    /// Nobody gets the slot's image from now on; it is free once it is neither in flight nor read.
+    /// Invalidates a slot's image; the slot is free once it is neither in flight nor read.
     fn doom(&mut self, at: u32) {
         let slot = &mut self.slots[at as usize];
         if slot.doomed {
@@ -236,8 +236,8 @@ impl Slots {
     }
 }
 
-/// An offer that finds nothing among so many slots is dropped: the hand has cleared their bits, and the next
-/// one does.
+/// Number of slots that an offer examines. If none of them is free the offer is dropped; the hand has cleared
+/// their bits, so the next offer finds one.
 const LOOKED_AT: usize = 1024;
 
 #[cfg(test)]

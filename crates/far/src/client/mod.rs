@@ -49,7 +49,7 @@ unsafe impl Send for Order {}
 
 impl Order {
     pub(crate) fn source(&self) -> &[u8] {
-        // SAFETY: KEEPER-1: the frame is this order's, and nobody writes it.
+        // SAFETY: KEEPER-1: the frame belongs to this order, and no thread writes it.
         unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
     }
 
@@ -59,14 +59,14 @@ impl Order {
     }
 }
 
-/// Hears of what replicas did. Called by their threads, which hold no lock then.
+/// Receives the results of replicas. Their threads call it without holding a lock.
 pub(crate) trait Sink: Send + Sync {
     /// A run came back, or a part of one; with a text if its pages were refused and the replica is otherwise
     /// well.
     fn finished(&self, replica: usize, run: Vec<Order>, refused: Option<String>);
     /// The replica is reached by a new connection; nothing was lost.
     fn resumed(&self, _replica: usize) {}
-    /// The replica is not to be asked again; these orders were not done.
+    /// The replica is lost and gets no more orders; these orders were not done.
     fn lost(&self, replica: usize, why: String, orders: Vec<Order>);
 }
 
@@ -76,7 +76,8 @@ pub(crate) trait Replica: Send + Sync {
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>>;
     /// The page need not be kept any longer.
     fn forget(&self, page: u32);
-    /// Waits until it has promised room for so many bytes in all, or said why it does not.
+    /// Waits until the replica has reserved memory for so many bytes in all. The error is its reason for
+    /// refusing.
     fn reserve(&self, _bytes: u64) -> Result<(), String> {
         Ok(())
     }
@@ -84,18 +85,18 @@ pub(crate) trait Replica: Send + Sync {
     fn is_closed(&self) -> bool;
     /// For messages.
     fn name(&self) -> &str;
-    /// Another one, for a child process of ours made by `fork`, that begins with the same pages: called in
-    /// the child, while the parent waits. Neither sees what the other puts.
+    /// Returns a replica for a child process made by `fork`, with the same pages. Called in the child, while
+    /// the parent waits. Later writes of either are not visible to the other.
     fn for_child(&self, _sink: Weak<dyn Sink>) -> Result<Arc<dyn Replica>, String> {
         Err("it has no children".into())
     }
-    /// In a child: closes what was inherited.
+    /// In a child: closes inherited descriptors.
     fn abandon(&self) {}
     /// Ends it and waits for its threads; no order is open.
     fn close(&self);
 }
 
-/// A replica that is lost from the start: what a child process has of one that its parent had lost.
+/// A replica that is lost from the start: stands in a child process for one that its parent had lost.
 pub(crate) struct Gone(pub(crate) String);
 
 impl Replica for Gone {

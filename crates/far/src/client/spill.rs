@@ -65,7 +65,7 @@ fn unnamed(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Copies what a file holds, and leaves its holes.
+/// Copies the data of a file, and keeps its holes.
 fn copy_data(from: &File, to: &File) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut at = 0;

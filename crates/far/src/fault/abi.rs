@@ -105,7 +105,7 @@ impl Userfault {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and nobody else's.
+        // SAFETY: the descriptor was just made, and no other value owns it.
         #[expect(clippy::cast_possible_truncation, reason = "descriptors are small")]
         let fd = Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }));
         let mut api = ApiArg { api: API, features, ioctls: 0 };
@@ -167,7 +167,7 @@ impl Userfault {
         (usize::try_from(transfer.done).unwrap_or(0), error)
     }
 
-    /// Shows zeros where nothing is; waits for nobody.
+    /// Maps zeros into absent pages; wakes no thread.
     pub(crate) fn zero(&self, start: usize, len: usize) -> io::Result<()> {
         let mut zero = Zero { range: range(start, len), mode: ZERO_DONTWAKE, done: 0 };
         self.call(iowr(0x04, size_of::<Zero>()), &mut zero)
@@ -181,7 +181,7 @@ impl Userfault {
     /// A message, if there is one.
     pub(crate) fn read(&self) -> io::Result<Option<Message>> {
         let mut message = Message::default();
-        // SAFETY: the message is as long as said.
+        // SAFETY: the buffer is as long as the length passed.
         let read =
             unsafe { libc::read(self.fd(), std::ptr::from_mut(&mut message).cast(), size_of::<Message>()) };
         if read < 0 {

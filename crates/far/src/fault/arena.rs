@@ -27,7 +27,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory that is taken when touched, and is nobody's commitment.
+    /// Returns private zeroed memory that is allocated when touched, and does not count as committed.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
         Self::reserve(bytes, libc::PROT_READ | libc::PROT_WRITE)
     }
@@ -35,7 +35,7 @@ impl Mapping {
     /// A view of a memory file.
     pub(crate) fn of_file(file: &OwnedFd, bytes: usize, protection: i32) -> io::Result<Self> {
         let mapping = Self::reserve(bytes, libc::PROT_NONE)?;
-        // SAFETY: replaces a mapping that was just made and that nobody knows.
+        // SAFETY: replaces a mapping that was just made; no pointer to it exists.
         let at = unsafe {
             sys_mmap(
                 mapping.at.cast(),
@@ -73,7 +73,7 @@ impl Mapping {
         }
         let at = at.cast::<u8>();
         let head = at.align_offset(ALIGN);
-        // SAFETY: head and tail lie in the mapping, at page boundaries, and nobody knows them.
+        // SAFETY: head and tail lie in the mapping, at page boundaries, and no pointer to them exists.
         unsafe {
             let start = at.add(head);
             if head > 0 {
@@ -112,7 +112,7 @@ impl Drop for Mapping {
 }
 
 pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
-    // SAFETY: callers pass ranges of their own mappings; advice that empties memory is part of what they do.
+    // SAFETY: callers pass ranges of their own mappings; they accept that advice may discard the content.
     if unsafe { sys_madvise(at.cast(), bytes, advice) } < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -160,7 +160,7 @@ impl Bell {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and nobody else's.
+        // SAFETY: the descriptor was just made, and no other value owns it.
         Ok(Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
@@ -180,7 +180,7 @@ impl Bell {
     /// Silences it.
     pub(crate) fn hush(&self) {
         let mut count = 0_u64;
-        // SAFETY: eight bytes, as an eventfd wants them.
+        // SAFETY: the eight bytes of an eventfd counter.
         unsafe {
             libc::read(self.fd(), ptr::from_mut(&mut count).cast(), 8);
         }
@@ -188,10 +188,10 @@ impl Bell {
 }
 
 /// Rings the bell behind a descriptor; may be called from a signal handler. The C library's `write` is a
-/// point of cancellation: a thread that is cancelled there would wait for a signal that the handler blocks.
+/// point of cancellation: a thread that is canceled there would wait for a signal that the handler blocks.
 pub(crate) fn ring(fd: RawFd) {
     let one = 1_u64;
-    // SAFETY: eight bytes, as an eventfd wants them. They fit: there are fewer than 2^64 faults.
+    // SAFETY: the eight bytes of an eventfd counter. They fit: there are fewer than 2^64 faults.
     unsafe {
         sys::call(libc::SYS_write, [fd as usize, ptr::from_ref(&one).addr(), 8, 0, 0, 0]);
     }

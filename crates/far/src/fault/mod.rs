@@ -47,7 +47,7 @@ pub enum Mechanism {
     UserfaultMove,
     /// The same, pages copied: kernels before 6.8.
     UserfaultCopy,
-    /// userfaultfd for anybody, pages moved; system calls on pages that are away give `EFAULT`.
+    /// userfaultfd without privileges, pages moved; system calls on paged-out memory return `EFAULT`.
     UserModeMove,
     /// The same, pages copied.
     UserModeCopy,
@@ -56,7 +56,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// All that can be asked for, the best first.
+    /// All mechanisms, the best first.
     pub const LADDER: [Self; 5] =
         [Self::UserfaultMove, Self::UserModeMove, Self::UserfaultCopy, Self::UserModeCopy, Self::Sigsegv];
 
@@ -106,7 +106,7 @@ impl fmt::Display for Mechanism {
 /// No mechanism has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no mechanism {0:?}: there are auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy, sigsegv"
+    "unknown mechanism {0:?}; use auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or sigsegv"
 )]
 pub struct ParseMechanismError(String);
 
@@ -161,19 +161,19 @@ pub(crate) trait Backend: Send + Sync {
     /// Returns `true` if a page that was mapped with [`Allow::Read`] and is still so was certainly not
     /// written.
     fn tells_every_write(&self) -> bool;
-    /// Puts the frames' bytes into the region. `map_in` wakes nobody.
+    /// Maps the frames' bytes into the region. Wakes no thread.
     fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame>;
     /// Takes the pages out of the region; their bytes are in the frames then, which were empty.
     fn map_out(&self, run: Run) -> io::Result<()>;
-    /// Lets the program do so with mapped pages.
+    /// Permits the program this access to mapped pages.
     fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()>;
-    /// A mapped page was touched and yet told: makes whole what somebody took out of it past us. Returns
-    /// whether its bytes changed by that.
+    /// Completes a mapped page that faulted all the same, because a part of it was removed from outside.
+    /// Returns whether its bytes changed by that.
     fn mend(&self, _page: u32) -> io::Result<bool> {
         Ok(false)
     }
-    /// The next access to each page is told. Returns whether the pages' bytes are now in the frames, from
-    /// where `map_in` brings them back.
+    /// Makes the next access to each page fault. Returns whether the pages' bytes are now in the frames; then
+    /// `map_in` maps them again.
     fn arm_access(&self, run: Run) -> io::Result<bool>;
     /// The pages are empty.
     fn discard(&self, pages: Range<u32>) -> io::Result<()>;
@@ -189,15 +189,15 @@ pub(crate) trait Backend: Send + Sync {
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         Ok(pages.map(|_| true).collect())
     }
-    /// The kernel alone manages these pages from now on: an access is what it is in any private anonymous
-    /// memory, also in child processes. Their bytes are in the region and may be written, or they are empty.
+    /// Gives these pages to the kernel for good: they behave as private anonymous memory, also in child
+    /// processes. Their bytes are in the region and may be written, or they are empty.
     fn unmanage(&self, pages: Range<u32>) -> io::Result<()>;
     /// Commits pages, or reserves them: an access to a reserved page is refused, as it is in memory without
     /// access. The pages are empty, and this is not called for one page by two threads at once.
     fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()>;
     /// The pages that are reserved.
     fn reserved(&self) -> &PageSet;
-    /// All pages left so: gives up what else it has of memory.
+    /// Releases the remaining memory of the backend: all pages are with the kernel.
     fn retire(&self) {}
     /// The pages that left so.
     fn unmanaged(&self) -> &PageSet;
@@ -209,12 +209,12 @@ pub(crate) trait Backend: Send + Sync {
     fn empty(&self, frame: u32);
     /// Wakes the threads that wait for these pages.
     fn wake(&self, pages: Range<u32>);
-    /// Waits for a fault; `None` after `stop`, or after so long.
+    /// Waits for a fault; `None` after `stop`, or at the end of the time.
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
     /// Ends `next_fault` for good.
     fn stop(&self);
-    /// A child process is about to be made by `fork`: it gets a copy of the region and the frames. Nobody
-    /// calls anything else until `after_fork`.
+    /// Prepares for a `fork`: the child gets a copy of the region and the frames. No other call is made until
+    /// `after_fork`.
     fn before_fork(&self) -> io::Result<()> {
         Ok(())
     }
@@ -227,7 +227,7 @@ pub(crate) trait Backend: Send + Sync {
         let why = format!("{} does not give it to them", self.mechanism());
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
-    /// In a child that is to have nothing of it: closes what was inherited.
+    /// In a child without far memory: closes inherited descriptors.
     fn abandon(&self) {}
 }
 

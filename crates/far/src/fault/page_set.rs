@@ -25,7 +25,7 @@ pub(crate) struct PageSet {
 }
 
 impl PageSet {
-    /// No page of so many.
+    /// Returns an empty set for so many pages.
     pub(crate) fn none(pages: u32) -> io::Result<Self> {
         let words = Mapping::anonymous((pages as usize).div_ceil(64).next_multiple_of(512) * 8)?;
         Ok(Self { words, pages, set: AtomicUsize::new(0) })

@@ -27,7 +27,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Puts new memory in the place of what is adopted, each range being whole pages.
+    /// Replaces the adopted memory by new memory; each range consists of whole pages.
     pub(super) fn new(region: Mapping, adopted: &[Range<usize>], page_bytes: usize) -> io::Result<Self> {
         let mut first = pages(region.bytes(), page_bytes);
         let mut places = Vec::new();
@@ -78,7 +78,7 @@ impl Places {
         at.wrapping_add((page - first) as usize * self.page_bytes)
     }
 
-    /// These pages in parts, each of which lies in one piece.
+    /// Splits these pages into parts that each lie in one piece.
     pub(super) fn pieces(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         let Range { mut start, end } = pages;
         std::iter::from_fn(move || {
@@ -117,7 +117,7 @@ impl Places {
         self.each_managed(|at, bytes| advise(at, bytes, advice))
     }
 
-    /// Nobody touches any of them any more.
+    /// Closes the pieces: no thread touches them any more.
     pub(super) fn close(&self) -> io::Result<()> {
         self.each_managed(close)
     }

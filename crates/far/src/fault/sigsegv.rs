@@ -44,7 +44,7 @@ const REQUESTS: usize = 256;
 const REGIONS: usize = 32;
 
 struct Place {
-    /// Zero while nobody's.
+    /// Zero while the entry is unused.
     base: AtomicUsize,
     bytes: AtomicUsize,
     bell: AtomicI32,
@@ -72,21 +72,21 @@ static PLACES: [Place; REGIONS] = [const {
 static FAULTS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 /// Serializes the registration of places and the installation of the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
-/// This is a child made by fork: nobody answers here, and the regions are not mapped. Children that share our
-/// memory (vfork) are not told.
+/// This process is a child made by fork: no pager answers here, and the regions are not mapped. A child that
+/// shares the parent's memory (vfork) does not set this.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
 pub(crate) struct SigsegvBackend {
     region: usize,
     file: Hidden<OwnedFd>,
-    /// As the program sees it.
+    /// The program's view.
     seen: Mapping,
     /// As we see it.
     alias: Mapping,
     frames: Mapping,
-    /// Private anonymous memory that takes the place of what becomes unmanaged. One mapping as long as the
-    /// region, each page at its own offset, so that neighbors become one mapping of the kernel's again.
+    /// Private anonymous memory that replaces unmanaged pages. One mapping as long as the region, each page
+    /// at its own offset, so that the kernel merges neighbors into one mapping again.
     private: Mapping,
     page_bytes: usize,
     bell: Bell,
@@ -102,7 +102,7 @@ impl SigsegvBackend {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and nobody else's.
+        // SAFETY: the descriptor was just made, and no other value owns it.
         let file = Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // SAFETY: no memory is passed.
@@ -137,15 +137,14 @@ impl SigsegvBackend {
         })
     }
 
-    /// Bytes of so many pages.
+    /// Bytes of `pages` pages.
     fn bytes(&self, pages: u32) -> usize {
         pages as usize * self.page_bytes
     }
 
     fn protect(&self, pages: Range<u32>, protection: i32) -> io::Result<()> {
         let at = self.seen.at().wrapping_add(self.bytes(pages.start));
-        // SAFETY: pages of our mapping; that the program can no longer touch them without a fault is what is
-        // wanted.
+        // SAFETY: pages of our mapping; they are to be inaccessible to the program without a fault.
         let done =
             unsafe { super::arena::sys_mprotect(at.cast(), self.bytes(pages.end - pages.start), protection) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -155,7 +154,7 @@ impl SigsegvBackend {
     fn punch(&self, page: u32, pages: u32) -> io::Result<()> {
         let (offset, bytes) = (self.bytes(page) as libc::off_t, self.bytes(pages) as libc::off_t);
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no memory is passed; what is emptied is ours and closed to the program.
+        // SAFETY: no memory is passed; the emptied range is ours and closed to the program.
         let done = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -217,7 +216,8 @@ impl Backend for SigsegvBackend {
     }
 
     fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame> {
-        // SAFETY: our view of the pages and our frames; the program's view is closed, so nobody else looks.
+        // SAFETY: our view of the pages and our frames; the program's view is closed, so no other thread
+        // reads or writes them.
         unsafe {
             ptr::copy_nonoverlapping(self.frame(run.frame), self.alias(run.page), self.bytes(run.len));
         }
@@ -266,7 +266,7 @@ impl Backend for SigsegvBackend {
     }
 
     fn retire(&self) {
-        // Should it fail, they cost what they did before.
+        // If this fails, they still take the memory that they took before.
         for ours in [&self.alias, &self.frames, &self.private] {
             let _ = ours.advise(libc::MADV_DONTNEED);
             let _ = super::arena::close(ours.at(), ours.bytes());
@@ -387,7 +387,7 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the signal of `pthread_cancel`. A thread that waits for a page is cancelled when the handler has
+/// Adds the signal of `pthread_cancel`. A thread that waits for a page is canceled when the handler has
 /// returned; else the unwinding of its stack would take the handler's frames, and its place in the table of
 /// faults would stay taken. (The C library reserves the number, and `sigaddset` refuses it.)
 fn block_cancellation(mask: &mut libc::sigset_t) {
@@ -444,7 +444,7 @@ extern "C-unwind" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         let kept = *errno;
         let address = (*info).si_addr() as usize;
         match place_of(address) {
-            // A signal that somebody sent carries no address of ours.
+            // A signal sent by a process has no fault address.
             Some(region) if (*info).si_code > 0 && is_in(|place| &place.reserved, region, address) => {
                 pass_on(signal, info, context);
             }
@@ -477,10 +477,10 @@ unsafe fn was_write(_context: *mut c_void) -> bool {
     true
 }
 
-/// The program's own action gets what is not ours.
+/// Calls the program's own action for faults outside of our regions.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the action is what the program had set, called as it asked to be called; SIGSEGV stays open
-    // meanwhile, as the handler may touch far memory.
+    // SAFETY: the action is the one that the program had set, with the arguments of its flags; SIGSEGV stays
+    // unblocked meanwhile, as the handler may touch far memory.
     unsafe {
         let Some(action) = signals::program_action() else { return };
         if matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {

@@ -1,10 +1,12 @@
 //! Pages by userfaultfd: moved (`UFFDIO_MOVE`) where the kernel can, copied where it cannot.
 //!
-//! A page leaves by `UFFDIO_MOVE` into a frame: at one instant the program no longer has it and the frame
-//! does (FAULT-1). It comes back the same way. Moving costs page table entries, not bytes; a 2 MiB page stays
-//! a huge page. Its touch is told by moving it to a frame and waiting for the fault.
+//! A page is paged out by `UFFDIO_MOVE` into a frame: at one instant the program no longer has it and the
+//! frame does (FAULT-1). It comes back the same way. Moving costs page table entries, not bytes; a 2 MiB page
+//! stays a huge page. Access to a resident page is detected by moving it to a frame and waiting for the
+//! fault.
 //!
-//! `UFFDIO_MOVE` knows no write protection. Between it and `UFFDIO_WRITEPROTECT` another thread can write
+//! `UFFDIO_MOVE` does not support write protection. Between it and `UFFDIO_WRITEPROTECT` another thread can
+//! write undetected:
 //! unseen:
 //!
 //! | pager | thread A | thread B |
@@ -14,23 +16,23 @@
 //! | WRITEPROTECT, wake | goes on | |
 //! | evicts: "never written", drops it | | its write is lost |
 //!
-//! So here a page that looks unwritten is not believed (`tells_every_write` is false): its digest is taken
-//! when it leaves and compared with that of when it came. Copied pages are protected in the same instant
-//! (`UFFDIO_COPY_MODE_WP`) and are believed.
+//! So a page that looks unwritten is not trusted (`tells_every_write` is false): its digest is computed when
+//! it leaves and compared with the digest of its arrival. Copied pages are protected in the same instant
+//! (`UFFDIO_COPY_MODE_WP`) and are trusted.
 //!
-//! A system call that a program makes past us can take memory out of a page that is here (`madvise` of 4
-//! KiB). Such holes move as holes and are zeros in a frame; where a page is copied or touched they are filled
-//! first, as a fault in a page that is here is answered by nobody.
+//! A raw system call of the program can remove memory from a resident page (`madvise` of 4 KiB). Such holes
+//! move as holes and are zeros in a frame. Before a page is copied, and when it is touched, they are filled,
+//! because no page fault in a resident page is answered.
 //!
-//! A move that fails tells how much it has moved, and Linux 6.18 tells too little now and then: once it had
-//! to try again inside, it takes what it moves then for not moved, tries once more, and finds its own work in
-//! the way (`EEXIST`). Believed, this is a page half of which is overwritten with zeros. So a piece that is
-//! already at its place, and not where it came from, was moved ([`moved_pieces`]): what we move into has
-//! nothing before.
+//! A move that fails returns the number of bytes that it moved, and Linux 6.18 sometimes returns too few: if
+//! it had to retry internally, it counts the bytes of the retry as not moved, tries once more, and finds its
+//! own pages in the way (`EEXIST`). Trusting this number would overwrite half a page with zeros. So a piece
+//! that is already at its destination, and not at its source, was moved ([`moved_pieces`]): the destination
+//! was empty before.
 //!
-//! A write fault on a range where huge pages are allowed makes the kernel clear 2 MiB before it asks us, and
-//! a fault leaves an empty page table that makes a later move split a huge page. So the region is
-//! `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
+//! A write fault on a range that permits huge pages makes the kernel clear 2 MiB before it reports the fault,
+//! and a fault leaves an empty page table that makes a later move split a huge page. So the region is
+//! `MADV_NOHUGEPAGE`, and existing page tables are dropped before a page of 2 MiB comes.
 
 use super::abi::{self, Userfault};
 use super::arena::{Bell, Mapping, advise, close, missing, reopen};
@@ -48,7 +50,7 @@ use std::time::Duration;
 const HUGE: usize = 2 << 20;
 /// Mode of the region's registration.
 const REGISTERED: u64 = abi::REGISTER_MISSING | abi::REGISTER_WP;
-/// A move that meets a busy page is tried so often; then the page is copied.
+/// Number of tries of a move that meets a busy page; then the page is copied.
 const TRIES: usize = 64;
 
 #[derive(Debug)]
@@ -93,8 +95,8 @@ impl UserfaultBackend {
         frames: Mapping,
         page_bytes: usize,
     ) -> io::Result<Self> {
-        // A child that nobody told of would read zeros where its parent has pages: it has nothing there
-        // instead.
+        // A child created without our notice would read zeros at its parent's pages; with this advice it has
+        // no memory there instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
         region.each_managed(|at, bytes| uffd.register(at as usize, bytes, REGISTERED))?;
@@ -111,7 +113,7 @@ impl UserfaultBackend {
         self.region.page(page)
     }
 
-    /// Bytes of so many pages.
+    /// Bytes of `pages` pages.
     fn bytes(&self, pages: u32) -> usize {
         pages as usize * self.page_bytes
     }
@@ -127,7 +129,7 @@ impl UserfaultBackend {
         })
     }
 
-    /// Moves memory to where nothing is; what is busy is tried again, then copied.
+    /// Moves memory to an empty destination; retries busy pages, then copies them.
     fn shift(&self, to: *mut u8, from: *mut u8, bytes: usize) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         let mut tries = 0;
@@ -215,16 +217,16 @@ impl UserfaultBackend {
         Ok(filled)
     }
 
-    /// Copies out of the region what cannot be moved, from byte `done` on: nobody writes it meanwhile, nobody
-    /// reads it afterwards.
+    /// Copies the rest of a run out of the region, from byte `done` on: no thread writes it meanwhile, and
+    /// none reads it afterwards.
     fn copy_out(&self, run: Run, done: usize) -> io::Result<()> {
         let (from, to, left) = (
             self.page(run.page).wrapping_add(done),
             self.frame(run.frame).wrapping_add(done),
             self.bytes(run.len) - done,
         );
-        // This thread may be the one that answers faults: it must not wait for one. Before the protection,
-        // which holds for what is there.
+        // This thread may be the one that answers faults, so it must not cause one. Before the protection,
+        // which applies to present pages only.
         self.fill(from, left)?;
         self.uffd.write_protect(from as usize, left, abi::WP_PROTECT)?;
         // SAFETY: both lie in our mappings and are not the same. The pages are present (they are resident,
@@ -301,7 +303,7 @@ impl Backend for UserfaultBackend {
             }
             match self.shift(self.frame(run.frame), self.page(run.page), self.bytes(run.len)) {
                 Ok(()) => Ok(()),
-                // Something was in the frame: what is where is not known, so nothing may be filled.
+                // The frame was not empty: the places of the bytes are unknown, so nothing may be filled.
                 Err((_, error)) if error.raw_os_error() == Some(libc::EEXIST) => Err(error),
                 // Shared with a child once, or pinned by the kernel.
                 Err((done, _)) => self.copy_out(run, done),
@@ -348,8 +350,8 @@ impl Backend for UserfaultBackend {
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         let (at, bytes) = (self.page(pages.start) as usize, self.bytes(pages.end - pages.start));
         self.uffd.register(at, bytes, REGISTERED)?;
-        // Where the system does not say what is there, all counts as there: what is not has a hole, which is
-        // filled (`mend`).
+        // If the system does not report which pages are present, all count as present: a missing one is a
+        // hole, and holes are filled (`mend`).
         let pieces = adopt::there(at..at + bytes).unwrap_or_default();
         let piece = bytes / pieces.len().max(1);
         let is_there = |page: &[bool]| page.contains(&true);
@@ -372,7 +374,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn retire(&self) {
-        // Should it fail, the frames cost what they did before.
+        // If this fails, the frames still take the memory that they took before.
         let _ = self.frames.advise(libc::MADV_DONTNEED);
         let _ = close(self.frames.at(), self.frames.bytes());
     }
@@ -454,8 +456,8 @@ impl Backend for UserfaultBackend {
     }
 
     fn after_fork(&self) {
-        // Should it fail, a child that nobody is told of (`clone`) may read zeros; there is none unless the
-        // program goes out of its way.
+        // If this fails, a child created without our notice (`clone`) may read zeros. Only a program with raw
+        // system calls creates one.
         let _ = self.region.advise(libc::MADV_DONTFORK);
         let _ = self.frames.advise(libc::MADV_DONTFORK);
     }
@@ -499,7 +501,7 @@ impl Backend for UserfaultBackend {
 pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> io::Result<bool> {
     let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = within.map_or(-1, |within| i32::try_from(within.as_millis()).unwrap_or(i32::MAX).max(1));
-    // SAFETY: as many as said.
+    // SAFETY: the length is that of the array.
     let ready = unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, timeout) };
     if ready < 0 {
         let error = io::Error::last_os_error();

@@ -2,11 +2,11 @@
 //!
 //! | | parent | child |
 //! |---|---|---|
-//! | 1 | takes the pager's lock, so no page is in between states; lets the region be inherited | |
+//! | 1 | takes the pager's lock, so no page is in transition; makes the region inheritable | |
 //! | 2 | `fork` | |
 //! | 3 | waits | takes copies of the replicas, which have the parent's pages as they are now |
-//! | 4 | | starts a pager of its own; tells the parent |
-//! | 5 | gives the lock back; pages of either no longer concern the other | touches any page |
+//! | 4 | | starts a pager of its own; signals the parent |
+//! | 5 | releases the lock; from now on each has its own pages | touches any page |
 //!
 //! The program's other threads wait at most for these few steps, and only if they touch a page that is away.
 
@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 pub(crate) struct Frozen<'a> {
     pager: &'a Pager,
     core: MutexGuard<'a, Core>,
-    /// The child says by these that it has begun.
+    /// The child writes a byte here once it has begun.
     heard: File,
     told: File,
 }
@@ -35,7 +35,7 @@ impl Pager {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and no other value owns them.
         let [heard, told] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
         let mut core = self.lock();
         core.close_all();
@@ -49,7 +49,7 @@ impl Frozen<'_> {
     pub(crate) fn in_parent(self) {
         let Self { pager, core, mut heard, told } = self;
         drop(told);
-        // A child that dies first closes its end, too.
+        // The end of a child closes its end, too.
         let _ = heard.read(&mut [0]);
         pager.backend.after_fork();
         drop(core);

@@ -33,7 +33,7 @@ impl Frames {
             .expect("there are frames for all pages that may be local or leaving")
     }
 
-    /// So many of them, side by side if there are such.
+    /// Takes this number of frames, adjacent if possible.
     pub(super) fn take_run(&mut self, frames: usize) -> Vec<u32> {
         let run = self.full.take_run(frames).or_else(|| {
             // Some with memory are worth more than a whole row of those without.
@@ -51,7 +51,7 @@ impl Frames {
         })
     }
 
-    /// So many without memory, side by side if there are such.
+    /// Takes this number of frames without memory, adjacent if possible.
     pub(super) fn take_empty_run(&mut self, frames: usize, mut empty: impl FnMut(u32)) -> Vec<u32> {
         let run = self.empty.take_run(frames);
         run.unwrap_or_else(|| (0..frames).map(|_| self.take_empty(&mut empty)).collect())
@@ -117,7 +117,7 @@ impl Free {
         first + bit
     }
 
-    /// So many, in one word if they are at most 64.
+    /// Takes this number, from one word if they are at most 64.
     fn take_run(&mut self, frames: usize) -> Option<Vec<u32>> {
         if self.len < frames {
             return None;
@@ -134,7 +134,7 @@ impl Free {
     }
 }
 
-/// The bits with which so many in a row begin.
+/// Returns the bits at which a row of `many` set bits begins.
 fn bits_in_a_row(word: u64, many: usize) -> u64 {
     let (mut starts, mut known) = (word, 1);
     while known < many {

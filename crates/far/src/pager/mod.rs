@@ -72,8 +72,8 @@ pub(crate) struct Pager {
     reserved: Mutex<u64>,
 }
 
-/// More room than is needed now is asked for: such a part of it, so that few allocations wait for the
-/// servers, and at most so many bytes.
+/// The part of the present size that a reservation adds, so that few allocations wait for the servers;
+/// limited in bytes.
 const AHEAD: u64 = 8;
 const MOST_AHEAD: u64 = 64 << 20;
 
@@ -91,7 +91,7 @@ impl Pager {
         })
     }
 
-    /// Has the servers promise room for so many bytes of pages in all.
+    /// Makes the servers reserve memory for so many bytes of pages in all.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), ReserveError> {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes <= *reserved {
@@ -157,13 +157,14 @@ impl Pager {
         }
     }
 
-    /// Measures what a fault costs beside its answer, for policies that weigh it. Nobody uses the region yet;
-    /// some hundred microseconds.
+    /// Measures the cost of a fault without its answer, for policies that weigh it. No thread uses the region
+    /// yet; takes some hundred microseconds.
     pub(crate) fn calibrate(&self) {
         const LAPS: usize = 9;
         let first = self.backend.base();
         let touch = || {
-            // SAFETY: the region's first byte can be read as long as it lives; nobody writes it now.
+            // SAFETY: the region's first byte can be read as long as the region exists; no thread writes it
+            // now.
             let _ = unsafe { first.read_volatile() };
         };
         let before = self.lock().begin_calibration();
@@ -197,7 +198,7 @@ impl Pager {
         self.lock().more_memory()
     }
 
-    /// These pages are zeros from now on, and nobody keeps them.
+    /// Discards these pages: they are zeros, and no replica keeps them.
     pub(crate) fn discard(&self, first: u32, count: u32) {
         self.lock().discard(first, count);
     }
@@ -208,8 +209,8 @@ impl Pager {
         loop {
             let remote = self.lock().unmanage(pages.clone(), is_free);
             let Some(page) = remote else { return };
-            // SAFETY: a page of the region, which can be read as long as it lives; it is managed, so no
-            // protection of the program's is on it.
+            // SAFETY: a page of the region, which can be read as long as the region exists; it is managed, so
+            // the program has no protection on it.
             let _ = unsafe { self.backend.address(page).read_volatile() };
         }
     }

@@ -15,7 +15,7 @@ const STREAMS: usize = 16;
 /// Two misses further apart than this are not taken for one stride.
 const REACH: i64 = 64;
 const MAX_DEPTH: u32 = 8;
-/// A stream that was not touched for so many touches of others has ended.
+/// Number of touches of other streams after which an untouched stream has ended.
 const LIVES: u64 = 4 * STREAMS as u64;
 /// Of a guess, as a power of two: more pages than any depth has.
 const MOST_DOUBLED: u32 = 20;
@@ -72,8 +72,8 @@ impl Guess {
         Self { from, ..self }
     }
 
-    /// The pages, in the order in which they are expected: where a stream in strides is thick, first what
-    /// follows the page that was touched.
+    /// Returns the pages in the order in which they are expected: in a thick strided stream first the pages
+    /// behind the touched one.
     pub(super) fn pages(self) -> impl Iterator<Item = i64> {
         let of = move |step: i64| {
             (0..=i64::from(self.thick)).map(move |more| self.from + self.stride * step + more)
@@ -83,14 +83,14 @@ impl Guess {
 }
 
 impl Prefetch {
-    /// For runs of so many pages, of which so many may be ahead of need at once.
+    /// Returns a predictor for runs of `run` pages, with at most `most` pages ahead of need.
     pub(super) fn new(run: u32, most: u32) -> Self {
         let nothing = Stream { last: i64::MIN / 2, stride: 1, confirmed: 0, used: 0 };
         Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run, most }
     }
 
-    /// A page was missed, or found where it had been fetched to, or touched for the first time. `is_passed`:
-    /// a stream goes over it and nobody hears of that.
+    /// Handles a page that was missed, or found where it had been prefetched, or touched for the first time.
+    /// `is_passed`: a stream passes over this page without a fault.
     pub(super) fn touched(&mut self, page: u32, is_passed: impl Fn(u32) -> bool) -> Option<Guess> {
         self.clock += 1;
         let page = i64::from(page);
@@ -159,7 +159,7 @@ impl Prefetch {
         (self.most / streams.max(1)).max(2)
     }
 
-    /// The page's neighbours came with it: the stream goes on behind them.
+    /// The page's neighbors came with it: the stream goes on behind them.
     pub(super) fn came_with(&mut self, page: u32, pages: Range<u32>) {
         let page = i64::from(page);
         for stream in self.streams.iter_mut().filter(|stream| stream.last == page) {

@@ -46,7 +46,7 @@ pub(super) enum Then {
     Discard,
 }
 
-/// Somebody waits for the page.
+/// A thread waits for the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch {
     pub(super) access: Access,
@@ -75,7 +75,7 @@ pub(super) struct Out {
     pub(super) open: Replicas,
     /// Replicas that have it.
     pub(super) got: Replicas,
-    /// Replicas that were asked.
+    /// Replicas that it was sent to.
     pub(super) tried: Replicas,
 }
 

@@ -116,7 +116,7 @@ impl FarMemoryBuilder {
         spill(path: impl Into<PathBuf>) -> spill = Some(path.into());
 
         /// Bytes that each server reserves from the start [unless set: its share of the whole]. With less, a
-        /// server may have no room for a page later; then another one is asked.
+        /// server may refuse a page later; then another one gets it.
         reserve(bytes: u64) -> reserve = Some(bytes);
 
         /// The key of the servers.
@@ -151,7 +151,7 @@ impl FarMemoryBuilder {
     /// # Safety
     ///
     /// The range is private anonymous memory that can be read and written, no other thread uses it during
-    /// [`build`](Self::build), and it is neither unmapped while the far memory lives nor used afterwards.
+    /// [`build`](Self::build), and it is neither unmapped while the far memory exists nor used afterwards.
     #[must_use]
     pub unsafe fn adopt(mut self, addresses: Range<usize>) -> Self {
         self.adopted.push(addresses);

@@ -1,4 +1,4 @@
-//! The program's view: ordinary memory, larger than what it may use of the machine.
+//! The program's view: ordinary memory, larger than its local part.
 //!
 //! | module | noun |
 //! |---|---|
@@ -88,7 +88,7 @@ impl FarMemory {
     /// If the range is not inside the region.
     pub fn discard(&mut self, bytes: Range<usize>) {
         assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "a range within the memory");
-        // SAFETY: `self` is borrowed mutably, so nobody else uses the range.
+        // SAFETY: `self` is borrowed mutably, so no other thread uses the range.
         unsafe { self.discard_shared(bytes) }
     }
 
@@ -151,7 +151,7 @@ impl FarMemory {
         self.pages_at(addresses).for_each(|pages| self.pager.set_reserved(pages, false));
     }
 
-    /// Returns whether a range of addresses meets a page that is reserved.
+    /// Returns whether a range of addresses has a reserved page.
     #[must_use]
     pub fn is_reserved(&self, addresses: Range<usize>) -> bool {
         let reserved = self.backend.reserved();
@@ -292,7 +292,7 @@ impl Deref for FarMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped as long as `self` lives; every bit pattern is a byte; PAGER-2: bytes change by the
+        // SAFETY: mapped as long as `self` exists; every bit pattern is a byte; PAGER-2: bytes change by the
         // program's writes only.
         unsafe { std::slice::from_raw_parts(self.backend.base(), self.bytes) }
     }

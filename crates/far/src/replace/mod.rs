@@ -1,7 +1,7 @@
 //! Replacement policies of user-level remote memory paging: the choice of the page that is paged out.
 //!
-//! The far-memory paper (Saito, Midorikawa, Kai, §2) compares eight of them; each is one file here, and each
-//! file says where in the paper it is, what it costs, and where it is weak. Nothing in this module touches
+//! The far-memory paper (Saito, Midorikawa, Kai, §2) compares eight of them. Each is one file here, and each
+//! file cites its section of the paper and names its cost and its weakness. Nothing in this module touches
 //! memory, time or a network: a region with real paging and the [`replay`] of recorded traces drive the same
 //! code.
 //!
@@ -24,8 +24,8 @@
 //!    then `page_in`.
 //! 2. The touch that brings a page in counts as its first: its reference bit is set in `page_in`, its
 //!    modified bit too if it was a write.
-//! 3. A policy may clear a resident page's reference bit. The next touch sets it again, and is told by
-//!    `referenced`. (It is told, too, of a page that came in as one of several that had a bit together, which
+//! 3. A policy may clear a resident page's reference bit. The next touch sets it again, and is reported by
+//!    `referenced`. (It is also reported for a page that came in as one of several with a common bit, which
 //!    was clear.)
 //! 4. A resident page may leave without having been a victim (its memory was given back): `page_out` alone.
 //! 5. A victim that cannot leave now (it is in flight, or pinned): `victim` is called again, and another
@@ -96,11 +96,11 @@ pub enum Access {
     Write,
 }
 
-/// The pseudo access bits of a region's resident pages (paper §2.2): what a user-level pager has instead of
+/// The pseudo access bits of a region's resident pages (paper §2.2): the substitute of a user-level pager for
 /// the processor's.
 pub trait AccessBits {
-    /// Returns `true` if the page was touched since it came in, or since the bit was cleared. Costs
-    /// nothing: the region knows it.
+    /// Returns `true` if the page was touched since it came in, or since the bit was cleared. Costs nothing:
+    /// the region has the bit in memory.
     fn is_referenced(&self, page: PageNo) -> bool;
 
     /// Returns `true` if the page was written since it came in, or since its last write-back. Costs nothing.
@@ -114,7 +114,7 @@ pub trait AccessBits {
     fn spent(&self) -> Spent;
 }
 
-/// A replacement policy: see the head of [the module](self) for what both sides promise.
+/// A replacement policy; the head of [the module](self) has the contract of both sides.
 pub trait Replacement: Send {
     /// The page became resident, by a touch of this kind; its bits are set accordingly.
     fn page_in(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits);
@@ -123,8 +123,8 @@ pub trait Replacement: Send {
     /// again.
     fn referenced(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits);
 
-    /// The resident page that leaves now. `incoming` is the page that wants its frame, if one does already
-    /// (write-back ahead of need knows none yet).
+    /// Returns the resident page that leaves now. `incoming` is the page for its frame, if there is one
+    /// already (write-back ahead of need has none yet).
     ///
     /// # Panics
     ///

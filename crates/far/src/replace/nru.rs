@@ -7,8 +7,8 @@
 //! | 3 | yes | no |
 //! | 4 | yes | yes |
 //!
-//! The reference bits of all resident pages are cleared now and then (§2.2): after so many swaps (U-NRUs) or
-//! after so long (U-NRUt).
+//! The reference bits of all resident pages are cleared periodically (§2.2): after a number of swaps (U-NRUs)
+//! or after an interval (U-NRUt).
 //!
 //! Cost: a look at every resident page for a victim; at each clearing a change of protection for every page
 //! that was referenced, and a fault when it is touched again. Weak: the interval must fit the program (Fig.

@@ -35,7 +35,7 @@ impl UPlru {
         }
     }
 
-    /// Moves what was referenced to the active list; the first inactive page that was not.
+    /// Moves referenced pages to the active list; returns the first inactive page without a reference.
     fn search(&mut self, bits: &mut dyn AccessBits) -> Option<PageNo> {
         while let Some(page) = self.inactive.head() {
             if !bits.is_referenced(page) {
@@ -58,7 +58,7 @@ impl Replacement for UPlru {
     fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
         let victim = self.search(bits).or_else(|| {
             self.refill(bits);
-            // A program that sets the bits as fast as they are cleared does not hold the search up.
+            // A program that sets the bits as fast as they are cleared does not delay the search.
             self.inactive.head()
         });
         let victim = victim.expect("a page is resident");

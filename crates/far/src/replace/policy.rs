@@ -1,4 +1,4 @@
-//! The policies by name: what `--policy` takes, and what makes each.
+//! The policies by name, for `--policy`, and their construction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,8 +28,8 @@ pub enum Policy {
     UNru(Clearing),
     /// Two lists (§2.3).
     UPlru,
-    /// Ours: the page predicted to be used again last, by what each page's own past says, as long as looking
-    /// at use pays by costs it measures; otherwise as Swap-in history. It needs no tuning. The default.
+    /// Ours: evicts the page with the latest predicted use, by each page's own history, as long as tracking
+    /// use pays by the costs that it measures; otherwise as Swap-in history. Needs no tuning. The default.
     #[default]
     Adaptive,
 }
@@ -101,10 +101,10 @@ impl fmt::Display for Policy {
 #[non_exhaustive]
 pub enum ParsePolicyError {
     /// There is none of this name.
-    #[error("no replacement policy {0:?}: there are {names}", names = names())]
+    #[error("unknown replacement policy {0:?}; use one of {names}", names = names())]
     Unknown(String),
     /// The interval does not fit the policy.
-    #[error("policy {policy}: {interval:?} is no interval; it takes {takes}")]
+    #[error("policy {policy}: {interval:?} is not an interval; it takes {takes}")]
     Interval {
         /// The policy's name.
         policy: &'static str,
@@ -164,16 +164,17 @@ mod tests {
     fn what_names_no_policy_is_refused_with_what_there_is() {
         let refused = |text: &str| text.parse::<Policy>().unwrap_err().to_string();
         assert!(
-            refused("lru").starts_with("no replacement policy \"lru\": there are simple, swap-in-history")
+            refused("lru")
+                .starts_with("unknown replacement policy \"lru\"; use one of simple, swap-in-history")
         );
         assert_eq!(
             refused("u-nru-s:0"),
-            "policy u-nru-s: \"0\" is no interval; it takes a number of swaps, 1 or more"
+            "policy u-nru-s: \"0\" is not an interval; it takes a number of swaps, 1 or more"
         );
         assert_eq!(
             refused("u-nru-t:-1ms"),
-            "policy u-nru-t: \"-1ms\" is no interval; it takes milliseconds, 1 to 3600000"
+            "policy u-nru-t: \"-1ms\" is not an interval; it takes milliseconds, 1 to 3600000"
         );
-        assert_eq!(refused("fifo:5"), "policy fifo: \"5\" is no interval; it takes none");
+        assert_eq!(refused("fifo:5"), "policy fifo: \"5\" is not an interval; it takes none");
     }
 }

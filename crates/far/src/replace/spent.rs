@@ -3,7 +3,7 @@
 /// Sums since the region was made, in nanoseconds of virtual or of real time. None of them ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// Pages that came from where they were kept, asked for or fetched ahead of need.
+    /// Pages that came from a replica or the tier, on demand or ahead of need.
     pub swaps: u64,
     /// Waiting for them.
     pub swap_ns: f64,
@@ -11,10 +11,10 @@ pub struct Spent {
     pub bits_ns: f64,
     /// The rest: the program's own work.
     pub program_ns: f64,
-    /// No sum: what a swap takes now; a middle of the latest, so that one which was in the way of something
-    /// else says nothing.
+    /// Not a sum: the present cost of a swap, as a median of the latest, so that a delayed one has no
+    /// influence.
     pub swap_price_ns: f64,
-    /// No sum: what clearing one bit costs, with the fault that sets it again, as far as is known now.
+    /// Not a sum: the present estimate of the cost of clearing one bit, with the fault that sets it again.
     pub bit_ns: f64,
 }
 

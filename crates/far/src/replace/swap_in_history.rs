@@ -3,7 +3,7 @@
 //! Each page remembers which page was swapped in right after it. When it is swapped in again, that one is
 //! assumed to be wanted next, and is no victim this time.
 //!
-//! Cost: Simple's, and one page number for each page that ever came, and its neighbours. No access bits. The
+//! Cost: Simple's, and one page number for each page that ever came, and its neighbors. No access bits. The
 //! paper's steadiest: never behind Simple in its seven programs. Weak where the order of swaps does not come
 //! again, and, like Simple, blind to use without swaps.
 

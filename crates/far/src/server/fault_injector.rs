@@ -7,7 +7,7 @@ use std::fmt::Debug;
 pub enum InjectedAction {
     /// As it should be.
     Serve,
-    /// The session ends here, as when the machine is gone.
+    /// The session ends here, as if the machine failed.
     Die,
     /// Nothing more is ever answered, and the connection stays open.
     Stall,

@@ -6,15 +6,16 @@
 //! | state | thread of the session | transitions |
 //! |---|---|---|
 //! | served | serves a stream | stream broken → waiting; new stream → waiting, after the old one is closed |
-//! | waiting | waits at its resume point | new stream → served; timeout, or memory is needed → gone |
-//! | gone | ends, and frees its memory | – |
+//! | waiting | waits at its resume point | new stream → served; timeout, or memory is needed → ended |
+//! | ended | ends, and frees its memory | – |
 //!
 //! - **RESUME-1** Only its own thread serves a session, one stream at a time; clients only leave a stream.
 //! - **RESUME-2** Only a client that proved the session's name in the handshake of a stream leaves that
 //!   stream (F6).
 //! - **RESUME-3** A waiting session ends when another needs its memory, the longest waiting one first. A
 //!   client that vanished must not cost other clients theirs.
-//! - **RESUME-4** A stream that was left is served or closed, so its client learns that the session is gone.
+//! - **RESUME-4** A stream that was handed over is served or closed, so its client learns that the session
+//!   has ended.
 //!
 //! Lock order: the table before a resume point. `tests/loom_resume.rs` runs a session, reconnecting clients
 //! and a client that needs memory in every interleaving.
@@ -163,7 +164,7 @@ impl<V> ResumePoint<V> {
 }
 
 impl<V: Visitor> OwnResumePoint<'_, V> {
-    /// The next stream, if one comes within so long; after `None` none will.
+    /// Waits for the next stream for at most `linger`; after `None` no stream will come.
     pub(crate) fn wait(&self, linger: Duration) -> Option<V> {
         // Relaxed: see `close`.
         let closed = || self.resume_table.closed.load(Relaxed);

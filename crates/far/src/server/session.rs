@@ -15,15 +15,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Bytes of pages that were forgotten and are kept for others, at most: a run can have so many.
+/// Largest number of bytes of freed pages that are kept for reuse: as many as a run can have.
 const SPARE: usize = MAX_PAYLOAD as usize;
 
 /// The reason that no more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The client has gone, or the connection broke.
+    /// The client disconnected, or the connection broke.
     Gone,
-    /// The client said what cannot be said; or the network did.
+    /// The client, or the network, violated the protocol.
     ProtocolError,
     /// The client has ended the session.
     Bye,
@@ -45,7 +45,7 @@ impl From<WireError> for Ended {
 
 /// Byte stream of a session.
 pub(super) trait Stream: Read + Write {
-    /// Reads fail after so long.
+    /// Sets the time after which reads fail.
     fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()>;
 }
 
@@ -154,7 +154,7 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, guard: Connect
     }
 }
 
-/// Leaves the connection to the session that it shows to know.
+/// Hands the connection over to the session for which it has shown a proof.
 fn leave(shared: &Shared, handshake: &Handshake, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
     // A resumed session counts as logged in: a flood of new connections must not displace it.
     newcomer.guard.log_in();
@@ -214,7 +214,7 @@ fn open<'a, S: Stream>(
     Ok(session)
 }
 
-/// Room and pages of a session that wants this, or why it cannot have them.
+/// Reserves memory for a session with these requests, or returns the reason for refusing.
 fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPages<'a>), String> {
     let session_pages = shared.directory.open(wanted.like).map_err(|error| error.to_string())?;
     if let Some(other) = session_pages.bytes_of_a_page().filter(|&bytes| bytes != wanted.page_bytes as usize)
@@ -243,7 +243,7 @@ fn refusal(wanted: u64, left: u64) -> String {
     format!("{wanted} bytes wanted, {left} can be had here; use another server, or one with more --capacity")
 }
 
-/// Asks for room, and again as long as a session that waits gives way (RESUME-3).
+/// Requests memory, repeatedly while waiting sessions can be ended for it (RESUME-3).
 fn with_capacity<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) -> Result<R, u64> {
     loop {
         match ask() {
@@ -272,7 +272,7 @@ impl Session<'_, TcpStream> {
                 self.shared.counters.resumed.fetch_add(1, Relaxed);
             }
         }
-        // The memory is free before the resume point is gone, so a client that waits for it gets it.
+        // The memory is freed before the resume point is removed, so a client that waits for it gets it.
         drop(self);
         drop(resume_point);
     }
@@ -286,7 +286,7 @@ impl<S> Drop for Session<'_, S> {
 }
 
 impl<S: Stream> Session<'_, S> {
-    /// Says that the session is served over this stream.
+    /// Reports that the session is served over this stream.
     fn greet(&mut self, tag: u64) -> io::Result<()> {
         let opened = Opened { quota_bytes: self.share.quota(), session: self.session_pages.name() }.encode();
         Header::with(Kind::Opened, tag, 0, &opened).send(&mut self.stream, &opened)?;
@@ -330,7 +330,7 @@ impl<S: Stream> Session<'_, S> {
         {
             InjectedAction::Die => Err(Ended::Injected),
             InjectedAction::Stall => {
-                // Takes what comes and says nothing, until the connection is closed.
+                // Reads without answering, until the connection is closed.
                 let _ = io::copy(&mut self.stream, &mut io::sink());
                 Err(Ended::Injected)
             }
@@ -375,7 +375,7 @@ impl<S: Stream> Session<'_, S> {
         if fits { Ok(header.page..end) } else { Err(Ended::ProtocolError) }
     }
 
-    /// A run's bytes, as they were announced.
+    /// Receives the bytes of a run, as its header announced them.
     fn receive(&mut self, header: &Header) -> Result<Vec<Stored>, Ended> {
         let blank = |spare: Option<Box<[u8]>>| spare.unwrap_or_else(|| vec![0; self.page_bytes].into());
         let mut run: Vec<Box<[u8]>> = (0..=header.more).map(|_| blank(self.spare.pop())).collect();
@@ -402,7 +402,7 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Holds a page, or says how much room is left.
+    /// Stores a page; the error is the number of bytes that are free.
     fn store(&mut self, page: u64, new: Stored) -> Result<(), u64> {
         if !self.session_pages.has(page)
             && let Err(left) = with_capacity(self.shared, || self.share.take(self.page_bytes as u64))
@@ -462,7 +462,7 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Some are kept, the rest is memory that somebody else may want.
+    /// Keeps some buffers for reuse and frees the others.
     fn keep_spare(&mut self, page: Option<Box<[u8]>>) {
         if self.spare.len() * self.page_bytes < SPARE {
             self.spare.extend(page);

@@ -1,12 +1,12 @@
 //! The pages of one session, and the directory in which another session finds them.
 //!
 //! A child process made by `fork` begins with its parent's pages. Its session gets a copy of the parent's
-//! map, with shared pages. A page is never changed in place, only replaced, so neither sees the other's
+//! map, with shared pages. A page is never changed in place, only replaced, so neither has the other's
 //! writes. The copy costs a few tens of bytes per page.
 //!
 //! - **PAGES-1** Only the thread of a session changes the session's map; other threads read it under its
 //!   lock.
-//! - **PAGES-2** A map is found by a name of 128 random bits that only its session's client knows, so no
+//! - **PAGES-2** A map is found by a name of 128 random bits, which only its session's client has, so no
 //!   client can name the map of another (F6).
 
 use crate::digest::Digest;
@@ -39,9 +39,9 @@ pub(super) struct SessionPages<'a> {
 /// The session could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
-    #[error("no such session to begin with")]
+    #[error("there is no session with the name of the parent")]
     Unknown,
-    #[error("no random numbers: {0}")]
+    #[error("the system gave no random bytes: {0}")]
     Random(#[from] io::Error),
 }
 

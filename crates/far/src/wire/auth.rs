@@ -1,4 +1,4 @@
-//! The handshake: both sides prove that they know one key, without sending it.
+//! The handshake: both sides prove that they have the same key, without sending it.
 //!
 //! | | sender | bytes |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | 3 | client | HMAC-SHA256(key, "azekura far client" ‖ 1 ‖ 2), or zeros without a key |
 //! | 4 | server | 1 for yes and the same of "azekura far server", or zeros |
 //!
-//! A client that resumes a session proves in the same way that it knows the session's name: by
+//! A client that resumes a session proves in the same way that it has the session's name: by
 //! HMAC-SHA256(name, "azekura far session" ‖ 1 ‖ 2). The name itself is never sent again.
 //!
 //! Every message has a fixed size, so no length of an unauthenticated client is parsed. Labels differ, so a
@@ -34,7 +34,7 @@ impl Handshake {
     /// Bytes of a proof.
     pub const PROOF: usize = PROOF_BYTES;
 
-    /// Returns a proof that the caller knows a session's name.
+    /// Returns a proof that the caller has a session's name.
     #[must_use]
     pub fn proof(&self, session: u128) -> [u8; PROOF_BYTES] {
         key_of(session).proof(SESSION, &[&self.hello, &self.challenge])
@@ -56,19 +56,24 @@ fn key_of(session: u128) -> AuthKey {
 #[non_exhaustive]
 pub enum AuthError {
     /// The connection failed, or took too long.
-    #[error("handshake")]
+    #[error("the handshake failed")]
     Io(#[from] io::Error),
-    /// The other side speaks something else.
+    /// The other side has another protocol.
     #[error("the other side is no azekura memory server or client")]
     Stranger,
     /// The other side is of another version.
-    #[error("the other side speaks version {0} of the protocol, this one {VERSION}")]
+    #[error(
+        "the other side has protocol version {0}, this one {VERSION}; use the same version of azekura on both"
+    )]
     Version(u8),
-    /// The server wants a key and there is none.
-    #[error("the server wants a key; give one with --auth-key FILE")]
+    /// The server requires a key and there is none.
+    #[error("the server requires a key; give it with --auth-key FILE")]
     KeyNeeded,
-    /// We have a key and the server does not ask for it.
-    #[error("the server knows no key, although one was given: it is not the server that was meant")]
+    /// The client has a key and the server does not require one.
+    #[error(
+        "the server has no key, but this client was given one; check the address, or start the server \
+         with --auth-key FILE"
+    )]
     KeyUnknown,
     /// The keys differ.
     #[error("the keys of client and server differ")]

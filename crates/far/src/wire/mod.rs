@@ -24,7 +24,7 @@
 //! |---|---|---|
 //! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
 //! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | the same; the first frame of a connection, in the place of `Open`: continues a session after a lost connection |
-//! | `Put` | a run | `Stored`, which says how many of its pages are held now, from the first on; or `Refused` (no room for any) |
+//! | `Put` | a run | `Stored` with the number of its pages that are held now, from the first on; or `Refused` (no memory for any) |
 //! | `Get` | – | `Page` with the run and the digest that follows from its pages' digests; or `Missing`, if one of them is missing |
 //! | `Free` | – | none |
 //! | `Ping` | – | `Pong` |
@@ -64,7 +64,7 @@ pub enum Kind {
     Resume = 6,
     /// Client: the session has ended.
     Bye = 7,
-    /// Client: promise room for so many bytes in all.
+    /// Client: reserve memory for so many bytes in all.
     Reserve = 8,
     /// Server: the session has begun.
     Opened = 65,
@@ -76,7 +76,7 @@ pub enum Kind {
     Missing = 68,
     /// Server: yes.
     Pong = 69,
-    /// Server: no; the payload says why, as text.
+    /// Server: refused; the payload is the reason, as text.
     Refused = 70,
     /// Server: the room is promised.
     Reserved = 71,
@@ -124,21 +124,21 @@ pub enum WireError {
         computed: u32,
     },
     /// Another version.
-    #[error("frame of version {0}, this program speaks {VERSION}")]
+    #[error("frame of protocol version {0}, this program has {VERSION}")]
     Version(u8),
     /// No such kind of frame.
-    #[error("no frame has kind {0}")]
+    #[error("unknown kind of frame: {0}")]
     Kind(u8),
     /// Longer than any page or run.
-    #[error("frame of {0} bytes, at most {MAX_PAYLOAD} are possible")]
+    #[error("a frame has {0} bytes; the limit is {MAX_PAYLOAD}")]
     Length(u32),
     /// More pages than a run can have.
-    #[error("a run of {0} pages and one, at most {MOST_MORE} and one are possible")]
+    #[error("a run has {0} pages after its first; the limit is {MOST_MORE}")]
     Run(u32),
     /// Bytes that must be zero are not.
     #[error("reserved bytes of a frame header are not zero")]
     Reserved,
-    /// The payload is not what the header said.
+    /// The payload does not match the header.
     #[error("payload of frame {tag} (page {page}) differs from its digest")]
     Digest {
         /// The frame's tag.
@@ -191,7 +191,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`WireError`]: these are no header; what follows them cannot be found.
+    /// [`WireError`]: the bytes are no header, so the next frame cannot be found.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, WireError> {
         let (found, computed) = (u32_at(bytes, 44), crc32c(&bytes[..44]));
         if found != computed {
@@ -307,9 +307,9 @@ impl Open {
 /// Reply that begins a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The session may hold so much, if the server still has it.
+    /// Limit of the session in bytes, if the server has the memory.
     pub quota_bytes: u64,
-    /// The session's name: 128 random bits, so that nobody else can ask for its pages.
+    /// The session's name: 128 random bits, so that no other client can request its pages.
     pub session: u128,
 }
 

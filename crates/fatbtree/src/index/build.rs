@@ -1,7 +1,7 @@
 //! The initial build (section 3.2): from sorted rows to every PE's leaves and index pages.
 //!
 //! 1. The rows are sorted by key and cut into leaves, filled to a given part; the leaves are spread evenly
-//!    over the PEs, neighbours together.
+//!    over the PEs, neighbors together.
 //! 2. One B-tree is built over them, bottom up: the SIB.
 //! 3. Its index pages go to every PE, from the root, left to right (*left-recursively*); each PE numbers them
 //!    as they come: the CWB.
@@ -32,7 +32,7 @@ pub struct BuildOptions {
     pub index_entries: usize,
 }
 
-/// One PE's part of what was built.
+/// One PE's part of the built index.
 #[derive(Clone, Debug)]
 pub struct Built {
     pub(crate) index: Index,
@@ -42,7 +42,7 @@ pub struct Built {
     pub low: Key,
 }
 
-/// A page of the one B-tree, before it is anybody's.
+/// A page of the one B-tree, before it is assigned to a PE.
 struct Page {
     level: u8,
     range: KeyRange,

@@ -10,7 +10,7 @@ use crate::leaf::RouteEntry;
 use crate::ranges::{Piece, Ranges};
 
 impl Index {
-    /// Learns a route entry. Tells whether any of it was new.
+    /// Adds a route entry. Returns whether any of it was new.
     pub(crate) fn learn(&mut self, route_entry: &RouteEntry) -> bool {
         if !self.placement.has_index(self.me) {
             return false;
@@ -55,7 +55,7 @@ impl Index {
         let id = self.pages[&page].entries.find(target).value;
         let entry = self.pointers.get_mut(id).expect("no local page: the entry is a pointer");
         let high = entry.holders.range().high.clone();
-        // A node knows its own leaves: only entries of other owners are new.
+        // The node's own leaves are authoritative: only entries of other owners are new.
         let range = route_entry.range.intersection(entry.holders.range());
         let is_known = entry
             .holders
@@ -73,7 +73,7 @@ impl Index {
         (entry.holders.learn(&range, route_entry.version, &copy), high)
     }
 
-    /// Makes a local page for what was kept elsewhere only.
+    /// Makes a local page in place of a remote one.
     fn make_local(&mut self, parent: PageNo, target: &Target) {
         let level = self.pages[&parent].level - 1;
         let place = self.pages[&parent].entries.place(target);
@@ -113,7 +113,7 @@ impl Index {
         }
     }
 
-    /// Puts a level above what the root holds. The root stays where it is.
+    /// Puts a level above the root's entries. The root stays at its number.
     fn grow(&mut self) -> PageNo {
         let old = self.pages[&PageNo::ROOT].clone();
         let level = old.level + 1;

@@ -42,7 +42,7 @@ pub(crate) use pointers::{PointerEntry, PointerPages};
 #[derive(Clone, Debug)]
 pub(crate) struct IndexPage {
     pub(crate) level: u8,
-    /// The page to the right of it when it was split, at the same PE. It may have gone since.
+    /// The page to the right of it when it was split, at the same PE. It may be removed since.
     pub(crate) right: Option<PageNo>,
     pub(crate) entries: Ranges<LogicalPageId>,
 }
@@ -90,11 +90,11 @@ pub(crate) struct Step {
     pub(crate) is_by_pointer: bool,
 }
 
-/// Stands for all pointer pages in a trail: nothing else has this number.
+/// Means all pointer pages in a trail: no page has this number.
 pub(crate) const POINTER_PAGE: PageNo = PageNo((1 << 48) - 1);
 
 impl Index {
-    /// An index that knows that `unknown` owns everything, at version 0.
+    /// An index in which `unknown` owns everything, at version 0.
     pub(crate) fn new(me: PeId, placement: Placement, capacity: usize, unknown: PeId) -> Self {
         let unknown = if placement.has_index(me) { unknown } else { placement.index_of(me) };
         let entries = Ranges::new(KeyRange::all(), 0, LogicalPageId::page(unknown, PageNo::ROOT));
@@ -134,7 +134,7 @@ impl Index {
             };
             route.trail.push(route.to.page);
             if target.is_right_of(page.entries.range().high.as_deref()) {
-                // B-link inside this PE; a link to what is gone leads to the root.
+                // B-link inside this PE; a link to a removed page leads to the root.
                 route.to.page = page.right.unwrap_or(PageNo::ROOT);
                 continue;
             }
@@ -193,7 +193,7 @@ impl Index {
         })
     }
 
-    /// The newest version of anything that it knows.
+    /// The newest version in it.
     pub(crate) fn newest_version(&self) -> u64 {
         let pages = self.pages.values().flat_map(|page| page.entries.pieces()).map(|piece| piece.version);
         pages.chain(self.pointers.versions()).max().unwrap_or(0)
@@ -245,7 +245,7 @@ impl Index {
         }
     }
 
-    /// The local page that an entry above level 1 stands for.
+    /// Returns the local page of an entry above level 1.
     fn local_child(&self, id: LogicalPageId) -> Option<PageNo> {
         match id.pointer() {
             Pointer::Page(_, page) => Some(page),

@@ -17,7 +17,7 @@ pub trait Meta {
     ///
     /// # Errors
     ///
-    /// [`MembershipError`]; a node that runs goes on with what it knows.
+    /// [`MembershipError`]; a running node goes on with its present list.
     fn members(&self) -> Result<Membership, MembershipError>;
 
     /// Puts a newer list in the place of the one that it was made from ([`with`](Membership::with),

@@ -98,7 +98,7 @@ struct File {
     node: Vec<Member>,
 }
 
-/// The version of a list that does not say one.
+/// The version of a list without a version.
 const fn first() -> u64 {
     1
 }
@@ -141,7 +141,7 @@ pub enum MembershipError {
     /// The list is contradictory.
     #[error("list of members: {0}")]
     Content(String),
-    /// Somebody else has changed it meanwhile: look at it again.
+    /// The list was changed meanwhile: read it again.
     #[error(
         "wrong version: the list of members now has version {found}, but the change is to version {expected}; \
          read the list again"

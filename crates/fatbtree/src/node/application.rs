@@ -61,7 +61,7 @@ pub enum RunError {
     Failed(String),
 }
 
-/// Runs what an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
+/// Runs the requests that an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
 pub trait Application {
     /// Runs it on the rows of this node, in a transaction of its own.
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;

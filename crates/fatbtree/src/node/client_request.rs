@@ -24,7 +24,7 @@ pub(super) struct Reply {
 /// Rows of a scan, and from where it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// The rows, in the order in which they were asked for.
+    /// The rows, in the order of the request.
     pub rows: Vec<Row>,
     /// The rest of the range; `None` at its end.
     pub rest: Option<KeyRange>,

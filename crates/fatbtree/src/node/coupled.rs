@@ -222,7 +222,7 @@ impl Node {
         Some(route_entries)
     }
 
-    /// Changes a copy, here or elsewhere; what to wait for, if elsewhere.
+    /// Changes a copy, here or elsewhere; returns the answer to wait for, if elsewhere.
     async fn apply_at(
         &self,
         id: RequestId,
@@ -301,7 +301,7 @@ impl Node {
         (call, slot)
     }
 
-    /// Does what another node asks for in the course of its request.
+    /// Does the lock operation that another node's request needs.
     pub(super) async fn serve_lock(&self, from: PeId, call: u64, id: RequestId, page: PageNo, mode: u8) {
         let Some(mode) = LockMode::ALL.get(usize::from(mode)).copied() else { return };
         let is_full = self.acquire_here(id, page, mode).await;

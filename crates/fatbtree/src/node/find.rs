@@ -83,7 +83,7 @@ impl Node {
         let mut route = state.index.route(target, start, choice);
         // Leaves that were given away are never forgotten, even if the index has lost them.
         let forwarding = state.forwarding.find(target);
-        // A copy of an index page at a node that has left is gone with it (LEAVE-1).
+        // A copy of an index page at a node that has left is removed with it (LEAVE-1).
         let is_behind =
             route.owner_at.is_some_and(|version| version < forwarding.version) || self.has_left(route.to.pe);
         if is_behind && forwarding.value.pe != self.me {
@@ -130,7 +130,7 @@ impl Node {
 
     fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
-        // It knows the founding shares only, which may be of one that has left since.
+        // It has the founding shares only, which may belong to a node that has left since.
         if let Some(reason) =
             self.unsettled().filter(|_| route.to.pe == self.me || self.has_left(route.to.pe))
         {

@@ -21,7 +21,7 @@ use crate::node::Node;
 /// Ticks without a sign of life after which a node is down.
 pub const MISSED_HEARTBEATS: u32 = 4;
 
-/// Ticks since each node was heard; a node that was never heard has no entry.
+/// Ticks since the last message of each node; a node without any message has no entry.
 #[derive(Default)]
 pub(super) struct Heartbeats {
     missed: RefCell<BTreeMap<PeId, u32>>,
@@ -76,7 +76,7 @@ impl Node {
         }
     }
 
-    /// A node has told its time.
+    /// Records the time of another node.
     pub(super) fn heard_clock(&self, from: PeId, clock_ms: Option<u64>) {
         let (Some(told), Some(now)) = (clock_ms, self.application.clock_ms()) else { return };
         let offset = clock_offset::judge_message(told, now, self.options.max_clock_offset);
@@ -100,7 +100,7 @@ impl Node {
         self.heartbeats.offsets.borrow().get(&pe).copied()
     }
 
-    /// Judges another node's time, told in a handshake between two moments of this node's clock.
+    /// Judges another node's time, sent in a handshake between two moments of this node's clock.
     pub(crate) fn judge_clock(&self, told_ms: u64, between_ms: (u64, u64)) -> Option<ClockOffset> {
         clock_offset::judge(told_ms, between_ms, self.options.max_clock_offset)
     }

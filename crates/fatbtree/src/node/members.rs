@@ -1,4 +1,4 @@
-//! Members of the cluster, as far as this node knows them.
+//! Members of the cluster, in this node's view.
 //!
 //! - **MEMBERS-1** A node that has left has left for good, whatever a list of members says: its number is not
 //!   reused. Its machine can come back only as a new node. So *left* is a set that only grows; messages about
@@ -37,7 +37,7 @@ pub enum ListError {
         /// The node's.
         known: u64,
     },
-    /// A node goes by another list of this version.
+    /// A node uses another list of this version.
     #[error(
         "wrong list: there is another list of members with version {0}; \
          raise the version with each change, and give all nodes the same list"
@@ -48,7 +48,7 @@ pub enum ListError {
 /// The members.
 pub(super) struct Members {
     known: RefCell<Known>,
-    /// Somebody goes by a newer list.
+    /// Signals that another node uses a newer list.
     news: Bell,
 }
 
@@ -58,7 +58,7 @@ struct Known {
     left: BTreeSet<PeId>,
     /// The list; its version is durable.
     list: ListMark,
-    /// The newest that anybody goes by.
+    /// The newest list that any node uses.
     newest: ListMark,
 }
 
@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// All nodes of the cluster that this one knows of, itself too unless it has left.
+    /// All nodes of the cluster in this node's view, itself too unless it has left.
     #[must_use]
     pub fn members(&self) -> Vec<PeId> {
         self.members.known.borrow().present.iter().copied().collect()
@@ -110,20 +110,20 @@ impl Node {
         self.members.known.borrow().left.contains(&pe)
     }
 
-    /// The version of the list of members that this node goes by, and the newest that it has heard of.
+    /// The version of the list of members that this node uses, and the newest version of any other node.
     #[must_use]
     pub fn list_versions(&self) -> (u64, u64) {
         let known = self.members.known.borrow();
         (known.list.version, known.newest.version)
     }
 
-    /// The list of members that this node goes by.
+    /// The list of members that this node uses.
     #[must_use]
     pub fn list(&self) -> ListMark {
         self.members.known.borrow().list
     }
 
-    /// Goes by a list of members from now on (MEMBERS-2).
+    /// Uses this list of members from now on (MEMBERS-2).
     ///
     /// # Errors
     ///
@@ -163,12 +163,12 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until somebody goes by a newer list than this node.
+    /// Waits until another node uses a newer list than this node.
     pub fn newer_list(&self) -> impl Future<Output = ()> {
         self.members.news.next()
     }
 
-    /// Another node tells which list it goes by.
+    /// Records the list that another node uses.
     pub(super) fn heard_of_list(&self, from: PeId, list: ListMark) {
         let own = self.list();
         if list.version > self.list_versions().1 {

@@ -15,7 +15,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`FrameError`]: what is wrong with it; over a stream, close the connection.
+    /// [`FrameError`]: the frame is not valid; over a stream, close the connection.
     pub fn receive(&self, bytes: &[u8]) -> Result<(), FrameError> {
         self.receive_by(bytes, |_| Ok(()))
     }
@@ -24,7 +24,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`FrameError`], also if the frame says that it is from another node: close the connection.
+    /// [`FrameError`], also if the frame claims to be from another node: close the connection.
     pub fn receive_from(&self, peer: PeId, bytes: &[u8]) -> Result<(), FrameError> {
         self.receive_by(bytes, |from| match from == peer {
             true => Ok(()),

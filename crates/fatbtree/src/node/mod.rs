@@ -191,7 +191,7 @@ impl Node {
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
-        // Nodes that were built together know everything already.
+        // Nodes that were built together have all entries already.
         #[cfg(feature = "baseline-protocols")]
         let built = parts.built.map(|built| built.index);
         #[cfg(not(feature = "baseline-protocols"))]
@@ -236,7 +236,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Tells another node what is here, and asks what is there: it was started, or can be reached again.
+    /// Sends another node the local entries, and requests its own: it was started, or can be reached again.
     pub fn greet(&self, pe: PeId) {
         self.send(pe, &Message::Hello);
         self.tell_members(pe);
@@ -345,7 +345,7 @@ impl Node {
         }
     }
 
-    /// Tells a node that was started which leaves are here.
+    /// Sends the leaves of this node to a node that was started.
     fn tell_own(&self, to: PeId) {
         const ENTRIES_PER_MESSAGE: usize = 256;
         let route_entries: Vec<_> = self.leaves().iter().map(|leaf| leaf.route_entry(self.me)).collect();

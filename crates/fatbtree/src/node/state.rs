@@ -146,13 +146,13 @@ impl State {
         self.staged.values().any(|staged| target.is_in(&staged.head.range))
     }
 
-    /// Puts a leaf into memory, with what is known of it into the index.
+    /// Puts a leaf into memory, and its route entries into the index.
     pub(super) fn put_leaf(&mut self, me: PeId, head: LeafHead) {
         self.index.learn(&head.route_entry(me));
         self.put_leaf_only(head);
     }
 
-    /// Puts a leaf into memory; the index is told otherwise.
+    /// Puts a leaf into memory; the caller updates the index.
     pub(super) fn put_leaf_only(&mut self, head: LeafHead) {
         self.by_low.insert(head.range.low.clone(), head.page);
         self.leaves.insert(head.page, head);
@@ -167,7 +167,7 @@ impl State {
     }
 
     /// The leaf of the target at this PE, whatever the index knows. It keeps the single index's other PEs
-    /// from needing one, and finds neighbours.
+    /// from needing one, and finds neighbors.
     pub(super) fn own_leaf(&self, target: &Target) -> Option<&LeafHead> {
         let (_, page) = match target {
             Target::At(key) => self.by_low.range::<Key, _>(..=key).next_back(),
@@ -202,7 +202,7 @@ impl State {
             );
         }
         let changed = hull(new_entries);
-        // The pieces that touch the range, whole: where pieces were cut or joined, their neighbours changed
+        // The pieces that touch the range, whole: where pieces were cut or joined, their neighbors changed
         // as well.
         let touches = |range: &KeyRange| {
             range.overlaps(&changed)

@@ -65,9 +65,9 @@ pub(super) struct Page {
 pub(super) struct StoreIdentity {
     birth: u64,
     is_settled: Cell<bool>,
-    /// While it is not settled: what was heard so far.
+    /// The answers so far, while the store is not settled.
     heard: RefCell<Heard>,
-    /// Something was heard.
+    /// Signals an answer.
     bell: Bell,
 }
 
@@ -182,7 +182,7 @@ impl Node {
         });
     }
 
-    /// Asks each other node until all entries have come and all nodes have recorded this store's name.
+    /// Polls each other node until all entries have come and all nodes have recorded this store's name.
     async fn hear_all(&self) {
         loop {
             let mut is_open = false;
@@ -212,7 +212,7 @@ impl Node {
         (self.state.borrow().incarnation, self.store_identity.heard.borrow().number)
     }
 
-    /// Asks a node for missing entries; returns `true` if some are missing.
+    /// Requests missing entries from a node; returns `true` if some are missing.
     fn ask_for_account(&self, pe: PeId) -> bool {
         let hearing = self.hearing();
         let message = match self.store_identity.heard.borrow().told.get(&pe) {
@@ -256,7 +256,7 @@ impl Node {
         self.send(to, &Message::Accounted { hearing, from, route_entries: known, staged, newest, rest });
     }
 
-    /// Takes entries of another node. Ignores entries that were not asked for or came before.
+    /// Takes entries of another node. Ignores entries that were not requested or came before.
     pub(super) fn accounted(&self, pe: PeId, hearing: (u64, u64), from: Key, page: Page) {
         if hearing != self.hearing() {
             return;
@@ -288,7 +288,7 @@ impl Node {
 
     /// Records the new store of another node, unless another one is recorded.
     pub(super) async fn admit(&self, pe: PeId, birth: u64, is_loss_accepted: bool) {
-        // LEAVE-5: the other node asks again, or learns that this node has left.
+        // LEAVE-5: the other node repeats the request, or learns that this node has left.
         let Some(_arrival) = self.leaving.let_come() else { return };
         let known = self.state.borrow().met.get(&pe).copied();
         let is_admitted = match known {

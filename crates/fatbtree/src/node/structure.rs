@@ -117,7 +117,7 @@ impl Node {
         Ok(())
     }
 
-    /// Merges a leaf with its right neighbour, or with its left one, if both together are not too full.
+    /// Merges a leaf with its right neighbor, or with its left one, if both together are not too full.
     async fn merge(&self, page: PageNo) -> Result<(), StoreError> {
         let Some((left, right)) = self.neighbours(page) else { return Ok(()) };
         // NODE-2: from left to right.
@@ -150,7 +150,7 @@ impl Node {
         Ok(())
     }
 
-    /// A leaf and a neighbour of it at this PE, in key order.
+    /// A leaf and a neighbor of it at this PE, in key order.
     fn neighbours(&self, page: PageNo) -> Option<(PageNo, PageNo)> {
         let state = self.state.borrow();
         let leaf = state.leaves.get(&page)?;

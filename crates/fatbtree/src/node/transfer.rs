@@ -5,7 +5,7 @@
 //! | 1 | X on the leaf; sends it | | aborted | aborted by timeout |
 //! | 2 | | stores it without owning it (`staged`); sends `Kept` | receiver asks: aborted | source times out: aborted; receiver asks |
 //! | 3 | one transaction: removes leaf and rows, adds `forwarding` and `decided` | | decided: repeats `Install` | receiver asks |
-//! | 4 | | one transaction: owns the leaf; sends `Installed` | receiver serves | decided: asks, or is told |
+//! | 4 | | one transaction: owns the leaf; sends `Installed` | receiver serves | decided: requests it |
 //! | 5 | removes `decided`, keeps `forwarding` | | | |
 //!
 //! - **MOVE-1** Step 3 is the decision. Only the source makes it, and only for a move that it has not
@@ -163,7 +163,7 @@ impl Node {
     ) -> Result<(), MoveError> {
         let moved = LeafHead { page, right: None, version: head.version + 1, range: head.range.clone() };
         let route_entry = moved.route_entry(to);
-        // One decision at a time: each rewrites what is kept of its neighbours, too. Nothing else is waited
+        // One decision at a time: each rewrites what is kept of its neighbors, too. Nothing else is waited
         // for under this lock but the store.
         let _decisions = self.locks.lock(DECISIONS, LockMode::X).await;
         let forwarding = self.state.borrow().forwarding_with(std::slice::from_ref(&route_entry));
@@ -206,7 +206,7 @@ impl Node {
         }
     }
 
-    /// Says `Install` until the receiver says that it owns the leaf.
+    /// Sends `Install` until the receiver answers that it owns the leaf.
     pub(super) fn remind_of_decision(&self, id: MoveId, to: PeId) {
         self.spawn(|node| {
             Box::pin(async move {
@@ -218,7 +218,7 @@ impl Node {
         });
     }
 
-    /// Asks for the decision until it is known.
+    /// Requests the decision until it is known.
     fn ask_for_decision(&self, id: MoveId) {
         self.spawn(|node| {
             Box::pin(async move {
@@ -236,7 +236,7 @@ impl Node {
         });
     }
 
-    /// After a restart: what was decided is told again, what came is asked for.
+    /// After a restart: sends decisions again, and requests those for received leaves.
     pub(super) fn resume_moves(&self) {
         let (decided, staged) = {
             let state = self.state.borrow();
@@ -272,7 +272,7 @@ impl Node {
         self.ask_for_decision(id);
     }
 
-    /// The receiver asks.
+    /// Answers a receiver that requests the decision.
     pub(super) fn asked(&self, from: PeId, id: MoveId) {
         if !self.is_settled() {
             return; // what its old store had decided comes out when it settles
@@ -329,7 +329,7 @@ impl Node {
         Ok(())
     }
 
-    /// The receiver owns the leaf: no more need to say so.
+    /// The receiver owns the leaf: the decision need not be sent again.
     pub(super) async fn settle(&self, id: MoveId) {
         let is_open = self.state.borrow().decided.contains_key(&id);
         if is_open {

@@ -19,7 +19,7 @@ pub(super) struct Worked {
     /// Rows and bytes that the leaf has more now, about.
     pub(super) rows: isize,
     pub(super) bytes: usize,
-    /// Ends when what the result tells of will not be lost; no lock has to be held for it.
+    /// Ends when the changes behind the result are durable; no lock has to be held for it.
     pub(super) durable: Option<Task<'static, Result<(), String>>>,
     /// Other leaves that a transaction has touched.
     pub(super) touched: Vec<PageNo>,
@@ -179,7 +179,7 @@ impl Node {
         Ok(locked)
     }
 
-    /// Splits or moves a leaf because somebody asked for it.
+    /// Splits or moves a leaf at a client's request.
     async fn change_leaf(&self, find: &Find, page: PageNo) -> bool {
         let done = match (&find.work, &find.target) {
             (Work::Move { to }, _) if *to == self.me => Ok(()),

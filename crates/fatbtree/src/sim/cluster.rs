@@ -58,7 +58,7 @@ pub type MakeStore = dyn Fn(PeId, &World) -> Rc<dyn LeafStore>;
 /// Makes the page service of a node that starts.
 pub type MakePages = dyn Fn(PeId, &World) -> Rc<dyn PageService>;
 
-/// Makes what runs at the owners of keys, at a node that starts.
+/// Makes the application at the owners of keys, at a node that starts.
 pub type MakeApplication = dyn Fn(&World, &Rc<dyn LeafStore>) -> Rc<dyn Application>;
 
 /// A cluster. Clones are the same.
@@ -235,7 +235,7 @@ impl Cluster {
         self.0.running.borrow().get(&pe).map(|(_, group)| *group)
     }
 
-    /// Starts a node, on a new disk or on what its last run left.
+    /// Starts a node, on a new disk or on the disk of its last run.
     ///
     /// # Errors
     ///

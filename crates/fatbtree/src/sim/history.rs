@@ -77,7 +77,7 @@ impl History {
         events.len() - 1
     }
 
-    /// Says what an operation saw and when it ended; `None` if it certainly did nothing.
+    /// Records the result and the end of an operation; `None` if it certainly did nothing.
     ///
     /// # Panics
     ///
@@ -127,7 +127,7 @@ fn apply(seen: &Seen, before: Option<&Vec<u8>>) -> Option<Option<Vec<u8>>> {
 }
 
 fn is_linearizable(events: &[Event]) -> bool {
-    // Nobody can tell whether an unanswered read happened.
+    // An unanswered read may or may not have happened.
     let is_of_use = |event: &&Event| event.ended.is_some() || !matches!(event.seen, Seen::Read(_));
     let events: Vec<_> = events.iter().filter(is_of_use).collect();
     let mut tried = HashSet::new();

@@ -14,11 +14,11 @@ use crate::world::{Clock, Net, Rng};
 /// Faults of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Every frame takes so long at least.
+    /// Shortest delay of a frame.
     pub least_delay: Duration,
-    /// And so long at most; frames overtake each other.
+    /// Longest delay of a frame; frames overtake each other.
     pub most_delay: Duration,
-    /// One in so many is lost; none if 0.
+    /// One frame in this number is lost; none if 0.
     pub lose_one_in: usize,
 }
 
@@ -70,13 +70,13 @@ impl Network {
         }))
     }
 
-    /// The net as one PE sees it.
+    /// The interface of the network for one PE.
     #[must_use]
     pub fn port(&self, pe: PeId) -> Rc<dyn Net> {
         Rc::new(Port { network: self.clone(), pe })
     }
 
-    /// Changes what happens to frames from now on.
+    /// Sets the faults of frames from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.0.faults.set(faults);
     }
@@ -86,7 +86,7 @@ impl Network {
         *self.0.delivery.borrow_mut() = Some(delivery);
     }
 
-    /// Frames for `pe` go to this node; to nobody without one.
+    /// Delivers frames for `pe` to this node; drops them without one.
     pub fn connect(&self, pe: PeId, node: Option<&Rc<Node>>) {
         self.0.nodes.borrow_mut().insert(pe, node.map_or_else(Weak::new, Rc::downgrade));
     }

@@ -54,7 +54,7 @@ impl Disk {
         self.0.borrow().forwarding.values().cloned().collect()
     }
 
-    /// Returns `true` if this PE is known to have left, for checkers.
+    /// Returns `true` if this PE is recorded as having left, for checkers.
     #[must_use]
     pub fn has_left(&self, pe: PeId) -> bool {
         self.0.borrow().left.contains(&pe)
@@ -76,7 +76,7 @@ impl Disk {
         }
     }
 
-    /// Loses everything: what is there now is a new store with this name.
+    /// Loses everything: the content afterwards is a new store with this name.
     pub fn lose(&self, birth: u64) {
         *self.0.borrow_mut() = Content { birth, ..Content::default() };
     }

@@ -112,11 +112,11 @@ pub struct Recovered {
     pub birth: u64,
     /// `true` if the store has received its keys. If not, it must not answer requests.
     pub is_settled: bool,
-    /// The stores of the other PEs, as far as they are known.
+    /// The recorded stores of the other PEs.
     pub met: Vec<(PeId, u64)>,
     /// PEs that have left the cluster.
     pub left: Vec<PeId>,
-    /// The newest version of the list of members that this PE has gone by.
+    /// The newest version of the list of members that this PE has used.
     pub list: u64,
 }
 

@@ -31,7 +31,7 @@ impl Committer {
         Ok(Self { queue })
     }
 
-    /// Ends when the commit is durable; or tells why it may not be.
+    /// Ends when the commit is durable; or returns the reason that it may not be.
     #[must_use]
     pub fn lasting(&self, ticket: CommitTicket) -> Task<'static, Result<(), String>> {
         let (tell, told) = oneshot::channel();

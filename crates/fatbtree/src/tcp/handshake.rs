@@ -6,7 +6,7 @@
 //! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, digest of its [list](ListMark) 4, nonce 32, its store's name 8, version of its list 8, its clock 8 (ms since 1970; 0: none) |
 //! | 2 | called | the same of its own, the zero being its [`Verdict`], without its list; after any but `Welcome` it closes |
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
-//! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
+//! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it has recorded another store of the caller; or zeros: both close |
 //!
 //! Every message has a fixed size: no length is read from an unauthenticated peer. Before the peer has proved
 //! the key, a node learns only the other's cluster, PE, epoch and store. Then [frames](crate::frame) follow,
@@ -42,7 +42,7 @@ pub struct Identity {
     pub epoch: u32,
     /// Its store.
     pub store: Credentials,
-    /// The list of members that it goes by.
+    /// The list of members that it uses.
     pub list: ListMark,
     /// The time by which it judges rows, in milliseconds since 1970; 0: it does not.
     pub clock_ms: u64,
@@ -111,13 +111,13 @@ pub enum HandshakeError {
     /// The keys differ.
     #[error("the keys differ; give every node the same key file")]
     Key,
-    /// The other side has another store than this node knows it to have.
+    /// The other side has another store than this node has recorded.
     #[error(
         "{0} has another store than the cluster knows; start it with the old one, or, if that is lost for good, serve \
          the empty one with --accept-loss"
     )]
     OtherStore(PeId),
-    /// The other side knows another store of this node.
+    /// The other side has recorded another store of this node.
     #[error("{0} knows another store of this node; start this node with that store")]
     Displaced(PeId),
 }
@@ -175,7 +175,7 @@ pub async fn call(
 ///
 /// # Errors
 ///
-/// [`HandshakeError`]; the caller was told, as far as it may know.
+/// [`HandshakeError`]; the caller received the part that it may learn.
 pub async fn answer(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: Identity,

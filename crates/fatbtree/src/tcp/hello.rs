@@ -16,7 +16,7 @@ use crate::tcp::handshake::HandshakeError;
 pub const VERSION: u8 = 5;
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 88;
-/// Of these all versions have at least so many in common: magic and versions.
+/// Number of bytes that all versions have in common: magic and versions.
 const COMMON_BYTES: usize = 10;
 
 const MAGIC: [u8; 8] = *b"AZKNODE\n";
@@ -39,7 +39,7 @@ pub enum Verdict {
     Epoch = 4,
     /// The caller is no member.
     Stranger = 5,
-    /// The caller goes by another list of members of the same version.
+    /// The caller uses another list of members of the same version.
     List = 6,
 }
 

@@ -46,7 +46,7 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pauses between calls.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MOST_PAUSE: Duration = Duration::from_secs(1);
-/// After so long without a sign of life a connection is given up.
+/// Time without any message after which a connection is closed.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
 
 /// State of the link to another node.
@@ -196,12 +196,12 @@ impl Links {
         loop {
             let comings = link.comings.get();
             if node.upgrade().is_none_or(|node| node.has_left(link.pe)) {
-                // Its last connection has ended, with what there was to say.
+                // Its last connection has ended, with all that was to be sent.
                 self.links.borrow_mut().remove(&link.pe);
                 return;
             }
             let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link, node)).await;
-            // LINK-4: it has come since. A clock that is off is told at once.
+            // LINK-4: it has connected since. A wrong clock is reported at once.
             let has_come = link.comings.get() != comings;
             let state = match called {
                 Ok(Ok(stream)) => {
@@ -318,7 +318,7 @@ impl Link {
         connections + 1
     }
 
-    /// Tells the operator of a node that was lost, or is back.
+    /// Reports a node that was lost, or is back, to the operator.
     fn report(&self) {
         let state = self.state.borrow();
         if *self.reported.borrow() == *state {
@@ -342,7 +342,7 @@ impl Link {
         self.drop_frames(count as u64);
         self.waiting_bytes.set(0);
         if before == LinkState::Up {
-            // Nobody knows what of that which was sent has arrived (LINK-5).
+            // It is unknown which of the sent frames have arrived (LINK-5).
             self.inbound.end(self.pe);
         }
     }
@@ -354,7 +354,7 @@ impl Link {
         }
     }
 
-    /// Sends what comes until the connection ends, and says how.
+    /// Sends frames until the connection ends, and returns the reason of the end.
     async fn send_all(&self, stream: TcpStream) -> String {
         let (mut reader, mut writer) = stream.into_split();
         let mut byte = [0];
@@ -371,7 +371,7 @@ impl Link {
                 self.counts.set((connections, sent + count, dropped));
             }
         };
-        // Nothing is said over this connection by the other side, so whatever is read is its end.
+        // The other side sends nothing over this connection, so any read is its end.
         tokio::select! {
             ended = sending => { let ended: io::Result<()> = ended; ended.err().map_or_else(String::new, |error| error.to_string()) }
             read = reader.read(&mut byte) => match read {
@@ -382,7 +382,7 @@ impl Link {
         }
     }
 
-    /// Takes some of what waits into `batch`; how many frames.
+    /// Moves waiting frames into `batch`; returns their number.
     fn fill(&self, batch: &mut Vec<u8>) -> u64 {
         batch.clear();
         let (mut queue, mut count) = (self.queue.borrow_mut(), 0);

@@ -144,7 +144,7 @@ impl NodeListener {
 ///
 /// # Errors
 ///
-/// [`FrameError`]: what was wrong with the last one. A stream that ends between two frames ends well.
+/// [`FrameError`]: the last frame was not valid. A stream that ends between two frames ends well.
 pub async fn receive_all(
     stream: &mut (impl AsyncRead + Unpin),
     mut take: impl FnMut(&[u8]) -> Result<(), FrameError>,

@@ -47,7 +47,7 @@ pub struct NodeStatus {
     pub failure: Option<String>,
     /// `true` if the store is settled (it has its keys).
     pub is_settled: bool,
-    /// The version of the list of members that it goes by, and the newest that another node does.
+    /// The version of the list of members that it uses, and the newest that another node uses.
     pub list: (u64, u64),
     /// Nodes that have left the cluster.
     pub left: Vec<PeId>,
@@ -152,7 +152,7 @@ impl NodeContext {
                 let meta = Arc::clone(&meta);
                 let read = tokio::task::spawn_blocking(move || meta.members()).await;
                 if let Ok(Ok(members)) = read {
-                    // One that is older still is told of by `status`.
+                    // A list that is still older is reported by `status`.
                     let _ = self.learn_members(&members).await;
                 }
             }
@@ -178,7 +178,7 @@ impl fmt::Debug for NodeHandle {
 }
 
 impl NodeHandle {
-    /// A handle, and where what is asked through it arrives.
+    /// Returns a handle, and the queue of its requests.
     pub(super) fn new() -> (Self, UnboundedReceiver<Job>) {
         let (jobs, queue) = unbounded_channel();
         (Self { jobs }, queue)

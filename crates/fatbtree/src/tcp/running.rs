@@ -31,7 +31,7 @@ use crate::tcp::node_context::{Job, NodeContext, NodeHandle};
 use crate::tcp::world::{LocalTasks, RealClock, RealRng, Threads};
 use crate::world::World;
 
-/// Threads for what may wait in the store, at most.
+/// Largest number of threads for work that may wait in the store.
 const STORE_THREADS: usize = 64;
 /// Time that a running job of the store gets when the node stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Runs on another thread what may block, and gives its result; `None` if it panicked.
+    /// Runs work that may block on another thread, and returns its result; `None` if it panicked.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         tokio::task::spawn_blocking(job).await.ok()
     }
@@ -113,7 +113,7 @@ impl NodeThread {
     ///
     /// # Errors
     ///
-    /// [`StartError`] says what to change.
+    /// [`StartError`] names the remedy.
     pub fn start(
         db: Database,
         attachments: Arc<dyn Attachments>,
@@ -194,7 +194,7 @@ impl NodeThread {
         // It may have ended.
         let _ = self.stop.send(());
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! `DeviceFs`: a layer over any file system that takes as long as a modelled device.
+//! `DeviceFs`: a layer over any file system that takes as long as a modeled device.
 //!
 //! | module | noun |
 //! |---|---|
@@ -46,7 +46,7 @@ static DEVICE: Site = Site::new("modelled device");
 /// The last part of a wait, in which the thread spins: the largest lateness of a sleep.
 const SPIN: Duration = Duration::from_micros(12);
 
-/// A modelled device with a clock. One device may serve several file systems.
+/// A modeled device with a clock. One device may serve several file systems.
 #[derive(Debug)]
 pub struct Device {
     state: Mutex<DeviceState>,
@@ -169,7 +169,7 @@ fn sleep_exactly(deadline: Instant) {
     }
 }
 
-/// A file system on a modelled device.
+/// A file system on a modeled device.
 ///
 /// ```
 /// use azekura_io::device::{DeviceFs, DeviceModel};
@@ -254,12 +254,13 @@ impl Fs for DeviceFs {
     }
 }
 
-/// A file on a modelled device.
+/// A file on a modeled device.
 #[derive(Debug)]
 struct DeviceFile {
     below: Arc<dyn File>,
     device: Arc<Device>,
-    /// Asked for direct I/O: its writes go to the device at once, whatever the file system below does.
+    /// The file is opened for direct I/O: its writes go to the device at once, regardless of the file system
+    /// below.
     direct: bool,
     /// Bytes written to a buffered file since it was synced. Relaxed: a counter that nothing else depends on.
     owed: AtomicU64,

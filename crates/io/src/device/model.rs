@@ -48,7 +48,8 @@ impl DeviceModel {
     /// Every model that has a name.
     pub const ALL: [Self; 5] = [Self::iodrive(), Self::iodrive_2x(), Self::cloud(), Self::ssd(), Self::plp()];
 
-    /// The ioDrive of the P-WAL paper (160 GB, SLC, PCI Express 2.0, 2017), as far as its text tells.
+    /// The ioDrive of the P-WAL paper (160 GB, SLC, PCI Express 2.0, 2017), with the values that its text
+    /// states.
     ///
     /// - All together 806 MiB/s: the most that Fig. 3 reached (§5.3.3, 64 KiB by 16 writers; 801 with 8 KiB).
     /// - A write of 8 KiB takes some 80 µs alone. Fig. 3's curve is not in the text; this follows from
@@ -126,7 +127,7 @@ impl DeviceModel {
         }
     }
 
-    /// A data-centre NVMe drive with capacitors: its cache is safe, a flush is free.
+    /// A data-center NVMe drive with capacitors: its cache is safe, a flush is free.
     ///
     /// A synced write of 16 KiB on such drives (Samsung PM9A3): from 12 µs up (Callaghan, as above); 8 at
     /// once and 4 GiB/s are of the order of its data sheet, and assumed.
@@ -189,7 +190,7 @@ impl DeviceModel {
         self.flush_ns == 0
     }
 
-    /// Nanoseconds that a synchronous write of so many bytes takes on an idle device, without variation.
+    /// Returns the nanoseconds of a synchronous write of `bytes` on an idle device, without variation.
     #[must_use]
     pub fn lone_write_ns(&self, bytes: u64) -> u64 {
         let slower = self.channel_bytes_per_s.min(self.bytes_per_s);
@@ -197,7 +198,7 @@ impl DeviceModel {
     }
 }
 
-/// Nanoseconds for so many bytes, rounded up.
+/// Returns the nanoseconds of a transfer of `bytes`, rounded up.
 pub(super) fn transfer_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     let ns = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(bytes_per_s.max(1)));
     u64::try_from(ns).unwrap_or(u64::MAX)

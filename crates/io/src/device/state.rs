@@ -113,7 +113,7 @@ impl DeviceState {
         slot.1
     }
 
-    /// Returns the time at which a command of `base` nanoseconds and so many bytes is done.
+    /// Returns the time at which a command of `base` nanoseconds and `bytes` bytes is done.
     fn command(&mut self, at: u64, base: u64, bytes: u64) -> u64 {
         let own = transfer_ns(bytes, self.model.channel_bytes_per_s);
         let shared = transfer_ns(bytes, self.model.bytes_per_s);

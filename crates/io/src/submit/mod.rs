@@ -59,7 +59,7 @@ pub enum Fallback {
     },
     /// A file was opened on a file system or device without atomic write units.
     NoAtomicUnits,
-    /// The kernel refused an atomic write within the units that it tells.
+    /// The kernel refused an atomic write within the units that it reports.
     AtomicRefused {
         /// Its error number.
         errno: i32,
@@ -243,7 +243,7 @@ impl Fs for SubmitFs {
     }
 }
 
-/// The sizes that an atomic write of this file may have, as the kernel tells.
+/// Returns the sizes that an atomic write of this file may have, as the kernel reports them.
 fn atomic_units(file: &OsFile) -> Option<(u64, u64)> {
     let stat = rustix::fs::statx(file.handle(), c"", AtFlags::EMPTY_PATH, STATX_WRITE_ATOMIC).ok()?;
     let told = StatxFlags::from_bits_retain(stat.stx_mask).contains(STATX_WRITE_ATOMIC);

@@ -29,7 +29,7 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// A write that could not be awaited; the ring is gone (RING-2).
+/// A write that could not be awaited; the ring cannot be used any more (RING-2).
 #[derive(Debug)]
 pub(super) struct Lost(pub(super) io::Error);
 

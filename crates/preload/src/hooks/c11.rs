@@ -46,7 +46,7 @@ unsafe fn lock_or(mutex: Mutex, from: usize, wait: impl FnOnce() -> c_int) -> c_
     if !is_on() {
         return wait();
     }
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     let mut result = unsafe { TRY.get()(mutex) };
     if result == BUSY {
         let waiting = begun(Called::Mutex, from, address(mutex), WaitKind::Latch);

@@ -113,7 +113,7 @@ unsafe fn semaphore_or(semaphore: *mut sem_t, from: usize, wait: impl FnOnce() -
     if !is_on() {
         return wait();
     }
-    // SAFETY: as the caller says.
+    // SAFETY: by the caller's contract.
     let result = if unsafe { tried(semaphore) } {
         0
     } else {
@@ -155,7 +155,7 @@ unsafe extern "C-unwind" fn clock_semaphore(
 unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, from: usize) -> c_int {
     let object = address(semaphore);
     signals(Called::Semaphore, from, object);
-    // SAFETY: as above. Afterwards it may be gone.
+    // SAFETY: as above. Afterwards it may be freed.
     let result = unsafe { POST.get()(semaphore) };
     let_go(object);
     result

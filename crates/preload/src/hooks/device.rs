@@ -54,7 +54,7 @@ fn transfers(called: Called, file: c_int, from: usize, call: impl FnOnce() -> ss
 /// Returns the kind of wait that a descriptor causes.
 fn kind_of(file: c_int) -> WaitKind {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel fills `stat` or says that it did not.
+    // SAFETY: the kernel fills `stat` or returns an error.
     let mode = unsafe { (libc::fstat(file, stat.as_mut_ptr()) == 0).then(|| stat.assume_init().st_mode) };
     match mode.map(|mode| mode & libc::S_IFMT) {
         Some(libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR) => WaitKind::Device,

@@ -79,7 +79,7 @@ fn ended_by(waiting: Option<Waiting>, is_woken: bool) {
     }
 }
 
-/// The calling thread is about to signal `object`: tells it, if a thread waits there.
+/// Records that the calling thread is about to signal `object`, if a thread waits there.
 #[inline]
 fn signals(called: Called, from: usize, object: usize) {
     if waiters::are_at(object) && is_recording() {
@@ -87,7 +87,7 @@ fn signals(called: Called, from: usize, object: usize) {
     }
 }
 
-/// Records `call` if the thread left its processor in it; `kind` tells then for which sort of thing.
+/// Records `call` if the thread left its processor in it; `kind` is then the kind of object.
 #[inline]
 fn watched<R>(
     called: Called,
@@ -135,7 +135,7 @@ fn end_hold(object: usize) {
     }
 }
 
-/// The value of a pointer, to know an object by.
+/// The value of a pointer, as the number of an object.
 fn address<T>(object: *const T) -> usize {
     object.addr()
 }

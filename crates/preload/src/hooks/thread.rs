@@ -98,11 +98,11 @@ unsafe extern "C-unwind" fn begin(place: *mut c_void) -> *mut c_void {
     // SAFETY: a place of the table, from `create`, for this thread alone.
     let (start, argument) = unsafe { &*place.cast::<Place>() }.leave();
     thread_begins(start.addr());
-    // SAFETY: a function of this type was put in, and is what the program asked for.
+    // SAFETY: a function of this type was stored; the program requested it.
     unsafe { std::mem::transmute::<*mut c_void, Start>(start)(argument) }
 }
 
-/// A thread's new name is told at once: the process may end before the thread does.
+/// Records a thread's new name at once: the process may end before the thread does.
 unsafe extern "C-unwind" fn set_name(thread: pthread_t, name: *const c_char, _from: usize) -> c_int {
     // SAFETY: the caller's arguments, passed on; and a question for the number of the calling thread.
     let (result, is_own) = unsafe { (SET_NAME.get()(thread, name), thread == libc::pthread_self()) };
@@ -140,6 +140,6 @@ unsafe extern "C-unwind" fn iso_begin(place: *mut c_void) -> c_int {
     // SAFETY: a place of the table, from `iso_create`, for this thread alone.
     let (start, argument) = unsafe { &*place.cast::<Place>() }.leave();
     thread_begins(start.addr());
-    // SAFETY: a function of this type was put in, and is what the program asked for.
+    // SAFETY: a function of this type was stored; the program requested it.
     unsafe { std::mem::transmute::<*mut c_void, IsoStart>(start)(argument) }
 }

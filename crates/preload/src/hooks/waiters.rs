@@ -1,6 +1,6 @@
 //! Counts of the threads of this process that wait, by object, in a table without a lock.
 //!
-//! Most signals wake nobody, and are not recorded. Objects may share a count, and a thread that was cancelled
+//! Most signals wake nobody, and are not recorded. Objects may share a count, and a thread that was canceled
 //! while it waited, or that waited when its process forked, stays counted: then signals are recorded that
 //! woke nobody.
 

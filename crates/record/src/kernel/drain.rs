@@ -45,7 +45,7 @@ impl<S: Sink> Drain<S> {
 
     /// Empties all rings once more and closes the events.
     pub(super) fn finish(self) -> Option<S> {
-        // Relaxed: a flag that stands for nothing else.
+        // Relaxed: a flag that publishes no other data.
         self.stop.store(true, Relaxed);
         self.thread.join().ok()
     }

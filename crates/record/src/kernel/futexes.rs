@@ -160,7 +160,7 @@ impl Records {
         }
         let is_lock = is_lock(operation as u32, value as u32)?;
         let mut rest = bytes.get((4 + raw_len).next_multiple_of(8)..)?;
-        // The kind of registers, 0 for none; then the one we asked for.
+        // The kind of registers, 0 for none; then the requested one.
         let registers = if u64_at(rest, 0) == 0 { 8 } else { 16 };
         rest = rest.get(registers..)?;
         let stack = rest.get(8..)?.get(..u64_at(rest, 0) as usize).unwrap_or(&[]);

@@ -45,7 +45,7 @@ impl Watched {
     }
 }
 
-/// Tells each thread when it was off its processor.
+/// Adds the times off the processor to each thread.
 pub(super) fn add_off(trace: &mut Trace, off: &HashMap<u32, Vec<Off>>) {
     let clock = Clock::of(trace);
     for thread in &mut trace.threads {
@@ -68,7 +68,7 @@ impl Clock {
         let ns = trace.end.monotonic_ns.saturating_sub(trace.begin.monotonic_ns);
         let ticks = trace.end.ticks.saturating_sub(trace.begin.ticks);
         let by_samples = ticks as f64 / ns.max(1) as f64;
-        // As `Calibration`: too close together they tell no rate.
+        // As `Calibration`: too close together they give no rate.
         let ticks_per_ns = if ns < 1_000_000 || ticks == 0 {
             trace.session.ticks_per_second as f64 / 1e9
         } else {
@@ -122,7 +122,7 @@ fn add_calls(
         let anchor = if switched && thread.cpu != CpuSource::None { cpu.at(call.ns) } else { None };
         if let Some(object) = anchor {
             merged.events.push(Event { object, flags: SWITCHED, ..Event::new(ticks, EventKind::Anchor) });
-            // The segment goes on in what follows; its anchor is ours, and good.
+            // The segment continues in the next event; its anchor is ours, and correct.
         }
         if let Some(&operation) = operations.get(&call.function) {
             let kind = if call.returns { EventKind::Exit } else { EventKind::Enter };

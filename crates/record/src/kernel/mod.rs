@@ -1,7 +1,7 @@
 //! Events that only the kernel sees, by `perf_event_open`: context switches, calls of functions, futexes of
 //! a running process.
 //!
-//! | what | mechanism | needs |
+//! | event | mechanism | needs |
 //! |---|---|---|
 //! | `switches`: when threads were off their processors, and whether they were preempted | `PERF_RECORD_SWITCH` | nothing, for processes of one's own, up to perf_event_paranoid 2 |
 //! | samples of the program counter: spin loops | `PERF_COUNT_SW_CPU_CLOCK` | as switches |

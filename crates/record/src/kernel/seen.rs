@@ -5,7 +5,7 @@ use super::watch::{Target, Watch, Watched};
 use crate::error::{RecordError, in_full};
 use azekura_trace::file::{Switches, Trace};
 
-/// A watch that was asked for, whether or not the kernel permits it.
+/// A requested watch, whether or not the kernel permits it.
 #[derive(Debug, Default)]
 pub struct Kernel {
     watch: Option<Watch>,
@@ -78,7 +78,7 @@ impl Kernel {
 }
 
 impl Seen {
-    /// Puts it into a trace of threads that it may know.
+    /// Adds it to a trace; threads that the trace lacks are skipped.
     pub fn add_to(&self, trace: &mut Trace) {
         match (&self.watched, &self.why_none) {
             (Some(watched), _) => watched.add_to(trace, &self.functions),

@@ -51,7 +51,7 @@ fn read(name: &str) -> io::Result<(String, String)> {
             _ => {}
         }
     }
-    // Not mounted: mounted for us alone, at no place that anybody else can see.
+    // Not mounted: mounted for this process alone, at no visible path.
     let root = detached()?;
     let of = |file: &str| -> io::Result<String> {
         let path = format!("events/{name}/{file}");

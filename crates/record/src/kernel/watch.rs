@@ -61,7 +61,7 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// [`RecordError::NotPermitted`] says what is missing; [`RecordError::Kernel`].
+    /// [`RecordError::NotPermitted`] names the missing right; [`RecordError::Kernel`].
     pub fn start(
         target: Target,
         functions: &[Function],
@@ -91,7 +91,7 @@ impl Watch {
 
     /// Keeps samples from now on, or not.
     pub(super) fn keep_samples(&self, keep: bool) {
-        // Relaxed: a flag that stands for nothing else.
+        // Relaxed: a flag that publishes no other data.
         self.is_sampling.store(keep, Relaxed);
     }
 
@@ -175,7 +175,7 @@ pub(super) fn threads_of(process: u32) -> Result<Vec<i32>, RecordError> {
     Ok(threads)
 }
 
-/// A refusal of the kernel, with what would help.
+/// A refusal of the kernel, with the remedy.
 pub(super) fn refused(what: &'static str, source: io::Error) -> RecordError {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     match source.kind() {
@@ -198,7 +198,7 @@ pub(super) struct Off {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) ns: u64,
-    /// Its number among those asked for.
+    /// Its number among the requested functions.
     pub(super) function: u32,
     pub(super) returns: bool,
 }
@@ -216,7 +216,7 @@ pub struct Watched {
     pub(super) lost: u64,
 }
 
-/// Records of switches as they come, out of order between processors.
+/// Records of switches in the order of arrival, which differs between processors.
 #[derive(Debug, Default)]
 pub(super) struct Switches {
     /// (thread, time, whether it came back, whether it was preempted)
@@ -232,7 +232,7 @@ impl Switches {
 
     /// Stretches off a processor, by thread.
     pub(super) fn sorted(mut self) -> HashMap<u32, Vec<Off>> {
-        // Stable: what one processor recorded at one instant keeps its order.
+        // Stable: the records of one processor at one instant keep their order.
         self.records.sort_by_key(|(thread, ns, ..)| (*thread, *ns));
         let mut off: HashMap<u32, Vec<Off>> = HashMap::new();
         let mut left: Option<(u32, u64, bool)> = None;
@@ -250,7 +250,7 @@ impl Switches {
     }
 }
 
-/// Records as they come, out of order between processors.
+/// Records in the order of arrival, which differs between processors.
 #[derive(Debug, Default)]
 struct Records {
     switches: Switches,

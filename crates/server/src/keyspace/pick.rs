@@ -9,7 +9,7 @@ use crate::error::Failure;
 /// range.
 ///
 /// Extends a prefix from the first byte at which keys differ, and chooses each next byte between the
-/// least and the greatest one. So each key can be chosen, but keys with few neighbours more often. Costs
+/// least and the greatest one. So each key can be chosen, but keys with few neighbors more often. Costs
 /// two or three lookups per chosen byte.
 pub(crate) fn random_key<E>(
     mut end_of: impl FnMut(&KeyRange, Walk) -> Result<Option<Vec<u8>>, E>,

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 const FEW: usize = 2 * SLICES;
 /// A thread that waits again within this time has done nothing but look at the lock.
 const AT_ONCE_NS: u64 = 50_000;
-/// The recording is cut into so many slices of time, so that a difference can be told from noise.
+/// Number of time slices of a recording, from which a difference is distinguished from noise.
 pub(crate) const SLICES: usize = 32;
 
 /// Sums over executions of an operation, ns.
@@ -44,7 +44,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Off the processor, and no probe says why.
+    /// Time off the processor without a recorded reason.
     pub(crate) fn other(&self) -> u64 {
         let explained = self.lock + self.io + self.idle + self.cpu.saturating_sub(self.cpu_in_wait);
         self.elapsed.saturating_sub(explained)
@@ -59,7 +59,7 @@ impl Sums {
         Self { lock, io, idle, cpu_in_wait: self.cpu_in_wait.min(cpu), ..*self }
     }
 
-    /// An execution's sums as those of so many of its kind, of which only this one's waits are meant.
+    /// Returns the sums of an execution for `weight` of its kind; its waits count once.
     fn standing_for(&self, weight: u32) -> Self {
         if weight == 1 {
             return *self;
@@ -134,7 +134,7 @@ pub(crate) struct Attribution {
 pub(crate) struct Ongoing {
     /// Waiting inside of it so far.
     inside: Sums,
-    /// The same by site: to be told when it ends.
+    /// The same by site, reported when it ends.
     waits: BTreeMap<u32, WaitSums>,
     /// The operations right inside of it so far: outermost ones, should it never end.
     instead: OperationSums,
@@ -240,7 +240,8 @@ impl Accounts {
             while let Some(index) = op {
                 let span = &thread.ops[index as usize];
                 let sums = &mut inside[index as usize];
-                // A guard may outlive its operation; what comes after belongs to it no more.
+                // A guard may be dropped after its operation; the time after it does not belong to the
+                // operation.
                 let inside = span.end.map_or(net.ns, |end| net.ns.min(end.saturating_sub(wait.begin)));
                 *sums.of_class(wait.kind.class()) += inside;
                 sums.cpu_in_wait += net.cpu;
@@ -383,7 +384,7 @@ impl OperationSums {
         self.slices[slice].add(sums);
     }
 
-    /// An execution took so long and stands for so many.
+    /// Adds an execution of this duration, with this weight.
     fn time(&mut self, elapsed: u64, weight: u32) {
         if weight > 0 {
             self.timed += 1;

@@ -52,7 +52,7 @@ pub(crate) struct BlameSums {
 }
 
 impl BlameSums {
-    /// Adds what another row has.
+    /// Adds another row.
     pub(crate) fn merge(&mut self, more: &Self) {
         self.count += more.count;
         self.waited += more.waited;

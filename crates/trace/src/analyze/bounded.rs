@@ -50,7 +50,7 @@ impl<V: Size> Bounded<V> {
         self.left_out.get(&site).copied().unwrap_or(0)
     }
 
-    /// Lets the smallest go, when there are too many.
+    /// Removes the smallest, when there are too many.
     pub(crate) fn prune(&mut self) {
         self.prune_to(KEPT);
     }

@@ -3,7 +3,7 @@
 //! A *segment* is a stretch of events without a switch between them; the thread runs all through it, so its
 //! CPU time is the clock plus a constant, and one anchor anywhere in it gives the constant. A segment without
 //! an anchor (the thread left its CPU again before it could afford one) gets its constant by interpolation:
-//! what its neighbours leave unexplained is spread evenly over the gaps between.
+//! what its neighbors leave unexplained is spread evenly over the gaps between.
 
 use super::nearby::partition_point_from;
 use crate::event::{Event, EventKind};

@@ -44,7 +44,7 @@ pub(crate) struct Frame<'t> {
 }
 
 impl Totals {
-    /// Adds a window: the events of each thread. `is_last`: what is open now stays open.
+    /// Adds a window: the events of each thread. `is_last`: open spans stay open.
     pub(crate) fn add(&mut self, frame: &Frame<'_>, events: &[&[Event]], is_last: bool) {
         let count = frame.trace.threads.len();
         self.carried.resize_with(count, Carried::default);

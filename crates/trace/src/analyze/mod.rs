@@ -63,21 +63,21 @@ pub struct AnalyzeOptions {
     pub baseline_per_second: Option<f64>,
 }
 
-/// The analysis was asked for something that is not in the trace.
+/// The requested object is not in the trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyzeError {
     /// No such operation was recorded.
     #[error("no operation {name:?} in the trace; it has {}", known.join(", "))]
     UnknownOperation {
-        /// As asked for.
+        /// The requested name.
         name: String,
         /// Those that are there.
         known: Vec<String>,
     },
 }
 
-/// All that a report tells. Times are nanoseconds.
+/// The content of a report. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
     /// The recording itself.
@@ -119,7 +119,7 @@ impl Analysis {
     ///
     /// # Errors
     ///
-    /// [`AnalyzeError`]: an operation was asked for that is not there.
+    /// [`AnalyzeError`]: the requested operation does not exist.
     pub fn new(trace: &Trace, options: &AnalyzeOptions) -> Result<Self, AnalyzeError> {
         let names = Names::new(trace);
         let calibration = trace.calibration();
@@ -295,7 +295,7 @@ impl Work<'_> {
     }
 }
 
-/// The operation to tell more about.
+/// Chooses the operation to report in detail.
 fn choose(
     attribution: &Attribution,
     names: &Names<'_>,
@@ -320,7 +320,7 @@ pub(crate) struct Names<'t> {
     operations: BTreeMap<u16, &'t Name>,
     same_site: BTreeMap<u32, u32>,
     same_operation: BTreeMap<u16, u16>,
-    /// Names of operations that several lines share: told with their line.
+    /// Names of operations at several lines: reported with their line.
     ambiguous: Vec<&'t str>,
 }
 

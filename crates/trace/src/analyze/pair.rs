@@ -45,7 +45,7 @@ pub(crate) struct WaitSpan {
     /// `None`: never seen to end.
     pub(crate) end: Option<u64>,
     pub(crate) cpu: u64,
-    /// Ended by a wake-up, as far as the event tells.
+    /// Ended by a wake-up, according to the event.
     pub(crate) is_woken: bool,
     /// Time and CPU time of the waits inside of it that ended in windows before.
     pub(crate) inside: (u64, u64),
@@ -180,7 +180,7 @@ impl Pairing {
         Self { spans, ops, waits, lost_yet: carried.lost_yet }
     }
 
-    /// Takes what is open out into the next window.
+    /// Moves open spans into the next window.
     fn carry(&mut self, carried: &mut Carried) {
         let spans = &mut self.spans;
         spans.ongoing = self.ops.iter().map(|o| o.0).collect();

@@ -11,9 +11,9 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Instances told of each site.
+/// Instances reported for each site.
 const INSTANCES: usize = 5;
-/// Open spans told.
+/// Open spans reported.
 const OPEN: usize = 20;
 
 /// The recording: how long, how much, how trustworthy, how dear.
@@ -128,7 +128,7 @@ pub struct OperationRow {
     pub io_wait_ns: u64,
     /// Waiting for work.
     pub idle_wait_ns: u64,
-    /// Off the processor, no probe says why.
+    /// Time off the processor without a recorded reason.
     pub other_ns: Option<u64>,
     /// Of it, preempted: another thread was given the processor. `None`: the kernel's records are missing.
     pub preempted_ns: Option<u64>,
@@ -254,7 +254,7 @@ pub struct WhatIfRows {
     pub locks: Vec<LockRow>,
 }
 
-/// A lock: what it allows, and what would be without it.
+/// A lock: its limit of the throughput, and the prediction without it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LockRow {
     /// The site's label.

@@ -1,6 +1,6 @@
 //! Distribution of values in constant memory: exact while there are few, then exact to one part in 128.
 
-/// Values that are kept as they are.
+/// Number of values that are kept exactly.
 const EXACT: usize = 1 << 16;
 /// Buckets for each power of two.
 const FINE_LOG: u32 = 7;
@@ -9,7 +9,7 @@ const BUCKETS: usize = (65 - FINE_LOG as usize) << FINE_LOG;
 /// Values, each standing for some.
 #[derive(Debug, Clone)]
 pub(crate) enum Spread {
-    /// As they came.
+    /// In the order of arrival.
     Few(Vec<(u64, u32)>),
     /// Counted by size, and the largest.
     Many { counts: Box<[u64]>, largest: u64 },
@@ -22,7 +22,7 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// One more value, standing for so many.
+    /// Adds a value with this weight.
     #[inline]
     pub(crate) fn add(&mut self, value: u64, weight: u32) {
         if let Self::Few(values) = self {
@@ -37,7 +37,7 @@ impl Spread {
         self.count(value, weight.into());
     }
 
-    /// The values, if they are no more than `most` and each stands for itself.
+    /// Returns the values, if there are at most `most` and each has weight 1.
     pub(crate) fn few(&self, most: usize) -> Vec<u64> {
         match self {
             Self::Few(values) if values.len() <= most && values.iter().all(|(_, weight)| *weight == 1) => {
@@ -107,7 +107,7 @@ fn middle(bucket: usize) -> u64 {
     (fine << octave) + (1_u64 << octave >> 1)
 }
 
-/// Sorting is avoided where all stand for one alone.
+/// Sorting is avoided if all have weight 1.
 fn exact(mut values: Vec<(u64, u32)>) -> [u64; 3] {
     let Some(&(longest, _)) = values.iter().max_by_key(|v| v.0) else { return [0; 3] };
     let all: u64 = values.iter().map(|v| u64::from(v.1)).sum();

@@ -29,9 +29,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const LEAST_USE: f64 = 0.01;
 /// More threads than this change nothing but the time the recursion takes.
 const MOST_CUSTOMERS: u64 = 100_000;
-/// Handing over is told from so many waits at least.
+/// Smallest number of waits from which the handover time is estimated.
 const LEAST_HANDOVERS: usize = 16;
-/// A hold is told up to this long after the next thread has the lock.
+/// A hold is recorded up to this long after the next thread has the lock.
 const LATE_NS: u64 = 50_000;
 
 /// A lock instance as a station of the network.
@@ -42,7 +42,7 @@ pub(crate) struct Station {
     pub(crate) utilisation: f64,
     /// No hold was recorded: all here is inferred from the waits.
     pub(crate) is_inferred: bool,
-    /// Seconds of use per execution of the chosen operation, when nobody waits.
+    /// Seconds of use per execution of the chosen operation, without waits.
     pub(crate) alone: f64,
     /// The same when others wait: with the handing over.
     pub(crate) in_a_row: f64,
@@ -56,7 +56,7 @@ impl Station {
         if self.in_a_row > 0.0 { 1.0 / self.in_a_row } else { f64::INFINITY }
     }
 
-    /// The station when nobody waits at `site` any more: what was a wait there under this lock is gone.
+    /// The station without waits at `site`: a wait there under this lock takes no time.
     pub(crate) fn without(&self, site: u32) -> Self {
         let gone = self.alone * self.waiting.get(&site).copied().unwrap_or(0.0);
         let left = if self.alone > 0.0 { 1.0 - gone / self.alone } else { 1.0 };
@@ -158,7 +158,7 @@ impl Uses {
             .collect()
     }
 
-    /// Nanoseconds in which somebody waited for each instance.
+    /// Nanoseconds in which a thread waited for each instance.
     fn add_waits(&mut self, threads: &[ThreadSpans]) {
         let mut spans: QuickMap<Instance, Vec<(u64, u64)>> = QuickMap::default();
         for thread in threads {
@@ -210,7 +210,7 @@ impl Uses {
 
     /// The usual handing over at all instances together.
     fn usual_handover(&self) -> f64 {
-        // Each kept one stands for as many as its instance's were thinned to.
+        // Each kept value represents all that its instance's values were thinned by.
         let mut all: Vec<(u64, u64)> = Vec::new();
         for (_, gaps) in self.gaps.iter() {
             all.extend(gaps.kept.iter().map(|gap| (*gap, gaps.one_of)));
@@ -229,7 +229,7 @@ impl Uses {
     }
 }
 
-/// The time in which somebody waited.
+/// The time in which a thread waited.
 #[derive(Debug, Default)]
 struct Waited {
     length: u64,

@@ -75,7 +75,7 @@ impl Line {
             (0..).zip(&spans.ops).filter(|(at, s)| s.parent.is_none() && !spans.ongoing.contains(at));
         for (_, op) in outermost {
             let end = op.end.unwrap_or(spans.last);
-            // Of those drawn at random each stands for its like nearby.
+            // A sampled execution represents the unsampled ones nearby.
             spread(&mut self.0, 0, op.begin..end, cell_ns, op.weight.into());
         }
         let outermost = (0..).zip(&spans.waits);
@@ -102,7 +102,7 @@ fn cells(ns: &[[u64; 4]], cell_ns: u64) -> Vec<Cell> {
         .collect()
 }
 
-/// Adds a span, so many times, to the cells that it covers.
+/// Adds a span, `weight` times, to the cells that it covers.
 fn spread(cells: &mut [[u64; 4]], class: usize, span: Range<u64>, cell_ns: u64, weight: u64) {
     let (mut at, end) = (span.start, span.end);
     while at < end {

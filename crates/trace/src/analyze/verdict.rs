@@ -32,7 +32,7 @@ pub enum Verdict {
     Lock {
         /// Its site's label.
         site: String,
-        /// Predicted throughput without it, over what was measured, minus 1.
+        /// Predicted throughput without it, over the measured one, minus 1.
         gain: f64,
         /// The lock limits the number of threads inside, so it hides the cost of the code that it protects.
         /// Record again without it.
@@ -73,7 +73,7 @@ pub enum Verdict {
         /// Part of the elapsed time.
         share: f64,
     },
-    /// Waits, of which none is known to limit the operation.
+    /// Waits, none of which is known to limit the operation.
     Waits {
         /// Part of the elapsed time in waits that look idle.
         idle: f64,

@@ -24,7 +24,7 @@ use super::stations::{Station, Uses, mean_value_analysis};
 use crate::WaitClass;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The chosen operation's throughput and what stands in its way.
+/// The chosen operation's throughput and its limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WhatIf {
     /// Executions per second.
@@ -200,7 +200,7 @@ impl Model {
     }
 
     /// Seconds of a thread's cycle that are spent neither waiting nor being served at one of the other locks.
-    /// This lock's own hold is part of it; its wait is gone.
+    /// Includes this lock's own hold, but not its wait.
     fn delay(&self, site: u32, others: &[&Station]) -> f64 {
         let sites: BTreeSet<u32> = others.iter().map(|s| s.site).collect();
         let waited: f64 = sites.into_iter().map(|s| self.group.wait_at(s)).sum();

@@ -26,7 +26,7 @@ struct Before {
 
 /// Appends `events` to `out`.
 pub(super) fn encode(events: &[Event], out: &mut Vec<u8>) {
-    /// Room is made for so many at once.
+    /// Memory is reserved for this number at once.
     const TOGETHER: usize = 32;
     put_u64(out, events.len() as u64);
     let mut before = Before::default();

@@ -1,4 +1,4 @@
-//! The trace file: what a recording is on disk, and in memory once read.
+//! The trace file: the form of a recording on disk, and in memory once read.
 //!
 //! ```text
 //! file  = magic "AZKTRACE", version u32, CRC-32C of the twelve bytes before u32, blocks
@@ -40,7 +40,7 @@ use crate::event::Event;
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"AZKTRACE";
-/// 2: an `Enter` may stand for several executions, or for none; events come in rounds.
+/// 2: an `Enter` may have a weight of several executions, or of none; events come in rounds.
 const VERSION: u32 = 2;
 /// The oldest that is still read: all in it means the same now.
 const OLDEST_VERSION: u32 = 1;
@@ -62,7 +62,8 @@ mod block {
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
-    /// The first eight bytes of a block. Their own check tells a damaged length from a file cut short.
+    /// The first eight bytes of a block. Their own check distinguishes a damaged length from a file cut
+    /// short.
     pub(super) fn head(kind: u8, len: u32) -> [u8; 8] {
         let mut head = [0; 8];
         head[0] = kind;
@@ -117,7 +118,7 @@ pub struct SessionInfo {
     pub time: TimeSource,
     /// Source of CPU time, for threads that name no other.
     pub cpu: CpuSource,
-    /// One of so many holds is drawn at random and recorded.
+    /// One of this number of holds is sampled at random.
     pub hold_sampling: u32,
     /// Cost of one event, picoseconds, measured when the recording started.
     pub event_cost_ps: u64,
@@ -144,7 +145,7 @@ pub struct Name {
     pub line: u32,
 }
 
-/// A program or library as it lay in the memory of the process: what makes addresses into symbols.
+/// A program or library as it lay in the memory of the process: maps addresses to symbols.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Module {
     /// Address of a mapping of the file.
@@ -172,7 +173,7 @@ pub struct OffCpu {
 /// Presence of the kernel's records of context switches in a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Switches {
-    /// Nobody asked for them.
+    /// The records were not requested.
     #[default]
     NotAsked,
     /// They are.
@@ -225,7 +226,7 @@ pub struct ThreadTrace {
 pub enum Ending {
     /// With its end block.
     Complete,
-    /// Somewhere: the writer died. All whole blocks before were read.
+    /// Somewhere: the writer was killed. All whole blocks before were read.
     CutShort {
         /// Offset of the end of the last whole block.
         offset: u64,
@@ -281,7 +282,7 @@ impl Calibration {
         Self { begin: begin.ticks, scale: u64::try_from(scale).unwrap_or(u64::MAX) }
     }
 
-    /// Nanoseconds since the beginning; 0 for what lies before it.
+    /// Nanoseconds since the beginning; 0 for times before it.
     #[inline]
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {

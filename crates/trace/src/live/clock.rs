@@ -10,7 +10,7 @@ use azekura_base::sync::machine::simulated;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 
-/// The clock this machine offers; asked once. A simulated one has a clock of nanoseconds.
+/// Returns the clock of this machine; determined once. A simulated one has a clock of nanoseconds.
 #[must_use]
 pub fn time_source() -> TimeSource {
     if simulated().is_some() {
@@ -33,7 +33,7 @@ fn has_invariant_tsc() -> bool {
     false
 }
 
-/// The clock's reading now. No fence: neighbours may slip past it by a few nanoseconds.
+/// The clock's reading now. No fence: neighbors may slip past it by a few nanoseconds.
 #[inline]
 #[must_use]
 pub fn ticks(source: TimeSource) -> u64 {
@@ -61,7 +61,7 @@ pub(super) fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// CPU time of another thread of this process; `None` when it is gone.
+/// CPU time of another thread of this process; `None` when it has ended.
 #[must_use]
 pub fn cpu_ns_of(os_id: u32) -> Option<u64> {
     if let Some(machine) = simulated() {
@@ -106,7 +106,7 @@ pub(super) fn process_cpu_ns() -> u64 {
     }
 }
 
-/// CPU time of another process; `None` when it is gone.
+/// CPU time of another process; `None` when it has ended.
 #[must_use]
 pub fn process_cpu_ns_of(process: u32) -> Option<u64> {
     let mut clock = 0;

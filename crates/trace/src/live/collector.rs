@@ -20,10 +20,10 @@ use std::path::PathBuf;
 use std::ptr;
 use std::time::Duration;
 
-/// Rings that the collector does not know yet.
+/// Rings that the collector has not taken over yet.
 pub(super) static JOINING: PlainMutex<Vec<Joining>> = PlainMutex::new(Vec::new());
 
-/// A ring that the collector does not know yet.
+/// A ring that the collector has not taken over yet.
 pub(super) struct Joining {
     pub(super) session: u32,
     pub(super) thread: ThreadInfo,
@@ -43,7 +43,7 @@ pub(super) enum Task {
     End = 2,
 }
 
-/// Tells the collector's thread its task, and wakes it.
+/// Sets the task of the collector's thread, and wakes it.
 ///
 /// A word to sleep on, and no condition variable of the workspace: see [`PlainMutex`].
 #[derive(Default)]
@@ -52,7 +52,7 @@ pub(super) struct Bell(WaitWord);
 impl Bell {
     /// Called by one thread at a time (SESSION-1).
     pub(super) fn tell(&self, task: Task) {
-        // Relaxed: it tells nothing but itself; what the collector is to find is in the rings.
+        // Relaxed: the word publishes no other data; the events are in the rings.
         self.0.word().store(task as u32, Relaxed);
         self.0.wake_all();
     }
@@ -67,7 +67,8 @@ impl Bell {
     }
 }
 
-/// The collector's thread: drains, sleeps, until told to stop. Does not sleep while a ring fills quickly.
+/// Runs the collector's thread: drains and sleeps until the task is to end. Does not sleep while a ring fills
+/// quickly.
 pub(super) fn collect(mut collector: Box<Collector>, bell: &Bell, pause: Duration) -> Box<Collector> {
     loop {
         let busy = collector.drain();
@@ -100,8 +101,8 @@ struct Open {
 }
 
 impl Open {
-    /// The thread's CPU time now, as if it had recorded an anchor: what it did since its last event is then
-    /// known in sum. `None` when the thread is gone or CPU time is not recorded.
+    /// The thread's CPU time now, as if it had recorded an anchor: so the sum since its last event is known.
+    /// `None` when the thread has ended or CPU time is not recorded.
     fn last_anchor(&self, time: TimeSource) -> Option<Event> {
         if self.cpu == CpuSource::None || self.last == 0 {
             return None;
@@ -119,7 +120,7 @@ pub(super) struct Collector {
     encoder: Encoder,
     sink: Sink,
     rings: Vec<Open>,
-    /// Losses of rings that are gone.
+    /// Losses of closed rings.
     lost_before: u64,
     threads: u64,
     sites_seen: *const Definition,
@@ -162,7 +163,7 @@ impl Collector {
         }
     }
 
-    /// Takes what all rings hold and writes it. Answers whether some ring was half full.
+    /// Drains all rings and writes their events. Returns whether some ring was half full.
     fn drain(&mut self) -> bool {
         self.admit();
         let kept = &mut self.kept;
@@ -212,7 +213,7 @@ impl Collector {
         self.encoder.operations(OPERATIONS.since(&mut self.operations_seen).into_iter().map(tell));
     }
 
-    /// After a failure the recording is over: probes are switched off, and [`stop`] tells the reason.
+    /// After a failure the recording is over: probes are switched off, and [`stop`] returns the reason.
     fn write(&mut self) {
         let Sink::File { file, failed, .. } = &mut self.sink else { return };
         if failed.is_none() {

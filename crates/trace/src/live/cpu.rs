@@ -1,11 +1,11 @@
 //! Has this thread left its CPU since the last event? One load (hazards T1, T5).
 //!
 //! The kernel clears a thread's `rseq_cs` pointer whenever the thread returns to user mode after a preemption
-//! or a blocking call, unless it stands inside the critical section which the pointer describes. We keep the
-//! pointer at the description of a section that nobody is ever inside of. While it is still there, the thread
-//! ran without a break, so its CPU time went forward as its clock did; when it is gone, the thread's CPU
-//! clock is read once (200 ns, an *anchor*) and the pointer put back. So CPU time is known at every event at
-//! the price of one load.
+//! or a blocking call, unless it is inside the critical section that the pointer describes. The pointer is
+//! kept at the description of a section that no thread ever enters. While it is unchanged, the thread ran
+//! without a break, so its CPU time advanced as its clock did. When it is cleared, the thread's CPU clock is
+//! read once (200 ns, an *anchor*) and the pointer is set again. So CPU time is known at every event at the
+//! price of one load.
 //!
 //! Others that use restartable sequences overwrite the pointer: we then take an anchor too many, never one
 //! too few. Kernels differ and change: [`rseq_works`] tries it, and the thread clock stands in.
@@ -13,7 +13,8 @@
 //! - **RSEQ-1** The descriptor and its landing signature are statics: they outlive every thread.
 //! - **RSEQ-2** The word is thread-local; only its own thread, and the kernel on that thread's behalf, touch
 //!   it.
-//! - **RSEQ-3** The word is used only where the thread library says it registered the area with the kernel.
+//! - **RSEQ-3** The word is used only if the thread library reports that it registered the area with the
+//!   kernel.
 
 use super::clock;
 use std::time::Duration;
@@ -44,12 +45,12 @@ impl SwitchWord {
         Some(Self { word, armed, kind: Kind::Rseq })
     }
 
-    /// A word that always says "not left": for recordings without CPU time.
+    /// A word that always means "not left": for recordings without CPU time.
     pub(super) fn never_left() -> Self {
         Self { word: (&raw const ZERO).cast_mut(), armed: 0, kind: Kind::Fixed }
     }
 
-    /// A word that always says "left": every event reads the thread clock.
+    /// A word that always means "left": every event reads the thread clock.
     pub(super) fn always_left() -> Self {
         Self { word: (&raw const ZERO).cast_mut(), armed: 1, kind: Kind::Fixed }
     }
@@ -135,11 +136,11 @@ mod rseq {
         abort: (&raw const ABORT_HANDLER.code).cast(),
     };
 
-    /// Distance of the registered area from the thread pointer, told by glibc 2.35 and later.
+    /// Distance of the registered area from the thread pointer, exported by glibc 2.35 and later.
     fn area_offset() -> Option<isize> {
         static OFFSET: OnceLock<Option<isize>> = OnceLock::new();
         *OFFSET.get_or_init(|| {
-            // SAFETY: dlsym takes a NUL-terminated name and answers null when it knows none.
+            // SAFETY: dlsym takes a NUL-terminated name and returns null for an unknown one.
             let (size, offset) = unsafe {
                 (
                     libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()),

@@ -11,7 +11,7 @@ use crate::ring::Consumer;
 /// 64 MiB.
 pub(super) const MOST: usize = 1 << 21;
 
-/// Events of many threads, as they came.
+/// Events of many threads, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct EventBuffer {
     events: Vec<Event>,
@@ -39,7 +39,7 @@ impl EventBuffer {
         (count, self.events[before..].last().map(|event| event.ticks))
     }
 
-    /// A share of no events need not be told, unless it is the thread's last, which says what it lost.
+    /// Drops an empty share, unless it is the thread's last, which has the number of lost events.
     pub(super) fn forget_last_if_empty(&mut self) {
         if self.shares.last().is_some_and(|share| share.count == 0) {
             self.shares.pop();

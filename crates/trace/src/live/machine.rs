@@ -4,8 +4,8 @@
 use crate::file::Module;
 use azekura_base::sync::machine::simulated;
 
-/// CPU time that the whole machine has used since its start; `None` when the kernel does not tell. Counted by
-/// the kernel in steps of its user clock, 10 ms.
+/// CPU time that the whole machine has used since its start; `None` if the kernel does not report it. Counted
+/// by the kernel in steps of its user clock, 10 ms.
 #[must_use]
 pub fn cpu_ns() -> Option<u64> {
     if simulated().is_some() {

@@ -1,11 +1,11 @@
-//! The probes as they are when they record.
+//! The probes of a build that records.
 //!
 //! Off, a probe is one relaxed load and a branch; the guard remembers that it is not to end anything. On, it
 //! finds the thread's recorder through a thread-local pointer without destructor, and writes 32 bytes.
 //!
-//! - **PROBE-1** [`RECORDER`] is null or points at a `Recorder` that this thread made and nobody else knows;
-//!   it is freed only by this thread, in [`renew`] or in [`Owner`]'s destructor, and the pointer is nulled
-//!   before.
+//! - **PROBE-1** [`RECORDER`] is null or points at a `Recorder` that this thread made, without any other
+//!   pointer to it; it is freed only by this thread, in [`renew`] or in [`Owner`]'s destructor, and the
+//!   pointer is nulled before.
 //! - **PROBE-2** No code of the program runs while a reference to the recorder exists (no callback, no
 //!   allocation, no destructor of others), so there is never a second one. Probes are not for signal
 //!   handlers.
@@ -96,7 +96,7 @@ impl Drop for Owner {
 fn discard() {
     let recorder = RECORDER.replace(ptr::null_mut());
     if !recorder.is_null() {
-        // SAFETY: PROBE-1: made by Box::into_raw in `renew`, and the pointer is gone from RECORDER.
+        // SAFETY: PROBE-1: made by Box::into_raw in `renew`, and the pointer was removed from RECORDER.
         drop(unsafe { Box::from_raw(recorder) });
     }
 }
@@ -113,8 +113,8 @@ fn with_recorder<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<
     Some(f(unsafe { &mut *recorder }))
 }
 
-/// Runs `f` with this thread's recorder of `session`, if it has one yet: for ends, which are told whether or
-/// not the recording is suspended by then (SESSION-2).
+/// Runs `f` with this thread's recorder of `session`, if it has one yet: for ends, which are recorded whether
+/// or not the recording is suspended by then (SESSION-2).
 #[inline]
 fn with_recorder_of<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<R> {
     // SAFETY: PROBE-1, PROBE-2: as in `with_recorder`.
@@ -146,7 +146,7 @@ fn renew(session: u32) -> Option<*mut Recorder> {
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
 pub struct OperationGuard {
-    /// 0 when nothing is to be told at the end.
+    /// 0 if nothing is to be recorded at the end.
     session: u32,
     depth: u32,
     here: PhantomData<*const ()>,
@@ -200,7 +200,7 @@ impl Drop for OperationGuard {
         if self.session == 0 {
             return;
         }
-        // SAFETY: PROBE-1, PROBE-2. Nobody need ask whether the recording goes on: nothing is told.
+        // SAFETY: PROBE-1, PROBE-2. The state of the recording does not matter: nothing is recorded.
         let is_left = unsafe { RECORDER.get().as_mut() }
             .is_some_and(|r| r.session == self.session && r.leave_silently(self.depth as usize));
         if !is_left {
@@ -275,7 +275,7 @@ fn end_wait(guard: &WaitGuard) {
     with_recorder_of(guard.session, |r| {
         // Later: the waiter now holds the resource, and others may be waiting for it.
         r.record(When::Later, EventKind::WaitEnd, guard.site, guard.object, 0);
-        // The hold that follows is nobody's business then.
+        // The hold that follows is not recorded then.
         r.waited = if is_suspended { (0, 0) } else { (guard.site, guard.object) };
     });
     if !is_suspended {
@@ -323,8 +323,8 @@ fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) ->
     HoldGuard { held: held.map(|held| Held { site, object, ..held }), here: PhantomData }
 }
 
-/// The hold that begins, of no object yet, if it is recorded. `is_of` tells whether the thread's last wait
-/// was for this object.
+/// Returns the hold that begins, of no object yet, if it is recorded. `is_of` returns whether the thread's
+/// last wait was for this object.
 fn drawn(session: u32, mode: HoldMode, is_of: impl FnOnce((u32, u64)) -> bool) -> Option<Held> {
     let begun = with_recorder(session, |r| {
         let waited = is_of(std::mem::take(&mut r.waited));
@@ -360,7 +360,7 @@ fn end_hold(held: &Held) {
     });
 }
 
-/// Tells that `object` was just let go while others wait for it: they waited for this thread.
+/// Records that `object` was just released while other threads wait for it: they waited for this thread.
 ///
 /// For locks that see their waiters when they are released; one event, after the release.
 #[inline]
@@ -405,8 +405,8 @@ pub fn thread_tag() -> ThreadTag {
     }
 }
 
-/// On a simulated machine it is the machine's number of the thread: what is drawn at random goes by it, and
-/// is to be the same in each run.
+/// On a simulated machine it is the machine's number of the thread: random samples depend on it, and must be
+/// the same in each run.
 #[cold]
 fn draw_tag() -> u32 {
     static TAGS: AtomicU32 = AtomicU32::new(0);

@@ -8,7 +8,7 @@ pub use super::sampler::Sampler;
 pub use super::session::session_info;
 pub use super::track::{Track, When};
 
-/// Asks once what the clock and the sign of a switch are on this machine: a question that may allocate.
+/// Determines the clock and the sign of a switch of this machine once: that may allocate.
 pub fn settle() {
     let _ = time_source();
     let _ = super::cpu::SwitchWord::of_thread();

@@ -20,7 +20,7 @@ pub(super) struct Common {
     pub(super) session: u32,
     pub(super) time: TimeSource,
     pub(super) cpu: CpuSource,
-    /// One of so many holds is drawn.
+    /// One of this number of holds is sampled.
     pub(super) hold_sampling: u32,
     /// Strides of executions are as long at most.
     pub(super) operation_sampling: u32,
@@ -100,7 +100,7 @@ impl Recorder {
         Some(depth)
     }
 
-    /// Begins an operation that is to be timed. Its event waits for what comes next.
+    /// Begins an operation that is to be timed. Its event is deferred to the next event.
     fn enter_drawn(&mut self, operation: u16) -> Option<usize> {
         let depth = self.stack.depth();
         let flags = self.strides.draw(operation);
@@ -123,7 +123,7 @@ impl Recorder {
         Some(depth)
     }
 
-    /// Ends the operation that was begun at `depth`, if the ring need not know of it.
+    /// Ends the operation that was begun at `depth`, if the ring need not have it.
     #[inline]
     pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
         let is_silent = self.stack.leave_silently(depth);
@@ -172,7 +172,7 @@ impl Recorder {
         self.state.is_in(operation);
     }
 
-    /// Tells the ring of all operations that the thread is in (STACK-1).
+    /// Records all operations that the thread is in (STACK-1).
     #[inline]
     fn tell(&mut self) {
         if !self.stack.is_told() {
@@ -193,7 +193,7 @@ impl Recorder {
         self.state.is_in(self.stack.innermost());
     }
 
-    /// Tells of the operation that is held back, if one is (STACK-2).
+    /// Records the operation that is held back, if there is one (STACK-2).
     #[inline]
     fn tell_held_back(&mut self) {
         if let Some(Level { operation, flags, begin }) = self.stack.tell_held_back() {
@@ -238,8 +238,8 @@ impl Recorder {
         self.sampler.until()
     }
 
-    /// A hold begins, of an object that this thread waited for or not, with so many left of
-    /// [`Recorder::holds_left`] (0: none was counted yet): if it is recorded, since when, and its flags.
+    /// Begins a hold of an object that this thread waited for or not, with `left` of [`Recorder::holds_left`]
+    /// (0: none was counted yet). Returns its begin and its flags if it is recorded.
     pub(super) fn begin_hold(&mut self, left: u32, waited: bool) -> Option<(u64, u8)> {
         if left > 0 {
             self.sampler.wind_to(left);

@@ -81,8 +81,8 @@ impl Registry {
         }
     }
 
-    /// Definitions registered since `seen` was moved here last, newest first, with their ids. `seen` is null
-    /// at first. Outside of a simulated machine: how many there are depends on what ran before.
+    /// Returns the definitions registered since `seen` was last moved here, newest first, with their ids.
+    /// `seen` is null at first. Not for a simulated machine: their number depends on earlier runs.
     pub(super) fn since(&self, seen: &mut *const Definition) -> Vec<(u32, &'static Definition)> {
         machine::outside(|| self.walk(seen))
     }
@@ -93,8 +93,8 @@ impl Registry {
         let mut found = Vec::new();
         let mut at = newest;
         while at != *seen {
-            // SAFETY: only `register` stores pointers here, all from `&'static Definition`, and `seen` lies
-            // on the list or is null, so the walk meets it before it meets null.
+            // SAFETY: only `register` stores pointers here, all from `&'static Definition`, and `seen` is on
+            // the list or null, so the walk reaches it before it reaches null.
             let definition: &'static Definition = unsafe { &*at };
             found.push((definition.registration.id.load(Relaxed), definition));
             at = definition.registration.next.load(Relaxed).cast_const();

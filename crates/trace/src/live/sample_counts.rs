@@ -1,7 +1,7 @@
 //! Counts of samples over all threads of a recording: with many threads each one records fewer of its first
 //! executions and holds.
 //!
-//! A thread alone cannot know whether a recording has enough samples of an operation or of holds. Each
+//! A thread alone cannot determine whether a recording has enough samples of an operation or of holds. Each
 //! thread adds its own while the total is small, and reads the total. So a recording of thirty threads costs
 //! little more at its start than one of a single thread.
 //!
@@ -13,7 +13,7 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Operations that have an account of their own; others share one with an operation of the same remainder.
 pub(super) const ACCOUNTS: usize = 64;
 
-/// A count of what was drawn, or stood for, by all threads. Exact only while it is small.
+/// The number of samples, or their weight, over all threads. Exact only while it is small.
 #[derive(Debug)]
 pub(super) struct Count(AtomicU32);
 
@@ -22,7 +22,7 @@ impl Count {
         Self(AtomicU32::new(0))
     }
 
-    /// Adds to it, unless it says "many" already: then the line is only read, by all.
+    /// Adds to it, unless it is "many" already: then all threads only read the line.
     #[inline]
     pub(super) fn add(&self, number: u32, many: u32) {
         if self.0.load(Relaxed) < many {

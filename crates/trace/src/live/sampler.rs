@@ -18,9 +18,9 @@ use crate::event::SAMPLED;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// So many holds of a thread, and one of `1 << log` is drawn. The last row has no end.
+/// Up to this number of holds of a thread, one of `1 << log` is sampled. The last row has no end.
 const ROWS: [(u32, u32); 4] = [(256, 2), (4_096 - 256, 4), (16_384 - 4_096, 6), (u32::MAX, MOST_LOG)];
-/// With so many holds of all threads a row begins.
+/// Number of holds of all threads at which a row begins.
 const OF_ALL: [u32; 4] = [0, 8 * 256, 8 * 4_096, 8 * 16_384];
 
 /// Largest weight of a recorded hold, as a logarithm: it has four bits in the event's flags.
@@ -56,7 +56,7 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
         self.until
     }
 
-    /// So many are left up to it: the others were counted elsewhere.
+    /// Sets the number of holds up to the next sample: the others were counted elsewhere.
     pub fn wind_to(&mut self, left: u32) {
         self.until = left.clamp(1, self.until);
     }
@@ -75,8 +75,8 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
         flags
     }
 
-    /// Goes on to the row that all threads together have come to. Only what is drawn hereafter is drawn by
-    /// it, so no hold's probability depends on the result of a later draw.
+    /// Advances to the row of all threads together. It applies to later draws only, so no hold's probability
+    /// depends on the result of a later draw.
     fn keep_up(&mut self) {
         let holds = self.of_all.holds.get();
         let row = OF_ALL.partition_point(|&begin| begin <= holds) - 1;
@@ -95,7 +95,7 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
                 (self.until, self.log) = (skipped.saturating_add(distance), log);
                 return;
             }
-            // Without memory: what is drawn beyond the row's end is drawn anew in the next.
+            // Independent draws: a sample beyond the row's end is drawn again in the next row.
             skipped = skipped.saturating_add(self.left);
             self.row = (self.row + 1).min(ROWS.len() - 1);
             self.left = ROWS[self.row].0;
@@ -110,7 +110,7 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
         if log == 0 {
             return 1;
         }
-        /// Steps of the uniform number: 2^53, what a float tells apart.
+        /// Steps of the uniform number: 2^53, the resolution of a float.
         const STEPS: f64 = (1_u64 << 53) as f64;
         let uniform = ((self.random >> 11) as f64 + 0.5) / STEPS;
         let missed = 1.0 - 1.0 / f64::from(1_u32 << log);
@@ -118,7 +118,7 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
     }
 }
 
-/// A well-mixed number that is not zero: neighbouring threads must not draw alike (the finalizer of
+/// A well-mixed number that is not zero: neighboring threads must not draw alike (the finalizer of
 /// SplitMix64).
 pub(super) fn mixed(seed: u32) -> u64 {
     let mut z = (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -131,7 +131,7 @@ pub(super) fn mixed(seed: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Threads often live shortly: also the first hold of each must be drawn with its probability.
+    /// Threads are often short: also the first hold of each must be sampled with its probability.
     #[test]
     fn each_hold_is_drawn_as_often_as_it_should_and_stands_for_as_many() {
         const THREADS: u32 = 20_000;

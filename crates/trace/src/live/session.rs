@@ -39,13 +39,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The recording under way, 0 for none. Written by [`start`] and [`stop`], read by every probe: on a line of
-/// its own. Relaxed everywhere: what a thread needs to join it takes from [`ACTIVE`]'s mutex.
+/// its own. Relaxed everywhere: a joining thread takes its data from [`ACTIVE`]'s mutex.
 pub(super) static SESSION: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
 
 /// The recording under way. Held for moments, except by [`start`] and [`stop`] themselves.
 static ACTIVE: PlainMutex<Option<Active>> = PlainMutex::new(None);
 
-/// The recording under way: what a joining thread must know, and what [`stop`] needs.
+/// The recording under way: the data for joining threads, and for [`stop`].
 struct Active {
     session: u32,
     info: SessionInfo,
@@ -126,14 +126,14 @@ pub struct Suspension {
     session: u32,
 }
 
-/// Suspends the recording under way: until the guard is dropped probes cost what they cost when nobody
-/// records, and the collector sleeps. `None`: no recording is under way, it is suspended already, or its file
-/// could not be written (which [`stop`] tells).
+/// Suspends the recording under way: until the guard is dropped, probes cost as little as without a
+/// recording, and the collector sleeps. `None`: no recording is under way, it is suspended already, or its
+/// file could not be written (which [`stop`] reports).
 ///
-/// To measure what recording costs, by turns of some milliseconds, without the start of a recording in each.
-/// Spans that began before are recorded to their end; spans that begin meanwhile are not recorded. Reports
-/// do not know of it: the threads appear idle, and rates per second refer to the whole time. Blocks while
-/// another thread starts or stops a recording.
+/// Serves to measure the cost of recording, in turns of some milliseconds, without the start of a recording
+/// in each. Spans that began before are recorded to their end; spans that begin meanwhile are not recorded.
+/// Reports do not take it into account: the threads appear idle, and rates per second refer to the whole
+/// time. Blocks while another thread starts or stops a recording.
 #[must_use]
 pub fn suspend() -> Option<Suspension> {
     let active = ACTIVE.lock();
@@ -155,7 +155,7 @@ impl Drop for Suspension {
     }
 }
 
-/// Returns what holds for a recording that begins now in this process: its clocks and their cost.
+/// Returns the properties of a recording that begins now in this process: its clocks and their cost.
 ///
 /// # Errors
 ///
@@ -191,8 +191,8 @@ pub fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     })
 }
 
-/// Measures what an event costs on this machine now: the least mean of a few hundred, so that neighbours do
-/// not count.
+/// Measures the present cost of an event on this machine: the least mean of a few hundred, so that other
+/// processes have no influence.
 fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
     const BATCH: u64 = 256;
     let (producer, mut consumer) = ring::ring(4 * BATCH as usize);
@@ -253,7 +253,7 @@ fn spawn(collector: Box<Collector>, pause: Duration) -> Result<Collecting, Start
 /// program ever runs there. For threads that serve the recording.
 fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are initialised by the calls before they are read; the mask is put back as it was.
+    // SAFETY: both sets are initialized by the calls before they are read; the mask is put back as it was.
     unsafe {
         let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());

@@ -1,16 +1,16 @@
-//! The operations that a thread is in, from the outermost in, and how much of that the ring knows.
+//! The operations that a thread is in, from the outermost in, and the part of them that is in the ring.
 //!
 //! | levels | state | in the ring |
 //! |---|---|---|
-//! | below `told` | told | its `Enter` |
-//! | at `told`, if it has a begin | held back | nothing yet: if nothing happens inside, one event will do for all of it |
+//! | below `told` | recorded | its `Enter` |
+//! | at `told`, if it has a begin | held back | nothing yet: if nothing happens inside, one event records all of it |
 //! | above | not drawn (see `stride`) | nothing, and nothing will be, unless something happens inside |
 //!
-//! - **STACK-1** Before any other event is pushed all levels are told, from the outermost in. So in the ring
-//!   every event stands inside the `Enter`s of all operations that it happened in.
-//! - **STACK-2** Before a hold or a release only the level that is held back is told: they carry the
-//!   operation that they happened in, and most happen in operations that are not drawn. Events stay in the
-//!   order of their times.
+//! - **STACK-1** Before any other event is pushed all levels are recorded, from the outermost in. So in the
+//!   ring every event is inside the `Enter`s of all operations that it happened in.
+//! - **STACK-2** Before a hold or a release only the level that is held back is recorded: these events carry
+//!   their operation, and most happen in operations that are not sampled. Events stay in the order of their
+//!   times.
 
 /// Number of levels. Deeper operations count as part of the deepest level.
 const DEPTH: usize = 64;
@@ -37,7 +37,7 @@ pub(super) struct Stack {
     begun: [(u64, u8); DEPTH],
     depth: usize,
     told: usize,
-    /// Levels from here on are neither told nor held back.
+    /// Levels from here on are neither recorded nor held back.
     loud: usize,
 }
 
@@ -82,7 +82,7 @@ impl Stack {
         self.told == self.depth
     }
 
-    /// The outermost level that is not told, which from now on is.
+    /// Returns the outermost level that is not recorded, and counts it as recorded.
     pub(super) fn tell(&mut self) -> Option<Level> {
         let level = (self.told < self.depth).then(|| self.level(self.told))?;
         self.told += 1;
@@ -90,7 +90,7 @@ impl Stack {
         Some(level)
     }
 
-    /// The level that is held back, if there is one, which from now on is told.
+    /// Returns the level that is held back, if there is one, and counts it as recorded.
     #[inline]
     pub(super) fn tell_held_back(&mut self) -> Option<Level> {
         let level = (self.told < self.loud).then(|| self.level(self.told))?;
@@ -98,7 +98,7 @@ impl Stack {
         Some(level)
     }
 
-    /// Leaves the innermost one at this depth, if it is one that the ring need not know of.
+    /// Leaves the innermost one at this depth, if the ring need not have it.
     #[inline]
     pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
         let is_silent = depth + 1 == self.depth && depth >= self.loud;
@@ -108,7 +108,7 @@ impl Stack {
         is_silent
     }
 
-    /// The level at this depth, and whether it is told; what is further in is gone.
+    /// Returns the level at this depth, and whether it is recorded; removes the levels inside it.
     #[inline]
     pub(super) fn cut_to(&mut self, depth: usize) -> Option<(Level, bool)> {
         if depth >= self.depth {
@@ -129,7 +129,7 @@ impl Stack {
         Level { operation: self.operations[depth + 1], flags, begin }
     }
 
-    /// Leaves all but the outermost so many.
+    /// Removes all but a number of outermost levels.
     #[inline]
     fn shorten(&mut self, depth: usize) {
         self.depth = depth;
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!((stack.depth(), usize::from(stack.innermost())), (DEPTH, DEPTH));
     }
 
-    /// Each level in each of its states, under every way out: what a later operation at the same depth finds
-    /// is fresh.
+    /// Each level in each of its states, with every way of leaving it: a later operation at the same depth
+    /// finds no old state.
     #[test]
     fn what_was_left_tells_nothing_of_what_comes_after_it_at_the_same_depth() {
         for states in 0..27_u32 {

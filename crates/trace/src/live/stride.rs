@@ -27,15 +27,15 @@ use std::sync::Arc;
 /// An operation with at least this mean is always timed; one with half of it, every other time.
 pub(super) const LONG_NS: u64 = 40_000;
 
-/// A thread times so many of its first executions.
+/// Number of first executions that a thread times.
 const FIRST: u32 = 8;
-/// Up to so many executions of one thread a row of the table goes, and its stride's logarithm; of all
-/// threads, [`ALL`] times as many.
+/// Up to this number of executions of one thread a row of the table applies, and its stride's logarithm; of
+/// all threads, [`ALL`] times as many.
 const ROWS: [(u32, u32); 3] = [(128, 0), (1_024, 3), (8_192, 6)];
 const ALL: u32 = 8;
 
-/// One thread's accounts. Where two operations share one ([`ACCOUNTS`]), a stride goes over both, and which
-/// of them is drawn tells how often each ran.
+/// One thread's accounts. If two operations share one ([`ACCOUNTS`]), a stride goes over both, and the
+/// sampled one shows how often each ran.
 #[derive(Debug)]
 pub(super) struct Strides {
     /// By account: executions up to and with the next one that is drawn. Apart from the rest of the account:
@@ -117,7 +117,7 @@ impl Strides {
         flags
     }
 
-    /// A timed execution took so many ticks.
+    /// Adds a timed execution of `ticks`.
     #[inline]
     pub(super) fn took(&mut self, operation: u16, ticks: u64) {
         // A long wait now and then does not make an operation a long one.
@@ -150,7 +150,7 @@ mod tests {
 
     const LONG: u64 = 26_000;
 
-    /// (drawn, executions they stand for) of so many executions of so many ticks.
+    /// Returns the number of samples and the executions that they represent, for executions of `ticks` each.
     fn drawn(strides: &mut Strides, operation: u16, executions: u32, ticks: u64) -> (u32, u32) {
         let (mut drawn, mut stand_for) = (0, 0);
         for _ in 0..executions {

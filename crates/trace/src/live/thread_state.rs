@@ -52,7 +52,7 @@ pub(super) struct Unrecorded {
 impl ThreadState {
     pub(super) fn of(tag: u32) -> Self {
         let state = Self { line: line(tag), outside: u64::from(tag) << 32 };
-        // Else what a simulated thread of this number left that never ended.
+        // Otherwise it would have the state of a simulated thread of the same number that never ended.
         state.is_within(0);
         state
     }
@@ -72,7 +72,7 @@ impl ThreadState {
         self.line.since.store(since, Relaxed); // WHERE-2
     }
 
-    /// The innermost operation is this one; what is recorded has not changed.
+    /// Sets the innermost operation; the rest of the recorded state has not changed.
     #[inline]
     pub(super) fn is_within(&self, innermost: u16) {
         self.line.now.store(self.outside | u64::from(innermost), Relaxed);

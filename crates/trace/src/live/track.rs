@@ -25,9 +25,9 @@ const MOST_TRIES: usize = 4;
 /// The moment at which an event may pay for an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Before the event: its own time is not to be charged to what begins with it.
+    /// Before the event: its cost does not count for the span that begins with it.
     Before,
-    /// After it: not to be charged to what ended.
+    /// After the event: its cost does not count for the span that ended.
     After,
     /// Not now: others wait for this thread.
     Later,
@@ -124,8 +124,8 @@ impl<M: Memory> Track<M> {
         }
     }
 
-    /// This instant, so that [`Track::has_left`] can tell whether the thread left its CPU since; `None`
-    /// where the kernel gives no sign.
+    /// Returns this instant, so that [`Track::has_left`] can determine whether the thread left its CPU since;
+    /// `None` if the kernel gives no sign.
     #[inline]
     pub fn watch(&mut self) -> Option<u64> {
         if !self.switch.is_rseq() {
@@ -145,7 +145,8 @@ impl<M: Memory> Track<M> {
         !self.switch.is_armed()
     }
 
-    /// Records what began at the instant of the last [`Track::watch`], which `begin` carries, and ends now.
+    /// Records a span that began at the instant of the last [`Track::watch`], which `begin` carries, and ends
+    /// now.
     pub fn record_past(&mut self, mut begin: Event, end: Event) {
         begin.flags |= self.sign();
         self.push(begin);

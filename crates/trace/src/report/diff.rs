@@ -48,7 +48,7 @@ pub struct DiffRow {
 }
 
 impl Diff {
-    /// Compares two analyses; what is in one only is 0 in the other.
+    /// Compares two analyses; a row that only one of them has is 0 in the other.
     #[must_use]
     pub fn new(before: &Analysis, after: &Analysis) -> Self {
         let mut waits = waits(before, after);
@@ -120,8 +120,8 @@ fn push_nonzero(rows: &mut Vec<DiffRow>, row: DiffRow) {
 }
 
 /// The rows of an operation of few executions, as threads are: a slice of time rarely has the end of one. So
-/// durations are drawn by execution, and waits by slice, each slice with an equal part of the executions.
-/// Fewer than [`LEAST_FEW`] executions tell no noise, and CPU time is known of all executions together.
+/// durations are sampled by execution, and waits by slice, each slice with an equal part of the executions.
+/// Fewer than [`LEAST_FEW`] executions give no noise, and CPU time is known of all executions together.
 fn of_few((before, a): (&Analysis, &OperationRow), (after, b): (&Analysis, &OperationRow)) -> Vec<DiffRow> {
     let is_told = a.few.len().min(b.few.len()) >= LEAST_FEW;
     let told = |row: DiffRow, is_told: bool| DiffRow { is_significant: row.is_significant && is_told, ..row };
@@ -158,7 +158,7 @@ fn of_few((before, a): (&Analysis, &OperationRow), (after, b): (&Analysis, &Oper
     rows
 }
 
-/// Executions of which the durations tell their spread.
+/// Smallest number of executions with a spread of durations.
 const LEAST_FEW: usize = 3;
 
 /// Time per execution, where each slice has an equal part of the executions.

@@ -36,17 +36,17 @@ pub enum Format {
 pub struct ReportOptions {
     /// Format of the report.
     pub format: Format,
-    /// The operation to tell more about; see [`AnalyzeOptions::operation`].
+    /// The operation to report in detail; see [`AnalyzeOptions::operation`].
     pub operation: Option<String>,
     /// Executions per second of it without a recording; see [`AnalyzeOptions::baseline_per_second`].
     pub baseline_per_second: Option<f64>,
     /// Rows per table in text.
     pub top: usize,
-    /// A file with more events is analyzed in windows of so many; see [`Analysis::of_file`].
+    /// A file with more events is analyzed in windows of this number; see [`Analysis::of_file`].
     pub window_events: usize,
 }
 
-/// [`ReportOptions::window_events`] unless told otherwise: some hundred megabytes.
+/// Default of [`ReportOptions::window_events`]: some hundred megabytes.
 const WINDOW_EVENTS: usize = 1 << 20;
 
 impl Default for ReportOptions {
@@ -74,11 +74,11 @@ pub enum ReportError {
     /// The trace could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The trace does not have what was asked for.
+    /// The trace lacks the requested object.
     #[error(transparent)]
     Analyze(#[from] AnalyzeError),
     /// The report could not be written.
-    #[error("write the report")]
+    #[error("cannot write the report")]
     Write(#[from] io::Error),
     /// A difference can be text or JSON.
     #[error("a difference of two traces cannot be written as {0:?}; use text or JSON")]
@@ -163,7 +163,7 @@ pub fn diff_files(
     write_diff(&of(before.as_ref())??, &of(after.as_ref())??, options, out)
 }
 
-/// Reports the difference between two traces, with bounds that tell it from noise.
+/// Reports the difference between two traces, with bounds that distinguish it from noise.
 ///
 /// # Errors
 ///

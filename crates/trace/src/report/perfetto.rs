@@ -108,7 +108,7 @@ enum Interned {
     Annotation(&'static str),
 }
 
-/// An open slice: what must end it.
+/// An open slice: the event that must end it.
 #[derive(PartialEq, Eq)]
 enum Open {
     Operation(u16),

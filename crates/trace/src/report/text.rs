@@ -180,7 +180,7 @@ fn blame(analysis: &Analysis, top: usize, out: &mut String) {
         ]);
     }
     if !table.is_empty() {
-        title(out, "Who was waited for, and what the holder did meanwhile");
+        title(out, "Waits by holder, and the holder's state meanwhile");
         table.write(out);
     }
 }

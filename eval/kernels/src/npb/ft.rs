@@ -125,7 +125,7 @@ impl<A: Array<f64>> Grid<A> {
         self.cells.set(2 * at + 1, value.1);
     }
 
-    /// In all three dimensions, a block of neighbouring lines at a time.
+    /// In all three dimensions, a block of neighboring lines at a time.
     fn transform(&mut self, sign: f64) {
         let [nx, ny, nz] = self.dims;
         let steps = [1, nx, nx * ny];

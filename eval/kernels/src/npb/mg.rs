@@ -154,12 +154,12 @@ impl<A: Array<f64>> Cube<A> {
         }
     }
 
-    /// Weighted sum of a point and its 26 neighbours.
+    /// Weighted sum of a point and its 26 neighbors.
     #[inline]
     fn around(&self, at: usize, weights: &Weights) -> f64 {
         let (row, plane) = (self.side, self.side * self.side);
         let get = |at: usize| self.cells.get(at);
-        // Of the three neighbours along x at each of the nine places across: the middle one, and the sum of
+        // Of the three neighbors along x at each of the nine places across: the middle one, and the sum of
         // the outer two.
         let middle = |at: usize| get(at);
         let outer = |at: usize| get(at - 1) + get(at + 1);

@@ -15,7 +15,7 @@ use crate::scale::{self, Scale, Work};
 pub(super) enum Subject {
     /// Visits of the page cache, all pages resident.
     Cache,
-    /// U-1 on the log, over a modelled device.
+    /// U-1 on the log, over a modeled device.
     Log,
     /// Point reads through the store's door: locks and a descent.
     Tree,

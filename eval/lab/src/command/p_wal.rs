@@ -1,4 +1,4 @@
-//! `lab p-wal`: the parallel log against its variants, on this machine's device and on modelled ones.
+//! `lab p-wal`: the parallel log against its variants, on this machine's device and on modeled ones.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ pub(super) struct PWal {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
-    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine, and modelled devices, instead (a build
+    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine, and modeled devices, instead (a build
     /// with the feature sim)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     simulate: Option<u16>,

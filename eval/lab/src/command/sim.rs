@@ -47,7 +47,7 @@ enum What {
 enum Workload {
     /// Visits of pages
     Cache,
-    /// U-1 on the log alone, over a modelled device
+    /// U-1 on the log alone, over a modeled device
     Log,
     /// Point reads of the whole store
     Reads,

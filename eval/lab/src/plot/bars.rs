@@ -64,7 +64,7 @@ impl Bars {
         out
     }
 
-    /// Names of all parts, each once, in order: charts of the same parts have the same colours.
+    /// Names of all parts, each once, in order: charts of the same parts have the same colors.
     fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in self.stacks.iter().flat_map(|s| &s.parts) {

@@ -23,7 +23,7 @@ const RIGHT: f64 = 190.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 45.0;
 
-/// Told apart by people with the usual kinds of colour blindness (Okabe and Ito's palette), and by dashes
+/// Told apart by people with the usual kinds of color blindness (Okabe and Ito's palette), and by dashes
 /// besides.
 pub(super) const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a00"];

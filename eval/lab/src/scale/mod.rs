@@ -1,7 +1,7 @@
 //! The whole store on a simulated machine: how its throughput grows with processors, and which shared lines
 //! stop it.
 //!
-//! The store is the shipped one, opened on a machine (`azekura-sim`) with a modelled device under it; its own
+//! The store is the shipped one, opened on a machine (`azekura-sim`) with a modeled device under it; its own
 //! threads, like the clients', are threads of the machine. It is filled on a machine, too, once for all
 //! numbers of processors, and then read in from a device that costs nothing, so every page has a frame when
 //! the clients begin.
@@ -59,7 +59,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// On a machine, with a data-centre drive under the store.
+    /// On a machine, with a data-center drive under the store.
     #[must_use]
     pub fn new(profile: Profile, work: Work, processors: Vec<usize>) -> Self {
         let device = DeviceModel::plp();

@@ -140,7 +140,7 @@ fn drive(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Result<Left
     Ok(Left { stretch, ops, all_ops })
 }
 
-/// Commits one row by each log buffer. A log stream makes its segments at its first record; on the modelled
+/// Commits one row by each log buffer. A log stream makes its segments at its first record; on the modeled
 /// device that would take longer than the counted time.
 fn use_log_buffers(db: &Database, buffers: usize) -> Result<(), azekura::Error> {
     (0..buffers).try_for_each(|buffer| {

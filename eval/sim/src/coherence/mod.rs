@@ -328,7 +328,7 @@ impl Directory {
         }
     }
 
-    /// To each kind of neighbours of which there is one in `others`: of the cluster, of the socket, of
+    /// To each kind of neighbors of which there is one in `others`: of the cluster, of the socket, of
     /// another socket.
     fn distances(&self, core: usize, others: &Cores) -> impl Iterator<Item = Time> + use<> {
         let ((cluster, socket), ticks) = (&self.near[core], self.ticks);

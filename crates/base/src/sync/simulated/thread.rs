@@ -86,7 +86,7 @@ impl Builder {
             let builder = self.name.into_iter().fold(std::thread::Builder::new(), std::thread::Builder::name);
             return builder.spawn(body).map(|thread| JoinHandle(Handle::Real(thread)));
         };
-        // std's mutex: nobody ever waits for it, and no machine needs to see it.
+        // std's mutex: no thread ever waits for it, so the machine need not simulate it.
         let result = Arc::new(std::sync::Mutex::new(None));
         let ours = Arc::clone(&result);
         let number = machine.spawn(Box::new(move || {

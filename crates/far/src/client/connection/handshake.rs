@@ -32,7 +32,7 @@ impl ConnectionOptions {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No connection.
-    #[error("connect to memory server {server}")]
+    #[error("cannot connect to memory server {server}")]
     Connect {
         /// Address of the server.
         server: String,
@@ -48,7 +48,7 @@ pub enum ConnectError {
         source: AuthError,
     },
     /// The server has no memory left, or its answer is malformed.
-    #[error("memory server {server} refuses: {why}")]
+    #[error("memory server {server} refused: {why}")]
     Refused {
         /// Address of the server.
         server: String,
@@ -91,7 +91,7 @@ pub(super) fn dial(server: &str, stall: Duration) -> Result<TcpStream, ConnectEr
 /// The same with the address known.
 pub(super) fn dial_to(address: SocketAddr, within: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, within)?;
-    // On this machine, a port where nobody listens can connect to itself.
+    // On this machine, a socket can connect to itself at a port without a listener.
     if stream.local_addr()? == address {
         return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there"));
     }

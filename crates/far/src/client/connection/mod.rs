@@ -64,7 +64,7 @@ struct Shared {
 
 /// Next message of the writer.
 enum Next {
-    /// The end of what another thread has begun to send.
+    /// The rest of a request that another thread has begun to send.
     Rest(Rest),
     Request(Header, Vec<Source>),
 }
@@ -195,7 +195,7 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes no more orders, and has the writer tell the server that the session has ended.
+    /// Accepts no more orders, and makes the writer report the end of the session to the server.
     fn leave(&self) {
         let mut queues = self.lock();
         (queues.closed, queues.sends_bye) = (true, true);
@@ -220,8 +220,8 @@ impl Shared {
     fn send_some(&self, bytes: &[u8]) -> usize {
         // Relaxed: it was stored before the queues' lock was given up that we have.
         let descriptor = self.descriptor.load(Relaxed);
-        // SAFETY: as many bytes as said; the descriptor is open, as `stream` has it until another takes its
-        // place, which the lock and `cut` exclude now.
+        // SAFETY: the pointer and length are those of `bytes`; the descriptor is open: `stream` owns it until
+        // another stream takes its place, which the lock and `cut` exclude now.
         let sent = unsafe {
             libc::send(
                 descriptor,
@@ -252,7 +252,7 @@ impl Shared {
                 break;
             }
         }
-        // The reader finds out why, or that nobody answers.
+        // The reader finds the reason, or that the server does not answer.
         let _ = stream.shutdown(Shutdown::Both);
         self.lock().writing = None;
         self.moved.notify_all();

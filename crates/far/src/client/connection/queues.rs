@@ -25,22 +25,22 @@ pub(super) struct Queues {
     bulk: VecDeque<Bulk>,
     /// By tag.
     pending: BTreeMap<u64, Pending>,
-    /// Frees that were sent, which nobody answers, by tag.
+    /// Frees that were sent, by tag; they have no answer.
     freed: VecDeque<(u64, u32)>,
     next_tag: u64,
     /// The request that is being sent, by the writer or by the thread that submitted it.
     pub(super) writing: Option<u64>,
-    /// Of that request, what the stream did not take at once (QUEUE-3).
+    /// The part of that request that the stream did not accept at once (QUEUE-3).
     rest: Option<Rest>,
-    /// The reader waits for the end of what is being sent.
+    /// The reader waits until that request is sent.
     pub(super) awaited: bool,
     /// The stream is broken: the writer is to end.
     pub(super) cut: bool,
     /// No order is taken any more.
     pub(super) closed: bool,
-    /// The server is told so, if it can be.
+    /// The writer sends `Bye` to the server if it can.
     pub(super) sends_bye: bool,
-    /// The answer to the last reservation; one is asked for at a time.
+    /// The answer to the last reservation; one is in flight at a time.
     pub(super) reserved: Option<Result<(), String>>,
 }
 
@@ -91,7 +91,7 @@ impl Queues {
         self.bulk.push_back(Bulk::Free(page));
     }
 
-    /// Asks whether the server is there, unless something else does.
+    /// Sends a ping unless another request is in flight.
     pub(super) fn ping(&mut self) -> bool {
         let asks = self.bulk.is_empty();
         if asks {
@@ -100,7 +100,7 @@ impl Queues {
         asks
     }
 
-    /// Asks for a reservation.
+    /// Sends a reservation.
     pub(super) fn reserve(&mut self, bytes: u64) {
         self.reserved = None;
         self.bulk.push_front(Bulk::Reserve(bytes));
@@ -129,8 +129,9 @@ impl Queues {
         Some((header, sources))
     }
 
-    /// Sends the next request, if it has no payload and nobody sends another, by `send`, which says how many
-    /// bytes the stream took without waiting. Whether it went whole; if not, the writer goes on with it.
+    /// Sends the next request, if it has no payload and no other thread is sending. `send` returns the number
+    /// of bytes that the stream took without waiting. Returns whether the whole request was sent; if not, the
+    /// writer sends the rest.
     pub(super) fn at_once(&mut self, send: impl FnOnce(&[u8]) -> usize) -> bool {
         if self.writing.is_some() || self.cut || self.closed || self.urgent.is_empty() {
             return false;

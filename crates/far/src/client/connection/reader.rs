@@ -14,9 +14,9 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// An idle connection is asked so often whether it is there.
+/// Interval of pings on an idle connection.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A request that is unanswered for so many times `stall` has failed, even if other bytes come.
+/// A request without an answer for this many times `stall` has failed, even if other bytes come.
 const OVERDUE_FACTOR: u32 = 4;
 /// Between two tries to have another stream.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -139,7 +139,7 @@ impl Shared {
         Ok(opened)
     }
 
-    /// Hears a stream until it ends.
+    /// Reads a stream until it ends.
     fn read(&self, stream: &TcpStream) -> StreamResult {
         let mut any = false;
         let mut attention = Attention::new(self.options.stall);
@@ -232,8 +232,8 @@ impl Shared {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Waits until the writer is done with a request: a server that answers before it can have been asked
-    /// must not make us reuse a frame that is being read.
+    /// Waits until the writer has sent a request: if a server answers before that, the frame that is being
+    /// read must not be reused.
     fn sent(&self, tag: u64, attention: &mut Attention) -> Result<(), End> {
         let due = Instant::now();
         let mut queues = self.lock();

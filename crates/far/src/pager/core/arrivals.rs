@@ -21,7 +21,7 @@ pub(super) struct Staged {
     pub(super) misses: u64,
 }
 
-/// Pages that may be in flight or here before they are touched, of so many local ones.
+/// Returns the largest number of pages that may be in flight or present before they are touched.
 pub(super) fn most_ahead(limit: usize, run: usize) -> usize {
     (limit / 4).min(RUNS_AHEAD * run)
 }
@@ -58,13 +58,13 @@ impl Core {
                     self.stats.fetch_requests += 1;
                     left = &left[len..];
                 }
-                // It is being lost; what it held is marked when it says so itself.
+                // It is being lost; it reports its orders itself, and they are marked then.
                 Err(_) => self.live &= !(1 << replica),
             }
         }
     }
 
-    /// Returns the replica that is asked for a page. Servers come before the spill file.
+    /// Returns the replica that a page is requested from. Servers come before the spill file.
     pub(super) fn giver(&self, page: u32) -> Option<usize> {
         let holders = self.pages[page as usize].holders & self.live;
         (holders != 0).then(|| holders.trailing_zeros() as usize)
@@ -79,7 +79,7 @@ impl Core {
         Order { verb, page, at: self.backend.frame(frame), bytes: self.page_bytes, digest }
     }
 
-    /// Nobody has a page that was to come.
+    /// Marks a page in flight as lost: no replica has it.
     fn is_lost(&mut self, page: u32) {
         let State::Coming { frame, touch, then } = self.pages[page as usize].state else { return };
         if then != Then::Discard && touch.is_some() {
@@ -99,9 +99,9 @@ impl Core {
         }
     }
 
-    /// These pages are in their frames, and are what they were.
+    /// Handles the arrival of these pages, which are in their frames and match their digests.
     pub(in crate::pager) fn arrived(&mut self, run: &[Order]) {
-        // Those that nobody waits for first: they come with their neighbours.
+        // Pages without a waiting thread first: they become resident with their neighbors.
         let is_awaited = |core: &Self, page: u32| {
             matches!(core.pages[page as usize].state, State::Coming { touch: Some(_), .. })
         };
@@ -158,8 +158,8 @@ impl Core {
         self.staged.front().is_some_and(|oldest| self.demand_misses() - oldest.misses > LIFE)
     }
 
-    /// A page was touched that was not there: what will be touched next? Pages that are here are passed
-    /// without a fault.
+    /// Predicts the pages that will be touched after this one, which was not resident. Resident pages are
+    /// passed without a fault.
     pub(super) fn follow(&mut self, page: u32) -> Option<Guess> {
         let is_passed = |page: u32| {
             self.pages.get(page as usize).is_some_and(|entry| {

@@ -112,7 +112,7 @@ impl Core {
             self.stats.clean_drops += 1;
             return !(holders != 0 && self.compress(page, frame)) && self.drop_unchanged(page, frame);
         }
-        // SAFETY: FAULT-1: the frame has the page's last bytes, and nobody else knows it.
+        // SAFETY: FAULT-1: the frame has the page's last bytes, and no other thread uses it.
         let bytes = unsafe { std::slice::from_raw_parts(self.backend.frame(frame), self.page_bytes) };
         if is_zero(bytes) {
             self.stats.zero_drops += 1;
@@ -163,7 +163,7 @@ impl Core {
         }
     }
 
-    /// The page is zeros, and nobody need keep it.
+    /// Makes the page zeros; replicas need not keep it.
     pub(super) fn make_empty(&mut self, page: u32) {
         let holders = self.pages[page as usize].holders;
         self.curve.forget(page);
@@ -227,8 +227,8 @@ impl Core {
         true
     }
 
-    /// Asks as many replicas as are still wanted for each of these pages, in runs; those for which none is,
-    /// or none is left, are away.
+    /// Sends each of these pages to as many replicas as it still needs, in runs. Pages that need none, or
+    /// have none left, are away.
     pub(super) fn send_on(&mut self, pages: Vec<u32>) {
         let mut unasked = pages.clone();
         while !unasked.is_empty() {
@@ -263,7 +263,7 @@ impl Core {
         }
     }
 
-    /// The next replica that is wanted for a page; it counts as asked.
+    /// Returns the next replica for a page, and counts it as tried.
     fn ask_next(&mut self, page: u32) -> Option<usize> {
         let State::Leaving { out, .. } = self.pages[page as usize].state else { return None };
         let replica = self.next_replica(page, out)?;
@@ -315,7 +315,7 @@ impl Core {
         self.send_on(run.iter().map(|order| order.page).collect());
     }
 
-    /// All replicas that were asked have answered, and no more are wanted.
+    /// Ends a departure: all tried replicas have answered, and no more are needed.
     fn has_left(&mut self, page: u32) {
         let State::Leaving { frame, touch, out, discard } = self.pages[page as usize].state else { return };
         if out.got == 0 && !discard {
@@ -361,8 +361,8 @@ impl Core {
         self.serve_waiting();
     }
 
-    /// Pages that follow one another, in one call: giving back is by far the most of what many programs ask
-    /// of the system.
+    /// Discards adjacent pages in one call: many programs free memory more often than they make any other
+    /// system call.
     fn discard_mapped(&self, pages: Range<u32>) {
         if !pages.is_empty() {
             self.check(pages.start, "out", self.backend.discard(pages));

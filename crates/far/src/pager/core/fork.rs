@@ -1,17 +1,17 @@
 //! The state of all pages in a child process made by `fork`.
 //!
-//! The child has a copy of everything as it was at one instant, under the pager's lock, but none of our
-//! threads, and other replicas: copies of its parent's, which have what those were told to keep by then.
+//! The child has a copy of everything at one instant, under the pager's lock, but none of the parent's
+//! threads. Its replicas are copies of the parent's, with the pages that those had acknowledged by then.
 //!
 //! | in the parent | in the child | because |
 //! |---|---|---|
 //! | `Resident` | `Resident`, writable, modified | protection against writing is not inherited |
 //! | `Staged`, `Armed` | the same | frames are inherited |
 //! | `Compressed` | the same | the tier is memory of this process, which the child has a copy of |
-//! | `Coming` | `Away` | what comes, comes to the parent; its holders still have it |
-//! | `Leaving` | `Leaving`, sent anew; `Staged` if nobody is there to send it to | whether the parent's replicas had it yet is not known |
+//! | `Coming` | `Away` | the answer goes to the parent; the page's holders still have it |
+//! | `Leaving` | `Leaving`, sent anew; `Staged` if no replica is left | the parent's replicas may or may not have the page yet |
 //!
-//! - **FORK-1** Of no page does the child rely on what was under way; all it takes from replicas had been
+//! - **FORK-1** The child relies on no request in flight: every page that it reads from replicas had been
 //!   acknowledged before.
 
 use super::{Core, State, Then};
@@ -22,7 +22,7 @@ use crate::stats::FarStats;
 use std::sync::Arc;
 
 impl Core {
-    /// Begins in the child. `make` gives the copy of a replica, or says why there is none.
+    /// Begins in the child. `make` returns the copy of a replica, or the reason that there is none.
     pub(in crate::pager) fn begin_in_child(
         &mut self,
         backend: Arc<dyn Backend>,
@@ -46,7 +46,7 @@ impl Core {
         }
     }
 
-    /// The child is to have none of it: closes what it inherited.
+    /// In a child without far memory: closes inherited descriptors.
     pub(in crate::pager) fn abandon(&self) {
         self.replicas.iter().for_each(|replica| replica.abandon());
         self.backend.abandon();
@@ -103,8 +103,8 @@ impl Core {
                 self.frames.give_full(frame);
                 self.make_empty(page);
             }
-            // Nobody takes it: it stays until its frame is needed, as the child may end or start a program
-            // before that.
+            // No replica takes it: it stays until its frame is needed, as the child may end or start a
+            // program before that.
             State::Leaving { frame, .. } if self.live == 0 => {
                 self.leaving -= 1;
                 self.local += 1;

@@ -9,9 +9,9 @@ use super::nanos;
 use crate::replace::Spent;
 use std::time::Instant;
 
-/// Bits to be cleared before their mean is believed more than the calibration.
+/// Number of cleared bits from which on their mean replaces the calibration.
 const ENOUGH: u64 = 16;
-/// The price of a swap is the middle of so many.
+/// Number of swaps in the median that gives the price of a swap.
 const LATEST: usize = 16;
 /// The program has at least such a part of the time.
 const LEAST_PART: f64 = 16.0;
@@ -97,7 +97,7 @@ impl Meter {
         self.cleared.ns
     }
 
-    /// From now on; a fault's way takes so long, and a bit so long with all that belongs to it.
+    /// A meter with calibrated costs: of a fault without its answer, and of a cleared bit.
     pub(in crate::pager) fn calibrated(way_ns: f64, bit_ns: f64) -> Self {
         Self { way_ns, first_bit_ns: bit_ns, ..Self::new() }
     }

@@ -27,7 +27,7 @@ pub(super) struct MissCurve {
 }
 
 impl MissCurve {
-    /// A curve for so many local pages.
+    /// A curve for this number of local pages.
     pub(super) fn new(limit: usize) -> Self {
         let width = limit.div_ceil(PARTS).max(1);
         Self { left: Vec::new(), shift: 0, width, avoided: [0; BUCKETS], beyond: 0 }
@@ -80,8 +80,8 @@ impl MissCurve {
         Some(more.unwrap_or(usize::MAX))
     }
 
-    /// Local pages more with which so many hundredths of the misses would not have come about; `None` if the
-    /// curve does not reach so far, or there was no miss.
+    /// Returns the number of additional local pages that would have avoided `hundredths` percent of the
+    /// misses; `None` if the curve does not reach so far, or there was no miss.
     pub(super) fn more_for(&self, hundredths: u64) -> Option<usize> {
         let all = self.beyond + self.avoided.iter().sum::<u64>();
         let mut avoided = 0;
@@ -98,7 +98,7 @@ impl MissCurve {
 mod tests {
     use super::*;
 
-    /// A program that walks around in so many pages, of which some are local, the last ones.
+    /// Runs a program that cycles through `pages` pages, of which the last `local` are resident.
     fn walk(pages: u32, local: u32) -> MissCurve {
         let mut curve = MissCurve::new(local as usize);
         for touch in 0..6 * pages {

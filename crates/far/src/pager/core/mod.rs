@@ -2,13 +2,12 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `arrivals` | pages that come: asked for, lost, there, guessed |
-//! | `calibration` | what a fault costs beside its answer |
-//! | `clusters` | pages that come with the one beside them that was missed |
+//! | `arrivals` | pages that come in: requested, lost, present, predicted |
+//! | `calibration` | cost of a fault besides its answer |
 //! | `departures` | pages that leave: chosen, sent, given back |
 //! | `fork` | the same in a child process |
 //! | `replicas` | replicas that are lost or come back, and copies made again |
-//! | `meter` | what all this costs |
+//! | `meter` | measured costs |
 //! | `miss_curve` | how many misses more local memory would avoid |
 //! | `open` | pages that the system makes by itself as long as there is room |
 //! | `runs` | pages that come and go together |
@@ -112,7 +111,7 @@ pub(super) struct Core {
     replicas: Vec<Arc<dyn Replica>>,
     servers: usize,
     live: Replicas,
-    /// Said themselves that they are lost; they may be asked anew.
+    /// Replicas that reported their loss; they may be tried again.
     down: Replicas,
     /// Refused a page of late.
     full: Replicas,
@@ -126,7 +125,7 @@ pub(super) struct Core {
     stats: FarStats,
 }
 
-/// The bits as a policy sees them: all but the policy itself.
+/// The access bits for a policy: the core without the policy itself.
 struct Bits<'a>(&'a mut Core);
 
 impl AccessBits for Bits<'_> {
@@ -211,7 +210,7 @@ impl Core {
     /// The replicas: servers first, then perhaps a spill file.
     pub(super) fn begin(&mut self, replicas: Vec<Arc<dyn Replica>>, servers: usize) {
         for (index, replica) in replicas.iter().enumerate() {
-            // One that was lost between its connecting and now has said so, or will: it is asked again like
+            // A replica that was lost since it connected has reported that, or will: it is tried again like
             // any other.
             *if replica.is_closed() { &mut self.down } else { &mut self.live } |= 1 << index;
         }
@@ -273,7 +272,7 @@ impl Core {
             State::Armed { frame, dirty } => self.touched_armed(page, now, frame, dirty),
             State::Staged { .. } => self.touched_staged(page, now),
             State::Empty => self.touched_empty(page, now),
-            // The fault came about before the system was told.
+            // The fault happened before the page was opened.
             State::Open => self.backend.wake(page..page + 1),
             State::Away => self.touched_away(page, now),
             State::Compressed => self.touched_compressed(page, now),
@@ -331,7 +330,7 @@ impl Core {
             None => self.check(page, "again", self.backend.open(run.clone(), allow)),
         }
         for page in run.clone() {
-            // Somebody may have written another of them before they were armed.
+            // A thread may have written another of them before they were armed.
             let State::Armed { dirty: before, .. } = self.pages[page as usize].state else {
                 unreachable!("RUN-2: what came together is armed together")
             };
@@ -385,8 +384,7 @@ impl Core {
         if dirty || !tells { Allow::ReadWrite } else { Allow::Read }
     }
 
-    /// The frames' bytes come to the program, those of pages that follow one another, of which one was
-    /// touched.
+    /// Makes the frames' pages resident; they are adjacent, and one of them was touched.
     fn make_resident(&mut self, pages: &[(u32, u32)], touched: u32, access: Access) {
         let dirty = access == Access::Write;
         let allow = self.allow(dirty);
@@ -436,7 +434,7 @@ impl Core {
         answer
     }
 
-    /// Clears a reference bit, of a page and what came with it.
+    /// Clears the reference bit of a page and of the pages that came with it.
     fn arm(&mut self, page: u32) {
         let State::Resident { .. } = self.pages[page as usize].state else { return };
         let since = Instant::now();

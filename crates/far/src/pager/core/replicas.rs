@@ -13,9 +13,9 @@ const LOOKED_AT: u32 = 16;
 
 /// The servers that promise room for pages.
 pub(in crate::pager) struct LiveServers<F> {
-    /// None if a file takes what they do not.
+    /// The servers; empty if there is only a spill file.
     pub(in crate::pager) servers: Vec<Arc<dyn Replica>>,
-    /// The bytes that each has of so many bytes of pages.
+    /// Returns the bytes that each server holds of a given number of bytes of pages.
     pub(in crate::pager) share: F,
 }
 
@@ -96,7 +96,8 @@ impl Core {
         (0..self.servers).filter(|&index| self.down & 1 << index != 0).collect()
     }
 
-    /// A server is back, empty. Returns `false` if the region is closing, or the server is gone already.
+    /// Takes back a server, which is empty. Returns `false` if the region is closing, or the server is lost
+    /// already.
     pub(in crate::pager) fn regained(&mut self, index: usize, replica: Arc<dyn Replica>) -> bool {
         if self.closing || replica.is_closed() {
             return false;

@@ -1,15 +1,15 @@
 //! Runs: pages that follow one another come and go together where the program goes through them one after the
 //! other, and alone where it does not.
 //!
-//! A *page* is the unit of demand: small, so that a touch at random brings little. Each page has its own
-//! state, digest and holders, and nothing of what holds for pages is different for those of a run. A run
-//! saves what does not depend on bytes: one request and one answer, one call of the system, one fault for
-//! many pages. It is at most a *block*, [`BLOCK`](crate::region) bytes that begin at a multiple of as many.
+//! A *page* is the unit of demand: small, so that a random touch transfers little. Each page has its own
+//! state, digest and holders, also inside a run. A run saves the costs that do not depend on bytes: one
+//! request and one answer, one system call, one fault for many pages. It is at most a *block*,
+//! [`BLOCK`](crate::region) bytes that begin at a multiple of their number.
 //!
 //! | | pages that take part |
 //! |---|---|
-//! | fetched | what a stream of neighbours is expected to touch next (`prefetch`): first two, then twice as many each time; or some behind each page of a thick one |
-//! | come | the touched page and all beside it that have been fetched ahead of need and are here |
+//! | fetched | the pages that a stream is predicted to touch next (`prefetch`): first two, then twice as many each time; or some behind each page of a thick stream |
+//! | come | the touched page and all adjacent pages that were prefetched and have arrived |
 //! | first touched | as fetched, but nothing need come |
 //! | may be written; have their bit cleared, and set; leave | those that came together |
 //!
@@ -18,15 +18,15 @@
 //! back each need their own answer; and a large page that is touched in one place takes a large page's room
 //! in the policy's eyes.
 //!
-//! - **RUN-1** A run lies in one block, and never has more than [`Plan::run`](super::Plan::run) pages, nor
-//!   more than an eighth of the local ones: so what a program touches at once does not leave at once.
-//! - **RUN-2** Resident pages have the same `lead` only if one touch, the lead's, made them so. They lie
-//!   side by side, the lead among them, and are all `Resident` or all `Armed`. The policy knows the lead
-//!   only, in the place of all. So what came at random leaves alone, and a sweep is to the policy what it
-//!   would be with large pages.
-//! - **RUN-3** A page that becomes local beside a touched one counts as touched as that was: as written, if
-//!   it was written. So no write is unseen (F5); what was not written after all is found out by its digest
-//!   when it leaves.
+//! - **RUN-1** A run lies in one block, and has at most [`Plan::run`](super::Plan::run) pages and an eighth
+//!   of the local ones: so the pages of a single instruction do not evict each other.
+//! - **RUN-2** Resident pages have the same `lead` only if one touch, the lead's, made them resident. They
+//!   are adjacent, the lead among them, and are all `Resident` or all `Armed`. The policy has only the lead,
+//!   in place of all. So a page that came at random leaves alone, and a sweep looks to the policy as with
+//!   large pages.
+//! - **RUN-3** A page that becomes local beside a touched one counts as touched in the same way: as written,
+//!   if that was written. So every write is noticed (F5); the digest at page-out finds pages that were not
+//!   written after all.
 
 use super::{Core, Entry, State};
 use crate::fault::Run;
@@ -77,7 +77,8 @@ impl Core {
         }
     }
 
-    /// A page is about to leave those that came with it: the policy knows each for itself from now on.
+    /// Separates a page that is about to leave from those that came with it: the policy has each of them from
+    /// now on.
     pub(super) fn dissolve(&mut self, page: u32) {
         let Entry { state: State::Resident { .. } | State::Armed { .. }, lead, .. } =
             self.pages[page as usize]
@@ -107,8 +108,7 @@ impl Core {
         (self.limit - self.local.min(self.limit)).min(pages)
     }
 
-    /// A page that is in its frame comes to the program, with what was fetched ahead of need beside it.
-    /// Returns which came.
+    /// Makes a page in its frame resident, with the adjacent prefetched pages. Returns their range.
     pub(super) fn come(&mut self, page: u32, access: Access) -> Range<u32> {
         let run = self.around(page, |entry| matches!(entry.state, State::Staged { .. }));
         let pages = self.with_frames(run.clone());
@@ -122,7 +122,7 @@ impl Core {
         run
     }
 
-    /// A page of zeros, and what is expected to be touched first behind it.
+    /// Makes a page of zeros resident, and prefetches the predicted pages behind it.
     pub(super) fn touched_empty(&mut self, page: u32, touch: Touch) {
         if self.open(page, touch) {
             return;
@@ -163,7 +163,7 @@ impl Core {
     }
 }
 
-/// Pages that follow one another and their frames, in parts of which the frames do, too.
+/// Splits adjacent pages into parts with adjacent frames.
 pub(super) fn side_by_side(pages: &[(u32, u32)]) -> impl Iterator<Item = Run> + use<'_> {
     pages.chunk_by(|before, next| before.1 + 1 == next.1).map(|part| {
         #[expect(clippy::cast_possible_truncation, reason = "of one block")]

@@ -15,12 +15,12 @@ use super::unmanaged::LEAST;
 
 /// Evictions of average size that may be under way.
 const PER_EVICTION: usize = 8;
-/// The average is that of about so many evictions.
+/// Weight of the average, in evictions.
 const WEIGHT: usize = 16;
 /// The smallest slack is the budget divided by this number.
 const LEAST_PART: usize = 64;
 
-/// Returns the smallest slack for a budget of so many pages; `most` is the largest one.
+/// Returns the smallest slack for a budget of pages; `most` is the largest one.
 pub(crate) fn least(budget: usize, most: usize) -> usize {
     (budget / LEAST_PART).max(1).min(most)
 }
@@ -35,7 +35,7 @@ pub(super) struct Slack {
 }
 
 impl Slack {
-    /// The state for a budget of so many pages; `most` is the largest slack.
+    /// The state for a budget of pages; `most` is the largest slack.
     pub(super) fn new(budget: usize, most: usize) -> Self {
         Self { least: least(budget, most), most, average: WEIGHT }
     }
@@ -58,7 +58,7 @@ impl Core {
         (2 * self.run).min(self.slack / 2)
     }
 
-    /// Notes that an eviction has made room for so many pages of a victim's run.
+    /// Notes the number of evictions that made room for a victim's run.
     pub(super) fn split_anew(&mut self, run: usize, evicted: usize) {
         let wanted = self.split.observe(run);
         let before = self.slack;

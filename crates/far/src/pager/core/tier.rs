@@ -113,7 +113,7 @@ impl Tier {
 
 /// Sampled misses after which the size of the tier is judged.
 const WINDOW: u32 = 256;
-/// Largest number of halvings. The rest of the tier costs little, and its hits tell when a larger one pays.
+/// Largest number of halvings. The rest of the tier costs little, and its hits show when a larger one pays.
 const MOST_HALVINGS: u32 = 6;
 /// Time of a fetch and of a decompression until some were measured.
 const FETCH_NS: u64 = 200_000;
@@ -175,7 +175,7 @@ impl Core {
     /// it.
     pub(super) fn compress(&mut self, page: u32, frame: u32) -> bool {
         let most = self.most_tier_bytes();
-        // SAFETY: FAULT-1: the frame has the page's last bytes, and nobody else knows it.
+        // SAFETY: FAULT-1: the frame has the page's last bytes, and no other thread uses it.
         let bytes = unsafe { std::slice::from_raw_parts(self.backend.frame(frame), self.page_bytes) };
         if !self.tier.put(page, bytes, most) {
             return false;

@@ -58,7 +58,7 @@ impl Core {
         None
     }
 
-    /// Hands over pages of which no byte is away.
+    /// Gives pages to the kernel; none of their bytes is paged out.
     fn unmanage_local(&mut self, pages: Range<u32>) {
         for page in pages.clone() {
             if self.pages.is_blank(page as usize) {
@@ -100,7 +100,7 @@ impl Core {
         while self.local > self.limit && self.evict(None) {}
     }
 
-    /// The pages that may be local, of which unmanaged and compressed ones take a part.
+    /// Recomputes the limit of local pages; unmanaged and compressed pages take a part of it.
     pub(super) fn set_limit(&mut self) {
         let least = (self.full_limit / 8).max(LEAST).min(self.full_limit);
         let taken = self.unmanaged + self.tier.budget_pages();
@@ -112,7 +112,7 @@ impl Core {
         self.backend.wake(page..page + 1);
     }
 
-    /// The policy no longer knows a resident page.
+    /// Removes a resident page from the policy.
     pub(super) fn forget_resident(&mut self, page: u32) {
         self.with_policy(|policy, _| policy.page_out(PageNo(page)));
         self.resident -= 1;

@@ -70,7 +70,7 @@ pub struct CostControl {
     then: Spent,
     /// Of the latest stretches in the mode `Blind`, if there was one.
     blind_burden: Option<f64>,
-    /// No trial before swaps have cost so much.
+    /// No trial begins before swaps have cost this much.
     next_trial_ns: f64,
     /// Bits at the beginning of the trial.
     before_trial_ns: f64,

@@ -1,4 +1,4 @@
-//! Choice between two rules, predicted distance and age, learnt from pairs of pages: one that is expected
+//! Choice between two rules, predicted distance and age, learned from pairs of pages: one that is expected
 //! farthest, and one that is unused for longest.
 //!
 //! Both pages are remembered when they are compared, whichever is evicted. A paged-out page is seen when it
@@ -29,7 +29,7 @@ struct Duel {
     by_forecast: bool,
 }
 
-/// All that are open, and what came of the others.
+/// The open duels, and the results of the others.
 #[derive(Clone, Debug)]
 pub(super) struct Duels {
     open: Sparse<Duel>,
@@ -37,7 +37,7 @@ pub(super) struct Duels {
 }
 
 impl Duels {
-    /// None yet; forecasts are believed, as long as not most of them prove wrong.
+    /// No duels yet; forecasts are trusted as long as not most of them prove wrong.
     pub(super) fn new(shape: Shape) -> Self {
         let none = Duel { rival: PageNo(0), at: 0, by_forecast: false };
         Self { open: Sparse::new(none, shape.pages as usize), forecasts: Confidence::EVEN }

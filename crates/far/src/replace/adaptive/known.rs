@@ -7,7 +7,7 @@ use super::roll::Roll;
 use crate::replace::{AccessBits, PageNo, Shape};
 use crate::sparse::Sparse;
 
-/// The policy's own memory of what it saw and did.
+/// The policy's record of events.
 #[derive(Clone, Debug)]
 pub struct Known {
     histories: Sparse<ReuseHistory>,
@@ -64,9 +64,9 @@ impl Known {
         }
     }
 
-    /// After the latest interval of the nearest page, one, two, four and so on to either side, that was used
-    /// since this one and waited longer than this one so far; of two the one used last. So what lies ahead of
-    /// a sweep is expected when the sweep comes, in its order.
+    /// Returns the last use plus the latest interval of the nearest page (at distance one, two, four and so
+    /// on to either side) that was used since this one and waited longer than this one so far; of two, the
+    /// page used last. So the pages ahead of a sweep are expected in the sweep's order.
     fn next_use_by_neighbours(&self, page: PageNo, now: u64) -> Option<u64> {
         let last = self.reuse_history(page).last_touch();
         let says = |at: usize| {

@@ -42,7 +42,7 @@ impl Roll {
         }
     }
 
-    /// All of them; if they are more than `most`, so many at random, some perhaps twice.
+    /// Shows all pages; if they are more than `most`, that many at random, some perhaps twice.
     pub(super) fn show(&self, most: usize, lots: &mut Lots, shown: &mut Vec<PageNo>) {
         shown.clear();
         if self.pages.len() <= most {

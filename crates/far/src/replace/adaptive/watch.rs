@@ -55,7 +55,7 @@ impl Watch {
         self.lists.remove(page);
     }
 
-    /// Clears what is due, as far as the credit goes.
+    /// Clears the bits that are due, as far as the credit goes.
     pub fn clear_due(&mut self, now: u64, known: &mut Known, bits: &mut dyn AccessBits) {
         for burst_exponent in 0..self.waiting {
             while let Some(page) = self.lists.head(burst_exponent)

@@ -6,8 +6,8 @@
 //! | [`run`] | [`replay`]: one policy, one trace, one number of frames |
 //! | [`optimal`] | the least number of swaps that any policy can need (Belady) |
 //!
-//! Time is virtual ([`Costs`]), so that a replay gives the same result on each machine, and timers mean
-//! something. One page of a trace may stand for a larger one: [`Costs::scaled`].
+//! Time is virtual ([`Costs`]), so that a replay gives the same result on each machine, and timers have a
+//! meaning. One page of a trace may represent a larger one: [`Costs::scaled`].
 //!
 //! ```
 //! use azekura_far::replace::replay::{Costs, Trace, optimal_swap_ins, replay};

@@ -4,12 +4,12 @@ use std::collections::BinaryHeap;
 
 use super::Trace;
 
-/// Swap-ins of the policy that knows the future. No policy needs fewer, with or without the first touches,
-/// which bring nothing in.
+/// Swap-ins of the optimal policy, which uses future references. No policy needs fewer, with or without the
+/// first touches, which transfer nothing.
 #[must_use]
 pub fn optimal_swap_ins(trace: &Trace, frames: u32) -> u64 {
     let next = next_touches(trace);
-    // Entries are never removed: that of a page that was touched since, or has left, is recognised when it
+    // Entries are never removed: that of a page that was touched since, or has left, is recognized when it
     // comes up.
     let mut by_next = BinaryHeap::new();
     let mut awaited = vec![None; trace.pages() as usize];

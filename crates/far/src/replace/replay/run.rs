@@ -8,7 +8,7 @@ use crate::replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape, Spe
 /// Costs of operations, in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// One access of the program to its memory, with what it computes in between.
+    /// One access of the program to its memory, with the computation before it.
     pub access: f64,
     /// A page's way in.
     pub swap_in: f64,
@@ -26,7 +26,7 @@ impl Costs {
     pub const PAPER: Self =
         Self { access: 2.0, swap_in: 839_000.0, write_back: 839_000.0, fault: 14_000.0, protect: 3_000.0 };
 
-    /// Each page of the trace stands for one that is `factor` times as large: an access stands for as many.
+    /// Each page of the trace represents one that is `factor` times as large: an access represents as many.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self { access: self.access * factor, ..self }
@@ -36,7 +36,7 @@ impl Costs {
 /// Counts of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Touches of pages that nobody had touched before: they come in without a transfer.
+    /// First touches of pages: they come in without a transfer.
     pub first_touches: u64,
     /// Touches of pages that were away: the paper's remote swaps.
     pub swap_ins: u64,
@@ -189,7 +189,7 @@ impl<'p> Run<'p> {
         self.policy.page_out(victim);
     }
 
-    /// Tells the policy the costs so far.
+    /// Reports the costs so far to the policy.
     fn account(&mut self) {
         let Outcome { swap_ins, swap_ns, clear_ns, set_ns, compute_ns, .. } = self.outcome;
         let spent = &mut self.bits.spent;

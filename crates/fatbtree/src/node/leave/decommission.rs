@@ -40,7 +40,7 @@ impl Node {
         let (id, route_entries) = {
             let mut state = self.state.borrow_mut();
             let id = DecommissionId { incarnation: state.incarnation, number: state.next_number() };
-            // Every node knows the initial distribution (version 1).
+            // Every node has the initial distribution (version 1).
             let is_news = |route_entry: &RouteEntry| route_entry.pe != self.me && route_entry.version > 1;
             (id, route_entries(&state.forwarding).filter(is_news).collect::<Vec<_>>())
         };

@@ -39,7 +39,7 @@ pub enum LeaveError {
         /// Its version.
         theirs: u64,
     },
-    /// Another node goes by another list of the same version.
+    /// Another node uses another list of the same version.
     #[error(
         "wrong list: {pe} uses another list of members with version {version}; \
          raise the version with each change, and give all nodes the same list"

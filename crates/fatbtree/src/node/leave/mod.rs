@@ -58,7 +58,7 @@ pub(super) struct Leaving {
     decommission: RefCell<Option<Decommission>>,
     /// Something was answered.
     bell: Bell,
-    /// Nodes that know that this node has left.
+    /// Nodes that have acknowledged that this node has left.
     told: RefCell<BTreeSet<PeId>>,
 }
 
@@ -72,7 +72,7 @@ impl Drop for Arrival<'_> {
 }
 
 impl Leaving {
-    /// Lets something come, unless the node is leaving or has left (LEAVE-2, LEAVE-5).
+    /// Admits an arrival, unless the node is leaving or has left (LEAVE-2, LEAVE-5).
     pub(super) fn let_come(&self) -> Option<Arrival<'_>> {
         (!self.is_begun.get()).then(|| {
             self.arriving.set(self.arriving.get() + 1);
@@ -179,7 +179,7 @@ impl Node {
     async fn give_away(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
         match self.move_leaf(page, to).await {
             Err(MoveError::TooLarge { .. }) => self.halve(page).await,
-            // It was merged, or somebody else has moved it.
+            // It was merged, or another request has moved it.
             Err(MoveError::NotHere(_)) => Ok(()),
             done => done,
         }

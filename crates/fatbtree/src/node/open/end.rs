@@ -15,7 +15,7 @@ use crate::node::open::{Open, Phase};
 /// Longest wait of a structure change before it ends the transactions that may block it.
 const PATIENCE: Duration = Duration::from_millis(50);
 impl Node {
-    /// Rolls back those that wait for their clients, of which `which` is true.
+    /// Rolls back the waiting transactions for which `which` is true.
     async fn end_idle(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) {
         loop {
             let next = {

@@ -54,7 +54,7 @@ const MOST_REMEMBERED: usize = 1024;
 
 /// A transaction of an application that goes on from request to request. Dropped, it is rolled back.
 pub trait OpenTransaction {
-    /// Runs what the client asks for next.
+    /// Runs the client's next request.
     fn step(&mut self, asked: Asked) -> Task<'_, Stepped>;
 
     /// Makes its changes last. After an error they are not there, or it is not known ([`RunError::Failed`]).
@@ -85,7 +85,7 @@ struct Open {
     arrived: Option<Vec<KeyRange>>,
     /// A reader of several nodes: its time runs from its last step.
     is_of_several: bool,
-    /// The leaves of its keys, as they were when they were touched. Later ones lie in these, or have grown.
+    /// The leaves of its keys at the time of access. Later leaves lie in these, or have grown.
     touched: Vec<KeyRange>,
     /// Rows and bytes that its leaves will have more, about.
     grown: BTreeMap<PageNo, (isize, usize)>,
@@ -211,7 +211,7 @@ impl OpenTransactions {
         known.unwrap_or_else(|| "its node knows nothing of it: it was started anew".to_owned())
     }
 
-    /// The transaction is over, and its client will ask for the reason.
+    /// Keeps the reason of an ended transaction for its client's next request.
     fn remember(&self, id: TransactionId, why: String) {
         let mut ended = self.ended.borrow_mut();
         ended.push_back((id, why));

@@ -1,4 +1,4 @@
-//! Steps of open transactions, and their ends as their clients ask for them.
+//! Steps of open transactions, and their ends at their clients' requests.
 
 use std::collections::BTreeMap;
 
@@ -143,7 +143,7 @@ impl Node {
     ) -> Option<String> {
         let why = {
             let mut open = self.open.open.borrow_mut();
-            // Nobody else ends it while its step runs.
+            // No other task ends it while its step runs.
             let Some(open) = open.get_mut(&id) else { return Some(self.open.why_ended(id)) };
             match open.end_request.take() {
                 None => {

@@ -5,7 +5,7 @@
 //! | the rows' (named by the caller) | key | value |
 //! | `fat.self` | `identity`, `shares`, `next_page` | owner and openings; first shares of keys; next leaf |
 //! | | `birth`, `settled` | the store's own name; there once it has its keys |
-//! | | `list` | the newest version of the list of members that it has gone by |
+//! | | `list` | the newest version of the list of members that it has used |
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
 //! | `fat.left` | PE, big-endian | nothing: that PE has left the cluster |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
@@ -44,13 +44,13 @@ const BIRTH: &[u8] = b"birth";
 const SETTLED: &[u8] = b"settled";
 const LIST: &[u8] = b"list";
 
-/// Runs what may block where it disturbs nobody.
+/// Runs work that may block on a thread that may wait.
 pub trait Offload {
     /// Runs `job`; the task ends after it.
     fn run(&self, job: Box<dyn FnOnce() + Send>) -> Task<'static, ()>;
 }
 
-/// Runs it at once, on this thread: for simulations and tests, where nobody else holds a lock.
+/// Runs it at once, on this thread: for simulations and tests without other lock holders.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inline;
 

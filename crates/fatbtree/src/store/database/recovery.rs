@@ -13,7 +13,7 @@ use crate::id::PeId;
 use crate::leaf::{LeafHead, RouteEntry, Row, Staged};
 use crate::store::{Founding, Recovered};
 
-/// All of it, as it is written.
+/// All rows as written.
 struct Written {
     identity: Option<Vec<u8>>,
     shares: Option<Vec<u8>>,

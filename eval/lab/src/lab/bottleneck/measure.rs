@@ -115,7 +115,7 @@ pub(super) fn run_by<T>(
     hall.serve(&setup.crowd, served, conduct).map(|(result, _)| result)
 }
 
-/// An engine that has learnt what is asked for often, and the numbers for new rows.
+/// An engine that has learned what is asked for often, and the numbers for new rows.
 struct Hall {
     front: Arc<Front>,
     sequences: Arc<Sequences>,

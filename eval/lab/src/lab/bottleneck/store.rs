@@ -1,8 +1,8 @@
 //! The bookstore that runs work on.
 //!
-//! Real runs share one that is open all the time. A simulated run opens a copy of its files on its own
-//! machine: what a store keeps in memory tells of the time and of threads, so one that was opened elsewhere,
-//! or has served another run, would not be the same each time.
+//! Real runs share one store that is open all the time. A simulated run opens a copy of its files on its own
+//! machine: the store's state in memory depends on the time and on threads, so a store that was opened
+//! elsewhere, or has served another run, would give other results each time.
 
 use super::fill::fill;
 use super::settings::Settings;

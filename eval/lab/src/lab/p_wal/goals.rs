@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a lone committer takes at most 1.2 writes | [`LONE`] |
 //! | never below 0.95 of our own serial log, with the same work in flight | the log's and the store's |
-//! | at least twice the serial log where flushes are parallel, with 16 workers | the log's on the modelled ioDrive |
+//! | at least twice the serial log where flushes are parallel, with 16 workers | the log's on the modeled ioDrive |
 //! | at least 90 % of what the device does with such chunks from so many writers | the log's, most workers |
 //! | U-1 logs at most 64 bytes for a transaction, with values of 4 bytes (paper: 420) | U-1 on the store |
 //! | half a million of U-1 and 105,000 of U-10 a second with 512 commits in flight at most, and 99 of 100 of U-1's within 1.5 ms | U-1 and U-10 on the store, real device |
@@ -39,7 +39,7 @@ const MANY: usize = 16;
 /// Commits in flight that pipelined goals are for, at most; and clients that blocking ones are for.
 const MOST_IN_FLIGHT: f64 = 512.0;
 const MANY_CLIENTS: usize = 64;
-/// The modelled device with parallel flushes.
+/// The modeled device with parallel flushes.
 const PARALLEL_DEVICE: &str = ", iodrive";
 
 /// Judges a report.

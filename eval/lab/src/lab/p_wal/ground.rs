@@ -1,4 +1,4 @@
-//! Place of a log in this lab: this machine's disk, or memory behind a modelled device.
+//! Place of a log in this lab: this machine's disk, or memory behind a modeled device.
 
 use azekura_cli::shared::Scratch;
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
@@ -87,7 +87,7 @@ impl Ground {
         self.choice.name()
     }
 
-    /// The modelled device, if it is one.
+    /// The modeled device, if it is one.
     #[must_use]
     pub const fn device(&self) -> Option<&Arc<Device>> {
         self.device.as_ref()
@@ -126,7 +126,7 @@ impl Ground {
         }
     }
 
-    /// Does something that is not measured without waiting for a modelled device.
+    /// Does something that is not measured without waiting for a modeled device.
     pub fn at_no_cost<T>(&self, work: impl FnOnce() -> T) -> T {
         let Some(device) = &self.device else { return work() };
         let model = device.model();

@@ -2,7 +2,7 @@
 //!
 //! | module | noun | paper |
 //! |---|---|---|
-//! | [`ground`] | the device: this machine's, or a modelled one | Table 1 |
+//! | [`ground`] | the device: this machine's, or a modeled one | Table 1 |
 //! | [`writes`] | synchronous writers | §2.2, Fig. 3 |
 //! | [`variant`] | the logs that are compared | §5.1 |
 //! | [`micro`] | U-1 and U-10 on the log alone, with the paper's records and groups | §5.2.1, Figs 7 to 10, 13 |

@@ -1,5 +1,5 @@
 //! The paper's Fig. 7 on a simulated machine: U-1 and U-10 on the log alone, with as many workers as the
-//! machine has processors, and modelled devices in the machine's own time.
+//! machine has processors, and modeled devices in the machine's own time.
 //!
 //! The log is the shipped one with its own threads; workers are those of [`micro`]. Each worker has a
 //! processor, and so have the log's threads.

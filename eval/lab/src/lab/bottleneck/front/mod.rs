@@ -180,7 +180,7 @@ pub enum Probes {
 const POOL_PAGES: usize = 1 << 16;
 
 impl Front {
-    /// An engine over `db`, with nothing learnt yet. Only one at a time may change `db` (SEARCH-1).
+    /// An engine over `db`, with nothing learned yet. Only one at a time may change `db` (SEARCH-1).
     #[must_use]
     pub fn new(db: Database, latch: Latch, limit: Option<usize>, probes: Probes) -> Self {
         let (search, pool, gate) = (latch.index(), Pool::new(POOL_PAGES), limit.map(Gate::new));
@@ -252,7 +252,7 @@ pub struct Session<'f> {
 }
 
 /// One of so many reads that the hash index could not answer makes it learn the row: what is asked for often
-/// is learnt soon, what is asked for once mostly not.
+/// is learned soon, what is asked for once mostly not.
 const LEARN_ONE_OF: u32 = 4_096;
 
 impl<'f> Session<'f> {

@@ -6,9 +6,9 @@
 //! for new keys.
 //!
 //! - **SEARCH-1** What [`SearchIndex::guess`] finds is the row as the last transaction left it that came to
-//!   its commit: it is learnt under the store's shared lock on the row, and changed under the exclusive lock,
-//!   just before the commit. (A commit that has begun fails only when the log does, and the store takes no
-//!   more commits then.)
+//!   its commit: it is learned under the store's shared lock on the row, and changed under the exclusive
+//!   lock, just before the commit. (A commit that has begun fails only when the log does, and the store takes
+//!   no more commits then.)
 
 use super::Key;
 use azekura_base::sync::Mutex;
@@ -70,11 +70,11 @@ type Cell = Mutex<Option<Arc<[u8]>>>;
 
 /// Rows by key, whatever the latch.
 pub trait SearchIndex: Send + Sync + std::fmt::Debug {
-    /// The row, if it was learnt and not forgotten since. Latches shared.
+    /// The row, if it was learned and not forgotten since. Latches shared.
     fn guess(&self, key: &Key) -> Option<Arc<[u8]>>;
     /// Remembers a row that the caller has just read under its lock. Latches exclusively if the key is new.
     fn learn(&self, key: &Key, row: &[u8]);
-    /// Changes a row that the caller holds locked exclusively, if it was learnt; `None`: it is no more.
+    /// Changes a row that the caller holds locked exclusively, if it was learned; `None`: it is no more.
     /// Latches shared.
     fn change(&self, key: &Key, row: Option<&[u8]>);
     /// All rows that are known. Latches shared, for long: for checks.
