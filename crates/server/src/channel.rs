@@ -1,11 +1,11 @@
 //! The non-blocking socket of a connection, in clear text or with TLS.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
 
 use rustls::ServerConnection;
 
 use crate::listener::Socket;
-use crate::resp::RequestReader;
+use crate::resp::{MAX_PARTS, Output, RequestReader};
 
 /// Transport of a connection.
 #[derive(Debug)]
@@ -38,17 +38,20 @@ impl Channel {
         }
     }
 
-    /// Sends as many bytes of `bytes` as the socket accepts; returns their number.
-    pub(crate) fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    /// Sends as many bytes of `output` as the socket accepts at once; returns their number.
+    pub(crate) fn send(&mut self, socket: &Socket, output: &Output) -> io::Result<usize> {
+        let mut parts = [IoSlice::new(&[]); MAX_PARTS];
+        let count = output.parts(&mut parts);
         match self {
-            Self::Clear => match (&*socket).write(bytes) {
+            Self::Clear => match (&*socket).write_vectored(&parts[..count]) {
                 Err(error) if is_not_yet(&error) => Ok(0),
                 done => done,
             },
             Self::Tls(tls) => {
                 // Bytes that are encrypted already are sent first; rustls bounds their number.
                 flush_tls(tls, socket)?;
-                let taken = if tls.is_handshaking() { 0 } else { tls.writer().write(bytes)? };
+                let taken =
+                    if tls.is_handshaking() { 0 } else { tls.writer().write_vectored(&parts[..count])? };
                 flush_tls(tls, socket)?;
                 Ok(taken)
             }

@@ -31,14 +31,12 @@ use crate::error::CommandError;
 use crate::events::{Refusal, Slowest};
 use crate::group::{Ended, Group};
 use crate::listener::Socket;
-use crate::resp::{Protocol, Reply, RequestReader, WireLimits};
+use crate::resp::{Output, Protocol, Reply, RequestReader, WireLimits};
 use crate::server::Shared;
 use crate::session::{Flow, Session};
 
 /// Bytes of unsent replies after which they are sent.
 const SEND_BYTES: usize = 256 << 10;
-/// A reply buffer larger than this is freed after use.
-const KEPT_BYTES: usize = 64 << 10;
 
 /// Known state of the socket's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,9 +86,7 @@ pub(crate) struct Connection {
     channel: Channel,
     reader: RequestReader,
     session: Session,
-    out: Vec<u8>,
-    /// Bytes of `out` that are sent.
-    sent: usize,
+    out: Output,
     pending: Pending,
     /// The replies in `out` depend on the result of the thread's open group.
     is_member: bool,
@@ -135,8 +131,7 @@ impl Connection {
             channel,
             reader: RequestReader::new(limits),
             session,
-            out: Vec::new(),
-            sent: 0,
+            out: Output::default(),
             pending: Pending::default(),
             is_member: false,
             needs_group_end: false,
@@ -180,7 +175,7 @@ impl Connection {
 
     /// Returns `true` if replies wait until the client reads.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.sent < self.out.len() || self.channel.has_unsent()
+        !self.out.is_empty() || self.channel.has_unsent()
     }
 
     /// Returns `true` if the connection has ended and can be dropped.
@@ -402,7 +397,6 @@ impl Connection {
     pub(crate) fn abandon(&mut self) {
         self.report_panic();
         self.out.clear();
-        self.sent = 0;
         self.pending = Pending::default();
         self.is_member = false;
         self.is_over = true;
@@ -431,31 +425,26 @@ impl Connection {
             return;
         }
         while self.has_unsent() {
-            let before = self.sent;
-            match self.channel.send(&self.client.socket, &self.out[self.sent..]) {
-                Ok(0) if self.channel.has_unsent() || self.sent < self.out.len() => {
+            let sent = match self.channel.send(&self.client.socket, &self.out) {
+                Ok(0) if self.has_unsent() => {
                     // From the last accepted byte, not from now.
                     self.send_blocked_since.get_or_insert_with(Instant::now);
                     return;
                 }
-                Ok(count) => self.sent += count,
+                Ok(count) => count,
                 Err(_) => {
                     self.is_over = true;
                     return;
                 }
-            }
-            if self.sent > before && self.send_blocked_since.is_some() {
+            };
+            self.out.advance(sent);
+            self.shared.counters.bytes_out.add(sent as u64);
+            if sent > 0 && self.send_blocked_since.is_some() {
                 self.send_blocked_since = Some(Instant::now());
             }
         }
         if self.send_blocked_since.take().is_some() {
             self.last_input_at = Instant::now();
-        }
-        self.shared.counters.bytes_out.add(self.sent as u64);
-        self.out.clear();
-        self.sent = 0;
-        if self.out.capacity() > KEPT_BYTES {
-            self.out = Vec::new();
         }
         self.is_over |= self.ends;
     }

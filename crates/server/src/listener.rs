@@ -5,7 +5,7 @@
 //! and any other file, is refused.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{AddrParseError, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -16,11 +16,15 @@ use std::str::FromStr;
 use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, recv,
-    send,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, recv, send, sendmsg,
 };
 
 use crate::error::ServerError;
+
+/// Number of connections that may wait to be accepted; the system bounds it (`net.core.somaxconn`). Beyond it
+/// Linux ignores the client, which repeats its first request after 200 ms at the earliest.
+const BACKLOG: i32 = 4096;
 
 /// Address at which a server listens for clients.
 ///
@@ -146,6 +150,13 @@ impl Write for &Socket {
         Ok(send(&self.fd, bytes, SendFlags::NOSIGNAL)?)
     }
 
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match parts {
+            [part] => self.write(part),
+            _ => Ok(sendmsg(&self.fd, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?),
+        }
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -221,7 +232,7 @@ impl UnixSocketFile {
         bind(&fd, &SocketAddrUnix::new(&path)?)?;
         let file = identity(&path);
         let socket = Self { fd, path, file };
-        rustix::net::listen(&socket.fd, 1024)?;
+        rustix::net::listen(&socket.fd, BACKLOG)?;
         Ok(socket)
     }
 
@@ -273,7 +284,29 @@ fn remove_unused(path: &Path) -> io::Result<()> {
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
+        // The standard library asks for 128.
+        rustix::net::listen(&listener, BACKLOG)?;
         Ok(listener)
     });
     listener.map_err(|source| ServerError::Listen { address: address.into(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_clients_can_connect_before_one_is_accepted() {
+        let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux has it");
+        let most: usize = somaxconn.trim().parse().expect("a number");
+        let address = ListenAddress::Tcp("127.0.0.1:0".parse().expect("an address"));
+        let listener = Listener::bind(&address).expect("a free port");
+        let address = listener.address().expect("it listens").tcp().expect("a port");
+        let patience = std::time::Duration::from_secs(10);
+        let connect = |_| TcpStream::connect_timeout(&address, patience).expect("the queue has space");
+        let clients: Vec<_> = (0..most.min(1000)).map(connect).collect();
+        for _ in &clients {
+            assert!(matches!(listener.accept(), Ok(Accepted::Client(_))));
+        }
+    }
 }

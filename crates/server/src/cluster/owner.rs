@@ -197,16 +197,16 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
         }
         Ok(Some(replies))
     });
-    let encoded = |reply: &Reply| {
+    let encoded = |reply: Reply| {
         let mut bytes = Vec::new();
         reply.encode(protocol, &mut bytes);
         Bytes(bytes)
     };
     match done {
-        Ok(Some(Some(replies))) => Attempted::Answered(replies.iter().map(encoded).collect()),
+        Ok(Some(Some(replies))) => Attempted::Answered(replies.into_iter().map(encoded).collect()),
         Ok(Some(None)) => Attempted::Outdated,
         Ok(None) => Attempted::Met,
-        Err(error) => Attempted::Answered(vec![encoded(&Reply::Error(error))]),
+        Err(error) => Attempted::Answered(vec![encoded(Reply::Error(error))]),
     }
 }
 

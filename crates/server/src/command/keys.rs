@@ -77,7 +77,7 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if target.live.is_some() && !replaces {
         return Ok(Reply::flag(false));
     }
-    keys.put_form(to, &target, &record.value, Expiry::from_ms(record.expires_ms), record.form)?;
+    keys.put_form(to, &target, record.value(), Expiry::from_ms(record.expires_ms), record.form)?;
     Ok(Reply::flag(true))
 }
 

@@ -115,7 +115,7 @@ pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 /// `AZ.CAS key expected new`: stores `new` if the value is `expected`, and keeps the expiry; returns 1 or 0.
 pub(super) fn compare_and_set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
-    let is_as_expected = slot.live.as_ref().is_some_and(|record| record.value == request.arg(2));
+    let is_as_expected = slot.live.as_ref().is_some_and(|record| record.value() == request.arg(2));
     if is_as_expected {
         let expiry: Expiry = slot.expiry();
         keys.put_existing(request.arg(1), &slot, request.arg(3), expiry)?;

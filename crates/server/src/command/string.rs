@@ -5,12 +5,12 @@ use std::ops::Range;
 use super::CommandResult;
 use super::arguments::{Options, TimeOrigin, TimeUnit, end_option, integer, is_word, later_ms};
 use crate::error::{CommandError, Failure};
-use crate::keyspace::{Expiry, Form, Keyspace, Slot};
+use crate::keyspace::{Expiry, Form, Keyspace, Record, Slot};
 use crate::resp::{Reply, Request};
 
 /// `GET key`
 pub(super) fn get(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    Ok(Reply::bulk_or_null(keys.get(request.arg(1))?.map(|record| record.value)))
+    Ok(keys.get(request.arg(1))?.map_or(Reply::Null, Record::into_reply))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
         keys.put_existing(key, &slot, value, expiry)?;
     }
     Ok(match (set.gives_old, is_done) {
-        (true, _) => Reply::bulk_or_null(slot.into_value()),
+        (true, _) => slot.into_reply(),
         (false, true) => Reply::OK,
         (false, false) => Reply::Null,
     })
@@ -127,7 +127,7 @@ pub(super) fn setex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
 pub(super) fn getset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     keys.put_existing(request.arg(1), &slot, request.arg(2), Expiry::Never)?;
-    Ok(Reply::bulk_or_null(slot.into_value()))
+    Ok(slot.into_reply())
 }
 
 /// `GETDEL key`
@@ -136,7 +136,7 @@ pub(super) fn getdel(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     if slot.live.is_some() {
         keys.remove_existing(request.arg(1), &slot)?;
     }
-    Ok(Reply::bulk_or_null(slot.into_value()))
+    Ok(slot.into_reply())
 }
 
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`
@@ -162,14 +162,14 @@ pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     if slot.expiry() != expiry {
         keys.put_form(request.arg(1), &slot, slot.value(), expiry, slot.form())?;
     }
-    Ok(Reply::bulk_or_null(slot.into_value()))
+    Ok(slot.into_reply())
 }
 
 /// `MGET key…`
 pub(super) fn mget(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let values = request.from(1).map(|key| {
         keys.charge(size_of::<Reply>())?;
-        Ok(Reply::bulk_or_null(keys.get(key)?.map(|record| record.value)))
+        Ok(keys.get(key)?.map_or(Reply::Null, Record::into_reply))
     });
     values.collect::<Result<_, Failure>>().map(Reply::Array)
 }

@@ -7,8 +7,8 @@
 //!
 //! - **COUNT-1** In each snapshot the sum is the number of records. A program that writes rows to
 //!   `redis.keys` itself has to change the sum in the same transaction.
-//! - **COUNT-2** The lock of a row in `redis.count` is the last one of its transaction, which then commits. So
-//!   it is in no deadlock, and is held briefly. Only snapshots read the rows without changing them.
+//! - **COUNT-2** The lock of a row in `redis.count` is the last one of its transaction, which then commits.
+//!   So it is in no deadlock, and is held briefly. Only snapshots read the rows without changing them.
 //! - **COUNT-3** Each thread uses a row of its own, as far as there are rows, so that commits of several
 //!   threads do not wait for each other.
 //!

@@ -36,6 +36,7 @@ use source::Source;
 
 use crate::cursor::Cursors;
 use crate::error::{CommandError, Failure};
+use crate::resp::Reply;
 use crate::watch::Watches;
 
 pub(crate) const KEYS_TABLE: &str = "redis.keys";
@@ -280,11 +281,16 @@ impl<'tx> Keyspace<'tx> {
 
     /// Returns the record of `key`; charges its value.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Failure> {
-        self.lend(key, |record| {
-            self.charge(record.value_len())?;
-            let value = record.read(0..record.value_len())?;
-            Ok(Record { expires_ms: record.expires_ms, form: record.form, value })
-        })
+        if key.len() > self.context.max_key_bytes {
+            return Ok(None); // no such key can exist
+        }
+        let Some(bytes) = self.source.get(key)? else { return Ok(None) };
+        let record = Record::decode(bytes)?;
+        if !record.is_live(self.now_ms) {
+            return Ok(None);
+        }
+        self.charge(record.value().len())?;
+        Ok(Some(record))
     }
 
     /// Passes the record of `key` to `read`, which reads those bytes of its value that it needs.
@@ -327,13 +333,11 @@ impl<'tx> Keyspace<'tx> {
     /// Returns the record of `key` with the lock for a later write; charges its value.
     pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
-        let Some(mut bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
-        let RecordRef { expires_ms, form, value } = RecordRef::decode(&bytes)?;
-        self.charge(value.len())?;
-        let is_live = expires_ms.is_none_or(|at| at > self.now_ms);
-        bytes.drain(..record::head_bytes(expires_ms));
-        let live = is_live.then_some(Record { expires_ms, form, value: bytes });
-        Ok(Slot { old_expires_ms: expires_ms, live })
+        let Some(bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
+        let record = Record::decode(bytes)?;
+        self.charge(record.value().len())?;
+        let old_expires_ms = record.expires_ms;
+        Ok(Slot { old_expires_ms, live: Some(record).filter(|record| record.is_live(self.now_ms)) })
     }
 
     /// Takes the write lock of `key`; `true` if the key exists.
@@ -527,7 +531,7 @@ impl Slot {
     }
 
     pub(crate) fn value(&self) -> &[u8] {
-        self.live.as_ref().map_or(&[], |record| &record.value)
+        self.live.as_ref().map_or(&[], Record::value)
     }
 
     /// Returns the form of the live record.
@@ -540,8 +544,9 @@ impl Slot {
         Expiry::from_ms(self.live.as_ref().and_then(|record| record.expires_ms))
     }
 
-    pub(crate) fn into_value(self) -> Option<Vec<u8>> {
-        self.live.map(|record| record.value)
+    /// Returns the value as a reply.
+    pub(crate) fn into_reply(self) -> Reply {
+        self.live.map_or(Reply::Null, Record::into_reply)
     }
 }
 

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use azekura::{Error, ValueRef};
 
+use crate::resp::Reply;
+
 /// Bit of the first byte: the key expires.
 const EXPIRES: u8 = 1;
 /// Shift of the form, above that bit.
@@ -109,12 +111,32 @@ fn unknown(bytes: &[u8]) -> Error {
     ))
 }
 
-/// A stored value.
+/// A stored value, in the bytes of its record, which are not moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) expires_ms: Option<u64>,
     pub(crate) form: Form,
-    pub(crate) value: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Record {
+    pub(crate) fn decode(bytes: Vec<u8>) -> Result<Self, Error> {
+        let RecordRef { expires_ms, form, .. } = RecordRef::decode(&bytes)?;
+        Ok(Self { expires_ms, form, bytes })
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.bytes[head_bytes(self.expires_ms)..]
+    }
+
+    pub(crate) fn is_live(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_none_or(|at| at > now_ms)
+    }
+
+    /// Returns the value as a reply.
+    pub(crate) fn into_reply(self) -> Reply {
+        Reply::Stored(self.bytes, head_bytes(self.expires_ms))
+    }
 }
 
 /// Bytes of a record before its value.

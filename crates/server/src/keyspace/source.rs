@@ -26,6 +26,13 @@ impl<'tx> Source<'tx> {
         }
     }
 
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        match self {
+            Self::Transaction(_, keys) => keys.get(key),
+            Self::Snapshot(_, keys) => keys.get(key),
+        }
+    }
+
     pub(super) fn with_value<T>(
         &self,
         key: &[u8],

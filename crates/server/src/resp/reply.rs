@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::Sink;
 use crate::error::CommandError;
 
 /// Protocol version of a connection: 2 until `HELLO 3`.
@@ -28,6 +29,8 @@ pub(crate) enum Reply {
     Simple(&'static str),
     Integer(i64),
     Bulk(Vec<u8>),
+    /// The value of a stored record: its bytes from a position on.
+    Stored(Vec<u8>, usize),
     /// No value.
     Null,
     /// A null array: the reply of `EXEC` after a watched key changed.
@@ -60,21 +63,19 @@ impl Reply {
     }
 
     /// Appends this reply in the encoding of `protocol`.
-    pub(crate) fn encode(&self, protocol: Protocol, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, protocol: Protocol, sink: &mut impl Sink) {
+        let out = sink.small();
         match self {
             Self::Simple(text) => line(out, b'+', text.as_bytes()),
-            Self::Integer(number) => integer(out, *number),
-            Self::Bulk(bytes) => {
-                head(out, b'$', bytes.len());
-                out.extend_from_slice(bytes);
-                out.extend_from_slice(b"\r\n");
-            }
+            Self::Integer(number) => integer(out, number),
+            Self::Bulk(bytes) => bulk(sink, bytes, 0),
+            Self::Stored(bytes, from) => bulk(sink, bytes, from),
             Self::Null if protocol == Protocol::Resp2 => out.extend_from_slice(b"$-1\r\n"),
             Self::NullArray if protocol == Protocol::Resp2 => out.extend_from_slice(b"*-1\r\n"),
             Self::Null | Self::NullArray => out.extend_from_slice(b"_\r\n"),
             Self::Array(items) => {
                 head(out, b'*', items.len());
-                items.iter().for_each(|item| item.encode(protocol, out));
+                items.into_iter().for_each(|item| item.encode(protocol, sink));
             }
             Self::Map(pairs) => {
                 match protocol {
@@ -82,11 +83,11 @@ impl Reply {
                     Protocol::Resp3 => head(out, b'%', pairs.len()),
                 }
                 for (key, value) in pairs {
-                    key.encode(protocol, out);
-                    value.encode(protocol, out);
+                    key.encode(protocol, sink);
+                    value.encode(protocol, sink);
                 }
             }
-            Self::Encoded(bytes) => out.extend_from_slice(bytes),
+            Self::Encoded(bytes) => sink.value(bytes, 0),
             Self::Error(error) => {
                 out.push(b'-');
                 // A message may carry bytes of a client; a line break in it would end the reply.
@@ -96,6 +97,13 @@ impl Reply {
             }
         }
     }
+}
+
+/// A bulk string: the bytes from `from` on.
+fn bulk(sink: &mut impl Sink, bytes: Vec<u8>, from: usize) {
+    head(sink.small(), b'$', bytes.len() - from);
+    sink.value(bytes, from);
+    sink.small().extend_from_slice(b"\r\n");
 }
 
 /// A kind and a length.
@@ -139,7 +147,7 @@ fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
 mod tests {
     use super::*;
 
-    fn encoded(reply: &Reply, protocol: Protocol) -> String {
+    fn encoded(reply: Reply, protocol: Protocol) -> String {
         let mut out = Vec::new();
         reply.encode(protocol, &mut out);
         String::from_utf8(out).expect("text")
@@ -148,9 +156,9 @@ mod tests {
     #[test]
     fn maps_and_nulls_differ_between_the_versions() {
         let map = Reply::Map(vec![(Reply::text("a"), Reply::Null)]);
-        assert_eq!(encoded(&map, Protocol::Resp2), "*2\r\n$1\r\na\r\n$-1\r\n");
-        assert_eq!(encoded(&map, Protocol::Resp3), "%1\r\n$1\r\na\r\n_\r\n");
-        assert_eq!(encoded(&Reply::NullArray, Protocol::Resp2), "*-1\r\n");
+        assert_eq!(encoded(map.clone(), Protocol::Resp2), "*2\r\n$1\r\na\r\n$-1\r\n");
+        assert_eq!(encoded(map, Protocol::Resp3), "%1\r\n$1\r\na\r\n_\r\n");
+        assert_eq!(encoded(Reply::NullArray, Protocol::Resp2), "*-1\r\n");
     }
 
     #[test]
@@ -158,10 +166,10 @@ mod tests {
         let powers = (0..64).flat_map(|bit| [1_i64 << bit, (1_i64 << bit).wrapping_sub(1)]);
         let tens = (0..19).map(|power| 10_i64.pow(power));
         for number in powers.chain(tens).flat_map(|n| [n, n.wrapping_neg(), n.wrapping_sub(1)]) {
-            assert_eq!(encoded(&Reply::Integer(number), Protocol::Resp2), format!(":{number}\r\n"));
+            assert_eq!(encoded(Reply::Integer(number), Protocol::Resp2), format!(":{number}\r\n"));
         }
         for len in [0, 1, 9, 10, 99, 100, 12_345] {
-            let bulk = encoded(&Reply::Bulk(vec![b'x'; len]), Protocol::Resp2);
+            let bulk = encoded(Reply::Bulk(vec![b'x'; len]), Protocol::Resp2);
             assert_eq!(bulk, format!("${len}\r\n{}\r\n", "x".repeat(len)));
         }
     }
@@ -169,6 +177,6 @@ mod tests {
     #[test]
     fn an_error_stays_on_its_line() {
         let error = Reply::Error(CommandError::Protocol("a\r\n+OK".into()));
-        assert_eq!(encoded(&error, Protocol::Resp2).matches("\r\n").count(), 1);
+        assert_eq!(encoded(error, Protocol::Resp2).matches("\r\n").count(), 1);
     }
 }

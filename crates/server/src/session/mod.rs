@@ -26,7 +26,7 @@ use crate::command::{self, Run, SessionCommand, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
 use crate::group::{Group, Joined};
-use crate::resp::{Protocol, Reply, Request};
+use crate::resp::{Output, Protocol, Reply, Request};
 use crate::server::Shared;
 use crate::watch::WatchSet;
 
@@ -128,7 +128,7 @@ impl Session {
     pub(crate) fn execute(
         &mut self,
         request: Request<'_>,
-        out: &mut Vec<u8>,
+        out: &mut Output,
         pending: &mut Pending,
         group: &mut Group,
     ) -> Flow {
@@ -205,7 +205,7 @@ impl Session {
         at: usize,
         spec: &'static Spec,
         request: Request<'_>,
-        out: &mut Vec<u8>,
+        out: &mut Output,
     ) -> bool {
         if self.shared.cluster.get().is_none() {
             return false;
@@ -223,7 +223,7 @@ impl Session {
     }
 
     /// Runs the requests of the pipeline, and appends their replies. Blocks.
-    pub(crate) fn flush_pipeline(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn flush_pipeline(&mut self, out: &mut Output) {
         if self.pipeline.is_empty() {
             return;
         }
