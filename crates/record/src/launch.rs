@@ -76,7 +76,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     if launch.delay.is_zero() {
         recorder.begin()?;
     }
-    // On the thread that starts the program: what it starts is watched.
+    // On the thread that starts the program, because the kernel watches the programs that a thread starts.
     let kernel = Kernel::watch(Target::Started, functions, launch.switches);
     kernel.keep_samples(launch.delay.is_zero());
     let refusals = kernel.refusals().to_vec();
@@ -105,7 +105,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         Launched { status, ran, refusals, recorded: Vec::new(), missing: Vec::new(), nothing: None };
     Ok(match recorder.collect_with(&launch.output, child.id(), &kernel.finish()) {
         Ok(Collected { recorded, missing }) => Launched { recorded, missing, ..launched },
-        // The program has run: its status is told in any case.
+        // The program has run: its status is returned in any case.
         Err(nothing) => Launched { nothing: Some(nothing), ..launched },
     })
 }
@@ -127,19 +127,19 @@ pub fn attach_until(
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
     let begun = Instant::now();
-    // Relaxed: a flag that stands for nothing else.
+    // Relaxed: a flag that publishes no other data.
     let goes_on = || !stop.load(Relaxed) && duration.is_none_or(|d| begun.elapsed() < d);
     let trace = crate::kernel::attach(process, goes_on)?;
     crate::recorder::write(process, &trace, output.to_owned())
 }
 
-/// Returns an error if the recording's file cannot be written: asked before the program runs.
+/// Returns an error if the recording's file cannot be written: checked before the program runs.
 fn try_output(output: &Path) -> Result<(), RecordError> {
     let failed = |source| RecordError::Write { path: output.to_owned(), source };
     let is_there = output.exists();
     File::options().create(true).append(true).open(output).map_err(failed)?;
     if !is_there {
-        // Of a symbolic link what it leads to.
+        // Resolves a symbolic link.
         let made = std::fs::canonicalize(output).map_err(failed)?;
         std::fs::remove_file(made).map_err(failed)?;
     }
@@ -192,7 +192,7 @@ impl Signals {
     }
 
     fn pass_on(&self, child: &Child) {
-        // Relaxed: a flag that stands for nothing else.
+        // Relaxed: a flag that publishes no other data.
         if self.term.swap(false, Relaxed) {
             let _ = kill_process(Pid::from_child(child), Signal::TERM); // it may just have ended
         }

@@ -38,7 +38,7 @@ use std::rc::Rc;
 /// Steps after which threads that still run are taken to go on for ever.
 const MAX_STEPS: u64 = 200_000;
 
-/// Threads, and what must hold when they have ended.
+/// Threads, and the condition that must hold when they have ended.
 #[derive(Default)]
 pub struct Scene {
     threads: Vec<Box<dyn FnOnce()>>,
@@ -149,7 +149,7 @@ fn file(place: &Location<'static>) -> &'static str {
 /// The first [`Failure`], made small.
 pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), Box<Failure>> {
     for seed in seed..seed + runs {
-        // Few interruptions find what needs long stretches, many find what needs tight ones.
+        // Few interruptions find errors that need long stretches, many find those that need short ones.
         let one_in = 2 + seed % 30;
         let mut taken = Vec::new();
         let schedule = Schedule::Random { seed, one_in };
@@ -160,8 +160,8 @@ pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), 
     Ok(())
 }
 
-/// Runs a scene with every schedule of at most `most` interruptions, those with fewer first; says how many
-/// that were.
+/// Runs a scene with every schedule of at most `most` interruptions, those with fewer first; returns the
+/// number of schedules.
 ///
 /// # Errors
 ///

@@ -5,7 +5,8 @@
 //!
 //! - **WORLD-1** The running thread is on a processor and not in `queue`; every other thread that is on a
 //!   processor is in `queue` once.
-//! - **WORLD-2** Nothing here switches threads: what must give way says so to its caller.
+//! - **WORLD-2** No code here switches threads: a function returns to its caller whether the thread must give
+//!   way.
 //!
 //! | module | noun |
 //! |---|---|

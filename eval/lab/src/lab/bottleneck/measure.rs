@@ -115,7 +115,7 @@ pub(super) fn run_by<T>(
     hall.serve(&setup.crowd, served, conduct).map(|(result, _)| result)
 }
 
-/// An engine that has learned what is asked for often, and the numbers for new rows.
+/// An engine with the frequent rows in its hash index, and the numbers for new rows.
 struct Hall {
     front: Arc<Front>,
     sequences: Arc<Sequences>,
@@ -179,7 +179,7 @@ const RING_EVENTS: usize = 1 << 14;
 /// more than events do. Runs without a recording wait as long.
 const SETTLE: Duration = Duration::from_millis(60);
 
-/// The same on a simulated machine, where nobody else is.
+/// The same on a simulated machine without other users.
 const SETTLE_SIMULATED: Duration = Duration::from_micros(500);
 
 /// Options of a recording. On a simulated machine no thread drains the rings meanwhile.

@@ -20,14 +20,14 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`settings`] | what is run |
+//! | [`settings`] | settings of the study |
 //! | [`front`] | the engine's upper side with the paper's locks |
-//! | [`shop`], [`fill`](mod@fill), [`store`] | pages as transactions; the rows they meet; where those are |
+//! | [`shop`], [`fill`](mod@fill), [`store`] | pages as transactions; their rows; the place of these |
 //! | [`users`] | emulated users over connections |
 //! | [`measure`] | one run, with or without a recording |
 //! | [`simulate`] | the paper's machine, simulated |
-//! | [`study`](mod@study) | all runs, and what they bring |
-//! | [`slices`], [`served`] | what recording costs, by short slices of one run |
+//! | [`study`](mod@study) | all runs, and their results |
+//! | [`slices`], [`served`] | cost of recording, by short slices of one run |
 //! | [`slowdown`] | the same by whole runs |
 //! | [`findings`](mod@findings) | whether the right lock was named |
 //! | [`text`], [`page`] | the tables and figures |

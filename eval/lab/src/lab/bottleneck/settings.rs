@@ -39,7 +39,7 @@ pub struct Settings {
     pub recordings: usize,
     /// Pairs of runs without and with a recording.
     pub pairs: usize,
-    /// Blocks of four slices without and with, where what recording costs is measured by slices.
+    /// Blocks of four slices without and with a recording, if its cost is measured by slices.
     pub blocks: usize,
     /// Seed of rows and users.
     pub seed: u64,
@@ -169,7 +169,7 @@ impl Settings {
 /// Long enough for the mix of pages to be that of the long run.
 const STROLLED: usize = 60;
 
-/// 1, 2, 4, … up to what there is, 16 at most.
+/// 1, 2, 4, … up to the number of processors, 16 at most.
 fn processors() -> Vec<usize> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     [1, 2, 4, 8, 16].into_iter().filter(|&n| n <= all).collect()

@@ -1,4 +1,4 @@
-//! The bookstore's pages as transactions: what each [`Request`] reads and changes.
+//! The bookstore's pages as transactions: the rows that each [`Request`] reads and changes.
 
 mod rows;
 
@@ -46,11 +46,11 @@ impl Sequences {
     }
 }
 
-/// Answers a request, as one transaction. `page` is the text that the visitor sees.
+/// Answers a request, as one transaction. `page` is the text for the visitor.
 ///
 /// # Errors
 ///
-/// The store's. That a page cannot be made as asked is no error but an [`Answer`].
+/// An error of the store. A page that cannot be made as requested is an [`Answer`].
 pub fn serve(
     session: &mut Session<'_>,
     sequences: &Sequences,
@@ -171,7 +171,7 @@ impl Clerk<'_, '_, '_> {
         Ok(items)
     }
 
-    /// The fifty of a subject of which most copies were sold in the newest orders.
+    /// The fifty best-selling books of a subject in the newest orders.
     fn best_sellers(&mut self, subject: u8, promotion: u64) -> Result<Answer, Error> {
         let (all, end) = (Key::new(TableId::Order, 0u64), Key::new(TableId::Order, u64::MAX));
         let newest = usize::try_from(BEST_SELLER_ORDERS).unwrap_or(usize::MAX);

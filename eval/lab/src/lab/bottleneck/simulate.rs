@@ -15,7 +15,7 @@ use std::rc::Rc;
 /// A machine to run the study on.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// Its processors and what things cost.
+    /// Its processors and costs.
     pub profile: Profile,
     /// Plain work of each operation on a row.
     pub row_ns: u64,
@@ -28,12 +28,13 @@ impl Simulated {
         Self { profile: Profile::e7310(), row_ns: ROW_NS }
     }
 
-    /// Runs `body` as the first thread of a machine with so many processors, until all threads have ended.
+    /// Runs `body` as the first thread of a machine with this number of processors, until all threads have
+    /// ended.
     ///
     /// # Errors
     ///
     /// [`BenchError::Simulation`]: the program was built without the feature `sim`, the machine has fewer
-    /// processors, or nobody could go on.
+    /// processors, or no thread could go on.
     pub fn run<T: 'static>(
         &self,
         processors: usize,

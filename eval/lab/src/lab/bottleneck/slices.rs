@@ -15,7 +15,7 @@
 //! 4. A block's ratio is that of work done per second, with over without. Over all blocks: the middle of all
 //!    means of two, which a disturbed block does not move, and the mean, which it does (`interval`).
 //!
-//! *Control* does all this without any recording: its loss is none, and what it says of that is the method's
+//! *Control* does all this without any recording: its loss is zero, so the measured loss is the method's
 //! error.
 //!
 //! **Not seen**, because one recording goes over all slices: its start (threads allocate their rings, and the
@@ -41,11 +41,11 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of each slice so much passes before it is measured.
+/// Time at the begin of each slice that is not measured.
 const SETTLED: Duration = Duration::from_millis(20);
-/// Then so much is.
+/// Measured time of a slice.
 const MEASURED: Duration = Duration::from_millis(80);
-/// Pages are weighed for so long.
+/// Time in which pages are weighed.
 const WEIGHED: Duration = Duration::from_millis(400);
 /// From a recording's start to its first slice: by then operations are timed as rarely as in the long run.
 const RUN_IN: Duration = Duration::from_millis(700);
@@ -75,9 +75,9 @@ pub struct Sliced {
     pub loss: Loss,
     /// The same by the mean, which disturbed blocks move.
     pub mean: Loss,
-    /// As `loss`, of pages, however heavy.
+    /// As `loss`, of pages regardless of their weight.
     pub pages: Loss,
-    /// As `loss`, of work per processor time of the process: what recording adds to it.
+    /// As `loss`, of work per processor time of the process: the additional cost of recording.
     pub cpu: Loss,
     /// Processors that other processes used meanwhile.
     pub others: f64,
@@ -142,7 +142,7 @@ fn cases(settings: &Settings) -> Vec<(Point, Option<Probes>)> {
 struct Slice {
     seconds: f64,
     pages: f64,
-    /// Processor seconds that its pages take when nobody records.
+    /// Processor seconds of its pages without a recording.
     work: f64,
     /// Processor seconds of the process.
     cpu: f64,
@@ -296,7 +296,7 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         if !self.is_over {
-            // Something else failed, and that is told.
+            // Another error occurred; that one is returned.
             let _ = azekura_trace::stop();
         }
     }
@@ -305,7 +305,7 @@ impl Drop for Switch {
 impl Sliced {
     fn of(point: Point, probes: Option<Probes>, runs: &[Round]) -> Self {
         let blocks: Vec<Block> = runs.iter().flat_map(|run| run.blocks.iter().copied()).collect();
-        // A slice in which nothing was served says nothing.
+        // A slice without pages gives no ratio.
         let ratios = |of: &dyn Fn(&Slice) -> f64| -> Vec<f64> {
             blocks.iter().map(|block| block.ratio(of)).filter(|ratio| ratio.is_finite()).collect()
         };
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::lab::bottleneck::front::search::Latch;
 
-    /// A slice of a tenth of a second at so many pages per second, each of a millisecond.
+    /// A slice of a tenth of a second at this number of pages per second, each of a millisecond.
     fn slice(rate: f64) -> Slice {
         Slice { seconds: 0.1, pages: rate / 10.0, work: rate / 10_000.0, cpu: 0.2 }
     }

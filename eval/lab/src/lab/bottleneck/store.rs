@@ -19,11 +19,11 @@ use std::sync::Arc;
 pub enum Bookstore {
     /// Open, on this machine.
     Open(Database, Arc<Sequences>),
-    /// Closed, for simulated machines, of which each run has its own.
+    /// Closed, for simulated machines; each run has its own.
     Closed(Box<Simulated>, Files),
 }
 
-/// A filled bookstore that nobody has open.
+/// A filled bookstore that is not open.
 #[derive(Clone, Debug)]
 pub struct Files {
     files: MemFs,
@@ -90,7 +90,7 @@ impl Bookstore {
 }
 
 impl Files {
-    /// Has `serve` work on a copy of them, on a machine with so many processors and that seed.
+    /// Runs `serve` on a copy of them, on a machine with this number of processors and that seed.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Files {
         })?
     }
 
-    /// Without threads of its own: there is a device that costs nothing under it, and nobody to write for.
+    /// Opens it without threads of its own: its device costs nothing, and no other process reads it.
     fn open(&self) -> Result<Database, BenchError> {
         Database::builder()
             .file_system(Arc::new(self.files.clone()))

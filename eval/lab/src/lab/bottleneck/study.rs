@@ -1,4 +1,4 @@
-//! The study: points of the figures, recordings and what the analyzer says of them, and what recording costs.
+//! The study: points of the figures, recordings with the analyzer's results, and the cost of recording.
 //!
 //! Runs that are compared follow one another directly, with the latches (or with and without a recording)
 //! taking turns, so that a slow minute of the machine hits all alike.
@@ -41,7 +41,7 @@ pub struct Study {
     pub findings: Vec<Finding>,
     /// Pages of all points, with the table's parts.
     pub pages: Vec<PageRow>,
-    /// The difference of a recording before and after the cure, as the analyzer tells it.
+    /// The analyzer's difference of a recording before and after the cure.
     pub difference: String,
 }
 
@@ -86,7 +86,7 @@ pub struct Recorded {
 pub struct PageRow {
     /// Its name.
     pub page: &'static str,
-    /// Per cent of all pages asked for.
+    /// Per cent of all requested pages.
     pub part: f64,
     /// Per cent in the long run, by the table.
     pub expected: f64,
@@ -132,7 +132,7 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
     })
 }
 
-/// Table 4 alone, by whole runs: what recording costs at the heaviest load without a limit of threads, each
+/// Table 4 alone, by whole runs: cost of recording at the heaviest load without a limit of threads, each
 /// latch in turn.
 ///
 /// # Errors

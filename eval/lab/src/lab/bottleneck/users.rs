@@ -40,7 +40,7 @@ static PAGES: [Operation; 14] = [
     Operation::new(Interaction::ALL[13].name()),
 ];
 
-/// Think time of the paper's study; a visit's length is told in it, whatever the think time here.
+/// Think time of the paper's study, in which a visit's length is given, whatever the think time here.
 const PAPER_THINK: Duration = Duration::from_millis(3_600);
 
 /// The users, and their number and behavior.
@@ -60,8 +60,9 @@ pub struct Crowd {
     pub scale: Scale,
     /// Seed of all choices.
     pub seed: u64,
-    /// Pages that users have seen before they come, one after another up to this many: else all begin with
-    /// the first page of a visit, and a short run is all beginnings. The store is not asked for these.
+    /// Pages that users have seen before they come, one after another up to this number. Otherwise all users
+    /// would begin with the first page of a visit, and a short run would have no others. The store is not
+    /// used for these.
     pub strolled: usize,
 }
 
@@ -90,7 +91,7 @@ impl Phase {
         self.0.store(0, Relaxed); // likewise
     }
 
-    /// From now on they do not, and everybody leaves.
+    /// Ends the phase; all users leave.
     pub fn end(&self) {
         self.0.store(OVER, Relaxed);
     }
@@ -104,7 +105,7 @@ struct Visitor {
 }
 
 impl Visitor {
-    /// Returns a user that has seen so many pages.
+    /// Returns a user that has seen `pages` pages.
     fn after(pages: usize, mut user: User) -> Self {
         let mut clock = Duration::ZERO;
         for _ in 0..pages {
@@ -132,7 +133,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Serves its users until the phase is over. Returns what counted.
+    /// Serves its users until the phase is over. Returns the counts.
     ///
     /// # Errors
     ///
@@ -192,7 +193,7 @@ impl Connection {
     }
 }
 
-/// Sleeps until somebody asks; whether the phase goes on.
+/// Sleeps until a user asks for a page; returns whether the phase goes on.
 fn wait_until(begin: Instant, asked: Duration, phase: &Phase) -> bool {
     /// The end of the phase is noticed within this time.
     const NAP: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! The goals: what is wanted of each, and how the measurements stand to it.
+//! The goals: their limits, and the measured values.
 
 use super::report::{Row, Standing};
 use super::unmodified::{Part, Seen};

@@ -18,7 +18,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Asks so many times, then sends so many megabytes.
+    /// Makes this number of round trips, then sends this number of megabytes.
     ///
     /// # Errors
     ///

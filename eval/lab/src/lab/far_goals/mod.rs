@@ -6,7 +6,7 @@
 //! | [`rival`] | the kernel's swap on compressed memory under a limit |
 //! | [`link`] | speed of this machine's TCP by itself |
 //! | [`tier`] | memory servers as the page cache's second tier |
-//! | [`unmodified`] | programs that nobody here wrote, as they are |
+//! | [`unmodified`] | unmodified programs of others |
 //! | [`goal`] | the goals, each made out of measurements |
 //! | [`report`] | the table |
 //!
@@ -47,7 +47,7 @@ pub struct Lab {
     pub quick: bool,
     /// Replacement policy of far memory.
     pub policy: Policy,
-    /// Of what is drawn.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -72,7 +72,7 @@ pub enum LabError {
         /// Result of its verification.
         verdict: azekura_kernels::Verdict,
     },
-    /// A program got less memory than it asked for.
+    /// A program got less memory than it needs.
     #[error("run a program")]
     Memory(#[from] azekura_kernels::OutOfMemory),
     /// The trials of servers that go wrong.
@@ -121,14 +121,14 @@ struct Sizes {
     huge: usize,
     reads: u32,
     kills: u64,
-    /// The rival's work is ended after so long.
+    /// Time after which the rival's work is ended.
     within: Duration,
 }
 
 /// Number of parts of a run.
 const PARTS: u64 = 12;
 
-/// The parts of a run: each is named when it begins, with what is left, and timed.
+/// The parts of a run: each is named when it begins, with the number of parts left, and timed.
 struct Parts<'p> {
     progress: &'p Progress,
     done: u64,
@@ -180,7 +180,7 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError`]; that a rival cannot be had here is none, and told in its rows.
+    /// [`LabError`]; a rival that is not available is no error, and is noted in its rows.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         let sizes = self.sizes();
         let mut parts = Parts::new(progress);
@@ -251,7 +251,7 @@ impl Lab {
         )
     }
 
-    /// A region with a server of its own; its server lives as long.
+    /// Returns a region with a server of its own, which runs as long as the region exists.
     fn region(&self, bytes: usize, local: usize, page: usize) -> Result<(Server, FarMemory), LabError> {
         let capacity = 2 * bytes as u64 + (64 << 20);
         let server = Server::builder().capacity(capacity).listen("127.0.0.1:0").map_err(LabError::Server)?;
@@ -300,8 +300,8 @@ impl Lab {
             .map_err(|why| format!("its answer: {why}"))
     }
 
-    /// Seconds of a program that fits: on the heap, and in a region of which all is local. Medians of three,
-    /// in turns.
+    /// Seconds of a program that fits: on the heap, and in a region that is all local. Medians of three, in
+    /// turns.
     fn fits(&self) -> Result<[f64; 2], LabError> {
         // A region has eight pages at the least.
         let (kernel, page) = if self.quick { ("cg.s", 64 << 10) } else { ("cg.w", PAGE) };
@@ -382,7 +382,7 @@ impl Lab {
         Ok(lab.run(&Progress::hidden())?.contests().unwrap_or_default())
     }
 
-    /// Of what a server offers, the share that a client's pages can really have.
+    /// Returns the share of a server's memory that a client's pages can really take.
     fn room(&self) -> Result<f64, LabError> {
         let offered: usize = 16 << 20;
         let server =
@@ -421,7 +421,7 @@ fn run(kernel: Kernel, memory: &mut [u8]) -> Result<f64, LabError> {
     if verdict.verified() { Ok(seconds) } else { Err(LabError::Unverified { kernel, verdict }) }
 }
 
-/// The rival's process: joins the group, works on ordinary memory, and says as JSON how that went.
+/// The rival's process: joins the group, works on ordinary memory, and prints its results as JSON.
 ///
 /// # Errors
 ///

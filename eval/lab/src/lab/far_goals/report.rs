@@ -1,4 +1,4 @@
-//! The goals as a table: what was wanted, what was measured, what stands between.
+//! The goals as a table: limit, measured value, remaining difference.
 
 use std::fmt::Write;
 

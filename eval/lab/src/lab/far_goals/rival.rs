@@ -54,8 +54,8 @@ impl Swap {
         Ok(swap)
     }
 
-    /// A program of ours, as a process in the group: its standard output, a line or two. After so long it is
-    /// ended.
+    /// Runs a program of ours, as a process in the group, and returns its standard output, a line or two. It
+    /// is ended after `within`.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Empty, as its programs have ended; if not, the system's owner sees it by its name.
+        // Empty, as its programs have ended; if not, it stays under its name.
         let _ = fs::remove_dir(&self.path);
     }
 }

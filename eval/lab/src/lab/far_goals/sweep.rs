@@ -27,7 +27,7 @@ pub struct Speeds {
     pub random_us: f64,
 }
 
-/// The memory did not keep what was written.
+/// The memory did not keep the written bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a sweep found {found:#x} instead of {expected:#x}: a byte came back wrong")]
 pub struct WrongSum {
@@ -37,8 +37,8 @@ pub struct WrongSum {
     pub expected: u64,
 }
 
-/// Fills the memory, half of it with what does not compress, sweeps it, touches it at random, and looks at
-/// what is there in the end.
+/// Fills the memory, half of it with incompressible bytes, sweeps it, touches it at random, and compares it
+/// in the end.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ fn check(memory: &[u8], expected: u64) -> Result<(), WrongSum> {
     if found == expected { Ok(()) } else { Err(WrongSum { found, expected }) }
 }
 
-/// Reads and writes a word in the midst of so many pages of 4 KiB, chosen at random.
+/// Reads and writes a word of random pages of 4 KiB.
 pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 1);
     let pages = memory.len() / SMALL_PAGE;
@@ -113,7 +113,7 @@ pub(super) fn read_at_random(memory: &mut [u8], reads: u32, within: Duration, se
     let (mut at, mut done) = (seed, 0);
     while done < reads && (done == 0 || began.elapsed() < within) {
         for _ in 0..TIMED {
-            // An odd factor and what was read: nobody can look ahead.
+            // An odd factor and the value read: the next place cannot be predicted.
             at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(first_word(line(memory, at, lines)) | 1);
         }
         done += TIMED;

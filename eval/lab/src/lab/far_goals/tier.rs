@@ -22,7 +22,7 @@ pub struct Reads {
     pub per_second: f64,
     /// Pages that servers gave.
     pub far_hits: u64,
-    /// Pages that servers were asked for and did not have.
+    /// Pages that were requested from servers without success.
     pub far_misses: u64,
 }
 

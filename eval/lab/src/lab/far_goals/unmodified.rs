@@ -23,7 +23,7 @@ const BLOCK: usize = 256 << 10;
 const SPACE: usize = 512 << 20;
 /// No program is given fewer local pages.
 const LEAST_PAGES: usize = 64;
-/// Programs of the system only: one that this user has for himself may not be nobody's.
+/// Programs of the system only: a program of this user may not be executable by nobody.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// By custom the user without rights.
 const NOBODY: u32 = 65_534;
@@ -72,7 +72,7 @@ pub struct Part {
     pub seconds: f64,
     /// Pages that had to leave.
     pub pages_out: u64,
-    /// Nothing, if it printed what it prints plainly; or what was wrong.
+    /// `None` if it printed the same as in a plain run; otherwise the difference.
     pub wrong: Option<String>,
 }
 
@@ -186,7 +186,7 @@ impl Trials<'_> {
             &[("this user", false)]
         };
         let part = |&(user, as_nobody): &(&'static str, bool)| {
-            // One that gave blocks back used more pages than it ever needed at once: so many may be all that
+            // A program that freed blocks used more pages than it needed at once: this number may be all that
             // it needs.
             let mut local = local;
             let (left, stats) = loop {
@@ -203,7 +203,7 @@ impl Trials<'_> {
             };
             Ok::<_, io::Error>(Part { user, seconds: left.seconds, pages_out: stats.pages_out, wrong })
         };
-        // One that fails is told, and says enough.
+        // A failure is reported, and is enough.
         let parts = users.iter().map(|user| {
             part(user).unwrap_or_else(|error| Part {
                 user: user.0,
@@ -245,7 +245,7 @@ impl Place<'_> {
         local: usize,
         as_nobody: bool,
     ) -> io::Result<(Left, Said)> {
-        // Nobody's files, too, and nobody else's.
+        // Accessible by nobody, and by no other user.
         let own = Scratch::new("azekura-lab-")?;
         fs::set_permissions(own.path(), Permissions::from_mode(0o700))?;
         let told = own.path().join("far.json");
@@ -298,7 +298,7 @@ fn run(command: &mut Command) -> io::Result<Left> {
     Err(io::Error::other(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())))
 }
 
-/// Of all processes of a program, each of which has written a line of JSON.
+/// Sums of all processes of a program, each of which has written a line of JSON.
 fn said(lines: &str) -> Said {
     let mut sum = Said::default();
     for line in lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {

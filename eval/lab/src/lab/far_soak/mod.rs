@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`work`] | programs: random reads, writes and discards beside a plain copy |
 //! | `relay` | connections that can be cut |
-//! | [`report`] | what came of it |
+//! | [`report`] | its results |
 //!
 //! It goes by *stretches*, which take turns between the guards (two copies, a spill file), the policies and
 //! page sizes. Two programs work on the same servers. With two copies nothing is done to a server before
@@ -39,7 +39,7 @@ use crate::progress::{Progress, ms};
 const LONGEST: Duration = Duration::from_secs(20);
 /// A program that waits so long for a page, or for its copies to be made again, hangs.
 const HANGS: Duration = Duration::from_secs(120);
-/// A server that answers nothing for so long is lost: longer than those that are stopped for a moment are.
+/// Time without an answer after which a server counts as lost: longer than a server is stopped for a moment.
 const STALL: Duration = Duration::from_secs(4);
 /// Memory that a server lends.
 const CAPACITY: &str = "128M";
@@ -57,7 +57,7 @@ pub struct Lab {
     pub seed: u64,
 }
 
-/// A stretch could not be made; says nothing of far memory.
+/// A stretch could not be made; far memory is not the cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SoakError {
@@ -152,8 +152,8 @@ impl Lab {
                 }
             }
         } else {
-            // Nobody can wait for its programs; without servers they would end this process before it has
-            // said what it found.
+            // Its programs cannot be waited for; without servers they would end this process before it has
+            // reported its results.
             std::mem::forget(lenders);
         }
         disturbed.map(|()| stretch)

@@ -46,7 +46,7 @@ pub struct Stretch {
     pub recovery_ms: f64,
     /// Places where bytes were wrong.
     pub wrong: Vec<String>,
-    /// Somebody waited too long.
+    /// A program waited too long.
     pub hangs: bool,
 }
 

@@ -17,7 +17,7 @@ const BYTES: usize = 8 << 20;
 /// Settings of a program.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Draws what it does.
+    /// Seed of its random accesses.
     pub seed: u64,
     /// Protection of its pages.
     pub guard: Guard,
@@ -25,7 +25,7 @@ pub struct Setting {
     pub policy: Policy,
     /// Bytes of a page.
     pub page: usize,
-    /// A server that answers nothing for so long is lost.
+    /// Time without an answer after which a server counts as lost.
     pub stall: Duration,
 }
 
@@ -141,7 +141,7 @@ impl Program {
         done
     }
 
-    /// One access, of a few bytes up to a few pages; whether what it read was right.
+    /// Makes one access, of a few bytes up to a few pages; returns whether it read the right bytes.
     fn access(&mut self) -> bool {
         let most = if self.rng.random_range(0..4) == 0 { 4 * self.page } else { 256 };
         let length = self.rng.random_range(1..=most);

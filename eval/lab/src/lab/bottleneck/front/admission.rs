@@ -35,7 +35,7 @@ const WAITING: u32 = 0;
 const CALLED: u32 = 1;
 
 impl Gate {
-    /// Lets in `limit` threads at once.
+    /// Admits `limit` threads at once.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), queue: Mutex::default() }

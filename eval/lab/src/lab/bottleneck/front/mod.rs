@@ -6,7 +6,7 @@
 //! | at a transaction's first operation, if out | `conc_lock` | [`admission`] |
 //! | every page looked at | the mutex of `buf_pool` | [`pool`] |
 //! | every row read by its key | `btr_search_latch` over the adaptive hash index | [`search`] |
-//! | what the hash index does not know, every scan, every change | the store's own transaction | `azekura` |
+//! | rows outside of the hash index, every scan, every change | the store's own transaction | `azekura` |
 //!
 //! The store needs none of this: its page cache has no such mutex, and inner pages are read without a latch.
 //! The lab puts it in front so that the paper's locks lie on the way of each operation again, as real code,
@@ -136,7 +136,7 @@ impl Key {
         self.bytes.last_chunk().map_or(0, |tail| u64::from_be_bytes(*tail))
     }
 
-    /// The leaf that the row would be on: about so many rows to a page.
+    /// Returns the leaf of the row, at about `ROWS_PER_PAGE` rows per page.
     fn leaf(&self) -> Page {
         const ROWS_PER_PAGE: u64 = 16;
         let mut head = [0; 8];
@@ -161,7 +161,8 @@ pub struct Front {
     pool: Pool,
     gate: Option<Gate>,
     probes: Probes,
-    /// Of each operation on a row, on a simulated machine: what the real one's processors do by themselves.
+    /// Computation of each operation on a row, on a simulated machine: a real one's processors do it by
+    /// themselves.
     row_work: Work,
 }
 
@@ -187,15 +188,15 @@ impl Front {
         Self { db, search, pool, gate, probes, row_work: Work::Nanoseconds(0) }
     }
 
-    /// Plain work of each operation on a row, beside what it does with locks and pages. Only a simulated
-    /// machine takes time for it.
+    /// Sets the computation of each operation on a row, besides its locks and pages. Only a simulated machine
+    /// takes time for it.
     #[must_use]
     pub const fn with_row_work(mut self, nanoseconds: u64) -> Self {
         self.row_work = Work::Nanoseconds(nanoseconds);
         self
     }
 
-    /// Learns rows before anybody asks for them, as a server does that has run for a while.
+    /// Puts rows into the hash index before they are requested, as in a server that has run for a while.
     ///
     /// # Errors
     ///
@@ -211,7 +212,8 @@ impl Front {
         })
     }
 
-    /// Rows in the hash index that are not what the store has: none, when nothing runs (SEARCH-1).
+    /// Returns the number of rows in the hash index that differ from the store's: none, when no transaction
+    /// runs (SEARCH-1).
     ///
     /// # Errors
     ///
@@ -251,8 +253,8 @@ pub struct Session<'f> {
     misses: u32,
 }
 
-/// One of so many reads that the hash index could not answer makes it learn the row: what is asked for often
-/// is learned soon, what is asked for once mostly not.
+/// One of this number of reads that the hash index could not answer puts the row into it: frequent rows are
+/// learned soon, rows that are requested once mostly not.
 const LEARN_ONE_OF: u32 = 4_096;
 
 impl<'f> Session<'f> {
@@ -274,7 +276,7 @@ impl<'f> Session<'f> {
                 self.rest();
             }
             match done {
-                // It lets others go first.
+                // The transaction yields to others before it is run again.
                 Err(error) if error.is_retryable() => thread::yield_now(),
                 done => return done,
             }
@@ -312,8 +314,8 @@ pub struct Statement<'s, 'f> {
 }
 
 impl Statement<'_, '_> {
-    /// The row of `key`: as the last transaction left it that came to its commit, or what this transaction
-    /// made of it.
+    /// Returns the row of `key`: as the last committing transaction left it, or as this transaction changed
+    /// it.
     ///
     /// # Errors
     ///
@@ -335,7 +337,7 @@ impl Statement<'_, '_> {
         Ok(row.map(Arc::from))
     }
 
-    /// The row of `key`, locked, so that nobody changes it before this transaction's end.
+    /// Returns the row of `key`, locked, so that no other transaction changes it before the end of this one.
     ///
     /// # Errors
     ///

@@ -36,7 +36,7 @@ pub struct Pool {
 
 const NONE: u32 = u32::MAX;
 
-/// A page is moved to the young end of the list at every so many uses, the first of which brings it in.
+/// Number of uses per move of a page to the young end of the list; the first use brings it in.
 const USES_PER_MOVE: u64 = 8;
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Block {
 }
 
 impl Pool {
-    /// A pool of so many pages.
+    /// Returns a pool of this number of pages.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(2, NONE as usize / 2);
@@ -75,7 +75,7 @@ impl Pool {
         Self { pages: SyncMutex::new(&BUF_POOL, pages), shift: 64 - chains.trailing_zeros() }
     }
 
-    /// Uses a page, bringing it in if it is not there. Says whether it was.
+    /// Uses a page, bringing it in if it is not there. Returns whether it was.
     pub fn get(&self, page: Page) -> bool {
         let chain = self.chain(page);
         let mut pages = self.pages.lock();
@@ -187,7 +187,7 @@ mod tests {
         let mut list: Vec<(u64, u64)> = Vec::new();
         let mut found = 0;
         for i in 0..20_000u64 {
-            // Some pages are asked for far more often than others.
+            // Some pages are used far more often than others.
             let number = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56).leading_zeros().into();
             let place = list.iter().position(|&(n, _)| n == number);
             let uses = place.map_or(1, |at| list[at].1 + 1);

@@ -95,7 +95,7 @@ impl<S: StateCell> HashIndex<S> {
         Self { rows: RwLatch::new(&SEARCH_LATCH, inside, rows) }
     }
 
-    /// Sets the cell of a key that has one; says whether it has.
+    /// Sets the cell of a key that has one; returns whether it has.
     fn set(&self, key: &Key, row: Option<&Arc<[u8]>>) -> bool {
         let rows = self.rows.shared();
         let Some(cell) = rows.get(key) else { return false };

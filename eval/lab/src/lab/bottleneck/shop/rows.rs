@@ -1,4 +1,4 @@
-//! Rows as bytes, what of them lists show, and the keys under which they are found.
+//! Rows as bytes, the part of them that lists show, and their keys.
 
 use azekura::Error;
 use azekura_workload::bookstore::row::{Address, Item};
