@@ -66,7 +66,6 @@ impl<'a> RecordRef<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LentRecord<'v> {
     pub(crate) expires_ms: Option<u64>,
-    pub(crate) form: Form,
     stored: ValueRef<'v>,
 }
 
@@ -75,8 +74,8 @@ impl<'v> LentRecord<'v> {
     pub(crate) fn of(stored: ValueRef<'v>) -> Result<Self, Error> {
         let mut head = [0; MAX_HEAD_BYTES];
         let len = stored.read_at(0, &mut head)?;
-        let RecordRef { expires_ms, form, .. } = RecordRef::decode(&head[..len])?;
-        Ok(Self { expires_ms, form, stored })
+        let RecordRef { expires_ms, .. } = RecordRef::decode(&head[..len])?;
+        Ok(Self { expires_ms, stored })
     }
 
     pub(crate) fn is_live(&self, now_ms: u64) -> bool {
