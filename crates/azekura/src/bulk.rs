@@ -14,7 +14,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// undone as a whole by a crash before, an abort, or a rollback to a savepoint. The table is locked
     /// exclusively until the transaction ends. Pages are written and made durable before the call returns,
     /// and recently freed pages cost a checkpoint, so the call is worth it from about a thousand rows on.
-    /// Values longer than an eighth of a page are logged nevertheless.
+    /// Values that have pages of their own are logged nevertheless
+    /// (from about five sixteenths of a page on).
     ///
     /// `rows` may read in this transaction, and must not write in it. Pages become full.
     ///

@@ -74,7 +74,7 @@ impl Tree {
         old: Option<&mut Vec<u8>>,
     ) -> Result<Outcome<Written>, TreeError> {
         check_sizes(env, key, value)?;
-        if value.len() <= max_inline_value(env.page_size()) {
+        if value.len() <= max_inline_value(env.page_size(), key.len()) {
             return self.put_cell(env, ctx, key, Cell::inline(value), mode, old, Depth::Write);
         }
         let probe = Cell { flags: FLAG_OVERFLOW, value: &[0; 16] };

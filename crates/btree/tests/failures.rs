@@ -127,7 +127,7 @@ fn keys_and_values_beyond_the_bounds_are_refused_by_name() {
         let (world, tree) = World::new(page_size, 100);
         let mut txn = world.txn(1);
         let longest = vec![7; max_key(page_size)];
-        let inline = vec![8; max_inline_value(page_size)];
+        let inline = vec![8; max_inline_value(page_size, longest.len())];
         txn.put(tree, &longest, &inline);
         txn.put(tree, b"", b"");
         let mut too_long = longest.clone();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use azekura_base::{PageId, TreeId};
 use azekura_btree::node::{
-    Cell, Expected, Node, NodeSpec, Position, Scratch, choose_split, entry_bytes, max_inline_value, max_key,
-    merged_fit, separator, verify_node,
+    Cell, Expected, Node, NodeSpec, Position, Scratch, choose_split, entry_bytes, max_entry,
+    max_inline_value, max_key, merged_fit, separator, verify_node,
 };
 use azekura_btree::{PageOp, change};
 use proptest::prelude::*;
@@ -212,12 +212,14 @@ proptest! {
 
     #[test]
     fn a_split_leaves_room_for_the_entry_that_waited(
-        sizes in prop::collection::vec((1usize..=512, 0usize..=512), 1..80),
-        new in (1usize..=512, 0usize..=512),
+        // Length of the key, and of the value in thousandths of the longest one.
+        sizes in prop::collection::vec((1usize..=512, prop_oneof![0usize..=300, Just(1000)]), 1..80),
+        new in (1usize..=512, prop_oneof![0usize..=1000, Just(1000)]),
         seed in any::<u64>(),
     ) {
         let mut scratch = Scratch::new(4096);
         scratch.format(spec(b"", &[0xff; 512])).expect("fences fit");
+        let value_len = |key: usize, thousandths: usize| max_inline_value(4096, key) * thousandths / 1000;
         let mut state = seed;
         let mut make = |len: usize| -> Vec<u8> {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(11);
@@ -226,17 +228,17 @@ proptest! {
             key
         };
         for &(k, v) in &sizes {
-            let (key, value) = (make(k), vec![9; v]);
+            let (key, value) = (make(k), vec![9; value_len(k, v)]);
             let node = scratch.node();
             let Position::Absent(slot) = node.search(&key) else { continue };
             let op = PageOp::Insert { slot: slot as u16, suffix: &key, cell: Cell::inline(&value) };
             let _ = change::apply(&op, &mut scratch.page_mut(), PAGE);
         }
-        let key = make(new.0);
+        let (key, new_len) = (make(new.0), value_len(new.0, new.1));
         let node = scratch.node();
-        let is_full = entry_bytes(key.len(), new.1) > node.free();
+        let is_full = entry_bytes(key.len(), new_len) > node.free();
         if is_full && matches!(node.search(&key), Position::Absent(_)) {
-            let cut = choose_split(node, &key, new.1).expect("a full node can be cut");
+            let cut = choose_split(node, &key, new_len).expect("a full node can be cut");
             prop_assert!(cut.at > 0 && node.key(cut.at - 1) < cut.separator);
             prop_assert!(cut.at == node.count() || cut.separator <= node.key(cut.at));
             // Both halves fit with their new fences, and the half that the key goes to has room for it.
@@ -250,7 +252,7 @@ proptest! {
                     .map(|i| node.slot(i))
                     .map(|s| entry_bytes(s.suffix_len.into(), s.value_len.into()))
                     .sum();
-                let new_bytes = if gets_new { entry_bytes(key.len(), new.1) } else { 0 };
+                let new_bytes = if gets_new { entry_bytes(key.len(), new_len) } else { 0 };
                 prop_assert!(bytes + new_bytes <= fences.capacity(4096), "{} + {}", bytes, new_bytes);
             }
         }
@@ -323,10 +325,14 @@ fn keys_that_end_in_zero_bytes_are_told_apart() {
 #[test]
 fn bounds_leave_room_for_two_entries_of_the_largest_kind_with_the_largest_fences() {
     for page_size in [4096, 8192, 16384, 32768, 65536] {
-        let (key, value) = (max_key(page_size), max_inline_value(page_size));
-        let fence = vec![1; key];
+        let fence = vec![1; max_key(page_size)];
         let capacity = spec(&fence, &fence).capacity(page_size);
-        assert!(2 * entry_bytes(key, value) <= capacity);
+        assert!(2 * max_entry(page_size) <= capacity);
+        for key in [0, 8, 9, 100, max_key(page_size)] {
+            let value = max_inline_value(page_size, key);
+            assert!(entry_bytes(key, value) <= max_entry(page_size));
+            assert!(entry_bytes(key, value + 1) > max_entry(page_size), "none longer fits");
+        }
     }
     assert!(max_key(8192) >= 1024);
 }

@@ -38,7 +38,7 @@ fn key(longest: usize) -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn value_len(page_size: usize) -> impl Strategy<Value = usize> {
-    let inline = max_inline_value(page_size);
+    let inline = max_inline_value(page_size, 0);
     prop_oneof![
         6 => 0..120usize,
         2 => Just(40usize),

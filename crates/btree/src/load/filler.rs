@@ -3,8 +3,8 @@
 //! A node's prefix follows from both of its fences, and its upper fence from the entry after its last. So
 //! entries are collected until the end of the node is known: before the newest entry but one, when the newest
 //! would make the node too full. The further a node reaches, the shorter its prefix and the longer its
-//! entries, so once a cut is too late all later ones are. One entry always fits (an eighth of a page for key,
-//! value and each fence).
+//! entries, so once a cut is too late all later ones are. One entry always fits
+//! (five sixteenths of a page, and an eighth for each fence).
 
 use azekura_base::TreeId;
 

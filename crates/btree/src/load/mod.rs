@@ -154,7 +154,7 @@ impl<'e> Loader<'e> {
     ) -> Result<(), TreeError> {
         check_sizes(self.env, key, value)?;
         self.check_order(key)?;
-        if value.len() <= max_inline_value(self.env.page_size()) {
+        if value.len() <= max_inline_value(self.env.page_size(), key.len()) {
             self.push_at(0, key, Cell::inline(value))?;
         } else {
             let reference = overflow::write(self.env, ctx.writer(), ctx.undo, value)?.encode();

@@ -42,8 +42,8 @@ fn check_cell(node: Node<'_>, slot: Slot) -> Check {
 /// Checks that an entry of these lengths can be in the page.
 pub(super) fn check_lengths(node: Node<'_>, suffix_len: usize, value_len: usize) -> Check {
     let page_size = node.page().len();
-    let longest = super::max_key(page_size).max(super::max_inline_value(page_size));
-    ensure(suffix_len <= longest && value_len <= longest, "the entry is too large for the page")
+    let is_possible = entry_bytes(suffix_len, value_len) <= super::max_entry(page_size);
+    ensure(suffix_len <= super::max_key(page_size) && is_possible, "the entry is too large for the page")
 }
 
 /// Checks that `need` contiguous bytes are available, if needed after a compaction that drops slot `without`.
@@ -90,7 +90,7 @@ pub fn check_remove(node: Node<'_>, slot: usize) -> Check {
 pub fn check_replace(node: Node<'_>, slot: usize, cell: Cell<'_>) -> Check {
     check_remove(node, slot)?;
     let old = node.slot(slot);
-    let longest = super::max_inline_value(node.page().len());
+    let longest = super::max_inline_value(node.page().len(), old.suffix_len.into());
     ensure(cell.value.len() <= longest, "the value is too large for the page")?;
     let words = cell_words(old.suffix_len.into(), cell.value.len());
     if words <= old.cell_words() { Ok(()) } else { check_room(node, 8 * words, Some(slot)) }

@@ -64,18 +64,27 @@ pub(crate) const PREFIX_LEN_AT: usize = 32;
 pub(crate) const TREE_AT: usize = 36;
 
 /// Longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages).
-///
-/// Together with [`max_inline_value`] it guarantees that a node without room for one more entry has at least
-/// two, and that after a split at the best point the entry fits its half (proof in `node::split`).
 #[must_use]
 pub const fn max_key(page_size: usize) -> usize {
     page_size / 8
 }
 
-/// Longest value in bytes that is stored in the leaf itself; longer ones go to an overflow chain.
+/// Most bytes of an entry: five sixteenths of the page less 24 (2,536 at 8 KiB pages).
+///
+/// Together with [`max_key`], which bounds the fences, it guarantees that a node without room for one more
+/// entry has at least two, and that after a split at the best point the entry fits its half (proof in
+/// `node::split`).
 #[must_use]
-pub const fn max_inline_value(page_size: usize) -> usize {
-    page_size / 8
+pub const fn max_entry(page_size: usize) -> usize {
+    5 * page_size / 16 - 24
+}
+
+/// Longest value in bytes that is stored in the leaf itself, under a key of `key_len` bytes; longer ones go
+/// to an overflow chain. Key and value share [`max_entry`]: at 8 KiB pages 2,520 bytes under a key of up to 8
+/// bytes, and 1,504 under the longest key.
+#[must_use]
+pub const fn max_inline_value(page_size: usize, key_len: usize) -> usize {
+    max_entry(page_size) - entry_bytes(key_len, 0)
 }
 
 /// Returns the number of words for `len` bytes.

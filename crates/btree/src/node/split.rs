@@ -1,10 +1,12 @@
 //! The split point of a full node.
 //!
-//! The choice counts the entry to be inserted as present. Let C be the node's capacity, M the largest entry
-//! (slot, key and value of an eighth of a page each, padding), F the fences. The entries and the new one take
-//! at most `C + M`. With a cut at the entry boundary nearest to the middle, a half has at most `(C + 2M) / 2`
-//! bytes, and that plus its fences fits a page: `(P - 48 - F)/2 + M + F/2 + P/8 <= P - 48` with `M <= P/4 +
-//! 32`, for `P >= 4096`. Prefixes only get longer, so nothing grows by the split itself.
+//! The choice counts the entry to be inserted as present. Let P be the page's size, M the largest entry
+//! ([`max_entry`](super::max_entry)), f and g the node's fences, and C its capacity, `P - 48 - f - g`. The
+//! entries and the new one take at most `C + M`. With a cut at the entry boundary nearest to the middle, a
+//! half has at most `(C + 2M) / 2` bytes: the boundaries on both sides of the new entry count, and a new first
+//! or last entry, which stays with its neighbor, fits a node with it. The half keeps one fence, say f, and
+//! gets the separator s. Fences are at most P/8 long, so the half fits a page: `(P - 48 - f - g)/2 + M + f + s
+//! <= P - 48`, because `M <= 5P/16 - 24`. Prefixes only get longer, so nothing grows by the split itself.
 //!
 //! Around the middle the cut with the shortest separator is chosen (suffix truncation). If a node without an
 //! upper bound gets the new entry at its end, it is cut there, so that keys that arrive in order leave full
@@ -41,7 +43,7 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
         Cutter { node, is_leaf, new: matches!(position, Position::Absent(_)).then_some((at_new, new_key)) };
     if node.is_last() && position == Position::Absent(count) && count > 1 {
         let at = if is_leaf { count } else { count - 1 };
-        let separator = cutter.separator_at(at);
+        let separator = cutter.separator_at(at, Side::Right);
         // A leaf that keeps all entries must have room for its new fence. An inner node gives up an entry
         // with the key that becomes the fence.
         if !is_leaf || 8 * words_for(separator.len()) <= node.free() {
@@ -56,22 +58,39 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
         })
         .collect();
     let total = sizes.iter().sum::<usize>() + new_bytes;
-    let mut left = 0;
+    // A cut at the new entry's slot leaves it on either side. In an inner node the separator is the key of the
+    // slot behind the new entry.
+    let sides = |at| match cutter.new {
+        Some((slot, _)) if slot == at && is_leaf => &[Side::Left, Side::Right][..],
+        Some((slot, _)) if slot == at => &[Side::Left],
+        _ => &[Side::Right],
+    };
+    let cuts = (1..count).flat_map(|at| sides(at).iter().map(move |&side| (at, side)));
     // Imbalance that a shorter separator may cost.
     let slack = total / 16;
+    let (mut left, mut counted) = (0, 0);
     // (separator length near the middle, imbalance, cut); the least one is chosen.
-    let mut best: Option<(usize, usize, usize)> = None;
-    for at in 1..count {
-        left += sizes[at - 1];
-        let with_new = left + if at_new < at { new_bytes } else { 0 };
+    let mut best: Option<(usize, usize, (usize, Side))> = None;
+    for (at, side) in cuts {
+        left += sizes[counted..at].iter().sum::<usize>();
+        counted = at;
+        let is_new_left = at_new < at || side == Side::Left;
+        let with_new = left + if is_new_left { new_bytes } else { 0 };
         let imbalance = with_new.abs_diff(total - with_new);
-        let class = if imbalance <= slack { cutter.separator_len(at) } else { usize::MAX };
+        let class = if imbalance <= slack { cutter.separator_len(at, side) } else { usize::MAX };
         if best.is_none_or(|(c, i, _)| (class, imbalance) < (c, i)) {
-            best = Some((class, imbalance, at));
+            best = Some((class, imbalance, (at, side)));
         }
     }
-    let (_, _, at) = best?;
-    Some(SplitPoint { at, separator: cutter.separator_at(at) })
+    let (_, _, (at, side)) = best?;
+    Some(SplitPoint { at, separator: cutter.separator_at(at, side) })
+}
+
+/// The half for a new key whose slot is that of the cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
 }
 
 /// The inputs of a cut's separator.
@@ -83,24 +102,25 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// Returns the separator for a cut before slot `at`. A new key for that slot goes to the right half.
-    fn separator_at(&self, at: usize) -> Vec<u8> {
+    /// Returns the separator for a cut before slot `at`. A new key for that slot goes to the half on `side`.
+    fn separator_at(&self, at: usize, side: Side) -> Vec<u8> {
         if !self.is_leaf {
             return self.node.key(at);
         }
         let left = self.node.key(at - 1);
         match self.new {
-            Some((slot, key)) if slot == at => separator(&left, key).to_vec(),
+            Some((slot, key)) if slot == at && side == Side::Right => separator(&left, key).to_vec(),
+            Some((slot, key)) if slot == at => separator(key, &self.node.key(at)).to_vec(),
             _ => separator(&left, &self.node.key(at)).to_vec(),
         }
     }
 
     /// Returns the length of [`separator_at`](Self::separator_at), from the slots alone if they suffice.
-    fn separator_len(&self, at: usize) -> usize {
+    fn separator_len(&self, at: usize, side: Side) -> usize {
         let (left, right) = (self.node.slot(at - 1), self.node.slot(at));
         let is_new = self.new.is_some_and(|(slot, _)| slot == at);
         if !self.is_leaf || is_new || left.head == right.head {
-            return self.separator_at(at).len();
+            return self.separator_at(at, side).len();
         }
         let right_len = usize::from(right.suffix_len);
         let differ_at = (left.head ^ right.head).leading_zeros() as usize / 8;

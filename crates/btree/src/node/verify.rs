@@ -2,7 +2,7 @@
 
 use azekura_base::PageWords;
 
-use super::{FLAG_OVERFLOW, Node, common_prefix, head_of, max_inline_value, max_key};
+use super::{FLAG_OVERFLOW, Node, common_prefix, entry_bytes, head_of, max_entry, max_key};
 
 /// Values that follow from a node's place in its tree.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ fn verify_keys(node: Node<'_>, expected: Expected<'_>, found: &mut dyn FnMut(Str
             found(format!("slot {i}: key {key:02x?} outside the fences"));
         }
         let is_sound_value = match (expected.level, slot.flags) {
-            (0, 0) => usize::from(slot.value_len) <= max_inline_value(page_size),
+            (0, 0) => entry_bytes(key.len(), slot.value_len.into()) <= max_entry(page_size),
             (0, FLAG_OVERFLOW) => slot.value_len == 16,
             (0, _) => false,
             (_, flags) => flags == 0 && slot.value_len == 8,

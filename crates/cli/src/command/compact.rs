@@ -13,7 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura compact my.db small.db
   azekura compact my.db small.db && mv my.db old.db && mv small.db my.db
-  azekura compact my.db small.db --page-size 32K  for values of 1 to 4 KiB
+  azekura compact my.db small.db --page-size 32K  for values of 3 to 8 KiB
   azekura compact my.db small.db --json | jq .bytes_after
 
 Copies all tables into a new store with full pages and no free ones, and
@@ -21,8 +21,8 @@ prints the sizes of both. DB is not changed. NEW is a new or empty
 directory. A copy that failed or was killed leaves a directory that no command
 opens: delete it. `azekura check NEW` verifies the copy.
 
-A value longer than an eighth of a page has pages of its own. --page-size sets
-the page size of the new store.";
+A value of a row of more than five sixteenths of a page (2.5 KB of 8 KiB) has
+pages of its own. --page-size sets the page size of the new store.";
 
 /// Copy a store into a new one without free space
 #[derive(Args, Debug)]
