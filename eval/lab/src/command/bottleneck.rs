@@ -37,7 +37,7 @@ pub(crate) struct Bottleneck {
     #[arg(long)]
     quick: bool,
 
-    /// Table 4 alone: what recording costs, by slices of a tenth of a second without and with
+    /// Table 4 alone: the cost of recording, by slices of a tenth of a second without and with
     #[arg(long, conflicts_with_all = ["html", "traces"])]
     slowdown: bool,
 

@@ -29,7 +29,7 @@ read from --dir, out of the system's cache; it is removed at once.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct NbGclock {
-    /// Some seconds instead of up to ten minutes; says little
+    /// Some seconds instead of up to ten minutes; rough numbers
     #[arg(long)]
     quick: bool,
 

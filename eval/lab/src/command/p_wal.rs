@@ -39,7 +39,7 @@ counts too. The real device is written: some GiB in all, removed at the end.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct PWal {
-    /// Some seconds instead of some minutes; says little
+    /// Some seconds instead of some minutes; rough numbers
     #[arg(long)]
     quick: bool,
 

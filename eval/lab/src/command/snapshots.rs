@@ -23,11 +23,11 @@ processors. Ratios are of medians. Other engines beside ours: azekura-compare
 --workloads read,scan,ycsb-e --engines azekura,azekura-snapshot,lmdb.
 Exit code 1 if a reader saw a wrong sum.";
 
-/// Measure snapshots: what they cost writers and readers, beside controls
+/// Measure the cost of snapshots for writers and readers, beside controls
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Snapshots {
-    /// Some seconds instead of a quarter of an hour; says little
+    /// Some seconds instead of a quarter of an hour; rough numbers
     #[arg(long)]
     quick: bool,
 

@@ -57,7 +57,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "MIX", value_enum, default_value_t = MixArgument::Full)]
     mix: MixArgument,
 
-    /// Instead of waiting for each commit, keep so many in flight over all threads
+    /// Instead of waiting for each commit, keep this number in flight over all threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: Option<u32>,
 
@@ -69,7 +69,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "LOG", default_value_t)]
     log: LogProtocol,
 
-    /// Log files side by side [unless given: what the device is good for]
+    /// Number of log files written in parallel [default: measured for the device]
     #[arg(long, value_name = "N")]
     wal_streams: Option<usize>,
 
