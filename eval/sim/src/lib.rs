@@ -39,7 +39,7 @@
 //! | [`name`] | the accessed object at a place in the source |
 //! | [`what_if`] | lines that cost nothing, to see the next limit |
 //! | [`lines`] | cache lines by number, not by address |
-//! | `world`, `handle`, `fiber` | the state of a machine; its interface to `azekura_base::sync`; its threads' stacks |
+//! | `world`, `handle`, `fiber` | the state of a machine; its interface to `sync`; its threads' stacks |
 
 pub mod coherence;
 pub mod explore;

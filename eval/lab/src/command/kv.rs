@@ -49,7 +49,7 @@ pub(super) struct Kv {
     #[arg(long = "workload", value_name = "NAME", required = true, value_delimiter = ',')]
     workloads: Vec<Workload>,
 
-    /// Numbers of client threads [unless given: one for each core]
+    /// Numbers of client threads [default: one for each core]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     threads: Vec<u16>,
 
@@ -108,7 +108,7 @@ pub(super) struct Kv {
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = doors, conflicts_with = "in_flight")]
     resp: Vec<Doors>,
 
-    /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable
+    /// Directory for the stores, which are removed afterwards [default: a temporary one]. Durable
     /// commits are as fast as the disk it is on
     #[arg(long)]
     dir: Option<PathBuf>,
