@@ -453,7 +453,7 @@ impl Builder {
         }
         if self.segment_bytes < MIN_SEGMENT_BYTES {
             return refuse(format!(
-                "log segments of {} bytes: at least {MIN_SEGMENT_BYTES} are needed",
+                "log segments of {} bytes; use at least {MIN_SEGMENT_BYTES}",
                 self.segment_bytes
             ));
         }
@@ -464,26 +464,24 @@ impl Builder {
                 );
             }
             if mode & !0o666 != 0 || mode & 0o600 != 0o600 {
-                return refuse(format!("file mode {mode:o}: 0600, and of 0066 any bits, are possible"));
+                return refuse(format!("the file mode is {mode:o}; use 0600 with any bits of 0066"));
             }
         }
         if let Some(buffers) = self.log_buffers
             && (buffers == 0 || buffers > MAX_LOG_BUFFERS)
         {
-            return refuse(format!("{buffers} log buffers: 1 to {MAX_LOG_BUFFERS} are possible"));
+            return refuse(format!("{buffers} log buffers; use 1 to {MAX_LOG_BUFFERS}"));
         }
         if !(1..=MAX_RANGE).contains(&self.lsn_range) {
             return refuse(format!(
-                "{} log sequence numbers drawn at once: 1 to {MAX_RANGE} are possible",
+                "{} log sequence numbers drawn at once; use 1 to {MAX_RANGE}",
                 self.lsn_range
             ));
         }
         if let Some(threads) = self.redo_threads
             && (threads == 0 || threads > MAX_REDO_THREADS)
         {
-            return refuse(format!(
-                "{threads} threads to redo the log: 1 to {MAX_REDO_THREADS} are possible"
-            ));
+            return refuse(format!("{threads} threads to redo the log; use 1 to {MAX_REDO_THREADS}"));
         }
         if self.protocol.epoch_interval() == Some(Duration::ZERO) {
             return refuse("the epoch interval must be greater than 0".into());
@@ -492,7 +490,7 @@ impl Builder {
         if let Some(streams) = self.streams
             && (streams == 0 || streams > buffers)
         {
-            return refuse(format!("{streams} log streams: 1 to {buffers} (the log buffers) are possible"));
+            return refuse(format!("{streams} log streams; use 1 to {buffers}, the number of log buffers"));
         }
         Ok(())
     }

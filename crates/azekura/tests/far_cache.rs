@@ -224,6 +224,6 @@ fn settings_that_cannot_be_are_refused_with_what_they_are() {
         let opened = Database::builder().far_cache(servers.iter().copied(), bytes).open_in_memory();
         opened.map(drop).unwrap_err().to_string()
     };
-    assert!(refused(&[], FAR).contains("0 memory servers for a cache: 1 to 64 are possible"));
-    assert!(refused(&["127.0.0.1:1"], 100).contains("a cache of 100 bytes on 1 memory servers"));
+    assert!(refused(&[], FAR).contains("the cache has 0 memory servers; use 1 to 64"));
+    assert!(refused(&["127.0.0.1:1"], 100).contains("does not fit 1 memory servers"));
 }

@@ -75,7 +75,7 @@ pub enum PoolError {
         page_size: usize,
     },
     /// Too few or too many frames.
-    #[error("a page cache of {capacity_bytes} bytes has {frames} frames; {min} to {max} are possible")]
+    #[error("a page cache of {capacity_bytes} bytes has {frames} frames; use {min} to {max}")]
     Capacity {
         /// The requested capacity in bytes.
         capacity_bytes: usize,

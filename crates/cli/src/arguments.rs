@@ -39,14 +39,13 @@ pub(crate) struct StoreArguments {
 
 // No doc comment: clap would show it as the help of each command.
 #[derive(Args, Clone, Copy, Debug)]
-#[command(next_help_heading = "Store options")]
 struct CacheArguments {
     /// Page cache, such as 64M or 2G [default: 256M, or an eighth of the available memory if less]
-    #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
     cache: Option<usize>,
 
     /// Bypass the operating system's page cache (O_DIRECT) for pages of the store
-    #[arg(long)]
+    #[arg(long, help_heading = "Store options")]
     direct_pages: bool,
 }
 

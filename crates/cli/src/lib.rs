@@ -15,15 +15,13 @@
 //! |---|---|
 //! | [`mod@format`] | rows as text: TSV with escapes, CSV, JSON lines |
 //! | `arguments` | the command line: subcommands, sizes, keys |
-//! | `backup_location` | a directory, a URL or a stream that holds a backup |
-//! | `objects` | backups in object stores, or their refusal in a build without them |
-//! | `store` | opening a store, finding a table, with messages that say what to do next |
+//! | `store` | opening a store, finding a table, with messages that name the remedy |
 //! | `command` | one module per subcommand |
 //! | `demo` | the bank that is killed and audited in rounds |
 //! | `logging` | the log of `serve` |
 //! | `progress` | bars on stderr |
 //! | `scratch` | temporary directories that signals remove too |
-//! | `signals` | signals that ask a server to stop |
+//! | `signals` | signals that stop a server |
 //! | `show` | numbers for people |
 //! | `time` | times as people write them |
 //!

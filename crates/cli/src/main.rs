@@ -1,4 +1,4 @@
-//! The azekura command; see the library for what it does.
+//! The azekura command; its code is in the library.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 ///
 /// `pid` is not the process that started this one: it has ended already, or it never was its parent.
 pub fn end_with(pid: u32) -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie this process to its parent")?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot set the parent-death signal of this process")?;
     // Checked after the request: a parent that ended before is no longer the parent now.
     let parent = getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs());
     ensure!(

@@ -1,4 +1,4 @@
-//! Signals that ask a server to stop.
+//! Signals that stop a server.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

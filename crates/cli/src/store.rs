@@ -42,7 +42,7 @@ impl StoreArguments {
                 anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
             }
             Error::InUse { .. } => anyhow!(
-                "{} is open for writing in another process. Ask that process: a server answers `INFO` and \
+                "{} is open for writing in another process. Query that process: a server answers `INFO` and \
                  `GET` (redis-cli -p PORT) and has a metrics endpoint, a program has `Database::stats` and \
                  `Database::check`. Or close the store there, and try again",
                 path.display()

@@ -125,7 +125,7 @@ impl Events {
 
     pub(crate) fn cannot_accept(&self, error: &std::io::Error) {
         if let Some(suppressed) = self.accept.admit() {
-            error!(%error, suppressed, "cannot accept connections; it is tried again");
+            error!(%error, suppressed, "cannot accept connections; retrying");
         }
     }
 }

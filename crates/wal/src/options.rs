@@ -350,10 +350,10 @@ impl WalOptions {
             ));
         }
         if self.buffer_bytes < 1024 || self.buffer_bytes > 1 << 30 {
-            return refuse(format!("buffers of {} bytes; 1 KiB to 1 GiB are possible", self.buffer_bytes));
+            return refuse(format!("buffers of {} bytes; use 1 KiB to 1 GiB", self.buffer_bytes));
         }
         if !(1..=MAX_RANGE).contains(&self.lsn_range) {
-            return refuse(format!("{} LSNs drawn at once; 1 to {MAX_RANGE} are possible", self.lsn_range));
+            return refuse(format!("{} LSNs drawn at once; use 1 to {MAX_RANGE}", self.lsn_range));
         }
         let block = chunk::max_chunk_bytes(self.buffer_bytes);
         if self.segment_size() < 2 * block {

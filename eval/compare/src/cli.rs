@@ -1,4 +1,4 @@
-//! The command line, and what it means as a plan.
+//! The command line, and the plan made from it.
 
 use anyhow::{Result, bail};
 use azekura_lab::{Engine, Plan};

@@ -79,7 +79,7 @@ fn measure(arguments: &cli::Arguments, engines: &[Box<dyn Engine>]) -> Result<(V
     };
     let mut unwritten = None;
     let outcome = compare(engines, &arguments.plan()?, &Progress::stderr(), &mut |report| {
-        // As soon as it is known: an interrupted run leaves what it has measured.
+        // Written at once: an interrupted run leaves its results.
         if let Some(file) = &mut json
             && let Err(error) = writeln!(file, "{}", report.to_json())
         {

@@ -18,7 +18,7 @@
 //! | [`memory`] | [`Memory`]: where a program's arrays come from; [`Arena`]: from bytes |
 //! | [`record`] | [`Recorder`]: a memory that writes down which pages are touched |
 //! | [`kernel`] | [`Kernel`]: the programs by name and size |
-//! | [`verdict`] | [`Verdict`]: what a program's own verification says |
+//! | [`verdict`] | [`Verdict`]: the result of a program's own verification |
 //! | [`himeno`] | Jacobi's method for pressure, fourteen arrays |
 //! | [`npb`] | some of the NAS Parallel Benchmarks |
 //! | [`cluster`] | hierarchical clustering of gene expressions |

@@ -25,7 +25,7 @@ pub struct OutOfMemory {
     pub left: usize,
 }
 
-/// Gives out arrays, filled with zeros. They live as long as the memory.
+/// Allocates arrays, filled with zeros. They exist as long as the memory.
 pub trait Memory {
     /// An array of this memory.
     type Array<T: Number>: Array<T>;
@@ -63,7 +63,7 @@ pub trait Array<T: Number> {
     }
 }
 
-/// Memory out of bytes that somebody else provides: the heap's, a region's.
+/// Memory in bytes of another owner: the heap's, a region's.
 #[derive(Debug)]
 pub struct Arena<'m> {
     left: &'m mut [u8],
@@ -112,7 +112,7 @@ impl<T: Number> Array<T> for &mut [T] {
     }
 }
 
-/// Bytes of an array with what keeps the next one aligned.
+/// Bytes of an array with its alignment.
 #[must_use]
 pub const fn padded<T: Number>(len: usize) -> usize {
     // No memory has as many bytes as this saturates to.

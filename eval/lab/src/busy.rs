@@ -48,7 +48,7 @@ pub(crate) fn of_thread() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Of the whole machine since it started, in steps of a hundredth of a second; zero where it is not told.
+/// CPU time of the whole machine since it started, in steps of a hundredth of a second; zero if unknown.
 fn of_machine() -> Duration {
     if simulated().is_some() {
         return processor_time(); // it runs nothing else

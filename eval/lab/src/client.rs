@@ -37,7 +37,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what another client has done.
+    /// Adds the counts of another client.
     pub fn merge(&mut self, other: &Tally) {
         self.ops += other.ops;
         self.retries += other.retries;
@@ -228,7 +228,7 @@ impl Client<'_> {
         Ok(now)
     }
 
-    /// Lets durable commits leave the window until at most `most` are in it.
+    /// Removes durable commits from the window until at most `most` are in it.
     fn drain(&mut self, most: usize) -> Result<(), BenchError> {
         let writes = &mut self.tally.writes;
         Ok(self.window.drain(most, |began, now| writes.record(now - began))?)

@@ -26,11 +26,11 @@ pub struct Outcome {
     pub reports: Vec<Report>,
     /// The failures.
     pub failures: Vec<Failure>,
-    /// Engines that do not have what a workload needs.
+    /// Engines that lack a requirement of a workload.
     pub lacking: Vec<Lack>,
 }
 
-/// An engine that does not have what a workload needs.
+/// An engine that lacks a requirement of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
     /// The workload.
@@ -263,7 +263,7 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// Checks that a phase of `workload` found every record that it asked for.
+/// Checks that a phase of `workload` found every record that it requested.
 ///
 /// # Errors
 ///

@@ -88,7 +88,7 @@ fn scans_are(name: &str, store: &dyn Store, all: &[(u64, u64)]) {
     assert_eq!(scan(name, store, &u64::MAX.to_be_bytes(), 9).0, 0, "{name}: from beyond the end");
 }
 
-/// Reads find what is there and only that, and transactions see their own writes. `dir` must be empty.
+/// Reads find exactly the existing records, and transactions see their own writes. `dir` must be empty.
 ///
 /// # Panics
 ///

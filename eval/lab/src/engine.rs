@@ -309,7 +309,7 @@ impl Sink {
         self.bytes
     }
 
-    /// Values that were not what anybody wrote, if the sink checks.
+    /// Number of values that no client wrote, if the sink checks.
     #[must_use]
     pub const fn damaged(&self) -> u64 {
         self.damaged

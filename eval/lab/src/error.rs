@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// An engine could not do what it was asked.
+/// An engine could not do an operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {

@@ -24,7 +24,7 @@ pub struct Measured {
     pub tally: Tally,
     /// From the first client's start to the last one's end.
     pub took: Duration,
-    /// Bytes of log records of it, if the engine can tell.
+    /// Its bytes of log records, if the engine counts them.
     pub log_bytes: Option<u64>,
     /// Resources that the process used.
     pub usage: Usage,
@@ -129,7 +129,7 @@ fn client(
 ) -> Result<Ended, BenchError> {
     let _working = Working(shared);
     let session = store.session();
-    // Everyone comes to the barrier, also those without a session, or the others would wait for ever.
+    // All threads come to the barrier, also those without a session, or the others would wait for ever.
     shared.start.wait();
     let began = Instant::now();
     let mut counted = 0;
@@ -151,7 +151,7 @@ fn client(
     Ok(Ended { began, ended, tally: result? })
 }
 
-/// The main thread's part: watches, and says when it is over.
+/// The main thread's part: watches the clients, and ends the phase.
 fn supervise(shared: &Shared, end: End, watch: &mut dyn FnMut(Duration, u64)) {
     let began = Instant::now();
     // Acquire: pairs with Release in `Working::drop`.

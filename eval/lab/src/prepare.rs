@@ -154,7 +154,7 @@ pub fn fresh_dir(dir: &Path) -> Result<(), BenchError> {
     fs::create_dir_all(dir).map_err(BenchError::io("making", dir))
 }
 
-/// Removes `dir` and what is in it; it may be absent.
+/// Removes `dir` and its content; it may be absent.
 ///
 /// # Errors
 ///

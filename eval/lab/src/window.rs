@@ -36,7 +36,7 @@ impl Promise for Box<dyn Ticket> {
     }
 }
 
-/// Commits in flight, each with what is to be known about it when it is done.
+/// Commits in flight, each with the data for its end.
 #[derive(Debug)]
 pub struct Window<N, P>(VecDeque<(N, P)>);
 

@@ -49,7 +49,7 @@ impl Fiber {
         has_ended
     }
 
-    /// Leaves it where it is, for ever: what it borrowed stays borrowed, its stack is lost.
+    /// Leaves it where it is, for ever: its borrows stay, its stack is lost.
     pub(crate) fn abandon(self) {
         std::mem::forget(self);
     }

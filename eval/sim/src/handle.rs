@@ -15,12 +15,12 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Puts a world there, and gives back what was.
+/// Sets the world, and returns the one before.
 pub(crate) fn replace(world: Option<World>) -> Option<World> {
     WORLD.replace(world)
 }
 
-/// Asks the world. Nothing in `f` may come back here.
+/// Calls `f` with the world. `f` must not call this function.
 pub(crate) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a machine runs")))
 }
@@ -183,7 +183,7 @@ thread_local! {
     static LAST: RefCell<(Vec<Preemption>, Vec<Step>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// Keeps what a run did.
+/// Keeps the record of a run.
 pub(crate) fn keep_last(world: &mut World) {
     let preemptions = world.chooser.as_mut().map(|chooser| std::mem::take(&mut chooser.taken));
     LAST.set((preemptions.unwrap_or_default(), world.trace.take().unwrap_or_default()));

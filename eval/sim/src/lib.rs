@@ -37,9 +37,9 @@
 //! | [`stalls`] | places at which threads waited for lines |
 //! | [`measure`](mod@measure) | a stretch of a run that is measured |
 //! | [`name`] | the accessed object at a place in the source |
-//! | [`what_if`] | lines that cost nothing, to see what comes after them |
+//! | [`what_if`] | lines that cost nothing, to see the next limit |
 //! | [`lines`] | cache lines by number, not by address |
-//! | `world`, `handle`, `fiber` | the state of a machine; what the door asks it; its threads' stacks |
+//! | `world`, `handle`, `fiber` | the state of a machine; its interface to `sync`; its threads' stacks |
 
 pub mod coherence;
 pub mod explore;

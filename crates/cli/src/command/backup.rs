@@ -26,9 +26,9 @@ Copies all tables as they are at one moment into the directory DEST, which is
 created. With --incremental it holds only what has changed since an earlier
 backup of the store, which is then needed to restore it. A store with a log
 archive is backed up with --archive: then a restore can go on from the backup
-to a later time. A backup that was killed is refused by `restore`; the next backup to
-the same directory replaces it. A store that another process has open for
-writing is backed up by that process: a program calls `Database::backup`.
+to a later time. A backup that was killed is refused by `restore`; the next
+backup to the same directory replaces it. A store that another process has open
+for writing is backed up by that process: a program calls `Database::backup`.
 
 s3://BUCKET/PREFIX needs a build with the feature object-store. Credentials
 come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the region from

@@ -32,7 +32,7 @@ Examples:
   azekura cluster move --dir try zebra 0         move the leaf of a key to node 0
   azekura cluster status --dir try
   azekura cluster join --dir try                 add a node; it has no keys until leaves move there
-  azekura cluster balance --dir try              move leaves until all nodes have equally many
+  azekura cluster balance --dir try              move leaves until all nodes have the same number
   azekura cluster balance --dir try --without 1  move all leaves of node 1 away
   azekura cluster leave --dir try 1              move all leaves away and remove node 1
   azekura cluster stop --dir try                 `azekura cluster start` starts the nodes again
@@ -107,7 +107,7 @@ enum Action {
         /// The new node of the leaf
         node: u16,
     },
-    /// Move leaves until all nodes have equally many
+    /// Move leaves until all nodes have the same number
     Balance {
         #[command(flatten)]
         dir: Directory,

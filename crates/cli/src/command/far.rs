@@ -23,11 +23,11 @@ Examples:
   azekura far --local 1G --server a:7470,b:7470 --copies 2 --auth-key far.key -- ./solver
   azekura far --local 256M --spill /var/tmp/pages --stats-json far.json -- python3 model.py
 
-The program runs unmodified, with one library preloaded. Far memory are blocks of at least --block
-bytes (malloc, calloc, realloc, aligned allocations, private anonymous mmap) and, with userfaultfd,
-static arrays; --local bytes of it are in this machine's memory at a time. Smaller blocks, stacks,
-files and shared memory stay ordinary memory. After fork the child has a copy of the far memory;
-with the sigsegv mechanism the child ends with exit code 71 when it touches it.
+The program runs unmodified, with one library preloaded. Far memory consists of blocks of at least
+--block bytes (malloc, calloc, realloc, aligned allocations, private anonymous mmap) and, with
+userfaultfd, static arrays; --local bytes of it are in this machine's memory at a time. Smaller
+blocks, stacks, files and shared memory stay ordinary memory. After fork the child has a copy of
+the far memory; with the sigsegv mechanism the child ends with exit code 71 when it touches it.
 
 Refused before they start: statically linked programs, set-user-id programs, programs with file
 capabilities, 32-bit programs, programs for another processor, programs with another C library than

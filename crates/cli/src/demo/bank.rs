@@ -139,9 +139,9 @@ pub(super) fn transfers(tx: &Transaction) -> Result<Vec<Transfer>> {
     for row in tx.table(&TRANSFERS)?.iter() {
         let (key, value) = row?;
         let transfer = Transfer::of_row(&key, &value)
-            .with_context(|| format!("transfer {key:?} reads {value:?}, which is none"))?;
+            .with_context(|| format!("transfer {key:?} has the malformed value {value:?}"))?;
         let in_order = transfers.last().is_none_or(|last| last.id < transfer.id);
-        anyhow::ensure!(in_order, "transfer {key} comes out of order");
+        anyhow::ensure!(in_order, "transfer {key} is out of order");
         transfers.push(transfer);
     }
     Ok(transfers)

@@ -12,7 +12,7 @@
 //! | `bank` | accounts and transfers in the store |
 //! | `protocol` | messages of the child |
 //! | `child` | the child's threads |
-//! | `victim` | the child as its parent sees it |
+//! | `victim` | the parent's handle of a child |
 //! | `audit` | the expected content, and the comparison |
 //! | `round` | one round, from start of the child to the verdict |
 //! | `report` | the output |

@@ -102,7 +102,7 @@ impl<'a> Rounds<'a> {
         Ok(Round { number, crash, recovery, verdict })
     }
 
-    /// Lets a child work and kills it, and, if requested, the next one while it recovers.
+    /// Runs a child and kills it, and, if requested, the next one while it recovers.
     fn crash(&mut self, again_in_recovery: bool) -> Result<Crash> {
         let share = self.random.random_range(0.2..1.0);
         let (run, child) = self.start_child(self.settings.trace.clone().as_deref())?;

@@ -1,4 +1,4 @@
-//! The child as the parent sees it: started, read from, killed.
+//! The parent's handle of a child: starts it, reads from it, kills it.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -61,8 +61,8 @@ impl Victim {
         Ok(Self { child, ready, listener })
     }
 
-    /// Lets it work for `span` from the moment when it has the store open, then kills it; returns its
-    /// messages, and the actual time of its work.
+    /// Kills the child `span` after it has the store open; returns its messages, and the actual time of its
+    /// work.
     pub(super) fn kill_after_work_of(self, span: Duration) -> Result<(Vec<Told>, Duration)> {
         match self.ready.recv_timeout(OPENS_WITHIN) {
             Ok(ready) => {
@@ -110,6 +110,6 @@ fn listen(stdout: ChildStdout, ready: &Sender<Instant>) -> Result<Vec<Told>> {
         Message::Ready => drop(ready.send(Instant::now())),
         Message::Told(one) => told.push(one),
     })
-    .context("cannot understand the child")?;
+    .context("cannot parse a message of the child")?;
     Ok(told)
 }

@@ -5,7 +5,7 @@
 //! | tab, newline, carriage return | `\t`, `\n`, `\r` |
 //! | backslash | `\\` |
 //! | other control characters, U+FEFF, bytes that are not UTF-8 | `\xHH` for each byte |
-//! | everything else | as it is |
+//! | everything else | unchanged |
 //!
 //! Reading accepts exactly these (`\xHH` for any byte); any other backslash is an error, so that a file that
 //! was never written with escapes is not changed silently.
@@ -13,7 +13,8 @@
 /// A backslash that starts none of the escapes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "column {column}: {escape} is no escape (\\t \\n \\r \\\\ \\xHH are; --raw takes backslashes as they are)"
+    "column {column}: {escape} is not an escape (\\t \\n \\r \\\\ \\xHH are; --raw takes backslashes \
+     literally)"
 )]
 pub struct EscapeError {
     /// Position of the backslash in the field, in bytes from 1.

@@ -74,7 +74,7 @@ pub enum Fault {
     /// The record has no such field.
     #[error("no field {field:?}{}", among(.present))]
     NoField {
-        /// The field asked for.
+        /// The requested field.
         field: String,
         /// The fields there are, where the format has a header.
         present: Vec<String>,

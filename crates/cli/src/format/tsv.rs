@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_column_of_a_wrong_escape_counts_from_the_start_of_the_line() {
         let message = parsed(b"key\tC:\\dir", false).unwrap_err().to_string();
-        assert!(message.starts_with("column 7: \\d is no escape"), "{message}");
+        assert!(message.starts_with("column 7: \\d is not an escape"), "{message}");
         assert_eq!(parsed(b"key\tC:\\dir", true).unwrap(), pair(b"key", b"C:\\dir"));
     }
 

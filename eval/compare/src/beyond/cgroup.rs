@@ -78,7 +78,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Fails while a process is left in it; the message of that process's end says more.
+        // Fails while a process is left in it; the message of that process's end has the reason.
         let _ = std::fs::remove_dir(&self.dir);
     }
 }

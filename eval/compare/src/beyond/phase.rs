@@ -76,9 +76,9 @@ pub(super) struct Measured {
     pub(super) p99: f64,
     pub(super) p999: f64,
     pub(super) cpu_us_per_row: f64,
-    /// Bytes that the device read, per byte of keys and values that were asked for.
+    /// Bytes that the device read, per requested byte of keys and values.
     pub(super) read_per_byte: f64,
-    /// Bytes that the device wrote, per byte of keys and values that were asked for.
+    /// Bytes that the device wrote, per requested byte of keys and values.
     pub(super) written_per_byte: f64,
 }
 

@@ -22,7 +22,7 @@ use super::{disk, memory};
 
 /// Pages of the database.
 const PAGES: u64 = 4_000_000;
-/// Frames, unless the row says otherwise.
+/// Number of frames, unless the row has another.
 const FRAMES: usize = 32_768;
 /// Threads where there are to be many.
 const MANY: usize = 64;
@@ -53,7 +53,7 @@ impl Rate {
 }
 
 impl Bench<'_> {
-    /// The rows asked for, or all; each is told when it is done.
+    /// Runs the requested rows, or all; reports each when it is done.
     pub(super) fn run(&self, only: &[String], told: &mut dyn FnMut(&Row)) -> Result<Vec<Row>> {
         type Run<'a> = fn(&Bench<'a>) -> Result<Vec<Row>>;
         let all: [(&str, Run<'_>); 12] = [
@@ -196,7 +196,7 @@ impl Bench<'_> {
         for which in Which::ALL {
             let cache = which.build(stalled::FRAMES, Device::memory());
             let is_pool = matches!(which, Which::Lab(_)) && which.is_ours();
-            // A rival shows soon enough what it does.
+            // A rival needs fewer stops for a result.
             let times = if is_pool { self.stops } else { self.stops.div_ceil(10) };
             let stalled = measure(which.name(), &*cache, times)?;
             if is_pool {

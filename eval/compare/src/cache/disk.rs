@@ -31,7 +31,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Writes a file of so many pages, each with its number in its second word.
+    /// Writes a file of `pages` pages, each with its number in its second word.
     pub(super) fn create(dir: &Path, pages: u64) -> Result<Self> {
         let (fs, path) = (OsFs::new(), dir.join(format!("{FILE}-{}", std::process::id())));
         let making = || format!("make a file of {pages} pages to read, {}", path.display());
@@ -89,7 +89,7 @@ impl Disk {
         Ok(BufferPool::new(options, Arc::new(self.clone()), Arc::new(NoLog))?)
     }
 
-    /// Random pages read by so many threads at once: pages per second.
+    /// Reads random pages with this number of threads: pages per second.
     pub(super) fn random_raw(&self, threads: usize, seed: u64, time: Duration) -> f64 {
         per_second(during(threads, time, |thread, is_over| {
             let (mut page, mut read) = (PageBuf::zeroed(PAGE_BYTES), 0);

@@ -29,7 +29,7 @@ pub(super) fn besides_pages(capacity: usize, build: impl FnOnce() -> Box<dyn Pag
 /// Bytes that are allocated now, with the allocator's own.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn allocated() -> Option<usize> {
-    // SAFETY: it only asks.
+    // SAFETY: it only reads.
     let info = unsafe { libc::mallinfo2() };
     Some(info.uordblks + info.hblkhd)
 }

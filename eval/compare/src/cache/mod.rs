@@ -8,11 +8,11 @@
 //! | module | noun |
 //! |---|---|
 //! | `bench` | the rows |
-//! | `row` | one row, its goals, what was reached |
+//! | `row` | one row, its goals, the result |
 //! | `peers` | the caches |
 //! | `stalled` | a thread that is stopped anywhere |
 //! | `disk` | the device, raw and through the pool |
-//! | `memory` | what a cache takes besides its pages |
+//! | `memory` | memory of a cache besides its pages |
 
 mod bench;
 mod disk;

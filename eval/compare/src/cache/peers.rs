@@ -161,7 +161,7 @@ impl PageCache for ChangingPool {
     }
 }
 
-/// The word that says which page it is.
+/// Returns the word with the page's number.
 fn number(page: &Page) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&page[8..16]);

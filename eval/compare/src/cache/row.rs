@@ -1,4 +1,4 @@
-//! One row: what each cache came to, and the goals held against it.
+//! One row: the result of each cache, and the goals.
 
 use serde::Serialize;
 
@@ -64,7 +64,7 @@ impl Reached {
 }
 
 impl Goal {
-    /// `measured` must be so much, and should be so much.
+    /// `measured` must be at least the first value, and should be at least the second.
     pub(super) fn at_least(
         measure: impl Into<String>,
         measured: f64,
@@ -74,7 +74,7 @@ impl Goal {
         Self::new(measure.into(), measured, must, moonshot, false)
     }
 
-    /// `measured` must be no more than so much, and should be no more than so much.
+    /// `measured` must be at most the first value, and should be at most the second.
     pub(super) fn at_most(
         measure: impl Into<String>,
         measured: f64,

@@ -158,7 +158,7 @@ impl Scene<'_> {
 
     /// The one that is stopped.
     fn be_stopped(&self) {
-        // SAFETY: it only asks.
+        // SAFETY: it only reads.
         self.one.store(unsafe { libc::pthread_self() } as u64, SeqCst);
         for &page in Self::references(1).iter().cycle() {
             assert_eq!(self.cache.visit(page), page, "the cache gave another page");

@@ -73,7 +73,7 @@ fn with(variants: &[AzekuraEngine], mut engines: Vec<Box<dyn Engine>>) -> Vec<Bo
     engines
 }
 
-/// Wraps an engine's error with what was being done.
+/// Wraps an engine's error with the operation.
 #[allow(dead_code, reason = "unused when every peer is left out")]
 fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     doing: &'static str,
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn engines_that_lock_or_validate_lose_no_update() {
         let mut engines = all();
-        // A batch has no isolation, and nobody says it has.
+        // A batch has no isolation, and does not claim it.
         engines.retain(|engine| engine.isolates());
         each(engines, conformance::loses_no_update);
     }

@@ -246,7 +246,7 @@ impl Session for Plain<'_> {
 
 impl Reader for Plain<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        // SAFETY: ROCKS-1; the key lives through the call.
+        // SAFETY: ROCKS-1; the key is valid during the call.
         let slice = call("reading", |e| unsafe {
             rocksdb_get_pinned(self.db, self.store.read, key.as_ptr().cast(), key.len(), e)
         })?;
@@ -330,7 +330,7 @@ impl Session for Locking<'_> {
 /// Reads outside of a transaction.
 impl Reader for Locking<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        // SAFETY: ROCKS-1; the key lives through the call.
+        // SAFETY: ROCKS-1; the key is valid during the call.
         let slice = call("reading", |e| unsafe {
             rocksdb_transactiondb_get_pinned(self.db, self.store.read, key.as_ptr().cast(), key.len(), e)
         })?;
@@ -364,7 +364,7 @@ struct Locked<'l, 's>(&'l mut Locking<'s>);
 impl Reader for Locked<'_, '_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
         let (txn, read) = (self.0.current, self.0.store.read);
-        // SAFETY: ROCKS-1, ROCKS-2; the key lives through the call.
+        // SAFETY: ROCKS-1, ROCKS-2; the key is valid during the call.
         let slice = call("reading for update", |e| unsafe {
             rocksdb_transaction_get_pinned_for_update(txn, read, key.as_ptr().cast(), key.len(), 1, e)
         })?;
@@ -455,7 +455,7 @@ fn walk(iter: *mut Iter, way: Walk<'_>, limit: u64, sink: &mut Sink) -> Result<(
 ///
 /// # Safety
 ///
-/// `data` points to `len` bytes that stay as they are for `'a`, or `len` is 0.
+/// `data` points to `len` bytes that do not change during `'a`, or `len` is 0.
 unsafe fn bytes<'a>(data: *const c_char, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];

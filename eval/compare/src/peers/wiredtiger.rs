@@ -209,7 +209,7 @@ impl Session for WtHandle<'_> {
 impl Reader for WtHandle<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
         let (mut value, mut len) = (ptr::null(), 0);
-        // SAFETY: WT-1, WT-2; the key lives through the call.
+        // SAFETY: WT-1, WT-2; the key is valid during the call.
         let code = unsafe { azb_wt_get(self.cursor, key.as_ptr(), key.len(), &raw mut value, &raw mut len) };
         if code == NOT_FOUND {
             return Ok(false);
@@ -221,7 +221,7 @@ impl Reader for WtHandle<'_> {
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        // SAFETY: WT-1, WT-2; the key lives through the call.
+        // SAFETY: WT-1, WT-2; the key is valid during the call.
         let code = unsafe { azb_wt_seek(self.cursor, from.as_ptr(), from.len()) };
         // SAFETY: WT-1, WT-2.
         self.walk(code, limit, sink, |cursor| unsafe { azb_wt_next(cursor) })
@@ -239,7 +239,7 @@ impl Reader for WtHandle<'_> {
 }
 
 impl WtHandle<'_> {
-    /// Shows up to `limit` records, beginning at the one under the cursor, if `code` says that it is on one.
+    /// Shows up to `limit` records, beginning at the one under the cursor, if `code` means that it is on one.
     fn walk(
         &mut self,
         mut code: c_int,
@@ -265,14 +265,14 @@ impl WtHandle<'_> {
 
 impl Writer for WtHandle<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        // SAFETY: WT-1, WT-2; key and value live through the call, which copies them.
+        // SAFETY: WT-1, WT-2; key and value are valid during the call, which copies them.
         check("writing", unsafe {
             azb_wt_put(self.cursor, key.as_ptr(), key.len(), value.as_ptr(), value.len())
         })
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<(), EngineError> {
-        // SAFETY: WT-1, WT-2; the key lives through the call, which copies it.
+        // SAFETY: WT-1, WT-2; the key is valid during the call, which copies it.
         check("removing", unsafe { azb_wt_remove(self.cursor, key.as_ptr(), key.len()) })
     }
 }
@@ -281,7 +281,7 @@ impl Writer for WtHandle<'_> {
 ///
 /// # Safety
 ///
-/// `data` points to `len` bytes that stay as they are for `'a`, or `len` is 0.
+/// `data` points to `len` bytes that do not change during `'a`, or `len` is 0.
 unsafe fn bytes<'a>(data: *const u8, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];

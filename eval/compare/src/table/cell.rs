@@ -71,7 +71,7 @@ impl Sample {
 }
 
 impl Job {
-    /// Does it with the first of `engines`. `told` gets each sample at once.
+    /// Runs the cell with the first of `engines`. Each sample is reported at once.
     pub(super) fn run(
         &self,
         engines: &[Box<dyn Engine>],

@@ -151,7 +151,7 @@ fn all_engines(cells: &[Cell]) -> String {
     text
 }
 
-/// A time of so many microseconds with its unit.
+/// A time in microseconds, with its unit.
 fn time(us: f64) -> String {
     if us < 1_000.0 { format!("{} µs", digits(us)) } else { format!("{} ms", digits(us / 1e3)) }
 }

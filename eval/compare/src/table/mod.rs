@@ -158,7 +158,7 @@ impl Table {
         Ok(results)
     }
 
-    /// The groups with the rows that were asked for.
+    /// Returns the groups with the requested rows.
     fn groups(&self) -> Result<Vec<Group>> {
         let mut groups = Extent { quick: self.quick }.groups();
         if !self.only.is_empty() {
@@ -253,7 +253,7 @@ fn in_process(job: &Job) -> Result<Vec<Sample>> {
     samples.context("the process of the engine wrote a line that is no sample")
 }
 
-/// The end of what a process said.
+/// Returns the last lines of a process's output.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim().lines().collect();
     lines[lines.len().saturating_sub(3)..].join(" ")

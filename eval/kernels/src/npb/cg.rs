@@ -13,7 +13,7 @@ const RCOND: f64 = 0.1;
 
 struct Size {
     order: usize,
-    /// Random elements of each generating vector; the diagonal element comes to them.
+    /// Random elements of each generating vector, without the diagonal element.
     nonzero: usize,
     iterations: usize,
     shift: f64,

@@ -36,20 +36,20 @@ pub struct AzekuraEngine {
     name: Option<String>,
 }
 
-/// Around the store's own operations, retries included: what the workload counts.
+/// Around the store's own operations, retries included: the unit of the workload.
 static TRANSACTION: Operation = Operation::new("transaction");
 
 const TABLE: TableDefinition<[u8], [u8]> = TableDefinition::new("kv");
 
 impl AzekuraEngine {
-    /// Pages of so many bytes.
+    /// Sets the page size in bytes.
     #[must_use]
     pub const fn page_bytes(mut self, bytes: usize) -> Self {
         self.page_bytes = Some(bytes);
         self
     }
 
-    /// So many log buffers, instead of the number that the store chooses.
+    /// Sets the number of log buffers, instead of the store's own choice.
     #[must_use]
     pub const fn log_buffers(mut self, workers: usize) -> Self {
         self.log_buffers = Some(workers);
@@ -96,14 +96,14 @@ impl AzekuraEngine {
         self
     }
 
-    /// So many log files, instead of as many as the device is good for.
+    /// Sets the number of log files, instead of the number measured for the device.
     #[must_use]
     pub const fn wal_streams(mut self, streams: usize) -> Self {
         self.wal_streams = Some(streams);
         self
     }
 
-    /// Log files of so many bytes.
+    /// Sets the size of log files in bytes.
     #[must_use]
     pub const fn wal_segment_bytes(mut self, bytes: u64) -> Self {
         self.wal_segment_bytes = Some(bytes);
@@ -180,7 +180,7 @@ impl Engine for AzekuraEngine {
     }
 }
 
-/// Wraps an error of the store; those that say "run it again" as conflicts.
+/// Wraps an error of the store; retryable ones as conflicts.
 fn failed(doing: &'static str) -> impl Fn(Error) -> EngineError {
     move |error| match error.kind() {
         ErrorKind::Conflict => EngineError::conflict(doing, error),

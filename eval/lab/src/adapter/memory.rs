@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-/// Stores in memory, one per directory, for as long as the engine lives.
+/// Stores in memory, one per directory, for as long as the engine exists.
 #[derive(Debug, Default)]
 pub struct MemoryEngine {
     stores: Mutex<HashMap<PathBuf, Arc<Data>>>,
@@ -48,7 +48,7 @@ impl Engine for MemoryEngine {
 
     fn open(&self, dir: &Path, _settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let mut stores = self.stores.lock();
-        // A directory that was emptied by hand is an empty store; a marker file tells.
+        // A directory that was emptied by hand is an empty store; a marker file shows that.
         let marker = dir.join("in-memory");
         if !marker.exists() {
             stores.remove(dir);

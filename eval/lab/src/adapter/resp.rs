@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Rows that one command of a long scan asks for.
+/// Rows that one command of a long scan requests.
 const SCAN_ROWS: u64 = 1000;
 /// Left in a store's directory once the server's keys are that store's.
 const MARK: &str = "filled";
@@ -70,11 +70,12 @@ impl Doors {
 }
 
 impl RespEngine {
-    /// Asks the server at `address` what it is. `tag` goes behind its name, for several of a kind.
+    /// Connects to the server at `address` and requests its name. `tag` goes behind the name, for several of
+    /// a kind.
     ///
     /// # Errors
     ///
-    /// It cannot be reached, or wants a password.
+    /// It cannot be reached, or requires a password.
     pub fn connect(address: SocketAddr, tag: &str) -> Result<Self, EngineError> {
         Self::connect_by(&[address], tag)
     }
@@ -83,7 +84,7 @@ impl RespEngine {
     ///
     /// # Errors
     ///
-    /// The first cannot be reached, or wants a password.
+    /// The first cannot be reached, or requires a password.
     pub fn connect_by(doors: &[SocketAddr], tag: &str) -> Result<Self, EngineError> {
         let doors = Doors { addresses: doors.to_vec(), sessions: Arc::default() };
         let mut connection = doors.first()?;
@@ -121,7 +122,7 @@ impl Drop for RespEngine {
         if *self.is_ours.get_mut()
             && let Ok(mut connection) = self.doors.first()
         {
-            // Nobody is left to tell.
+            // An error has no reader any more.
             let _: RedisResult<()> = cmd("FLUSHALL").query(&mut connection);
         }
     }
@@ -132,7 +133,7 @@ fn connection(address: SocketAddr) -> Result<Connection, EngineError> {
     client.get_connection().map_err(failed("connecting"))
 }
 
-/// Wraps an error of the server; those that say "run it again" as conflicts.
+/// Wraps an error of the server; retryable ones as conflicts.
 fn failed(doing: &'static str) -> impl Fn(redis::RedisError) -> EngineError {
     move |error| {
         if error.code() == Some("RETRY") {
@@ -277,7 +278,7 @@ fn mset(puts: &BTreeMap<Vec<u8>, Vec<u8>>) -> redis::Cmd {
     command
 }
 
-/// The steps of one transaction; what it writes goes at its end.
+/// The steps of one transaction; its writes are sent at its end.
 struct Steps<'s> {
     session: &'s mut RespSession,
     puts: BTreeMap<Vec<u8>, Vec<u8>>,

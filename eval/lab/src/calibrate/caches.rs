@@ -1,4 +1,4 @@
-//! The sizes of this machine's caches, as its system tells them.
+//! The sizes of this machine's caches, as its system reports them.
 
 use azekura_sim::Profile;
 use azekura_sim::lines::LINE_BYTES;
@@ -23,13 +23,13 @@ impl Cache {
     }
 }
 
-/// The largest that a core has for itself; a usual one where the system does not tell.
+/// The largest cache of a single core; a usual size if the system does not report it.
 pub(super) fn own() -> Cache {
     let usual = Cache::of(Profile::two_sockets().topology.private_lines, 2);
     of_this_machine().into_iter().find(|cache| cache.level == usual.level).unwrap_or(usual)
 }
 
-/// The last one; a usual one where the system does not tell, or there is none behind a core's own.
+/// The last cache; a usual size if the system does not report it, or if cores have only their own.
 pub(super) fn last() -> Cache {
     let usual = Cache::of(Profile::two_sockets().topology.shared_lines, 3);
     let last = of_this_machine().into_iter().max_by_key(|cache| cache.level);
@@ -44,7 +44,7 @@ fn of_this_machine() -> Vec<Cache> {
         .collect()
 }
 
-/// From what the system says by the names of its files; none for a cache of instructions.
+/// Parses the system's files by their names; none for a cache of instructions.
 fn parsed(text: impl Fn(&str) -> Option<String>) -> Option<Cache> {
     let word = |name: &str| Some(text(name)?.trim().to_owned());
     let number = |name: &str| word(name)?.parse().ok();

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Instant;
 
-/// A line's worth of words, the first of which is used.
+/// A line's worth of words; only the first is used.
 #[repr(align(128))]
 #[derive(Default)]
 pub(super) struct Line([PageWord; 8]);
@@ -114,7 +114,7 @@ pub(super) fn circle(count: usize) -> Box<[Line]> {
     lines
 }
 
-/// A line from where so many bytes fit.
+/// Time of a load from a level of memory with this number of bytes.
 pub(super) fn chase(bytes: usize) -> f64 {
     let lines = circle(bytes / size_of::<Line>());
     let mut at = 0;

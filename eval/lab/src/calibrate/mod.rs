@@ -26,7 +26,7 @@
 //! | `scheduling` | the same of the scheduler: wakes, alarms, slices, priority of woken threads |
 //! | `bound` | threads that are bound to processors |
 //! | `costs` | a profile of their medians |
-//! | [`runs`] | runs of one thing, of which some were disturbed |
+//! | [`runs`] | runs of one thing, some of them disturbed |
 //! | `workload` | a workload, real and simulated |
 //! | `fit` | the gap between accesses |
 //! | [`report`] | both beside each other |
@@ -63,7 +63,7 @@ pub struct Calibrate {
     pub dir: PathBuf,
     /// Rounds of real runs, at least.
     pub rounds: usize,
-    /// Rounds go on for so long, unless the runs lie close together before.
+    /// Longest time of the rounds, unless the runs lie close together before.
     pub patience: Duration,
     /// Measured time of each run.
     pub time: Duration,
@@ -71,10 +71,10 @@ pub struct Calibrate {
     pub seed: u64,
 }
 
-/// Real and simulated runs are compared on so many threads.
+/// Numbers of threads on which real and simulated runs are compared.
 const THREADS: [usize; 2] = [1, 2];
 
-/// Real runs of a trial on so many threads.
+/// Real runs of a trial on one number of threads.
 #[derive(Clone, Debug, Default)]
 struct Cell {
     /// Operations per second.
@@ -111,7 +111,7 @@ impl Calibrate {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Simulation`] without the feature `sim`; what the system, the store and the log say.
+    /// [`BenchError::Simulation`] without the feature `sim`; errors of the system, the store and the log.
     pub fn run(&self, progress: &Progress) -> Result<Calibration, BenchError> {
         let trials = self.trials()?;
         let (costs, cells) = self.measure(&trials, progress)?;
@@ -140,7 +140,7 @@ impl Calibrate {
     }
 
     fn trials(&self) -> Result<Vec<Trial>, BenchError> {
-        // Says at once that the feature is missing.
+        // Fails at once if the feature is missing.
         Simulation::new(Rc::new(Profile::t2()), 1, 1).run().map_err(BenchError::Simulation)?;
         Subject::ALL.iter().map(|&subject| Trial::new(subject, self.time, self.seed)).collect()
     }

@@ -31,7 +31,7 @@ pub struct Device {
     pub read_ns: f64,
 }
 
-/// A workload on so many threads.
+/// A workload on one number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// Its name.
@@ -84,7 +84,7 @@ impl Compared {
 }
 
 impl Calibration {
-    /// From what [`to_json`](crate::json::Json::to_json) wrote.
+    /// Parses the output of [`to_json`](crate::json::Json::to_json).
     ///
     /// # Errors
     ///

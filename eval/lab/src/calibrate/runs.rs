@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::busy::{Busy, Watch};
 
-/// Others may have so much of a processor in a quiet run: clocks of the system tick a hundredth of a second.
+/// Largest use of processors by others in a quiet run: the system's clocks tick in hundredths of a second.
 const QUIET: f64 = 0.1;
-/// Fewer quiet runs than these say nothing.
+/// Smallest number of quiet runs for a result.
 const LEAST: usize = 3;
 /// Middle halves of quiet runs lie that close together, relative to the median, when enough have been made.
 const CLOSE: f64 = 0.05;
@@ -35,7 +35,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Adds what was measured beside the last run of `other`, which was disturbed as much.
+    /// Adds a value measured beside the last run of `other`, with the same disturbance.
     pub(super) fn run_beside(&mut self, other: &Self, value: f64) {
         self.0.extend(other.0.last().map(|run| Run { value, ..*run }));
     }

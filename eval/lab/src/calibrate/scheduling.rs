@@ -25,7 +25,7 @@ const ASLEEP: Duration = Duration::from_micros(30);
 const TIMES: usize = 61;
 /// Alarms on a busy processor, which may come a tick late each.
 const TIMES_BUSY: usize = 15;
-/// Two threads that compute share a processor for so long.
+/// Time for which two computing threads share a processor.
 const SHARED: Duration = Duration::from_millis(60);
 /// A thread that reads the clock all the time, and finds that so much has passed, was off its processor: for
 /// a slice, for a moment.
@@ -34,7 +34,7 @@ const INTERRUPTED: Duration = Duration::from_micros(1);
 /// A sleep that is over when its alarm is set, and one that is not, in microseconds.
 const NO_TIME: Duration = Duration::from_nanos(1);
 const LONGEST_SET_US: u64 = 64;
-/// Less of the time may be what the clocks take.
+/// Largest part of the time for reading the clocks.
 const OFF_PART: f64 = 0.2;
 
 fn median(mut all: Vec<Duration>) -> f64 {

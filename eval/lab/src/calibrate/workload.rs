@@ -70,7 +70,7 @@ impl Trial {
         Ok(Self { subject, filled, time, seed })
     }
 
-    /// So many real threads.
+    /// Runs on this number of real threads.
     pub(super) fn real(&self, threads: usize) -> Result<Ran, BenchError> {
         let profile = Profile::two_sockets();
         match (self.subject, &self.filled) {

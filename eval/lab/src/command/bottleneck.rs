@@ -37,11 +37,11 @@ pub(crate) struct Bottleneck {
     #[arg(long)]
     quick: bool,
 
-    /// Table 4 alone: what recording costs, by slices of a tenth of a second without and with
+    /// Table 4 alone: the cost of recording, by slices of a tenth of a second without and with
     #[arg(long, conflicts_with_all = ["html", "traces"])]
     slowdown: bool,
 
-    /// Blocks of four slices for each row of that table [unless given: 150, some seven minutes; or 10 with
+    /// Blocks of four slices for each row of that table [default: 150, some seven minutes; or 10 with
     /// --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), requires = "slowdown", conflicts_with = "pairs")]
     blocks: Option<u16>,
@@ -72,7 +72,7 @@ pub(crate) struct Bottleneck {
     #[arg(long)]
     tpc_w: bool,
 
-    /// Think time [unless given: 0.012, for a page takes microseconds here; the paper's 3.6 is for MySQL]
+    /// Think time [default: 0.012, for a page takes microseconds here; the paper's 3.6 is for MySQL]
     #[arg(long, value_name = "S", value_parser = seconds)]
     think: Option<Duration>,
 

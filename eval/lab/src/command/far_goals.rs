@@ -1,4 +1,4 @@
-//! `lab far-goals`: what far memory was to reach.
+//! `lab far-goals`: the goals of far memory.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ tells each part that is done, and how long it took. Swap on zram, in a memory
 cgroup with the same limit, needs root and an unused /dev/zram0; it is turned
 off again, and where it cannot be had the rows say why.";
 
-/// Measure what far memory was to reach, beside swap on zram and bare TCP
+/// Measure the goals of far memory, beside swap on zram and bare TCP
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FarGoals {
@@ -35,7 +35,7 @@ pub(super) struct FarGoals {
     #[arg(long, value_name = "NAME", default_value_t)]
     policy: Policy,
 
-    /// Of what is drawn
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 

@@ -28,7 +28,7 @@ code 1 if one trial ends otherwise. For a soak see azekura-lab far-soak.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FarKills {
-    /// Trials; what protects the pages and what a server does take turns
+    /// Number of trials; protections of the pages and faults of the server take turns
     #[arg(long, value_name = "N", default_value_t = 200)]
     trials: u64,
 

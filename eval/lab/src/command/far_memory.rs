@@ -37,15 +37,15 @@ pub(super) struct FarMemory {
     #[command(flatten)]
     output: Output,
 
-    /// Programs with their size, as cg.w [unless given: all, .w or with --quick .s]
+    /// Programs with their size, as cg.w [default: all, .w or with --quick .s]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     kernel: Vec<Kernel>,
 
-    /// Policies, as u-nru-s:50 [unless given: all; Simple is what the others are compared with]
+    /// Policies, as u-nru-s:50 [default: all; Simple is what the others are compared with]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<Policy>,
 
-    /// Local memory in per cent of the program's [unless given: 100,75,50,25]
+    /// Local memory in per cent of the program's [default: 100,75,50,25]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100))]
     local: Vec<u32>,
 
@@ -53,7 +53,7 @@ pub(super) struct FarMemory {
     #[arg(long)]
     real: bool,
 
-    /// With --real: how pages come and go [unless given: the best that this machine and user can have]
+    /// With --real: how pages come and go [default: the best that this machine and user can have]
     #[arg(long, value_name = "NAME", requires = "real")]
     mechanism: Option<Mechanism>,
 
@@ -61,12 +61,12 @@ pub(super) struct FarMemory {
     #[arg(long, requires = "real")]
     prefetch: bool,
 
-    /// Bytes of a page, a power of two [unless given: 4096; with --real 65536, with --quick --real 16384]
+    /// Bytes of a page, a power of two [default: 4096; with --real 65536, with --quick --real 16384]
     #[arg(long, value_name = "BYTES", value_parser = page_bytes)]
     page: Option<usize>,
 
     /// Touches of pages recorded of each program, at most, for 8 bytes each; what comes later is left out,
-    /// and told [unless given: 16777216]
+    /// and told [default: 16777216]
     #[arg(long, value_name = "N", conflicts_with = "real")]
     touches: Option<NonZeroUsize>,
 

@@ -25,7 +25,7 @@ wrong byte, or if somebody waits for ever.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FarSoak {
-    /// So long
+    /// Duration in minutes
     #[arg(long, value_name = "N", default_value = "30", value_parser = minutes)]
     minutes: Duration,
 

@@ -31,23 +31,23 @@ pub(super) struct FatBtree {
     #[command(flatten)]
     output: Output,
 
-    /// Numbers of PEs; updates are measured with the last [unless given: 4, 8, 16]
+    /// Numbers of PEs; updates are measured with the last [default: 4, 8, 16]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     pes: Vec<u16>,
 
-    /// Pages of each PE's cache [unless given: 5, 10, 20, 30, 50, 100, 200]
+    /// Pages of each PE's cache [default: 5, 10, 20, 30, 50, 100, 200]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     caches: Vec<u16>,
 
-    /// Shares of inserts, in per cent, for the update side [unless given: 10, 50]
+    /// Shares of inserts, in per cent, for the update side [default: 10, 50]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=100))]
     inserts: Vec<u8>,
 
-    /// Operations that are counted for each point [unless given: 10000]
+    /// Operations that are counted for each point [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..))]
     operations: Option<u32>,
 
-    /// Of everything that is drawn [unless given: 1]
+    /// Of everything that is drawn [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -49,7 +49,7 @@ pub(super) struct Kv {
     #[arg(long = "workload", value_name = "NAME", required = true, value_delimiter = ',')]
     workloads: Vec<Workload>,
 
-    /// Numbers of client threads [unless given: one for each core]
+    /// Numbers of client threads [default: one for each core]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     threads: Vec<u16>,
 
@@ -61,7 +61,7 @@ pub(super) struct Kv {
     #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds)]
     warm_up: Duration,
 
-    /// Instead of waiting for each commit, keep so many in flight over all threads
+    /// Instead of waiting for each commit, keep this number in flight over all threads
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: Vec<u32>,
 
@@ -108,7 +108,7 @@ pub(super) struct Kv {
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = doors, conflicts_with = "in_flight")]
     resp: Vec<Doors>,
 
-    /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable
+    /// Directory for the stores, which are removed afterwards [default: a temporary one]. Durable
     /// commits are as fast as the disk it is on
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -158,7 +158,7 @@ impl Kv {
         let progress = Progress::stderr();
         let mut written = Ok(());
         let outcome = compare(&engines, &self.plan(dir, store), &progress, &mut |report| {
-            // As soon as it is known: an interrupted bench leaves what it has measured.
+            // Written at once: an interrupted bench leaves its results.
             if self.json && written.is_ok() {
                 written = write_line(out, &report.to_json());
             }
@@ -188,7 +188,7 @@ impl Kv {
             };
             let engine = connect("")?;
             let is_namesake = engines.iter().any(|other| other.name() == engine.name());
-            // Several of a kind are told apart by their ports.
+            // Several of a kind are distinguished by their ports.
             engines.push(Box::new(if is_namesake {
                 connect(&format!("-{}", address.port()))?
             } else {

@@ -119,7 +119,7 @@ struct Forms<'f> {
 }
 
 impl Output {
-    /// Writes the page if one was asked for, then the JSON object or the tables.
+    /// Writes the page if it was requested, then the JSON object or the tables.
     fn deliver(&self, out: &mut dyn Write, forms: &Forms<'_>) -> Result<()> {
         if let (Some(file), Some(html)) = (&self.html, forms.html) {
             std::fs::write(file, html()).with_context(|| format!("write {}", file.display()))?;

@@ -29,22 +29,22 @@ read from --dir, out of the system's cache; it is removed at once.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct NbGclock {
-    /// Some seconds instead of up to ten minutes; says little
+    /// Some seconds instead of up to ten minutes; rough numbers
     #[arg(long)]
     quick: bool,
 
     #[command(flatten)]
     output: Output,
 
-    /// Numbers of threads [unless given: 1 to 64]
+    /// Numbers of threads [default: 1 to 64]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
 
-    /// Measured time of each rate [unless given: 0.3]
+    /// Measured time of each rate [default: 0.3]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Measurements of each rate; the median counts [unless given: 3]
+    /// Measurements of each rate; the median counts [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
@@ -52,12 +52,12 @@ pub(super) struct NbGclock {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     simulate: Option<u16>,
 
-    /// Simulated threads compute so long between two visits [unless given: what the paper's take to draw a
+    /// Simulated threads compute so long between two visits [default: what the paper's take to draw a
     /// reference, as it seems]
     #[arg(long, value_name = "NS", requires = "simulate")]
     draw_ns: Option<u64>,
 
-    /// Directory for the file that is read [unless given: the system's for temporary files]
+    /// Directory for the file that is read [default: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

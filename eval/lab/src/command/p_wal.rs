@@ -39,18 +39,18 @@ counts too. The real device is written: some GiB in all, removed at the end.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct PWal {
-    /// Some seconds instead of some minutes; says little
+    /// Some seconds instead of some minutes; rough numbers
     #[arg(long)]
     quick: bool,
 
     #[command(flatten)]
     output: Output,
 
-    /// Devices, one after the other [unless given: real and iodrive]
+    /// Devices, one after the other [default: real and iodrive]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Choice>,
 
-    /// Parts to run [unless given: all]
+    /// Parts to run [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     part: Vec<Part>,
 
@@ -58,19 +58,19 @@ pub(super) struct PWal {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     log: Vec<Variant>,
 
-    /// Numbers of workers [unless given: 1, 2, 4, 8, 16], and of clients [1, 2, 4, 8, 16, 64]
+    /// Numbers of workers [default: 1, 2, 4, 8, 16], and of clients [1, 2, 4, 8, 16, 64]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Vec<u16>,
 
-    /// Transactions that each worker may have in flight [unless given: 64]
+    /// Transactions that each worker may have in flight [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     in_flight: Option<u16>,
 
-    /// Measured time of each rate [unless given: 0.4]
+    /// Measured time of each rate [default: 0.4]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Measurements of each rate; the median counts [unless given: 3]
+    /// Measurements of each rate; the median counts [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
@@ -79,7 +79,7 @@ pub(super) struct PWal {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     simulate: Option<u16>,
 
-    /// Directory on the real device [unless given: the system's for temporary files]
+    /// Directory on the real device [default: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

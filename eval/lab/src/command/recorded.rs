@@ -1,4 +1,4 @@
-//! `--trace`: what a bench does, recorded.
+//! `--trace`: a recording of a bench.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) struct Recorded {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Ask the kernel for context switches as well: time off the processor is then preempted or blocked
+    /// Record context switches as well: time off the processor is then preempted or blocked
     #[arg(long, requires = "trace")]
     switches: bool,
 }

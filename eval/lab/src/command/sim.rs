@@ -27,7 +27,7 @@ Examples:
 One seed gives one answer, to the last byte. The program must have been built with
 the feature: cargo run --release --features sim -- sim scale ...";
 
-/// Run the shipped code on a simulated machine: does it scale, and what stops it
+/// Run the shipped code on a simulated machine, to see its scaling and its limits
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Sim {
@@ -102,11 +102,11 @@ struct Scale {
 /// close together. Takes three minutes at the most.
 #[derive(Args, Debug)]
 struct CalibrateArgs {
-    /// Write what was found to this file, for `sim scale --profile FILE`
+    /// Write the results to this file, for `sim scale --profile FILE`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Measure nothing: simulate again what this file says, and compare with the real runs in it
+    /// Measure nothing: simulate the profile of this file again, and compare with the real runs in it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "quick"])]
     measured: Option<PathBuf>,
 

@@ -41,7 +41,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     warehouses: u32,
 
-    /// Client threads [unless given: one for each core]
+    /// Client threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 
@@ -57,7 +57,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "MIX", value_enum, default_value_t = MixArgument::Full)]
     mix: MixArgument,
 
-    /// Instead of waiting for each commit, keep so many in flight over all threads
+    /// Instead of waiting for each commit, keep this number in flight over all threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: Option<u32>,
 
@@ -69,7 +69,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "LOG", default_value_t)]
     log: LogProtocol,
 
-    /// Log files side by side [unless given: what the device is good for]
+    /// Number of log files written in parallel [default: measured for the device]
     #[arg(long, value_name = "N")]
     wal_streams: Option<usize>,
 
@@ -77,7 +77,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Directory for the store, which is removed afterwards [unless given: a temporary one]
+    /// Directory for the store, which is removed afterwards [default: a temporary one]
     #[arg(long)]
     dir: Option<PathBuf>,
 

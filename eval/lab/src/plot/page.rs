@@ -1,4 +1,4 @@
-//! One HTML page with every chart, every table, and what they were made with. Needs nothing from the network.
+//! One HTML page with every chart, every table, and their settings. Needs nothing from the network.
 
 use super::svg::escape;
 use crate::report::Report;

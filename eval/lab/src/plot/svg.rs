@@ -140,7 +140,7 @@ pub(super) fn text(out: &mut String, x: f64, y: f64, anchor: &str, content: &str
         writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>", escape(content));
 }
 
-/// Text as XML character data and attribute values want it.
+/// Escapes text for XML character data and attribute values.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

@@ -15,7 +15,7 @@ pub(crate) struct Xy {
 /// Points joined in the order given.
 pub(crate) struct Curve {
     pub(crate) name: String,
-    /// Across, up, and what to say about it.
+    /// Horizontal value, vertical value, and label.
     pub(crate) points: Vec<(f64, f64, String)>,
 }
 

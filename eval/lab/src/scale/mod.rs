@@ -8,7 +8,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | `work` | what clients do, and the store that they find |
+//! | `work` | work of the clients, and their store |
 //! | `run` | one number of processors |
 //! | [`report`] | curves, and the lines that stop them |
 
@@ -71,7 +71,7 @@ impl Scale {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Simulation`], and what the store says.
+    /// [`BenchError::Simulation`], and errors of the store.
     pub fn run(&self, progress: &Progress) -> Result<(Report, Vec<f64>), BenchError> {
         progress.begin(&format!("Filling the store for {}", self.work.name()), 1);
         let filled = self.fill()?;

@@ -32,7 +32,7 @@ const LOG_BUFFERS: TableDefinition<u64, ()> = TableDefinition::new("log buffers"
 /// Of a thread: the store's stacks are deeper than those of its parts.
 pub(super) const STACK_BYTES: usize = 1 << 20;
 
-/// So many processors.
+/// Results for one number of processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Processors, and clients.
@@ -94,7 +94,7 @@ pub(crate) fn point(scale: &Scale, filled: &Filled, processors: usize) -> Result
     })
 }
 
-/// Operations per second of so many real threads, for as long as the settings say.
+/// Operations per second of this number of real threads, for the time of the settings.
 pub(crate) fn real(scale: &Scale, filled: &Filled, threads: usize) -> Result<f64, BenchError> {
     let left = drive(scale, Arc::new(filled.files.copied()), clients(scale, filled, threads))?;
     Ok(left.ops as f64 / scale.time(threads).1.as_secs_f64())
@@ -150,7 +150,7 @@ fn use_log_buffers(db: &Database, buffers: usize) -> Result<(), azekura::Error> 
     })
 }
 
-/// Has the machine, if there is one, count what its threads do in that time from now.
+/// Makes the machine, if there is one, count the accesses of its threads in that time from now.
 fn measure_between(warm: Duration, counted: Duration) {
     if let Some(machine) = machine::current() {
         let begin = machine.now() + warm;

@@ -39,7 +39,7 @@ pub enum Work {
     Tpcc,
 }
 
-/// A filled store that nobody has open.
+/// A filled store that is not open.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(super) files: MemFs,
@@ -175,7 +175,7 @@ impl Work {
 }
 
 impl Client {
-    /// Works until `go_on`, which is asked once for each transaction, says no.
+    /// Works until `go_on`, which is called once for each transaction, returns `false`.
     pub(super) fn run(self, db: &Database, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
         match self {
             Self::Kv(mut stream, manner, sessions) => {

@@ -1,7 +1,7 @@
 //! The consistency conditions of the specification (clause 3.3.2), and three of our own, checked over a whole
 //! database.
 //!
-//! | condition | says |
+//! | condition | statement |
 //! |---|---|
 //! | 1 | `W_YTD` = Σ `D_YTD` of the warehouse |
 //! | 2 | `D_NEXT_O_ID` − 1 = greatest order = greatest open order, if one is open |
@@ -14,9 +14,9 @@
 //! | 10 | `C_BALANCE` = Σ `OL_AMOUNT` delivered − Σ `H_AMOUNT` |
 //! | 11 | orders − open orders = those delivered at first + Σ `C_DELIVERY_CNT` (the specification states it before any delivery) |
 //! | 12 | `C_BALANCE` + `C_YTD_PAYMENT` = Σ `OL_AMOUNT` delivered |
-//! | 13 | each customer is in the index by name as he is called, and nobody else |
+//! | 13 | each customer is in the index by name under the customer's name, and the index has no others |
 //! | 14 | each order is in the index by customer, and nothing else |
-//! | 15 | Σ `S_YTD` of a warehouse = what orders placed since loading took from it |
+//! | 15 | Σ `S_YTD` of a warehouse = quantities of orders placed since loading |
 //!
 //! All is read in one transaction: the answer is of one moment, and writers wait meanwhile. Costs a scan of
 //! everything but items; memory for a few words per customer of the database and for the orders of one
@@ -48,7 +48,7 @@ const KEPT: usize = 20;
 pub struct Violation {
     /// Number of the condition, from 1.
     pub condition: u8,
-    /// Of which warehouse, district, order or customer.
+    /// The warehouse, district, order or customer.
     pub place: String,
     /// Expected value.
     pub expected: i64,
@@ -148,7 +148,7 @@ impl Paid {
     }
 }
 
-/// An order with what its lines add up to.
+/// An order with the sums of its lines.
 #[derive(Debug, Clone, Copy, Default)]
 struct OrderSums {
     c_id: u32,
@@ -183,7 +183,7 @@ impl<R: Rows> Check<'_, R> {
         Ok(())
     }
 
-    /// Checks one district; gives back its `D_YTD`.
+    /// Checks one district; returns its `D_YTD`.
     fn district(&mut self, w: u32, d: u8) -> Result<i64, R::Error> {
         let district = present(self.tx.open(&DISTRICT)?.row(&(w, d))?, "district", (w, d))?;
         self.checked.compare(9, (w, d), self.paid.in_district(w, d), district.ytd);
@@ -237,7 +237,7 @@ impl<R: Rows> Check<'_, R> {
         let (first, last) = ((w, d, 0, 0), (w, d, u32::MAX, u8::MAX));
         self.tx.open(&ORDER_LINE)?.each(&first, &last, &mut |(_, _, o, _), line| {
             *lines += 1;
-            // Lines of an order that is not there make one without a count: conditions 4 and 6 tell.
+            // Lines of a missing order make one without a count: conditions 4 and 6 report it.
             let order = orders.entry(o).or_default();
             order.lines += 1;
             if line.delivery_d.is_some() {

@@ -47,7 +47,7 @@ impl KindTally {
 }
 
 impl Tally {
-    /// Adds what another client has done.
+    /// Adds the counts of another client.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
             mine.committed += theirs.committed;
@@ -140,7 +140,7 @@ pub fn run_with<R: Runner>(
 ///
 /// # Errors
 ///
-/// [`UnusedItem`]; what the store says.
+/// [`UnusedItem`]; errors of the store.
 pub fn execute<R: Rows>(tx: &R, input: &Input) -> Result<u8, R::Error> {
     match input {
         Input::NewOrder(input) => new_order::new_order(tx, input).map(|_| 0),
@@ -151,7 +151,7 @@ pub fn execute<R: Rows>(tx: &R, input: &Input) -> Result<u8, R::Error> {
     }
 }
 
-/// Returns whether an error is the rollback that the specification asks for.
+/// Returns whether an error is the rollback that the specification requires.
 #[must_use]
 pub fn is_unused_item(error: &Error) -> bool {
     matches!(error, Error::Other(source) if source.is::<UnusedItem>())
@@ -222,7 +222,7 @@ impl<R: Runner> Client<R> {
         self.drain(self.window.unwrap_or(1).saturating_sub(1))
     }
 
-    /// Lets durable commits leave the window until at most `most` are in it.
+    /// Removes durable commits from the window until at most `most` are in it.
     fn drain(&mut self, most: usize) -> Result<(), BenchError> {
         let kinds = &mut self.tally.kinds;
         let done = |(kind, began): (Kind, Instant), now| kinds[kind.index()].committed(began, now);

@@ -131,7 +131,7 @@ impl<'a> Running<'a> {
         let scale = self.contest.scale;
         EngineSettings {
             cache_bytes: Some(self.contest.cache_bytes),
-            // About 100 MB a warehouse at full scale, and as much again for what runs add.
+            // About 100 MB a warehouse at full scale, and as much again for the rows that runs add.
             expected_bytes: u64::from(scale.warehouses()) * (200 << 20) / u64::from(scale.divisor())
                 + (64 << 20),
             sessions: self.contest.threads.iter().copied().max().unwrap_or(1).max(loading_threads()),

@@ -9,7 +9,7 @@ use azekura_workload::tpcc::CustomerBy;
 ///
 /// # Errors
 ///
-/// Those of the store; [`Broken`](super::schema::Broken) if nobody has the name.
+/// Errors of the store; [`Broken`](super::schema::Broken) if no customer has the name.
 pub fn find<R: Rows>(tx: &R, w: u32, d: u8, by: &CustomerBy) -> Result<u32, R::Error> {
     let name = match by {
         CustomerBy::Id(c) => return Ok(*c),

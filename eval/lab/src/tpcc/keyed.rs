@@ -63,7 +63,7 @@ impl<'t> KeyedRows<'t> {
     }
 }
 
-/// The steps of a transaction, whatever it lives on.
+/// The steps of a transaction on any store.
 trait Access {
     fn read(
         &self,

@@ -126,7 +126,7 @@ fn pieces(scale: Scale) -> Vec<Piece> {
     std::iter::once(Piece::Items).chain((1..=scale.warehouses()).flat_map(of_warehouse)).collect()
 }
 
-/// About so many, for the bar: the number of order lines is random.
+/// About this number of rows, for the progress bar: the number of order lines is random.
 fn expected_rows(scale: Scale) -> u64 {
     let (customers, orders) = (u64::from(scale.customers()), u64::from(scale.orders()));
     // Customer, name, payment; order, its index entry, ten lines.

@@ -29,15 +29,15 @@
 //! | [`load`](mod@load) | the initial population, written |
 //! | [`new_order`](mod@new_order), [`payment`](mod@payment), [`order_status`](mod@order_status), [`delivery`](mod@delivery), [`stock_level`](mod@stock_level) | the transactions |
 //! | [`customer`] | finding a customer by name |
-//! | [`rows`] | what a transaction needs of a store; [`keyed`]: the same of any engine that keeps bytes in key order |
-//! | [`client`] | what one thread does |
+//! | [`rows`] | requirements of a transaction on a store; [`keyed`]: the same of any engine with bytes in key order |
+//! | [`client`] | work of one thread |
 //! | [`phase`] | one timed stretch of work by many threads |
 //! | [`check`](mod@check) | the consistency conditions |
-//! | [`plan`] | what to run |
+//! | [`plan`] | settings of a run |
 //! | [`run`](mod@run) | a run from beginning to end |
 //! | [`report`] | its result |
 //! | [`contest`](mod@contest) | the same over several engines, side by side; [`session`]: a transaction in one of them |
-//! | [`standing`] | what engines reached there |
+//! | [`standing`] | results of the engines there |
 
 pub mod check;
 pub mod client;

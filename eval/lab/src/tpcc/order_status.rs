@@ -1,4 +1,4 @@
-//! Order-Status (clause 2.6.2): what a customer ordered last, and how far it is.
+//! Order-Status (clause 2.6.2): a customer's last order, and its state.
 
 use super::customer;
 use super::rows::{OpenRows, Rows, collect};

@@ -54,7 +54,7 @@ pub fn run(
 }
 
 /// Runs `work` on one thread per terminal until the time is over: it is handed the question whether to go on.
-/// Gives back what all did, and the length from the start to the last end.
+/// Returns the sum of all clients, and the time from the start to the last end.
 ///
 /// # Errors
 ///

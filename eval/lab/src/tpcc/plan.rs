@@ -25,11 +25,11 @@ pub struct Plan {
     pub seed: u64,
     /// Bytes of the store's cache.
     pub cache_bytes: usize,
-    /// Bytes of its pages, instead of what it chooses.
+    /// Size of its pages in bytes, instead of the default.
     pub page_bytes: Option<usize>,
     /// The log.
     pub log: LogProtocol,
-    /// Log files, instead of what the device is good for.
+    /// Number of log files, instead of the number measured for the device.
     pub wal_streams: Option<usize>,
     /// Directory of the store: inside this one, made if absent.
     pub dir: PathBuf,

@@ -73,7 +73,7 @@ pub struct Report {
     pub retries: u64,
     /// Districts in which a delivery found nothing to deliver.
     pub skipped_deliveries: u64,
-    /// Bytes of log records, without what pads them to blocks.
+    /// Bytes of log records, without the padding of blocks.
     pub log_bytes: u64,
     /// `log_bytes / ops`.
     pub log_bytes_per_transaction: f64,

@@ -55,10 +55,10 @@ pub trait OpenRows<K: RowKey, V: Row> {
     /// Stores a row, whether there was one or not.
     fn put(&self, key: &K, row: &V::Owned) -> Result<(), Self::Error>;
 
-    /// Stores a row where there must be none, or says [`Broken`].
+    /// Stores a row at a key that must be free; otherwise returns [`Broken`].
     fn add(&self, key: &K, row: &V::Owned) -> Result<(), Self::Error>;
 
-    /// Removes the first row from `first` to `last`, both included; gives back its key.
+    /// Removes the first row from `first` to `last`, both included; returns its key.
     fn take_first(&self, first: &K, last: &K) -> Result<Option<K>, Self::Error>;
 
     /// The last key from `first` to `last`, both included.

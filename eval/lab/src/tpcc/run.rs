@@ -128,7 +128,7 @@ fn measure(
     progress: &Progress,
 ) -> Result<Measured, BenchError> {
     let threads = plan.threads.max(1) as u64;
-    // Another run on the same database asks for other things.
+    // Another run on the same database has other inputs.
     let seed = plan.seed.wrapping_add(earlier_runs << 32);
     let mut terminals: Vec<Terminal> = (0..threads)
         .map(|i| {

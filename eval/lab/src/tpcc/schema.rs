@@ -15,7 +15,7 @@ use azekura_workload::tpcc::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Warehouse, district, and what is numbered within: a customer or an order.
+/// Warehouse, district, and the number within the district: a customer or an order.
 pub type InDistrict = (u32, u8, u32);
 /// Warehouse, district, last name, first name, customer.
 pub type NameKey = (u32, u8, String, String, u32);

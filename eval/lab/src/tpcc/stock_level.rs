@@ -1,6 +1,6 @@
 //! Stock-Level (clause 2.8.2): of how many items in a district's last twenty orders there are few left.
 //!
-//! The specification asks for no more than read committed; here it is serializable like the others.
+//! The specification requires no more than read committed; here it is serializable like the others.
 
 use super::rows::{OpenRows, Rows};
 use super::schema::{DISTRICT, ORDER_LINE, STOCK, present};

@@ -11,7 +11,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache for so many lines, in sets of `ways`.
+    /// Returns a cache for this number of lines, in sets of `ways`.
     #[must_use]
     pub fn new(lines: usize, ways: usize) -> Self {
         let ways = ways.max(1);
@@ -23,7 +23,7 @@ impl Cache {
         if self.tags.is_empty() {
             self.tags = vec![0; self.sets as usize * self.ways];
         }
-        // Lines are numbered as they come; consecutive ones lie in consecutive sets.
+        // Lines are numbered in the order of first touch; consecutive ones lie in consecutive sets.
         let set = (line % self.sets) as usize * self.ways;
         let ways = &mut self.tags[set..set + self.ways];
         if ways[0] == line + 1 {

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | owned by this core | hit | hit |
 //! | owned by another core | transfer; both share it then | transfer; owned here then |
-//! | shared, also here | hit | the farthest copy is told; owned here then |
+//! | shared, also here | hit | the farthest copy is invalidated; owned here then |
 //! | shared, not here | from the last cache, or the nearest copy | the same as above |
 //! | in no cache | memory | memory |
 //!
@@ -15,7 +15,7 @@
 //! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits
 //!   until `free_at`, which comes before the line has arrived where a profile says so
 //!   ([`Costs::transfer_occupancy`]).
-//! - **LINE-2** At most one core owns a line, and then nobody else has a copy.
+//! - **LINE-2** At most one core owns a line, and then no other core has a copy.
 //! - **LINE-3** A store delays its thread only when the next atomic instruction or full fence waits for all
 //!   stores to be done.
 
@@ -60,7 +60,7 @@ pub struct Served {
     pub until: Time,
     /// Time at which the access is done in memory; later than `until` for a store.
     pub done: Time,
-    /// Time that the thread spent beyond what a hit costs.
+    /// Time that the thread spent beyond that of a hit.
     pub stall: Time,
     /// Of that, time spent in the queue for the line.
     pub queued: Time,

@@ -25,7 +25,7 @@ pub(super) fn ask<A: AsRef<[u8]>>(member: &Member, request: &[A]) -> Result<Repl
     ask_patiently(member, request, PATIENCE)
 }
 
-/// As [`ask`], for a request that may take `patience`.
+/// As [`ask`], for a request that may take up to `patience`.
 pub(super) fn ask_patiently<A: AsRef<[u8]>>(
     member: &Member,
     request: &[A],

@@ -1,4 +1,4 @@
-//! `cluster balance`: moves leaves until all nodes have equally many, or one of them has none.
+//! `cluster balance`: moves leaves until all nodes have the same number, or one of them has none.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ fn counts(owners: &[u16], takers: &[u16]) -> BTreeMap<u16, usize> {
     counts
 }
 
-/// Plans the moves of leaves after which all `takers` have equally many and other nodes none. `owners` are
+/// Plans the moves of leaves after which all `takers` have the same number and other nodes none. `owners` are
 /// the owners of the leaves in key order, before and afterwards. The number of moves is minimal; a leaf goes
 /// to the owner of its neighbor, if that one lacks leaves. Takes time proportional to the number of leaves.
 fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {

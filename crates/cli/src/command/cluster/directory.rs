@@ -243,7 +243,7 @@ impl ClusterDirectory {
         Ok(())
     }
 
-    /// Asks the first node that answers.
+    /// Sends the request to the first node that answers.
     pub(super) fn ask_any(&self, request: &[&[u8]]) -> Result<Reply> {
         let member = self.members.nodes().iter().find(|member| ask::ask(member, &["PING"]).is_ok());
         let member = member.with_context(|| {

@@ -63,8 +63,8 @@ pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
 }
 
 impl Runs {
-    /// Refuses a program with a loader that does not accept this library; the loader itself is asked, and
-    /// runs nothing.
+    /// Refuses a program with a loader that does not accept this library: runs the loader in a mode that only
+    /// checks and starts no program.
     pub(super) fn takes(&self, library: &Path) -> Result<()> {
         let asked = Command::new(&self.loader)
             .arg("--list")
@@ -73,10 +73,7 @@ impl Runs {
             .stdin(Stdio::null())
             .output()
             .with_context(|| {
-                format!(
-                    "cannot ask the dynamic loader of {} whether it takes the library",
-                    self.program.display()
-                )
+                format!("cannot run the dynamic loader of {} to check the library", self.program.display())
             })?;
         let (lists, says) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
         // An empty list may also mean that the loader cannot read the program, which the kernel can.
@@ -84,7 +81,7 @@ impl Runs {
             return Ok(());
         }
         bail!(
-            "the dynamic loader of {} does not take the library of azekura: {}",
+            "the dynamic loader of {} does not accept the library of azekura: {}",
             self.program.display(),
             says.trim()
         );
@@ -324,6 +321,6 @@ mod tests {
         // exists and cannot be loaded.
         let bad = bench.make("bad.so", b"\x7fELF and nothing more", 0o755);
         let said = runs.takes(Path::new(&bad)).unwrap_err().to_string();
-        assert!(said.contains("does not take the library") && said.contains("bad.so"), "{said}");
+        assert!(said.contains("does not accept the library") && said.contains("bad.so"), "{said}");
     }
 }

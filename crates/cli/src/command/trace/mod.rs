@@ -40,7 +40,7 @@ enum What {
         #[command(flatten)]
         options: Options,
     },
-    /// Compare two recordings and tell differences from noise
+    /// Compare two recordings and distinguish differences from noise
     #[command(after_help = EXAMPLES)]
     Diff {
         /// The recording to compare with

@@ -1,4 +1,4 @@
-//! The solution that SP is made to have, and what is interpolated from the faces of the cube.
+//! The exact solution of SP, and its interpolation from the faces of the cube.
 
 use super::PARTS;
 

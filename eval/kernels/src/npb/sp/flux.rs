@@ -50,7 +50,7 @@ impl<A: Array<f64>> Derived<A> {
     }
 }
 
-/// Adds what flows along one direction (0 to 2 for x to z) to the right side of the computed points.
+/// Adds the flux along one direction (0 to 2 for x to z) to the right side of the computed points.
 pub(super) fn add<A: Array<f64>>(
     way: usize,
     solution: &Parts<A>,
@@ -103,7 +103,7 @@ fn curvature([before, at, after]: [f64; 3]) -> f64 {
     after - 2.0 * at + before
 }
 
-/// Fourth difference; what would reach for a given point leaves it out.
+/// Fourth difference, without the points beyond the computed ones.
 fn fourth<A: Array<f64>>(solution: &Parts<A>, part: usize, at: usize, place: usize, step: usize) -> f64 {
     let last = solution.grid.side - 2;
     let centre = if place == 1 || place == last { 5.0 } else { 6.0 };

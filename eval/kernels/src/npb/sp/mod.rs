@@ -277,7 +277,7 @@ struct Solver<A> {
 }
 
 impl<A: Array<f64>> Solver<A> {
-    /// The forcing under which the exact solution stands still: what its fluxes leave, with the other sign.
+    /// Computes the forcing that keeps the exact solution stationary: the negative of its fluxes.
     fn force(&mut self) {
         let grid = self.grid;
         grid.each(|at, place| self.solution.set_all(at, exact::solution(grid.coordinates(place))));
@@ -286,7 +286,7 @@ impl<A: Array<f64>> Solver<A> {
         grid.each_inner(|at, _| self.forcing.set_all(at, self.right.all(at).map(|value| -value)));
     }
 
-    /// The exact solution on the faces, what interpolates it from them inside.
+    /// Sets the exact solution on the faces, and its interpolation inside.
     fn start(&mut self) {
         let grid = self.grid;
         grid.each(|at, place| {

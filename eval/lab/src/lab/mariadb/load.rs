@@ -64,7 +64,7 @@ impl Load {
         Ok(Self { stop, connections })
     }
 
-    /// Stops the connections; what they have sent and not done is dropped.
+    /// Stops the connections; requests that are sent and not done are dropped.
     pub(super) fn stop(self) {
         self.stop.store(true, Relaxed);
         for (mut client, sender) in self.connections {

@@ -28,7 +28,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Rows told of each answer.
+/// Rows shown of each answer.
 const TOLD: usize = 12;
 
 /// Settings of the lab.
@@ -58,13 +58,13 @@ pub enum LabError {
         /// The program that is missing.
         program: &'static str,
     },
-    /// The server did not start, or died.
+    /// The server did not start, or ended.
     #[error("the server did not come up: {log}")]
     Server {
         /// The last lines of its log.
         log: String,
     },
-    /// No pair of stretches was asked for.
+    /// No pair of stretches was requested.
     #[error("nothing to measure: ask for one pair of stretches at least")]
     NoPairs,
     /// A statement failed.
@@ -78,7 +78,7 @@ pub enum LabError {
     /// The operating system failed.
     #[error("{what}")]
     Io {
-        /// In what.
+        /// The operation.
         what: &'static str,
         /// Its reason.
         source: io::Error,
@@ -236,7 +236,7 @@ fn record_once(
     Ok(Once { rate, lost: collected.iter().map(|c| c.lost).sum(), analysis, performance_schema })
 }
 
-/// Settles what the server calls a mutex: a delay under it must show in its own row.
+/// Determines the server's name of a mutex: a delay under it must show in its own row.
 fn plant(
     recorder: &mut Recorder,
     server: &Server,

@@ -154,7 +154,7 @@ fn option(name: &str, path: &Path) -> String {
     format!("{name}={}", path.display())
 }
 
-/// The server refuses to run as root unless told.
+/// Returns the user for the server, which refuses to run as root without this option.
 fn user() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
 }

@@ -12,7 +12,7 @@ use super::policy::{Gclock, Lru, S3Fifo, TwoQ};
 
 /// Fix, use, unfix.
 pub trait PageCache: Send + Sync {
-    /// Fixes a page, reads the word that says which page it is, and unfixes it.
+    /// Fixes a page, reads the word with its number, and unfixes it.
     fn visit(&self, page: u64) -> u64;
 
     /// Returns the counts so far.

@@ -37,7 +37,7 @@ pub struct Costs {
     pub miss: Cost,
 }
 
-/// Counts what a cache does.
+/// Counts the operations of a cache.
 #[must_use]
 pub fn count(kind: Kind) -> Costs {
     let cache = kind.build(FRAMES, Device::memory());

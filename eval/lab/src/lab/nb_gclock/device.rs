@@ -103,7 +103,7 @@ impl Device {
     }
 }
 
-/// Returns the result of a read of so many bytes.
+/// Returns the result of a read of `bytes` bytes.
 fn whole(bytes: usize, read: io::Result<usize>) -> io::Result<()> {
     if read? == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

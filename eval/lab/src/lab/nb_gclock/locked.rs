@@ -80,7 +80,7 @@ impl Hasher for Multiplier {
 }
 
 impl<P: Policy> Locked<P> {
-    /// A cache of so many frames over a device.
+    /// Returns a cache with this number of frames over a device.
     #[must_use]
     pub fn new(frames: usize, device: Device) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl<P: Policy> Locked<P> {
             policy.hit(frame);
             frame
         } else {
-            // Acquire: what the last user did is over.
+            // Acquire: the last user's accesses are over.
             let frame = policy.admit(page, &|frame| self.frames[frame as usize].pins.load(Acquire) == 0)?;
             machine::writes(&held[frame as usize]);
             if let Some(old) = held[frame as usize].replace(page) {

@@ -51,7 +51,7 @@ const BETWEEN_LOOKS: usize = 64;
 ///
 /// # Panics
 ///
-/// If the cache gives another page than the one asked for.
+/// Panics if the cache returns another page than the requested one.
 #[must_use]
 pub fn run(
     cache: &dyn PageCache,
@@ -151,7 +151,7 @@ pub fn hit_ratio_of_threads(cache: &dyn PageCache, traces: &[Vec<u64>]) -> f64 {
     1.0 - read as f64 / visits as f64
 }
 
-/// User and system time of this process; 0 where the system does not tell.
+/// User and system time of this process; 0 if the system does not report it.
 fn cpu_seconds() -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0; // USER_HZ, the same on every Linux
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

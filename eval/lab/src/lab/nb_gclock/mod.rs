@@ -6,8 +6,8 @@
 //! | [`zipf`] | the workload, in both readings of its formula (§4.1) |
 //! | [`policy`] | LRU, 2Q, GCLOCK, S3-FIFO: plain, for use under a lock |
 //! | [`locked`] | the conventional buffer manager around one of them (§2.1) |
-//! | [`cache`] | what is compared: those, and the store's pool in its ways |
-//! | [`costs`] | what a hit and a miss cost, counted |
+//! | [`cache`] | the compared caches: those, and the store's pool in its variants |
+//! | [`costs`] | counted cost of a hit and of a miss |
 //! | [`device`] | pages in memory, by `lseek` + `read` under a lock, by `pread` (§3.3) |
 //! | [`oracle`] | A0 and Belady |
 //! | [`measure`] | one measurement |
@@ -91,7 +91,7 @@ impl Lab {
         }
     }
 
-    /// Smaller in everything: some seconds. Its numbers say little.
+    /// Smaller in everything: some seconds. Its numbers are rough.
     #[must_use]
     pub fn quick(dir: PathBuf) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Lab {
     ///
     /// # Panics
     ///
-    /// If a cache gives another page than the one asked for.
+    /// Panics if a cache returns another page than the requested one.
     pub fn run(&self, progress: &Progress) -> io::Result<Report> {
         let settings = format!(
             "{} pages of 8 KiB, 20 % of the references in scans of 100 pages; hit ratios over {} references after {}; \

@@ -49,7 +49,7 @@ pub struct Simulated {
     pub seed: u64,
 }
 
-/// A cache on so many processors.
+/// A cache on one number of processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The case.
@@ -148,7 +148,7 @@ impl Simulated {
     ///
     /// # Errors
     ///
-    /// [`SimulationError::NotBuilt`] without the feature `sim`; others as they come.
+    /// [`SimulationError::NotBuilt`] without the feature `sim`; other errors of the simulation.
     pub fn run(&self, progress: &Progress) -> Result<Report, SimulationError> {
         let cases = self.cases();
         let cells = cases.len() * self.kinds.len() * self.processors.len();
@@ -188,7 +188,7 @@ impl Simulated {
         std::iter::once(resident).chain(from_memory).collect()
     }
 
-    /// Visits per second of so many real threads to the first of the caches, where every page has a frame.
+    /// Visits per second of real threads to the first of the caches, where every page has a frame.
     pub(crate) fn real(&self, threads: usize, time: Duration) -> f64 {
         let Some(kind) = self.kinds.first() else { return 0.0 };
         let cache: Arc<dyn PageCache> = kind.build(self.frames, Device::memory()).into();

@@ -56,7 +56,7 @@ pub const SCAN_PAGES: u64 = 100;
 pub const SCAN_SHARE: f64 = 0.2;
 
 impl References {
-    /// References to pages `0..pages`, of which page 0 is the hottest.
+    /// References to pages `0..pages`; page 0 is the hottest.
     #[must_use]
     pub fn new(pages: u64, skew: Skew, seed: u64) -> Self {
         let (share, length) = (SCAN_SHARE, SCAN_PAGES as f64);
@@ -105,7 +105,7 @@ impl Iterator for References {
 mod tests {
     use super::*;
 
-    /// The share of references to the hottest fifth of the pages is what the name says, scans aside.
+    /// The share of references to the hottest fifth of the pages is that of the name, without scans.
     #[test]
     fn the_named_readings_give_what_they_name_and_the_literal_one_does_not() {
         for (skew, expected) in

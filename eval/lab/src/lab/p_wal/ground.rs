@@ -51,7 +51,7 @@ pub struct Ground {
     dir: PathBuf,
 }
 
-/// An empty place for one measurement; what is in it goes with it.
+/// An empty directory for one measurement; its content is removed with it.
 #[derive(Debug)]
 pub struct Site {
     /// The file system.

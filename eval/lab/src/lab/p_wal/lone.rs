@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Of the write; a chunk of one small transaction is as long.
 const WRITE_BYTES: usize = 4096;
-/// Writes and commits take turns, so that what else the machine does meets both.
+/// Writes and commits take turns, so that other load of the machine affects both.
 const TURNS: u32 = 8;
 /// Of the records of a transaction: BEGIN, UPDATE, END as in the paper.
 const BODIES: [usize; 3] = [129, 153, 129];

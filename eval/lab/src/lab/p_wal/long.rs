@@ -23,7 +23,7 @@ pub struct Long {
     pub io_bytes: usize,
     /// Bytes of a half; the paper has 4 GiB.
     pub half_bytes: u64,
-    /// Discards what was written a half ago.
+    /// Discards the records of half a file ago.
     pub trim: bool,
     /// Duration.
     pub time: Duration,

@@ -49,14 +49,14 @@ const BOUND_BODY: usize = 132 - FRAME;
 /// UPDATE records are 156.
 const UPDATE_BODY: usize = 156 - FRAME;
 
-/// Bytes of log of a transaction with so many updates.
+/// Bytes of log of a transaction with this number of updates.
 pub(super) const fn transaction_bytes(updates: usize) -> usize {
     2 * (BOUND_BODY + FRAME) + updates * (UPDATE_BODY + FRAME)
 }
 
 static PAGE_LOCK: azekura_trace::Site = azekura_trace::Site::new("lab: page lock");
 
-/// A page, and what its next change comes after: the commit of the transaction that changed it last.
+/// A page, and the predecessor of its next change: the commit of the transaction that changed it last.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     value: u32,
@@ -106,7 +106,7 @@ pub struct Micro {
 /// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
-    /// Transactions known to be committed.
+    /// Transactions with a commit known to be durable.
     pub committed: u64,
     /// From the start until the last was.
     pub seconds: f64,
@@ -217,7 +217,7 @@ impl Micro {
     }
 }
 
-/// One worker, from its first transaction until all of its are known to be committed.
+/// Runs one worker, from its first transaction until all of its commits are durable.
 pub(super) fn work(
     micro: &Micro,
     wal: &Arc<Wal>,
@@ -390,7 +390,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Its flush was asked for.
+    /// Waits for the oldest transaction; its flush was requested.
     fn wait_for_oldest(&mut self) -> Result<(), BenchError> {
         if let Some(oldest) = self.queue.front() {
             self.wal.ticket(oldest.commit_lsn).wait().map_err(failed("writing the log"))?;
@@ -399,7 +399,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Nobody asked for its flush yet.
+    /// Waits for the newest transaction; requests its flush.
     fn wait_for_newest(&mut self) -> Result<(), BenchError> {
         if let Some(newest) = self.queue.back() {
             self.wal.wait_acknowledged(newest.commit_lsn).map_err(failed("writing the log"))?;
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn our_workers_draw_once_for_a_transaction_and_the_papers_once_for_a_record() {
-        // The first transaction does not know yet how many LSNs are worth drawing.
+        // The first transaction has no estimate yet of the number of LSNs to draw.
         let about_once_each = TRANSACTIONS..=TRANSACTIONS + 4;
         assert!(about_once_each.contains(&draws(Variant::OneStream, 1)), "{}", draws(Variant::OneStream, 1));
         assert!(about_once_each.contains(&draws(Variant::Ours, 10)), "{}", draws(Variant::Ours, 10));

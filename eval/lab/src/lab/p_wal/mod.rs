@@ -10,7 +10,7 @@
 //! | [`long`] | writing for long, with trim and without | §5.5, Fig. 15 |
 //! | [`restart`] | recovery: merging against sorting, and the store's restart | §4 |
 //! | [`lone`] | a committer alone, against one write | |
-//! | `goals` | what the log is to reach | |
+//! | `goals` | goals of the log |
 //! | [`usage`] | processor time and switches | |
 //! | [`run`](mod@run) | a run of all of it | |
 //! | [`simulate`] | the log on a simulated machine | Fig. 7 |
@@ -124,7 +124,7 @@ pub struct Lab {
     pub runs: usize,
     /// Bytes of a write, for Fig. 3.
     pub io_bytes: Vec<usize>,
-    /// Warehouses, and what the specification's numbers of rows are divided by.
+    /// Warehouses, and the divisor of the specification's numbers of rows.
     pub tpcc_scale: (u32, u32),
     /// Of Fig. 15: how long, between two samples, and bytes of a half.
     pub long: (Duration, Duration, u64),
@@ -162,7 +162,7 @@ impl Lab {
         }
     }
 
-    /// Smaller in everything: some seconds for each device. Its numbers say little.
+    /// Smaller in everything: some seconds for each device. Its numbers are rough.
     #[must_use]
     pub fn quick(dir: PathBuf) -> Self {
         Self {

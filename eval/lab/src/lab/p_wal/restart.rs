@@ -36,7 +36,7 @@ pub enum Way {
 }
 
 impl Filled {
-    /// Writes a log of so many records with so many streams; each stream gets 16 in a row.
+    /// Writes a log of `records` records with `streams` streams; each stream gets 16 in a row.
     ///
     /// # Errors
     ///

@@ -51,7 +51,7 @@ pub struct Simulated {
     pub seed: u64,
 }
 
-/// A log with so many workers.
+/// A log with one number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The device.
@@ -62,7 +62,7 @@ pub struct Point {
     pub log: String,
     /// Workers.
     pub workers: usize,
-    /// Transactions per second of the machine's time that were known to be committed.
+    /// Transactions per second of the machine's time with a commit known to be durable.
     pub rate: f64,
     /// Nanoseconds of a processor that its worker had for a transaction.
     pub worker_ns: f64,
@@ -130,7 +130,7 @@ impl Simulated {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Simulation`], and what the log says.
+    /// [`BenchError::Simulation`], and errors of the log.
     pub fn run(&self, progress: &Progress) -> Result<Report, BenchError> {
         let figures = self.devices.len() * self.updates.len();
         progress.begin("Simulating the log", (figures * self.logs.len() * self.workers.len()) as u64);

@@ -186,7 +186,7 @@ impl Tpcc {
     /// An error of the store.
     pub fn run(&self, cell: &Cell, mix: Mix) -> Result<Stretch, BenchError> {
         let db = cell.builder(&self.site).open(self.site.dir.join("tpcc")).map_err(failed("opening"))?;
-        // Another run on the same database asks for other things.
+        // Another run on the same database has other inputs.
         let seed = cell.seed.wrapping_add(tpcc::load::count_run(&db, &self.loaded)? << 32);
         let terminal = |at| {
             let lane = Lane::new(at as u64, cell.workers as u64);
@@ -214,7 +214,7 @@ impl Tpcc {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Inconsistent`] if one does not hold; what the store says.
+    /// [`BenchError::Inconsistent`] if one does not hold; errors of the store.
     pub fn check(&self, ground: &Ground, progress: &Progress) -> Result<(), BenchError> {
         ground.at_no_cost(|| {
             let builder = Database::builder().file_system(Arc::clone(&self.site.fs)).cache_bytes(CACHE_BYTES);

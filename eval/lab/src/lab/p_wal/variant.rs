@@ -34,7 +34,7 @@ pub enum Variant {
 /// The thread that writes the log, and its time of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The worker itself, after so many transactions.
+    /// The worker itself, after this number of transactions.
     Groups(usize),
     /// The log, whenever it is not writing and something is there.
     Greedy,
@@ -129,7 +129,7 @@ impl Variant {
         }
     }
 
-    /// The shortest stretch that tells something: some epochs.
+    /// The shortest stretch with a meaningful result: some epochs.
     #[must_use]
     pub const fn least_time(self) -> Duration {
         match self {
@@ -168,7 +168,7 @@ impl Variant {
         }
     }
 
-    /// The settings of a log with so many workers.
+    /// Returns the settings of a log with this number of workers.
     #[must_use]
     pub fn wal_options(self, workers: usize) -> WalOptions {
         WalOptions {

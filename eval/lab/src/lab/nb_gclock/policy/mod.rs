@@ -17,7 +17,7 @@ pub trait Policy: Send {
     /// Its name in tables.
     const NAME: &'static str;
 
-    /// A policy for so many frames, all free.
+    /// Returns a policy for this number of frames, all free.
     fn new(frames: usize) -> Self;
 
     /// The page in this frame is used.

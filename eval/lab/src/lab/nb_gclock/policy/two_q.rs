@@ -7,7 +7,7 @@ use super::ghost::Ghost;
 use super::list::{Links, Queue};
 use azekura_base::sync::machine;
 
-/// 2Q: a FIFO of new pages, ids of what left it, and an LRU list of what came back.
+/// 2Q: a FIFO of new pages, ids of pages evicted from it, and an LRU list of pages that came back.
 #[derive(Debug)]
 pub struct TwoQ {
     links: Links,

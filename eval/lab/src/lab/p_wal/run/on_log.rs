@@ -220,7 +220,7 @@ fn beside_of(stretch: &micro::Stretch, ceiling: &Written) -> Vec<(&'static str, 
     if flush.count() > 0 {
         beside.push(("flush p50 us", flush.quantile_us(0.5)));
         beside.push(("flush p99 us", flush.quantile_us(0.99)));
-        // R13: what is left of the latency once the own log is written.
+        // R13: the rest of the latency once the own log is written.
         beside
             .push(("wait share %", 100.0 * (1.0 - flush.mean_us() / known.mean_us().max(f64::MIN_POSITIVE))));
     }

@@ -1,4 +1,4 @@
-//! Figures of what takes long: writing for long, and coming back.
+//! Figures of long runs: writing for long, and recovery.
 
 use std::time::Duration;
 
