@@ -313,7 +313,7 @@ impl Heap {
         let mut space = self.lock();
         let owner = space.owner(self, address);
         let first = match owner {
-            Owner::Heap { usable } if usable < self.page => space.release_small(self, address),
+            Owner::Heap { .. } if space.is_small(self, address) => space.release_small(self, address),
             Owner::Heap { .. } => Some((address - self.base) / self.page),
             Owner::Allocator | Owner::Nobody => None,
         };
@@ -334,8 +334,8 @@ impl Heap {
         let first = (address - self.base) / self.page;
         let mut space = self.lock();
         let Owner::Heap { usable } = space.owner(self, address) else { return false };
-        if usable < self.page {
-            return false; // in a slab
+        if space.is_small(self, address) {
+            return false;
         }
         let (pages, wanted) = (usable / self.page, bytes.div_ceil(self.page));
         if wanted <= pages || !space.take_at(first + pages, wanted - pages) {

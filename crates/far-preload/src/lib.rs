@@ -6,7 +6,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `heap` | the far memory of this process, and which of its pages are given out |
-//! | `heap::small`, `heap::reserved` | blocks below a page; memory that is committed later |
+//! | `heap::small`, `heap::reserved` | small blocks; memory that is committed later |
 //! | `ranges` | sets of addresses |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |

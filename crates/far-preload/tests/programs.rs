@@ -97,20 +97,22 @@ fn heaps_that_are_reserved_and_committed_are_far_and_refuse_the_same_accesses() 
     }
 }
 
-/// With `--block` below a page small blocks are far, too.
+/// With `--block` below a page small blocks are far, too, and share pages also if they are larger than one.
 #[test]
 fn small_blocks_are_far_where_the_smallest_block_is_below_a_page() {
-    let small = |server: &Server, mechanism| Launch {
-        mechanism,
-        block: 32,
-        page: 16 << 10,
-        local: 3 << 20,
-        ..launch(server)
-    };
-    for mechanism in mechanisms() {
-        // By SIGSEGV a child has no far memory.
-        let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
-        same_with("small", arguments, small, mechanism);
+    for page in [4 << 10, 16 << 10] {
+        let small = |server: &Server, mechanism| Launch {
+            mechanism,
+            block: 32,
+            page,
+            local: 3 << 20,
+            ..launch(server)
+        };
+        for mechanism in mechanisms() {
+            // By SIGSEGV a child has no far memory.
+            let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
+            same_with("small", arguments, small, mechanism);
+        }
     }
 }
 

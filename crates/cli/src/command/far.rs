@@ -72,7 +72,7 @@ pub(crate) struct Far {
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = bytes)]
     page: usize,
 
-    /// Smallest block that becomes far memory; smaller than a page: blocks share pages
+    /// Smallest block that becomes far memory; blocks below 16K or a page share pages
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
     block: usize,
 

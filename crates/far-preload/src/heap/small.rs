@@ -1,4 +1,4 @@
-//! Blocks below a page: a *slab* of some pages is cut into blocks of one size, and which of them are given
+//! Small blocks: a *slab* of some pages is cut into blocks of one size, and which of them are given
 //! out is a bitmap beside the slab, so that giving out and taking back touches no far memory (FAR-1).
 
 use super::{Heap, Lack, Space};
@@ -8,6 +8,9 @@ const ALIGN: usize = 16;
 /// Smallest size of a slab in bytes, and smallest number of its blocks.
 const LEAST_BYTES: usize = 64 << 10;
 const LEAST_BLOCKS: usize = 8;
+/// Blocks below so many bytes share pages, also if a page is smaller: a block of its own pages takes up to
+/// twice its bytes.
+const SHARED: usize = 16 << 10;
 
 /// A run of pages with blocks of one size.
 #[derive(Debug)]
@@ -65,12 +68,13 @@ fn size_of_class(bytes: usize) -> usize {
 impl Heap {
     /// The size of a block in a slab; `None` if it has pages of its own.
     pub(super) fn small(&self, bytes: usize, align: usize) -> Option<usize> {
-        let size = if align <= ALIGN {
-            size_of_class(bytes)
+        let (size, most) = if align <= ALIGN {
+            (size_of_class(bytes), self.page.max(SHARED))
         } else {
-            bytes.max(align).checked_next_power_of_two()?
+            // A slab begins at a multiple of a page.
+            (bytes.max(align).checked_next_power_of_two()?, self.page)
         };
-        (size < self.page).then_some(size)
+        (size < most).then_some(size)
     }
 
     /// A block of this size, and whether it is zeros.
@@ -107,6 +111,11 @@ impl Space {
         let (&first, slab) = self.slabs.range_mut(..=page).next_back()?;
         let pages = (slab.size * slab.blocks).div_ceil(heap.page);
         (page < first + pages).then_some((first, slab))
+    }
+
+    /// Returns `true` if the address lies in a slab.
+    pub(super) fn is_small(&mut self, heap: &Heap, address: usize) -> bool {
+        self.slab_at(heap, address).is_some()
     }
 
     /// Bytes of a block in a slab, 0 if none begins there; `None` if the address lies in no slab.

@@ -2,7 +2,7 @@
 //!
 //! | access pattern of the program | its stream |
 //! |---|---|
-//! | an array | from one page to the next. With small pages it becomes a stream of *runs* after some time: the number of predicted pages doubles each time, up to `depth` runs |
+//! | an array | from one page to the next. With small pages it becomes a stream of *runs* after some time: the number of predicted pages doubles each time, from twice the `unit` that comes for each miss there up to `depth` runs |
 //! | an array that is partly resident | the same: resident pages are passed without a fault, and the stream continues behind them |
 //! | several arrays in step, as in a stencil | one for each. Each has only its share of the prefetched pages; otherwise one stream would evict the pages of the next before they are touched |
 //! | two planes of a grid in step | one for each, though they are close: a page begins a strided stream without ending the one that the page before may have begun |
@@ -89,9 +89,9 @@ impl Prefetch {
         Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run, most }
     }
 
-    /// Handles a page that was missed, or found where it had been prefetched, or touched for the first time.
-    /// `is_passed`: a stream passes over this page without a fault.
-    pub(super) fn touched(&mut self, page: u32, is_passed: impl Fn(u32) -> bool) -> Option<Guess> {
+    /// A page was missed, or found where it had been fetched to, or touched for the first time. `is_passed`:
+    /// a stream goes over it and nobody hears of that. `unit`: pages that come for each miss there.
+    pub(super) fn touched(&mut self, page: u32, unit: u32, is_passed: impl Fn(u32) -> bool) -> Option<Guess> {
         self.clock += 1;
         let page = i64::from(page);
         let clock = self.clock;
@@ -103,7 +103,7 @@ impl Prefetch {
         *stream = Stream { last: page, confirmed: stream.confirmed + 1, used: clock, ..*stream };
         let Stream { stride, confirmed, .. } = *stream;
         if run > 1 && stride.abs() == 1 {
-            let pages = (depth * run).min(1 << confirmed.min(MOST_DOUBLED)).min(share);
+            let pages = (depth * run).min(unit << confirmed.min(MOST_DOUBLED)).min(share);
             return Some(Guess { from: page, stride, depth: pages, thick: 0 });
         }
         let thick = self.thickness(page, stride, is_passed);
@@ -184,7 +184,7 @@ mod tests {
     impl Prefetch {
         /// With nothing in its way.
         fn missed(&mut self, page: u32) -> Option<Guess> {
-            self.touched(page, |_| false)
+            self.touched(page, 1, |_| false)
         }
     }
 
@@ -229,6 +229,13 @@ mod tests {
     }
 
     #[test]
+    fn where_clusters_come_a_stream_begins_with_two_of_them() {
+        let mut prefetch = Prefetch::new(64, 1000);
+        let mut depth = |page| prefetch.touched(page, 4, |_| false).map(|guess| guess.depth);
+        assert_eq!([100, 101, 102, 103].map(&mut depth), [None, Some(8), Some(16), Some(32)]);
+    }
+
+    #[test]
     fn streams_that_go_on_side_by_side_share_what_may_be_ahead() {
         let mut prefetch = Prefetch::new(64, 200);
         let depth = |prefetch: &mut Prefetch, streams: u32| {
@@ -256,15 +263,15 @@ mod tests {
     fn a_stream_goes_on_behind_what_it_passes_unheard_and_no_other_page() {
         let mut prefetch = Prefetch::new(64, 1000);
         assert!((100..104).filter_map(|page| prefetch.missed(page)).count() > 0);
-        assert_eq!(prefetch.touched(110, |page| page != 107), None);
+        assert_eq!(prefetch.touched(110, 1, |page| page != 107), None);
         assert_eq!(
-            prefetch.touched(108, |page| (104..108).contains(&page)).map(|guess| guess.depth),
+            prefetch.touched(108, 1, |page| (104..108).contains(&page)).map(|guess| guess.depth),
             Some(16)
         );
-        assert_eq!(prefetch.touched(109 + 64, |_| true), None, "too far");
+        assert_eq!(prefetch.touched(109 + 64, 1, |_| true), None, "too far");
         let mut downwards = Prefetch::new(64, 1000);
         assert!([203, 202, 201, 200].into_iter().filter_map(|page| downwards.missed(page)).count() > 0);
-        let guess = downwards.touched(190, |page| (191..200).contains(&page));
+        let guess = downwards.touched(190, 1, |page| (191..200).contains(&page));
         assert_eq!(guess, Some(Guess { from: 190, stride: -1, depth: 8, thick: 0 }));
     }
 
@@ -281,7 +288,7 @@ mod tests {
             let mut prefetch = Prefetch::new(run, most);
             assert_eq!((prefetch.missed(100), prefetch.missed(133)), (None, None));
             prefetch
-                .touched(166, |page| (166 - before..166).contains(&page))
+                .touched(166, 1, |page| (166 - before..166).contains(&page))
                 .map(|guess| (guess.depth, guess.thick))
         };
         assert_eq!([0, 1, 3].map(|before| guess_at(64, 1000, before)), [(2, 0), (2, 2), (2, 6)].map(Some));

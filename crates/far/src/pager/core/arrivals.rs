@@ -169,7 +169,8 @@ impl Core {
                 )
             })
         };
-        self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page, is_passed))
+        let unit = self.clusters.unit(page);
+        self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page, unit, is_passed))
     }
 
     /// Prefetches the pages that are expected next.

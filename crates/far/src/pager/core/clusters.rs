@@ -1,17 +1,17 @@
 //! Clusters: the pages around a missed page that come with it by the same request.
 //!
-//! A *cluster* is [`Plan::cluster`](super::Plan::cluster) pages that begin at a multiple of as many, part of a
-//! block. Pages are small, so that a touch at random brings one page; where the program touches the pages
-//! around it soon after, each of these would be one more miss.
+//! A *cluster* is [`Plan::cluster`](super::Plan::cluster) pages that begin at a multiple of as many, part
+//! of a block. Pages are small, so that a touch at random brings one page. Where the program touches the
+//! pages around it soon after, each of these would be one more miss.
 //!
 //! A miss is *near* if another page of its cluster was missed shortly before, so that the cluster would have
 //! saved it, and *far* otherwise. Each block counts its misses that bring only their page: [`NEAR`] up for a
 //! near one, one down for a far one, within [`MOST`]. Its clusters come whole while the count is at least
-//! [`ENOUGH`], so where there is more than one near miss for two far ones. A block whose count is 0 follows
+//! [`ENOUGH`], so where there is more than one near miss for two far ones. A block with a count of 0 follows
 //! the count of all blocks.
 //!
-//! Pages that came together cause no faults that tell which of them were used. So one miss of [`PROBE`] brings
-//! its page only: a near miss after it tells.
+//! Pages that came together cause no faults, so nothing tells which of them were used. So one miss of
+//! [`PROBE`] brings its page only: a near miss after it tells.
 
 use super::{Core, State};
 use crate::sparse::Sparse;
@@ -73,6 +73,12 @@ impl Clusters {
         first..first + self.pages
     }
 
+    /// Pages that come for each miss of a page: a cluster's, or one.
+    pub(super) fn unit(&self, page: u32) -> u32 {
+        let is_whole = is_whole(self.counts[(page / self.block) as usize], self.count);
+        if is_whole { self.pages } else { 1 }
+    }
+
     /// Notes a miss. Returns `true` if its cluster is to come whole.
     pub(super) fn missed(&mut self, page: u32) -> bool {
         if self.pages == 1 {
@@ -83,7 +89,7 @@ impl Clusters {
         let age = self.misses.wrapping_sub(latest.misses);
         let is_near = latest.misses > 0 && age <= self.recent && latest.page != page;
         let count = &mut self.counts[(page / self.block) as usize];
-        let is_whole = (if *count == 0 { self.count } else { *count }) >= ENOUGH;
+        let is_whole = is_whole(*count, self.count);
         let is_probe = is_whole && !is_near && self.misses.is_multiple_of(PROBE);
         if is_near || is_probe || !is_whole {
             for count in [count, &mut self.count] {
@@ -93,6 +99,11 @@ impl Clusters {
         }
         is_whole && !is_probe
     }
+}
+
+/// Returns `true` if the clusters of a block with this count come whole; `all`: the count of all blocks.
+fn is_whole(count: i8, all: i8) -> bool {
+    (if count == 0 { all } else { count }) >= ENOUGH
 }
 
 impl Core {
