@@ -8,6 +8,7 @@ use azekura_btree::Tree;
 
 use super::Snapshot;
 use super::cursor::Cursor;
+use super::memory::with_buffers;
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::key::{EncodeKey, Key};
@@ -69,9 +70,10 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         let snapshot = self.snapshot;
         snapshot.db().lifetime.check_process()?;
         let Some(tree) = self.tree else { return Ok(None) };
-        let (mut bytes, mut value) = (Vec::new(), Vec::new());
-        K::encode(key, &mut bytes);
-        if snapshot.read_key(tree, &bytes, &mut value)? { each(&mut value).map(Some) } else { Ok(None) }
+        with_buffers(|bytes, value| {
+            K::encode(key, bytes);
+            if snapshot.read_key(tree, bytes, value)? { each(value).map(Some) } else { Ok(None) }
+        })
     }
 
     /// Returns the value at `key`.
