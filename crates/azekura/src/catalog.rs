@@ -149,16 +149,24 @@ pub(crate) fn encode(entry: &Entry) -> Vec<u8> {
     out
 }
 
+/// Decodes the tree of a catalog value; `None` for invalid bytes.
+pub(crate) fn decode_tree(mut value: &[u8]) -> Option<Tree> {
+    take_tree(&mut value)
+}
+
+fn take_tree(input: &mut &[u8]) -> Option<Tree> {
+    let id = u32::try_from(take_u64(input)?).ok()?;
+    Some(Tree { id: TreeId(id), root: PageId(take_u64(input)?) })
+}
+
 /// Decodes a catalog value; `None` for invalid bytes.
 pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
     let input = &mut value;
-    let id = u32::try_from(take_u64(input)?).ok()?;
-    let root = take_u64(input)?;
+    let tree = take_tree(input)?;
     let codec = u32::try_from(take_u64(input)?).ok()?;
     let mut text = || std::str::from_utf8(take_bytes(input)?).ok().map(str::to_owned);
     let types = TableTypes { key: text()?, value: text()?, codec };
-    let tree = Tree { id: TreeId(id), root: PageId(root) };
-    (value.is_empty() && id != 0).then_some(Entry { tree, types: Arc::new(types) })
+    (value.is_empty() && tree.id.0 != 0).then_some(Entry { tree, types: Arc::new(types) })
 }
 
 /// The error of a catalog row that holds no tree.
@@ -178,7 +186,7 @@ mod tests {
         let tree = Tree { id: TreeId(300), root: PageId(1 << 40) };
         let entry = Entry { tree, types: Arc::new(TableTypes::of::<(String, u64), [u8; 4]>()) };
         let bytes = encode(&entry);
-        assert_eq!(decode(&bytes), Some(entry));
+        assert_eq!((decode(&bytes), decode_tree(&bytes)), (Some(entry), Some(tree)));
         (0..bytes.len()).for_each(|len| assert_eq!(decode(&bytes[..len]), None));
         assert_eq!(decode(&[&bytes[..], &[0]].concat()), None);
     }

@@ -28,6 +28,7 @@
 //! | `read_ahead` | pages that will be wanted, brought in together |
 //! | `frame` | the pin word and what it guards (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |
+//! | `page_hints` | the frame that each page came to last: spares readers the page table |
 //! | `policy` | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
 //! | [`guard`] | fixed, latched, peeked-at pages |
 //! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
@@ -52,6 +53,7 @@ mod memory;
 #[doc(hidden)]
 pub mod model;
 pub mod page_file;
+mod page_hints;
 #[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
 mod page_table;
 #[cfg(all(test, not(loom)))]

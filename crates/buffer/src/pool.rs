@@ -52,6 +52,7 @@ use crate::free_frames::FreeFrames;
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, PageVersion, Peek};
 use crate::index_stack::IndexStack;
 use crate::memory::PageMemory;
+use crate::page_hints::PageHints;
 use crate::page_table::{Inserted, PageTable};
 use crate::policy::{Policy, Replacement};
 use crate::stall::sync_point;
@@ -73,7 +74,7 @@ const SPARE_BUFFERS: usize = 16;
 pub struct PoolOptions {
     /// Bytes of a page, a power of two from 4096 to 65536.
     pub page_size: usize,
-    /// Bytes for pages. Headers, page table and policy take another 60 bytes per page
+    /// Bytes for pages. Headers, page table, hints and policy take up to another 68 bytes per page
     /// ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)), and there are always sixteen more
     /// buffers than frames.
     pub capacity_bytes: usize,
@@ -94,6 +95,7 @@ pub struct BufferPool {
     pub(crate) frames: ZeroedArray<Frame>,
     words: PageMemory,
     pub(crate) table: PageTable,
+    hints: PageHints,
     pub(crate) policy: Replacement,
     free_frames: CachePadded<FreeFrames>,
     spare_buffers: CachePadded<IndexStack>,
@@ -143,6 +145,7 @@ impl BufferPool {
             words: PageMemory::try_zeroed(buffers, page_size)
                 .map_err(|_| PoolError::Memory { capacity_bytes })?,
             table: PageTable::new(frames),
+            hints: PageHints::new(frames),
             policy: Replacement::new(policy, frames),
             free_frames: CachePadded::new(FreeFrames::all(frames)),
             spare_buffers: CachePadded::new(IndexStack::new(buffers)),
@@ -170,7 +173,8 @@ impl BufferPool {
 
     /// Returns the bytes of metadata that grow with the number of frames.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        size_of_val(&*self.frames) + self.table.bytes() + self.policy.bytes() + self.dirty.bytes()
+        let found_by = self.table.bytes() + self.hints.bytes();
+        size_of_val(&*self.frames) + found_by + self.policy.bytes() + self.dirty.bytes()
     }
 
     /// Returns the number of page buffers: one per frame, and the spare ones.
@@ -242,6 +246,22 @@ impl BufferPool {
     /// of the hand (G8). The data are valid only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
+        if let Some(id) = self.hints.get(page_id) {
+            self.expect_use(id);
+            match self.frames[id.0 as usize].look(page_id) {
+                Some(Look::Page { version, buffer }) => {
+                    return Peek::Page(OptimisticPage::new(self, id, version, buffer));
+                }
+                Some(Look::Busy) => return Peek::Busy,
+                Some(Look::Empty) | None => {} // HINT-1
+            }
+        }
+        self.peek_by_table(page_id)
+    }
+
+    /// As [`peek`](Self::peek), for a page without a valid hint.
+    #[inline(never)]
+    fn peek_by_table(&self, page_id: PageId) -> Peek<'_> {
         let seen = self.table.find(page_id, |id| {
             self.expect_use(id);
             match self.frames[id.0 as usize].look(page_id)? {
@@ -369,6 +389,7 @@ impl BufferPool {
         let guard = PageGuard::pinned(self, id);
         sync_point!("published a frame");
         if self.table.insert(page_id, id, &*self.frames) == Inserted::New {
+            self.hints.set(page_id, id);
             let filling = match buffer.or_else(|| self.take_spare_buffer()) {
                 Some(buffer) => Some(Filling::new(self, frame, buffer)),
                 None => {

@@ -97,16 +97,16 @@ mod tests {
     use azekura_base::durable::NoLog;
     use std::sync::Arc;
 
-    /// Header 32; a line of the table for 9 frames, 7.1; dirty bit 0.1; two rings: slot 4, sketch 16.
+    /// Header 32; a line of the table for 9 frames, 7.1; hint 4 to 8; dirty bit 0.1; two rings: 4 and 16.
     #[test]
     fn a_frame_takes_no_more_bytes_besides_its_page_than_are_promised() {
-        for (policy, most) in [(Policy::NbGclock(HandKind::Striped), 40.0), (Policy::TwoRings, 60.0)] {
+        for (policy, most) in [(Policy::NbGclock(HandKind::Striped), 48.0), (Policy::TwoRings, 68.0)] {
             for frames in [4_096, 5_000, 32_768] {
                 let options = PoolOptions { page_size: 8192, capacity_bytes: frames * 8192, policy };
                 let pool =
                     BufferPool::new(options, Arc::new(MemStore::new(8192)), Arc::new(NoLog)).expect("valid");
                 let per_frame = pool.stats().metadata_bytes as f64 / frames as f64;
-                assert!((most - 1.0..=most).contains(&per_frame), "{policy:?}, {frames} frames: {per_frame}");
+                assert!((most - 5.0..=most).contains(&per_frame), "{policy:?}, {frames} frames: {per_frame}");
             }
         }
     }

@@ -5,6 +5,7 @@
 mod cursor;
 mod durable;
 mod leaves;
+mod memory;
 mod table;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use azekura_lock::KeyRef;
 use self::cursor::Cursor;
 use self::durable::Durability;
 pub(crate) use self::durable::{DurableSnapshots, SnapshotDurability};
+use self::memory::{is_checked, note_checked, with_buffers};
 pub use self::table::{SnapshotRange, SnapshotTable};
 use crate::bounds::ByteBounds;
 use crate::catalog::{self, CATALOG, TableInfo};
@@ -250,18 +252,22 @@ impl Snapshot {
     /// Returns the tree of a table, if the table existed and has the requested types.
     fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
         self.db().lifetime.check_process()?;
-        let mut row = Vec::new();
-        let Some(row) = self.read_key(CATALOG, name.as_bytes(), &mut row)? else { return Ok(None) };
-        let entry = catalog::decode(&row.bytes()?).ok_or_else(|| catalog::corrupt_row(name))?;
-        let asked = types.map(|types| types());
-        match asked {
-            Some(asked) if asked != *entry.types => Err(Error::TableTypeMismatch {
-                table: name.to_owned(),
-                stored: (*entry.types).clone().into(),
-                asked: asked.into(),
-            }),
-            _ => Ok(Some(entry.tree)),
-        }
+        with_buffers(|_, row| {
+            let Some(row) = self.read_key(CATALOG, name.as_bytes(), row)? else { return Ok(None) };
+            let row = &*row.bytes()?;
+            if types.is_some_and(|types| is_checked(row, types)) {
+                return Ok(catalog::decode_tree(row));
+            }
+            let entry = catalog::decode(row).ok_or_else(|| catalog::corrupt_row(name))?;
+            let Some(types) = types else { return Ok(Some(entry.tree)) };
+            let asked = types();
+            if asked != *entry.types {
+                let (table, stored) = (name.to_owned(), (*entry.types).clone().into());
+                return Err(Error::TableTypeMismatch { table, stored, asked: asked.into() });
+            }
+            note_checked(row, types);
+            Ok(Some(entry.tree))
+        })
     }
 
     /// Returns a table of the snapshot. A table that did not exist has no rows.

@@ -8,6 +8,7 @@ use azekura_btree::Tree;
 
 use super::Snapshot;
 use super::cursor::Cursor;
+use super::memory::with_buffers;
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::key::{EncodeKey, Key};
@@ -70,9 +71,10 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         let snapshot = self.snapshot;
         snapshot.db().lifetime.check_process()?;
         let Some(tree) = self.tree else { return Ok(None) };
-        let (mut bytes, mut cell) = (Vec::new(), Vec::new());
-        K::encode(key, &mut bytes);
-        snapshot.read_key(tree, &bytes, &mut cell)?.map(each).transpose()
+        with_buffers(|bytes, cell| {
+            K::encode(key, bytes);
+            snapshot.read_key(tree, bytes, cell)?.map(each).transpose()
+        })
     }
 
     /// Returns the value at `key`.

@@ -1,0 +1,90 @@
+//! Page hints: the frame that each page came to last, by page id. They spare readers of resident pages the
+//! search of the page table.
+//!
+//! A hint is one word. Pages with consecutive ids, as most leaves below one inner node have, share a cache
+//! line by sixteen; in the page table each of them has a bucket of its own. A page has one place for its
+//! hint, its id modulo the number of words, which is at least the number of frames.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 24..32 | the bits of the page id above the place: pages with one place usually differ in them |
+//! | 0..24 | frame number + 1; 0: no hint |
+//!
+//! - **HINT-1** A hint may name a frame that holds another page, or none. The reader takes the version of the
+//!   frame's latch, and then finds the page's id, the frame open, and content in it, as after a search
+//!   (FRAME-3). If it does not, it searches the page table.
+//! - **HINT-2** Only a thread that has mapped a page to a frame stores the page's hint. So readers write no
+//!   shared line (G8), and two pages with one place do not take it from each other while both are resident.
+
+use azekura_base::PageId;
+use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use azekura_base::zeroed::ZeroedArray;
+
+use crate::count::shared_store;
+use crate::frame::{FrameId, MAX_FRAMES};
+
+const FRAME_BITS: u32 = 24;
+const _: () = assert!(MAX_FRAMES < 1 << FRAME_BITS);
+
+/// The hints of a pool.
+#[derive(Debug)]
+pub(crate) struct PageHints {
+    words: ZeroedArray<AtomicU32>,
+    /// The number of words is 1 << `place_bits`.
+    place_bits: u32,
+}
+
+impl PageHints {
+    /// Hints for a pool with so many frames.
+    pub(crate) fn new(frames: usize) -> Self {
+        let words = frames.next_power_of_two();
+        Self { words: ZeroedArray::new(words, || AtomicU32::new(0)), place_bits: words.trailing_zeros() }
+    }
+
+    /// Memory of the hints.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
+    #[inline]
+    fn word(&self, page_id: PageId) -> (&AtomicU32, u32) {
+        let tag = (page_id.0 >> self.place_bits) as u32;
+        (&self.words[page_id.0 as usize & (self.words.len() - 1)], tag << FRAME_BITS)
+    }
+
+    /// Returns the frame that the page may be in.
+    #[inline]
+    pub(crate) fn get(&self, page_id: PageId) -> Option<FrameId> {
+        let (word, tag) = self.word(page_id);
+        // Relaxed: HINT-1; all that is read afterwards is ordered by the frame's own words.
+        let frame = (word.load(Relaxed) ^ tag).wrapping_sub(1);
+        (frame < (1 << FRAME_BITS) - 1).then_some(FrameId(frame))
+    }
+
+    /// Stores the frame to which the caller has mapped the page.
+    pub(crate) fn set(&self, page_id: PageId, frame: FrameId) {
+        let (word, tag) = self.word(page_id);
+        shared_store();
+        word.store(tag | (frame.0 + 1), Relaxed); // HINT-1: orders nothing
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_the_hint_of_the_page_that_came_last() {
+        let hints = PageHints::new(1000);
+        assert_eq!(hints.bytes(), 4096);
+        assert_eq!(hints.get(PageId(5)), None);
+        hints.set(PageId(5), FrameId(0));
+        hints.set(PageId(6), FrameId(MAX_FRAMES as u32 - 1));
+        assert_eq!(hints.get(PageId(5)), Some(FrameId(0)));
+        assert_eq!(hints.get(PageId(6)), Some(FrameId(MAX_FRAMES as u32 - 1)));
+        let other = PageId(5 + 1024);
+        assert_eq!(hints.get(other), None, "the page's own bits differ");
+        hints.set(other, FrameId(7));
+        assert_eq!((hints.get(other), hints.get(PageId(5))), (Some(FrameId(7)), None));
+    }
+}
