@@ -227,7 +227,7 @@ impl Threads {
         if running.is_some() {
             // The helpers of the cleaner write, too: several batches at once. The last checkpoint retries
             // failed writes and reports an error.
-            let _ = self.shared.pool.write_all();
+            let _ = self.shared.write_pages_to_close();
         }
         // Dropping a driver ends its jobs and waits for them.
         drop(running);

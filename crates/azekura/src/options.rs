@@ -48,6 +48,7 @@ pub enum Durability {
 /// | [`durability`](Self::durability) | `Immediate` | a crash may lose the last milliseconds |
 /// | [`log_sync_interval`](Self::log_sync_interval) | none | only a power loss may lose commits |
 /// | [`recovery_time`](Self::recovery_time) | 2 s | a restart may take longer: fewer page writes |
+/// | [`close_time`](Self::close_time) | none | a close must not take longer; the next opening does |
 /// | **transactions** | | |
 /// | [`lock_timeout`](Self::lock_timeout) | none | a waiting call should fail instead |
 /// | [`transaction_timeout`](Self::transaction_timeout) | none | clients leave transactions open |
@@ -91,6 +92,7 @@ pub struct Builder {
     pub(crate) restoring: bool,
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
+    pub(crate) close_time: Option<Duration>,
     redo_threads: Option<usize>,
     pub(crate) lock_timeout: Option<Duration>,
     pub(crate) transaction_timeout: Option<Duration>,
@@ -138,6 +140,7 @@ impl Default for Builder {
             restoring: false,
             background: true,
             recovery_time: Duration::from_secs(2),
+            close_time: None,
             redo_threads: None,
             lock_timeout: None,
             transaction_timeout: None,
@@ -304,6 +307,16 @@ impl Builder {
         self
     }
 
+    /// Time for which closing the store writes changed pages, oldest changes first; a batch of 2,048 pages
+    /// that has begun is written to its end. The log has the changes of the other pages. The next opening
+    /// recovers them as after a crash, in about [`recovery_time`](Self::recovery_time) at most; no commit is
+    /// lost. With [`Duration::ZERO`] a close makes the log durable and writes no page. Default: no limit.
+    #[must_use]
+    pub fn close_time(mut self, time: Duration) -> Self {
+        self.close_time = Some(time);
+        self
+    }
+
     /// Number of threads that redo the log after a crash, 1 to 64, each with its share of the pages. Default:
     /// the number of cores, but at least 8, because they mostly wait for page reads; without [background
     /// threads](Self::background) only the caller's thread.
@@ -433,6 +446,7 @@ impl Builder {
         self.file_mode = None;
         self.streams = self.streams.or(Some(1));
         self.segment_bytes = self.segment_bytes.min(MIN_SEGMENT_BYTES);
+        self.close_time = Some(Duration::ZERO); // nothing can open the files again
         self.open("memory")
     }
 

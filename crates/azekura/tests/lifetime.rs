@@ -3,17 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+#[path = "lifetime/closing.rs"]
+mod closing;
 mod held;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use azekura::{Builder, Database, Error, ErrorKind, TableDefinition};
-use azekura_io::{CountingFs, FaultFs, Fs};
-use held::{HeldFs, Hold};
 use tempfile::TempDir;
 
 const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
@@ -433,76 +430,6 @@ fn few_threads() {
     });
     assert!(stores.iter().all(|store| store.stats().cache.evictions > 0), "all pages fit");
     stores.iter().for_each(|store| store.close().unwrap());
-}
-
-/// A thread of this name writes pages.
-const WRITER: &str = "writer of pages";
-
-/// A store in which many pages are changed, and nothing writes them by itself.
-fn changed(fs: Arc<dyn Fs>) -> Database {
-    let rows = TableDefinition::<u64, [u8]>::new("values");
-    let db = Database::builder().cache_bytes(32 << 20).recovery_time(Duration::from_secs(3600));
-    let db = db.file_system(fs).open("db").unwrap();
-    let fill = |byte: u8| {
-        for n in 0..20 {
-            let put = |tx: &azekura::Transaction| {
-                (n * 100..n * 100 + 100).try_for_each(|i| tx.table(&rows)?.insert(&i, &[byte; 2000][..]))
-            };
-            db.transact(put).unwrap();
-        }
-    };
-    fill(1);
-    db.checkpoint().unwrap(); // so the file has all pages, and does not grow any more
-    fill(2);
-    assert!(db.stats().cache.dirty_pages > 400, "{:?}", db.stats().cache);
-    db
-}
-
-/// Runs `write` in a thread, holds the first write of this thread to the page file, and returns the bytes
-/// that other threads write to the page file meanwhile. Waits for them.
-fn written_beside<T: Send + 'static>(
-    fs: &CountingFs,
-    hold: &Hold,
-    write: impl FnOnce() -> T + Send + 'static,
-) -> (T, u64) {
-    let bytes = || fs.bytes_written_to(|path| path.ends_with("pages"));
-    let before = bytes();
-    let writer = thread::Builder::new().name(WRITER.into()).spawn(write).unwrap();
-    hold.wait_for_one();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while bytes() == before && Instant::now() < deadline {
-        thread::yield_now();
-    }
-    let beside = bytes() - before;
-    hold.let_go();
-    hold.note_return(); // nothing waits for the write
-    (writer.join().unwrap(), beside)
-}
-
-#[test]
-fn closing_writes_several_batches_of_pages_at_once() {
-    let fs = CountingFs::new(Arc::new(FaultFs::new()));
-    let (held, hold) = HeldFs::over(Arc::new(fs.clone()), "pages", WRITER);
-    let db = changed(Arc::new(held));
-    let (closed, beside) = written_beside(&fs, &hold, move || db.close());
-    closed.unwrap();
-    assert!(beside > 0, "no other thread writes pages while one write is under way");
-}
-
-#[test]
-fn opening_after_a_crash_writes_several_batches_of_pages_at_once() {
-    let disk = FaultFs::new();
-    let db = changed(Arc::new(disk.clone()));
-    let killed = disk.kill();
-    drop(db);
-    let fs = CountingFs::new(Arc::new(killed));
-    let (held, hold) = HeldFs::over(Arc::new(fs.clone()), "pages", WRITER);
-    let open = move || Database::builder().cache_bytes(32 << 20).file_system(Arc::new(held)).open("db");
-    let (db, beside) = written_beside(&fs, &hold, open);
-    assert!(beside > 0, "no other thread writes pages while one write is under way");
-    let db = db.unwrap();
-    assert!(db.stats().recovery.records > 0, "{:?}", db.stats().recovery);
-    assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
 }
 
 /// Anonymous memory of this process that is resident, in KiB.

@@ -1,0 +1,122 @@
+//! Pages that are written when a store is closed, or recovered.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use azekura::{Builder, Database, Error, TableDefinition};
+use azekura_io::{CountingFs, FaultFs, Fs};
+
+use crate::held::{HeldFs, Hold};
+
+/// A thread of this name writes pages.
+const WRITER: &str = "writer of pages";
+
+/// A store in which many pages are changed, and nothing writes them by itself.
+fn changed(fs: Arc<dyn Fs>) -> Database {
+    changed_by(Database::builder(), fs)
+}
+
+fn changed_by(builder: Builder, fs: Arc<dyn Fs>) -> Database {
+    let rows = TableDefinition::<u64, [u8]>::new("values");
+    let db = builder.cache_bytes(32 << 20).recovery_time(Duration::from_secs(3600));
+    let db = db.file_system(fs).open("db").unwrap();
+    let fill = |byte: u8| {
+        for n in 0..20 {
+            let put = |tx: &azekura::Transaction| {
+                (n * 100..n * 100 + 100).try_for_each(|i| tx.table(&rows)?.insert(&i, &[byte; 2000][..]))
+            };
+            db.transact(put).unwrap();
+        }
+    };
+    fill(1);
+    db.checkpoint().unwrap(); // so the file has all pages, and does not grow any more
+    fill(2);
+    assert!(db.stats().cache.dirty_pages > 400, "{:?}", db.stats().cache);
+    db
+}
+
+/// Runs `write` in a thread, holds the first write of this thread to the page file, and returns the bytes
+/// that other threads write to the page file meanwhile. Waits for them.
+fn written_beside<T: Send + 'static>(
+    fs: &CountingFs,
+    hold: &Hold,
+    write: impl FnOnce() -> T + Send + 'static,
+) -> (T, u64) {
+    let bytes = || fs.bytes_written_to(|path| path.ends_with("pages"));
+    let before = bytes();
+    let writer = thread::Builder::new().name(WRITER.into()).spawn(write).unwrap();
+    hold.wait_for_one();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while bytes() == before && Instant::now() < deadline {
+        thread::yield_now();
+    }
+    let beside = bytes() - before;
+    hold.let_go();
+    hold.note_return(); // nothing waits for the write
+    (writer.join().unwrap(), beside)
+}
+
+#[test]
+fn closing_writes_several_batches_of_pages_at_once() {
+    let fs = CountingFs::new(Arc::new(FaultFs::new()));
+    let (held, hold) = HeldFs::over(Arc::new(fs.clone()), "pages", WRITER);
+    let db = changed(Arc::new(held));
+    let (closed, beside) = written_beside(&fs, &hold, move || db.close());
+    closed.unwrap();
+    assert!(beside > 0, "no other thread writes pages while one write is under way");
+}
+
+#[test]
+fn opening_after_a_crash_writes_several_batches_of_pages_at_once() {
+    let disk = FaultFs::new();
+    let db = changed(Arc::new(disk.clone()));
+    let killed = disk.kill();
+    drop(db);
+    let fs = CountingFs::new(Arc::new(killed));
+    let (held, hold) = HeldFs::over(Arc::new(fs.clone()), "pages", WRITER);
+    let open = move || Database::builder().cache_bytes(32 << 20).file_system(Arc::new(held)).open("db");
+    let (db, beside) = written_beside(&fs, &hold, open);
+    assert!(beside > 0, "no other thread writes pages while one write is under way");
+    let db = db.unwrap();
+    assert!(db.stats().recovery.records > 0, "{:?}", db.stats().recovery);
+    assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
+}
+
+#[test]
+fn a_close_with_a_limit_of_time_leaves_pages_to_the_next_opening() {
+    let rows = TableDefinition::<u64, [u8]>::new("values");
+    let open =
+        |disk: FaultFs| Database::builder().cache_bytes(32 << 20).file_system(Arc::new(disk)).open("db");
+    for (time, background) in [(0, true), (0, false), (3600, true), (3600, false)] {
+        let builder = Database::builder().close_time(Duration::from_secs(time)).background(background);
+        let disk = FaultFs::new();
+        let fs = CountingFs::new(Arc::new(disk.clone()));
+        let db = changed_by(builder, Arc::new(fs.clone()));
+        let relaxed = db.begin().unwrap();
+        relaxed.set_durability(azekura::Durability::Relaxed);
+        relaxed.table(&rows).unwrap().insert(&5_000, &[3; 10][..]).unwrap();
+        relaxed.commit().unwrap();
+        let written = || fs.bytes_written_to(|path| path.ends_with("pages"));
+        let before = written();
+        db.close().unwrap();
+        drop(db);
+        let written = written() - before;
+        assert_eq!(written > 400 * 8192, time > 0, "{written} bytes of pages within {time} s");
+        assert!(written == 0 || time > 0, "{written} bytes of pages");
+        // The power fails right after the close.
+        let db = open(disk.crash_losing_all()).unwrap();
+        let recovery = db.stats().recovery;
+        assert_eq!(recovery.records > 0, time == 0, "{recovery:?}");
+        let (changed, last) = db
+            .transact(|tx| {
+                let table = tx.table(&rows)?;
+                let is_changed = |n: u64| Ok(table.get(&n)? == Some(vec![2; 2000]));
+                let all = (0..2000).map(is_changed).collect::<Result<Vec<_>, Error>>()?;
+                Ok((all.into_iter().filter(|&is_changed| is_changed).count(), table.get(&5_000)?))
+            })
+            .unwrap();
+        assert_eq!((changed, last), (2000, Some(vec![3; 10])));
+        assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
+    }
+}
