@@ -1,9 +1,9 @@
 //! Reading large values, a page at a time.
 //!
-//! A resident page is copied without pin or latch, and the copy is validated, as in a descent. Other pages are
-//! fixed and latched shared while they are copied. No latch and no pin outlives a call, so a caller may do
-//! anything between two pages: evict them, free them, or wait for other threads. It must not use pages that
-//! were freed: see CHAIN-1.
+//! A resident page is copied without pin or latch, and the copy is validated, as in a descent. Other pages
+//! are fixed and latched shared while they are copied. No latch and no pin outlives a call, so a caller may
+//! do anything between two pages: evict them, free them, or wait for other threads. It must not use pages
+//! that were freed: see CHAIN-1.
 
 use azekura_base::{PageId, PageWords};
 use azekura_buffer::{OptimisticPage, Peek};
