@@ -6,9 +6,9 @@
 //! are freed by it are used again.
 //!
 //! - **LENT-1** A page is passed on only if it was part of the value when it was copied. In a transaction the
-//!   row is locked, and own changes free pages only after the commit; except a rollback, which frees the pages
-//!   that it takes back, and is looked for before each read ([`UndoMark`]). In a snapshot the check that it is
-//!   not too old comes after the copy, because pages are freed after the snapshot is marked.
+//!   row is locked, and own changes free pages only after the commit. A rollback frees the pages that it
+//!   takes back; each read first looks for one ([`UndoMark`]). In a snapshot the check that it is not too
+//!   old comes after the copy, because pages are freed after the snapshot is marked.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -33,8 +33,8 @@ enum Reader<'r> {
 
 /// The stored value of a row, lent by [`Table::with_value`](crate::Table::with_value),
 /// [`Table::for_each`](crate::Table::for_each) and the same calls of a
-/// [`SnapshotTable`](crate::SnapshotTable). Its bytes are those of the encoded value; for byte and text values
-/// their bytes.
+/// [`SnapshotTable`](crate::SnapshotTable). Its bytes are those of the encoded value; for byte and text
+/// values their bytes.
 ///
 /// A value of at most an eighth of a page lies in the row. A larger one has pages of its own, which are read
 /// only when its bytes are asked for: the length and the key of the row cost nothing,
@@ -113,8 +113,8 @@ impl<'r> ValueRef<'r> {
     /// # Errors
     ///
     /// Of a large value only: damage, an error of reading its pages, [`Error::SnapshotTooOld`],
-    /// [`Error::Aborted`], or [`Error::Invalid`] if the transaction was rolled back to a savepoint from before
-    /// the value was lent.
+    /// [`Error::Aborted`], or [`Error::Invalid`] if the transaction was rolled back to a savepoint from
+    /// before the value was lent.
     pub fn bytes(&self) -> Result<Cow<'r, [u8]>, Error> {
         match self.stored {
             Stored::Inline(bytes) => Ok(Cow::Borrowed(bytes)),

@@ -159,7 +159,7 @@ fn what_is_appended_is_what_is_read_also_beyond_the_page() {
     }
 }
 
-/// Many words are copied by one instruction.
+/// Blocks of words are copied by wide loads.
 #[test]
 fn long_copies_are_the_bytes_of_the_page_and_no_more() {
     let words = words(200);
