@@ -254,18 +254,18 @@ impl Snapshot {
         self.db().lifetime.check_process()?;
         with_buffers(|_, row| {
             let Some(row) = self.read_key(CATALOG, name.as_bytes(), row)? else { return Ok(None) };
-            let row = &*row.bytes()?;
-            if types.is_some_and(|types| is_checked(row, types)) {
-                return Ok(catalog::decode_tree(row));
+            let row = row.bytes()?;
+            if types.is_some_and(|types| is_checked(&row, types)) {
+                return Ok(catalog::decode_tree(&row));
             }
-            let entry = catalog::decode(row).ok_or_else(|| catalog::corrupt_row(name))?;
+            let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(name))?;
             let Some(types) = types else { return Ok(Some(entry.tree)) };
             let asked = types();
             if asked != *entry.types {
                 let (table, stored) = (name.to_owned(), (*entry.types).clone().into());
                 return Err(Error::TableTypeMismatch { table, stored, asked: asked.into() });
             }
-            note_checked(row, types);
+            note_checked(&row, types);
             Ok(Some(entry.tree))
         })
     }
