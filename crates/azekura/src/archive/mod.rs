@@ -193,10 +193,15 @@ impl Archive {
     /// A time above all that were drawn.
     fn draw(&self) -> u64 {
         let now = CommitTime::from(SystemTime::now()).0;
-        let next = |last: u64| Some(now.max(last + 1));
         // Relaxed: the locks of transactions that depend on each other, and the gate, order the drawings.
-        let last = self.clock.fetch_update(Relaxed, Relaxed, next).unwrap_or_else(|last| last);
-        now.max(last + 1)
+        let mut last = self.clock.load(Relaxed);
+        loop {
+            let drawn = now.max(last + 1);
+            match self.clock.compare_exchange_weak(last, drawn, Relaxed, Relaxed) {
+                Ok(_) => return drawn,
+                Err(found) => last = found,
+            }
+        }
     }
 
     /// Runs the rest of a commit with its time (ARCHIVE-2).

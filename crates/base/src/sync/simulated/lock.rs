@@ -253,6 +253,15 @@ impl<T: ?Sized> RwLock<T> {
         let (state, taken_at) = (self.state(), Location::caller());
         self.0.try_read().map(|guard| RwLockReadGuard { state, guard: Some(guard), taken_at })
     }
+    /// Takes the lock exclusively, if it is free.
+    #[track_caller]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        if let Some(machine) = current() {
+            machine.access(self.state(), STATE_BYTES, Access::Swap, Location::caller());
+        }
+        let (state, taken_at) = (self.state(), Location::caller());
+        self.0.try_write().map(|guard| RwLockWriteGuard { state, guard: Some(guard), taken_at })
+    }
     /// The value, by exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
