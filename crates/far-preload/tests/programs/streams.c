@@ -1,5 +1,6 @@
-/* Streams whose buffers, and texts that pass these by, are swept away before each call that hands them to the kernel; directories likewise. It is also linked
- * with an allocator of its own (allocator.c), by which all that the C library allocates is far, too. */
+/* The buffers of streams, and texts that bypass them, are paged out before each call that passes them to the
+ * kernel; directories likewise. It is also linked with an allocator of its own (allocator.c), so that all
+ * memory of the C library is far, too. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -137,7 +138,8 @@ static int directory(void)
     int found = 0;
     DIR *entries = opendir(name);
     MUST(entries);
-    /* The kernel fails only if the page leaves between the C library's look at it and the call: so it is asked whose memory it is. */
+    /* The kernel fails only if the page leaves between the C library's access and the call: so the program
+     * checks the owner of the memory. */
     MUST(!allocated_here || allocated_here(malloc(1)));
     MUST(!allocated_here || !getenv("AZEKURA_FAR_SERVERS") || !allocated_here(entries));
     sweep();
