@@ -1,7 +1,9 @@
 //! All commands.
 
 use super::Run::{self, Data, Range, Session, Walk as WalkAll};
-use super::{KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number, ordered, string};
+use super::{
+    GroupKind, KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number, ordered, string,
+};
 
 const NONE: KeyPositions = KeyPositions(0, 0, 0);
 const ONE: KeyPositions = KeyPositions(1, 1, 1);
@@ -20,7 +22,7 @@ const fn reads(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { name, arity, keys, is_write: false, stores_one: false, group, summary, run }
+    Spec { name, arity, keys, is_write: false, joins: None, group, summary, run }
 }
 
 const fn writes(
@@ -42,7 +44,11 @@ const fn stores(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { stores_one: true, ..writes(group, name, arity, ONE, run, summary) }
+    Spec { joins: Some(GroupKind::Store), ..writes(group, name, arity, ONE, run, summary) }
+}
+
+const fn joins(kind: GroupKind, spec: Spec) -> Spec {
+    Spec { joins: Some(kind), ..spec }
 }
 
 /// All commands.
@@ -56,7 +62,7 @@ pub(crate) static TABLE: &[Spec] = &[
     stores("bitmap", "setbit", 4, Data(bit::setbit), "Sets a bit of a value."),
     stores("string", "decr", 2, Data(number::add), "Takes one off a number."),
     stores("string", "decrby", 3, Data(number::add), "Takes a number off a number."),
-    reads("string", "get", 2, ONE, Data(string::get), "The value of a key."),
+    joins(GroupKind::Read, reads("string", "get", 2, ONE, Data(string::get), "The value of a key.")),
     writes("string", "getdel", 2, ONE, Data(string::getdel), "The value of a key, which is removed."),
     writes("string", "getex", -2, ONE, Data(string::getex), "The value of a key, whose end is set."),
     reads("string", "getrange", 4, ONE, Data(string::getrange), "A part of a value."),
@@ -72,10 +78,10 @@ pub(crate) static TABLE: &[Spec] = &[
     stores("string", "setex", 4, Data(string::setex), "Stores a value that ends after seconds."),
     stores("string", "setnx", 3, Data(string::setnx), "Stores a value if the key is not there."),
     stores("string", "setrange", 4, Data(string::setrange), "Overwrites a part of a value."),
-    reads("string", "strlen", 2, ONE, Data(string::strlen), "The length of a value."),
+    joins(GroupKind::Read, reads("string", "strlen", 2, ONE, Data(string::strlen), "The length of a value.")),
     reads("string", "substr", 4, ONE, Data(string::getrange), "A part of a value."),
     writes("generic", "copy", -3, TWO, Data(keys::copy), "Copies a key with its end."),
-    writes("generic", "del", -2, ALL, Data(keys::delete), "Removes keys."),
+    joins(GroupKind::Remove, writes("generic", "del", -2, ALL, Data(keys::delete), "Removes keys.")),
     reads("generic", "exists", -2, ALL, Data(keys::exists), "How many of the keys are there."),
     writes("generic", "expire", -3, ONE, Data(expire::expire), "Sets the end of a key, in seconds from now."),
     writes("generic", "expireat", -3, ONE, Data(expire::expire), "Sets the end of a key, in seconds since 1970."),
@@ -94,7 +100,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("generic", "touch", -2, ALL, Data(keys::exists), "How many of the keys are there."),
     reads("generic", "ttl", 2, ONE, Data(expire::ttl), "Seconds to the end of a key."),
     reads("generic", "type", 2, ONE, Data(keys::kind), "The type of a value: string, or none."),
-    writes("generic", "unlink", -2, ALL, Data(keys::delete), "Removes keys."),
+    joins(GroupKind::Remove, writes("generic", "unlink", -2, ALL, Data(keys::delete), "Removes keys.")),
     reads("generic", "wait", 3, NONE, Session(SessionCommand::Wait), "How many other copies have the writes: none."),
     reads("cluster", "cluster", -2, NONE, Session(SessionCommand::Cluster), "About clusters of Redis: this is none."),
     reads("server", "command", -1, NONE, Session(SessionCommand::Command), "What commands there are."),
