@@ -49,8 +49,6 @@ pub(crate) struct Spec {
 /// Effect of a command with one key, by which it may share a [group](crate::group) with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupKind {
-    /// Reads the key.
-    Read,
     /// Stores the key, and removes none.
     Store,
     /// Removes the key.

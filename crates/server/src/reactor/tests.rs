@@ -151,7 +151,7 @@ fn writes_of_several_clients_in_one_turn_are_one_transaction() {
 
 /// GROUP-3
 #[test]
-fn requests_that_store_remove_and_read_share_no_transaction() {
+fn requests_that_store_and_remove_share_no_transaction() {
     let mut bench = Bench::new();
     let mut client = bench.client();
     say(&mut client, "SET a 1\r\nDEL a\r\nSET a 2\r\nGET a\r\nSET b 1\r\n");
@@ -252,7 +252,6 @@ fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connectio
     let mut connection = bench.next();
     let token = connection.token.expect("it is registered");
     connection.serve(&mut bench.members.group);
-    bench.members.part(Some(&mut connection), |_| unreachable!("nobody else is kept"));
     connection.wait();
     connection.send();
     assert!(connection.has_unsent(), "the socket took all of it");
