@@ -107,6 +107,10 @@ def rows_of(section, quick):
                         yield row
 
 
+class Failed(Exception):
+    """redis-benchmark ended at an error of the server; the row has no figures."""
+
+
 class Server:
     """A running server; `at` has the options of redis-benchmark for its address."""
 
@@ -199,7 +203,7 @@ class Server:
         spent = self.cpu() - before
         lines = [line for line in csv.reader(done.stdout.splitlines()) if len(line) == 8]
         if done.returncode or len(lines) != 2 or "rror" in done.stdout + done.stderr:
-            sys.exit(f"redis-benchmark, {row.name}, {self.name}: {done.stdout[-500:]}{done.stderr[-500:]}")
+            raise Failed(f"{row.name}, {self.name}: {done.stdout[-300:]}{done.stderr[-300:]}")
         _, rate, _, _, p50, _, p99, _ = lines[1]
         return float(rate), float(p50), float(p99), spent * 1e6 / requests
 
@@ -343,7 +347,7 @@ def main():
     azekura = options.azekura.resolve()
     if not azekura.exists():
         sys.exit(f"{azekura} is missing; cargo build --release -p azekura-cli makes it")
-    every, load, lines = sections(azekura), f"{os.getloadavg()[0]:.1f}", []
+    every, load, lines, failures = sections(azekura), f"{os.getloadavg()[0]:.1f}", [], []
     for section in options.sections.split(",") if options.sections else every:
         if section not in every:
             sys.exit(f"no section {section!r}; there are {', '.join(every)}")
@@ -361,7 +365,12 @@ def main():
                         for server in servers:
                             server.load(row.size)
                         loaded = row.size
-                    own, other = measure(servers, row, options.rounds, options.seconds)
+                    try:
+                        own, other = measure(servers, row, options.rounds, options.seconds)
+                    except Failed as failure:
+                        failures.append(f"{section}: {failure}")
+                        print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
+                        continue
                     lines.append(line_of(section, row, own, other))
                     print(f"{section}: {row.name}: {lines[-1]['ratio']:.2f}", file=sys.stderr, flush=True)
             finally:
@@ -371,6 +380,7 @@ def main():
     print(text)
     if options.markdown:
         options.markdown.write_text(f"# The server beside Redis\n\n{text}\n")
+    sys.exit(f"{len(failures)} rows without figures" if failures else 0)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: SpreadCount,
     pub(crate) bytes_out: SpreadCount,
     pub(crate) expired: Count,
-    /// Transactions of write groups, and their writes.
+    /// Transactions of groups that write, and their requests.
     pub(crate) groups: SpreadCount,
     pub(crate) grouped: SpreadCount,
 }

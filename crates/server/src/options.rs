@@ -69,7 +69,7 @@ pub struct ServerOptions {
     pub reactors: usize,
     /// Adapts the number of reactors to the load by trial (default); or else uses all of them.
     pub adapts_reactors: bool,
-    /// Lets single-key writes that arrive together share a transaction (default). Only for measurements.
+    /// Lets single-key requests that arrive together share a transaction (default). Only for measurements.
     pub groups_writes: bool,
     /// Bounds of a request.
     pub wire: WireLimits,

@@ -39,12 +39,20 @@ pub(crate) struct Spec {
     pub(crate) arity: i16,
     pub(crate) keys: KeyPositions,
     pub(crate) is_write: bool,
-    /// The command writes nothing except the value of its one key, so it may join a
-    /// [group](crate::group).
-    pub(crate) stores_one: bool,
+    /// The [groups](crate::group) that the command may join, if it has a single key.
+    pub(crate) joins: Option<GroupKind>,
     pub(crate) group: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) run: Run,
+}
+
+/// Effect of a command with one key, by which it may share a [group](crate::group) with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupKind {
+    /// Stores the key, and removes none.
+    Store,
+    /// Removes the key.
+    Remove,
 }
 
 /// The positions of the keys among the arguments: the first, the last (from the end if negative), and the

@@ -1,7 +1,9 @@
 //! All commands.
 
 use super::Run::{self, Data, Range, Session, Walk as WalkAll};
-use super::{KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number, ordered, string};
+use super::{
+    GroupKind, KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number, ordered, string,
+};
 
 const NONE: KeyPositions = KeyPositions(0, 0, 0);
 const ONE: KeyPositions = KeyPositions(1, 1, 1);
@@ -20,7 +22,7 @@ const fn reads(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { name, arity, keys, is_write: false, stores_one: false, group, summary, run }
+    Spec { name, arity, keys, is_write: false, joins: None, group, summary, run }
 }
 
 const fn writes(
@@ -42,7 +44,11 @@ const fn stores(
     run: Run,
     summary: &'static str,
 ) -> Spec {
-    Spec { stores_one: true, ..writes(group, name, arity, ONE, run, summary) }
+    Spec { joins: Some(GroupKind::Store), ..writes(group, name, arity, ONE, run, summary) }
+}
+
+const fn joins(kind: GroupKind, spec: Spec) -> Spec {
+    Spec { joins: Some(kind), ..spec }
 }
 
 /// All commands.
@@ -82,7 +88,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("string", "strlen", 2, ONE, Data(string::strlen), "Returns the length of a value."),
     reads("string", "substr", 4, ONE, Data(string::getrange), "Returns a part of a value."),
     writes("generic", "copy", -3, TWO, Data(keys::copy), "Copies a key with its value and expiry time."),
-    writes("generic", "del", -2, ALL, Data(keys::delete), "Removes keys."),
+    joins(GroupKind::Remove, writes("generic", "del", -2, ALL, Data(keys::delete), "Removes keys.")),
     reads("generic", "exists", -2, ALL, Data(keys::exists),
         "Returns the number of the given keys that exist."),
     writes("generic", "expire", -3, ONE, Data(expire::expire),
@@ -112,7 +118,7 @@ pub(crate) static TABLE: &[Spec] = &[
         "Returns the number of the given keys that exist."),
     reads("generic", "ttl", 2, ONE, Data(expire::ttl), "Returns the seconds until a key expires."),
     reads("generic", "type", 2, ONE, Data(keys::kind), "Returns the type of a value: string, or none."),
-    writes("generic", "unlink", -2, ALL, Data(keys::delete), "Removes keys."),
+    joins(GroupKind::Remove, writes("generic", "unlink", -2, ALL, Data(keys::delete), "Removes keys.")),
     reads("generic", "wait", 3, NONE, Session(SessionCommand::Wait),
         "Returns the number of replicas that have the writes: 0."),
     reads("cluster", "cluster", -2, NONE, Session(SessionCommand::Cluster),

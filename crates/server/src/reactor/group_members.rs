@@ -1,4 +1,4 @@
-//! A thread's open write group, and the connections that stay with the thread until the group has ended
+//! A thread's open group, and the connections that stay with the thread until the group has ended
 //! (`group`, GROUP-4).
 //!
 //! | state | the group | its connections |
@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::error::CommandError;
 use crate::group::{Ended, Group};
 
-/// A write group with its member connections.
+/// A group with its member connections.
 #[derive(Debug, Default)]
 pub(super) struct GroupMembers {
     pub(super) group: Group,

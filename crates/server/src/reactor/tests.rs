@@ -149,6 +149,17 @@ fn writes_of_several_clients_in_one_turn_are_one_transaction() {
     assert_eq!((bench.value("n"), bench.groups()), (Some(b"\x005".to_vec()), (1, 10)));
 }
 
+/// GROUP-3
+#[test]
+fn requests_that_store_and_remove_share_no_transaction() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    say(&mut client, "SET a 1\r\nDEL a\r\nSET a 2\r\nGET a\r\nSET b 1\r\n");
+    bench.serve(1);
+    expect(&mut client, "+OK\r\n:1\r\n+OK\r\n$1\r\n2\r\n+OK\r\n");
+    assert_eq!(bench.groups(), (4, 4));
+}
+
 /// GROUP-5
 #[test]
 fn a_group_takes_no_more_than_so_many() {

@@ -58,6 +58,14 @@ impl Reply {
         Self::Integer(i64::from(flag))
     }
 
+    /// Returns the size of the value in a reply with one value.
+    pub(crate) const fn value_bytes(&self) -> usize {
+        match self {
+            Self::Bulk(bytes) | Self::Stored(bytes, _) | Self::Encoded(bytes) => bytes.len(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn bulk_or_null(value: Option<Vec<u8>>) -> Self {
         value.map_or(Self::Null, Self::Bulk)
     }

@@ -184,12 +184,13 @@ impl Session {
         group: &mut Group,
     ) -> Option<Result<Reply, CommandError>> {
         let Run::Data(apply) = spec.run else { return None };
-        let is_plain = || self.queue.is_none() && matches!(self.open, Open::None);
-        let may_join = Group::takes(spec, request) && is_plain() && self.shared.cluster.get().is_none();
-        if !may_join || !self.shared.options.groups_writes || std::mem::take(&mut self.would_block) {
+        let kind = Group::kind_of(spec, request).filter(|kind| group.is_for(*kind))?;
+        let may_join = self.queue.is_none() && matches!(self.open, Open::None);
+        let may_join = may_join && self.shared.cluster.get().is_none() && self.shared.options.groups_writes;
+        if !may_join || std::mem::take(&mut self.would_block) {
             return None;
         }
-        match group.run(&self.shared, apply, request) {
+        match group.run(&self.shared, kind, apply, request) {
             Joined::Done(reply) => Some(reply),
             Joined::WouldBlock => {
                 self.would_block = group.is_open();

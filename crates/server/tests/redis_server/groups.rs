@@ -48,6 +48,25 @@ fn writes_that_arrive_together_share_a_transaction() {
 }
 
 #[test]
+fn removals_that_arrive_together_share_a_transaction() {
+    let redis = redis();
+    let mut client = redis.client();
+    let keys = |command: &str| (0..48).map(|i| format!("{command} k{i}")).collect::<Vec<_>>();
+    let sets: Vec<String> = (0..48).map(|i| format!("SET k{i} {i}")).collect();
+    send_all(&mut client, &sets);
+    (0..48).for_each(|_| assert_eq!(client.reply(), "OK"));
+    let before = told(&mut client, "grouped_writes");
+    send_all(&mut client, &keys("DEL"));
+    (0..48).for_each(|_| assert_eq!(client.reply(), ":1"));
+    assert_eq!(told(&mut client, "grouped_writes"), before + 48);
+    assert_eq!(
+        ask_all(&mut client, &["DEL k0", "UNLINK k1", "DEL k2 k3", "DBSIZE"]),
+        [":0", ":0", ":0", ":0"]
+    );
+    assert_eq!(told(&mut client, "grouped_writes"), before + 50, "DEL with two keys runs alone");
+}
+
+#[test]
 fn what_comes_between_them_sees_those_before_and_not_those_after() {
     let redis = redis();
     let mut client = redis.client();
