@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Backs up to an S3 server and restores from it, with kills of the command and of the server:
-#   scripts/object-store.sh --install     builds MinIO, a server with the S3 protocol, into target/tools (Go, network)
+#   scripts/object-store.sh --install     builds MinIO, an S3 server, into target/tools (Go, network)
 #   scripts/object-store.sh AZEKURA       runs the checks; AZEKURA is a command with the feature object-store
 # Needs curl 7.75 or newer. MINIO names another MinIO program. Everything stays on this machine: the server
 # listens on 127.0.0.1 and keeps its files in a scratch directory.
@@ -27,7 +27,8 @@ export AWS_ACCESS_KEY_ID=tester AWS_SECRET_ACCESS_KEY=not-a-secret AWS_REGION=us
 export AWS_ENDPOINT_URL=http://127.0.0.1:$port
 
 start() { # start the server, and wait until it answers
-    MINIO_ROOT_USER=$AWS_ACCESS_KEY_ID MINIO_ROOT_PASSWORD=$AWS_SECRET_ACCESS_KEY MINIO_BROWSER=off MINIO_UPDATE=off \
+    MINIO_ROOT_USER=$AWS_ACCESS_KEY_ID MINIO_ROOT_PASSWORD=$AWS_SECRET_ACCESS_KEY \
+        MINIO_BROWSER=off MINIO_UPDATE=off \
         "$minio" server --quiet --address "127.0.0.1:$port" "$scratch/objects" >>minio.log 2>&1 &
     server=$!
     for _ in $(seq 300); do
@@ -55,7 +56,8 @@ fails() { # fails TEXT COMMAND...: the command ends with exit code 1 and this te
     echo "refused: $(cut -c1-200 err.txt)"
 }
 
-begun_uploads() { s3 GET "backups?uploads" | grep -o '<UploadId>' | wc -l; }
+# Uploads that were begun and not completed. MinIO lists those of one object only.
+begun_uploads() { s3 GET "backups?prefix=killed%2Fbackup.azk&uploads=" | grep -o '<UploadId>' | wc -l; }
 
 start
 s3 PUT backups
@@ -90,12 +92,12 @@ echo "== killed uploads leave no backup, and the next backup to the same place s
 for round in 1 2 3; do
     "$azekura" backup db s3://backups/killed --rate 24M >/dev/null 2>&1 &
     child=$!
-    for _ in $(seq 100); do # until its upload has begun
+    for _ in $(seq 200); do # until its upload has begun
         if [ "$(begun_uploads)" -ge "$round" ]; then break; fi
         sleep 0.05
     done
     kill -9 $child
-    wait $child || true
+    wait $child 2>/dev/null || true
     fails 's3://backups/killed/backup.azk is not a backup' "$azekura" restore s3://backups/killed new
 done
 "$azekura" backup db s3://backups/killed --verify

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+#[path = "openings/release.rs"]
+mod release;
+
 use std::path::Path;
 use std::sync::Arc;
 

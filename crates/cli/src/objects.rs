@@ -24,7 +24,7 @@ mod refused {
         pub(crate) fn from_url(url: &str) -> Result<Self, UsageError> {
             Err(UsageError(format!(
                 "cannot use {url}: this command was built without object stores; \
-                 `cargo install azekura-cli --features object-store` builds it with them"
+                 build it with `--features object-store`"
             )))
         }
 

@@ -6,6 +6,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, Result};
 use tokio::task::JoinHandle;
 
 use crate::BackupObject;
+use crate::error::one_line;
 
 /// Size of a range. Each one is a request of its own, which the object store's client repeats if it fails.
 const RANGE_BYTES: u64 = 8 << 20;
@@ -61,7 +62,7 @@ impl ObjectReader {
         let Some(ahead) = self.ahead.take() else { return Ok(()) };
         let end = self.requested;
         let read = self.object.runtime.block_on(ahead).map_err(io::Error::other)?;
-        self.range = read.map_err(io::Error::other)?;
+        self.range = read.map_err(|error| io::Error::other(one_line(&error)))?;
         let wanted = end - (end - 1) / RANGE_BYTES * RANGE_BYTES;
         if self.range.len() as u64 != wanted {
             return Err(io::ErrorKind::UnexpectedEof.into()); // the object is shorter than its size

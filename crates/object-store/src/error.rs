@@ -2,6 +2,21 @@
 
 use std::io;
 
+/// The message of an object store's client with its innermost cause, without the line breaks of the answers
+/// that it quotes.
+pub(crate) fn one_line(error: &object_store::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let cause = cause.to_string();
+    if !text.contains(&cause) {
+        text = format!("{text}: {cause}");
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The failure of a backup to an object store, or of a restore from one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,14 +50,14 @@ pub enum Error {
         object: String,
     },
     /// The object store refused a request, or could not be reached.
-    #[error("cannot {action} {object}")]
+    #[error("cannot {action} {object}: {}", one_line(error))]
     Store {
         /// The attempted action.
         action: &'static str,
         /// URL of the object.
         object: String,
-        /// The reason of the object store.
-        source: Box<object_store::Error>,
+        /// The reason.
+        error: Box<object_store::Error>,
     },
     /// The thread of the network client could not be started.
     #[error("cannot start the thread of the network client")]

@@ -89,9 +89,9 @@ impl BackupObject {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`]: the object exists. [`Error::Store`] and [`Error::Azekura`]: the upload or the backup
-    /// failed, and there is no object (OBJECT-1). An object can be there only if the answer to the last
-    /// request was lost; then it is complete.
+    /// [`Error::Exists`]: the object exists. [`Error::Store`] and [`Error::Azekura`]: the upload or the
+    /// backup failed, and there is no object (OBJECT-1). An object can be there only if the answer to the
+    /// last request was lost; then it is complete.
     pub fn write(&self, backup: Backup<'_>) -> Result<BackupReport, Error> {
         match self.head() {
             Ok(_) => return Err(Error::Exists { object: self.name.clone() }),
@@ -108,7 +108,7 @@ impl BackupObject {
             Ok(report) => Ok(report),
             Err(error) => {
                 upload.abort();
-                Err(error)
+                Err(upload.failure.take().map_or(error, |failure| self.error("write", failure)))
             }
         }
     }
@@ -153,7 +153,7 @@ impl BackupObject {
         match error {
             object_store::Error::NotFound { .. } if action == "find" => Error::NotFound { object },
             object_store::Error::AlreadyExists { .. } => Error::Exists { object },
-            source => Error::Store { action, object, source: Box::new(source) },
+            error => Error::Store { action, object, error: Box::new(error) },
         }
     }
 }

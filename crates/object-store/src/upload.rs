@@ -6,6 +6,7 @@ use std::mem;
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutPayload, Result};
 use tokio::task::JoinSet;
 
+use crate::error::one_line;
 use crate::{BackupObject, Error};
 
 /// Parts that are being uploaded at a time. With a second one the connection is not idle between two parts.
@@ -25,12 +26,14 @@ pub(crate) struct Upload<'a> {
     parts: u64,
     multipart: Option<Box<dyn MultipartUpload>>,
     in_flight: JoinSet<Result<()>>,
+    /// The error of the request that failed a write.
+    pub(crate) failure: Option<object_store::Error>,
 }
 
 impl<'a> Upload<'a> {
     pub(crate) fn new(object: &'a BackupObject, part_bytes: usize) -> Self {
         let in_flight = JoinSet::new();
-        Self { object, buffer: Vec::new(), part_bytes, parts: 0, multipart: None, in_flight }
+        Self { object, buffer: Vec::new(), part_bytes, parts: 0, multipart: None, in_flight, failure: None }
     }
 
     /// Waits until fewer than `limit` parts are being uploaded.
@@ -101,8 +104,12 @@ impl Write for Upload<'_> {
         }
         let taken = bytes.len().min(self.next_part_bytes() - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
-        if self.buffer.len() == self.next_part_bytes() {
-            self.send().map_err(io::Error::other)?;
+        if self.buffer.len() == self.next_part_bytes()
+            && let Err(error) = self.send()
+        {
+            let text = one_line(&error);
+            self.failure = Some(error);
+            return Err(io::Error::other(text));
         }
         Ok(taken)
     }

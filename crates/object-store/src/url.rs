@@ -12,7 +12,10 @@ use crate::{BackupObject, Error};
 /// A connection without a byte for this long is given up, and the request is repeated.
 const IDLE: Duration = Duration::from_secs(30);
 /// A request is repeated this often: for about 15 seconds, long enough for a server that restarts.
-const RETRIES: usize = 7;
+const RETRIES: usize = 8;
+/// Pause before the first repetition. Each next one is up to [`BACKOFF_BASE`] times as long.
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
+const BACKOFF_BASE: f64 = 3.0;
 /// Longest pause before a repetition.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
@@ -60,7 +63,8 @@ impl BackupObject {
             .with_timeout_disabled() // a part takes as long as the line needs
             .with_read_timeout(IDLE)
             .with_allow_http(is_plain);
-        let backoff = BackoffConfig { max_backoff: MAX_BACKOFF, ..BackoffConfig::default() };
+        let backoff =
+            BackoffConfig { init_backoff: FIRST_BACKOFF, max_backoff: MAX_BACKOFF, base: BACKOFF_BASE };
         let retry = RetryConfig { backoff, max_retries: RETRIES, ..RetryConfig::default() };
         let store = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)

@@ -59,7 +59,7 @@ impl Scratch {
     }
 }
 
-/// How a request fails.
+/// The way in which a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// The object store does nothing.

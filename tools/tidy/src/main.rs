@@ -18,6 +18,7 @@
 //! | `ordering` | `Relaxed`, `Acquire`, `Release`, `AcqRel` or `SeqCst` in shipped code without a comment nearby |
 //! | `link` | a relative link of a document that leads to no file or heading |
 //! | `size` | a source file over 600 lines |
+//! | `package` | a published crate without a key that registries show, or of another version than the rest |
 //!
 //! Two files hold exceptions. `tools/tidy/exceptions.txt` has lasting ones, each with a reason.
 //! `tools/tidy/debt.txt` has the number of violations that older files are allowed: it may only shrink.
@@ -29,6 +30,7 @@ mod checks;
 mod files;
 mod language;
 mod links;
+mod manifests;
 mod prose;
 mod sizes;
 
@@ -74,6 +76,7 @@ fn run(root: &Path, option: &str) -> Result<bool, String> {
     for file in &tree {
         found.extend(checks::of_file(file, &words));
         found.extend(links::of_file(file, root));
+        found.extend(manifests::of_file(file));
     }
     found.retain(|violation| !exceptions.covers(violation));
     let present = Debt::of(&found);

@@ -67,9 +67,9 @@ pub(crate) struct Far {
     #[arg(long, value_name = "FILE")]
     auth_key: Option<PathBuf>,
 
-    /// Page size, 4K to 2M; where neighboring pages are used together, 16K come at a time, and sequential
-    /// access fetches many pages at a time
-    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = bytes)]
+    /// Page size, 4K to 2M; sequential access fetches many pages at a time; 4K is for random accesses, and
+    /// fetches 16K at a time where neighboring pages are used together
+    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = bytes)]
     page: usize,
 
     /// Smallest block that becomes far memory; blocks below 16K or a page share pages

@@ -46,9 +46,9 @@ pub struct FarMemory {
 }
 
 impl FarMemory {
-    /// Default page size: a random access transfers this many bytes. Where a program uses the pages around a
-    /// missed one soon after, 16 KiB come by one request.
-    pub const PAGE: usize = 4 << 10;
+    /// Default page size: a random access transfers this many bytes. Of smaller pages 16 KiB come by one
+    /// request where a program uses the pages around a missed one soon after.
+    pub const PAGE: usize = 16 << 10;
 
     /// Returns a builder with the default settings.
     #[must_use]
