@@ -3,10 +3,11 @@
 //! The choice counts the entry to be inserted as present. Let P be the page's size, M the largest entry
 //! ([`max_entry`](super::max_entry)), f and g the node's fences, and C its capacity, `P - 48 - f - g`. The
 //! entries and the new one take at most `C + M`. With a cut at the entry boundary nearest to the middle, a
-//! half has at most `(C + 2M) / 2` bytes: the boundaries on both sides of the new entry count, and a new first
-//! or last entry, which stays with its neighbor, fits a node with it. The half keeps one fence, say f, and
-//! gets the separator s. Fences are at most P/8 long, so the half fits a page: `(P - 48 - f - g)/2 + M + f + s
-//! <= P - 48`, because `M <= 5P/16 - 24`. Prefixes only get longer, so nothing grows by the split itself.
+//! half has at most `(C + 2M) / 2` bytes: the boundaries on both sides of the new entry count, and a new
+//! first or last entry, which stays with its neighbor, fits a node with it. The half keeps one fence, say f,
+//! and gets the separator s. Fences are at most P/8 long, so the half fits a page: `(P - 48 - f - g)/2 + M +
+//! f + s <= P - 48`, because `M <= 5P/16 - 24`. Prefixes only get longer, so nothing grows by the split
+//! itself.
 //!
 //! Around the middle the cut with the shortest separator is chosen (suffix truncation). If a node without an
 //! upper bound gets the new entry at its end, it is cut there, so that keys that arrive in order leave full
@@ -58,8 +59,8 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
         })
         .collect();
     let total = sizes.iter().sum::<usize>() + new_bytes;
-    // A cut at the new entry's slot leaves it on either side. In an inner node the separator is the key of the
-    // slot behind the new entry.
+    // A cut at the new entry's slot leaves it on either side. In an inner node the separator is the key of
+    // the slot behind the new entry.
     let sides = |at| match cutter.new {
         Some((slot, _)) if slot == at && is_leaf => &[Side::Left, Side::Right][..],
         Some((slot, _)) if slot == at => &[Side::Left],
@@ -86,7 +87,7 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
     Some(SplitPoint { at, separator: cutter.separator_at(at, side) })
 }
 
-/// The half for a new key whose slot is that of the cut.
+/// The half for a new key at the slot of the cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Left,
