@@ -250,8 +250,9 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
     let mut kept = vec![0];
     let mut told = None;
     let hit = |fs: &FaultFs| fs.last_ios().into_iter().find(|io| io.failure.is_some());
+    // Each value has a page of its own.
     let put = |db: &Database, key: u32| {
-        db.transact(|tx| (0..3).try_for_each(|i| tx.table(&ROWS)?.insert(&(key + i), &[7; 900])))
+        db.transact(|tx| (0..3).try_for_each(|i| tx.table(&ROWS)?.insert(&(key + i), &[7; 1_300])))
     };
     for step in 1..=14_u32 {
         let (call, result) = match step {

@@ -247,7 +247,7 @@ fn memory_taken_out_of_a_page_that_is_here_is_zeros_and_nobody_waits_for_it() {
 fn what_cannot_be_is_refused_with_what_to_do() {
     let server = server();
     let refused = |setting: FarMemoryBuilder| setting.build().unwrap_err().to_string();
-    assert!(refused(setting(&server).page(5000)).starts_with("a page of 5000 bytes"));
+    assert!(refused(setting(&server).page(5000)).starts_with("the page size is 5000 bytes"));
     assert!(refused(setting(&server).bytes(0)).starts_with("a region of 0 bytes"));
     assert!(refused(setting(&server).local(PAGE)).contains("eight pages"));
     assert!(refused(setting(&server).servers([""; 0])).contains("no memory server"));

@@ -76,9 +76,9 @@ impl Database {
 }
 
 impl<'a> Compaction<'a> {
-    /// Page size of the new store; that of this store unless set. A value of a row of more than five sixteenths
-    /// of a page (2.5 KB of 8 KiB) has pages of its own, so a store with many values of 3 to 8 KiB is smaller
-    /// with larger pages.
+    /// Page size of the new store; that of this store unless set. A value of a row of more than five
+    /// sixteenths of a page (2.5 KB of 8 KiB) has pages of its own, so a store with many values of 3 to 8 KiB
+    /// is smaller with larger pages.
     #[must_use]
     pub const fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = Some(bytes);
