@@ -252,7 +252,7 @@ fn connections_and_the_server_tell_about_themselves() {
          COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil-array]
          COMMAND GETKEYS MSET a 1 b 2 => [a b]
          COMMAND GETKEYS PING => -ERR The command has no key arguments
-         COMMAND DOCS get => [get [summary The value of a key. since 0.1.0 group string]]
+         COMMAND DOCS get => [get [summary Returns the value of a key. since 0.1.0 group string]]
          WAIT 1 0 => :0
          ROLE => [master :0 []]
          CLIENT UNBLOCK 1 => :0
