@@ -216,6 +216,7 @@ impl<'tx> Cursor<'tx> {
     }
 
     /// Returns key and cell of the current row.
+    #[inline]
     fn at(&self) -> (&[u8], Cell<'_>) {
         let at = self.delivered - 1;
         let found = match &self.shown {

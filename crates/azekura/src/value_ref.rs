@@ -87,11 +87,13 @@ impl fmt::Debug for ValueRef<'_> {
 
 impl<'r> ValueRef<'r> {
     /// The value of a row that `tx` has locked, as of `mark`.
+    #[inline]
     pub(crate) fn locked(cell: Cell<'r>, tx: &'r Transaction, mark: UndoMark) -> Result<Self, Error> {
         Ok(Self { stored: Stored::of_cell(cell)?, reader: Reader::Transaction(tx, mark) })
     }
 
     /// The value of a row that a snapshot sees.
+    #[inline]
     pub(crate) fn seen(cell: Cell<'r>, snapshot: &'r Snapshot) -> Result<Self, Error> {
         Ok(Self { stored: Stored::of_cell(cell)?, reader: Reader::Snapshot(snapshot) })
     }
@@ -115,6 +117,7 @@ impl<'r> ValueRef<'r> {
     /// Of a large value only: damage, an error of reading its pages, [`Error::SnapshotTooOld`],
     /// [`Error::Aborted`], or [`Error::Invalid`] if the transaction was rolled back to a savepoint from
     /// before the value was lent.
+    #[inline]
     pub fn bytes(&self) -> Result<Cow<'r, [u8]>, Error> {
         match self.stored {
             Stored::Inline(bytes) => Ok(Cow::Borrowed(bytes)),

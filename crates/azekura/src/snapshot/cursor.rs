@@ -61,6 +61,7 @@ impl<'s> Cursor<'s> {
     }
 
     /// Moves to the next row from one end; `false` if none is left. After an error there is none left.
+    #[inline]
     pub(super) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
         if self.left == 0 {
             return Ok(false);
@@ -72,7 +73,22 @@ impl<'s> Cursor<'s> {
         Ok(is_moved)
     }
 
+    #[inline]
     fn step(&mut self, direction: Direction) -> Result<bool, Error> {
+        let mine = match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        };
+        if mine.next < mine.end {
+            self.at = (direction, mine.next);
+            mine.next += 1;
+            return Ok(true);
+        }
+        self.refill(direction)
+    }
+
+    /// Reads the next rows and moves to the first of them.
+    fn refill(&mut self, direction: Direction) -> Result<bool, Error> {
         let (mine, other) = match direction {
             Direction::Forward => (&mut self.front, &mut self.back),
             Direction::Backward => (&mut self.back, &mut self.front),
@@ -123,6 +139,7 @@ impl<'s> Cursor<'s> {
     }
 
     /// Returns the encoded key and the value of the current row.
+    #[inline]
     pub(super) fn row(&self) -> Result<(&[u8], ValueRef<'_>), Error> {
         let (direction, at) = self.at;
         let rows = match direction {

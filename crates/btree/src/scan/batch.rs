@@ -23,6 +23,7 @@ impl<'a> ValueRef<'a> {
     ///
     /// [`TreeError::Corrupt`] for a reference of another length than references have.
     #[inline]
+    #[inline]
     pub fn of_cell(cell: Cell<'a>) -> Result<Self, TreeError> {
         if cell.flags & FLAG_OVERFLOW == 0 {
             return Ok(Self::Inline(cell.value));
@@ -112,6 +113,7 @@ impl LeafBatch {
     }
 
     /// Number of records.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -128,6 +130,7 @@ impl LeafBatch {
     /// # Panics
     ///
     /// If there is no record `i`.
+    #[inline]
     #[must_use]
     pub fn key(&self, i: usize) -> &[u8] {
         let entry = self.entries[i];
@@ -139,6 +142,7 @@ impl LeafBatch {
     /// # Panics
     ///
     /// If there is no record `i`.
+    #[inline]
     #[must_use]
     pub fn cell(&self, i: usize) -> Cell<'_> {
         let entry = self.entries[i];

@@ -288,10 +288,14 @@ struct Steps<'t>(Table<'t, [u8], [u8]>);
 
 struct SnapshotSteps<'s>(SnapshotTable<'s, [u8], [u8]>);
 
+/// Longest value that is lent whole, also where only its first bytes are needed.
+const SMALL_VALUE: u64 = 1_024;
+
 /// Passes a lent value to the sink, which reads as much of it as it needs.
 #[inline]
 fn lend(sink: &mut Sink, key: &[u8], value: ValueRef<'_>) -> Result<(), Error> {
-    if sink.needs_whole() {
+    // Small values cost nothing to lend whole.
+    if sink.needs_whole() || value.len() <= SMALL_VALUE {
         sink.add(key, &value.bytes()?);
         return Ok(());
     }
