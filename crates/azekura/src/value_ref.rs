@@ -110,6 +110,16 @@ impl<'r> ValueRef<'r> {
         self.stored.is_empty()
     }
 
+    /// Returns all bytes if they lie beside the key, as those of small values do; `None` for a large value.
+    #[inline]
+    #[must_use]
+    pub const fn as_slice(&self) -> Option<&'r [u8]> {
+        match self.stored {
+            Stored::Inline(bytes) => Some(bytes),
+            Stored::Large(_) => None,
+        }
+    }
+
     /// Returns all bytes; reads and copies those of a large value.
     ///
     /// # Errors

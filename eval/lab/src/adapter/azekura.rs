@@ -288,14 +288,14 @@ struct Steps<'t>(Table<'t, [u8], [u8]>);
 
 struct SnapshotSteps<'s>(SnapshotTable<'s, [u8], [u8]>);
 
-/// Longest value that is lent whole, also where only its first bytes are needed.
-const SMALL_VALUE: u64 = 1_024;
-
 /// Passes a lent value to the sink, which reads as much of it as it needs.
 #[inline]
 fn lend(sink: &mut Sink, key: &[u8], value: ValueRef<'_>) -> Result<(), Error> {
-    // Small values cost nothing to lend whole.
-    if sink.needs_whole() || value.len() <= SMALL_VALUE {
+    if let Some(bytes) = value.as_slice() {
+        sink.add(key, bytes);
+        return Ok(());
+    }
+    if sink.needs_whole() {
         sink.add(key, &value.bytes()?);
         return Ok(());
     }
@@ -320,6 +320,7 @@ fn lend(sink: &mut Sink, key: &[u8], value: ValueRef<'_>) -> Result<(), Error> {
 }
 
 /// Shows a row to the sink.
+#[inline]
 fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink) -> Result<ControlFlow<()>, Error> {
     lend(sink, row.key_bytes(), row.value_ref())?;
     Ok(ControlFlow::Continue(()))
