@@ -23,7 +23,6 @@ impl<'a> ValueRef<'a> {
     ///
     /// [`TreeError::Corrupt`] for a reference of another length than references have.
     #[inline]
-    #[inline]
     pub fn of_cell(cell: Cell<'a>) -> Result<Self, TreeError> {
         if cell.flags & FLAG_OVERFLOW == 0 {
             return Ok(Self::Inline(cell.value));
