@@ -30,6 +30,8 @@ pub enum Op {
     DropTable {
         table: usize,
     },
+    /// Reads [`RELAXED_KEY`].
+    ReadRelaxed,
     /// These operations, then back to where it was before them.
     RolledBack(Vec<Op>),
 }
@@ -41,6 +43,11 @@ pub enum End {
     Abort,
 }
 
+/// A key of table 0 that each relaxed transaction writes and each durable one reads. So a durable commit
+/// depends on all relaxed ones before it: of independent transactions a crash may lose an older relaxed one and
+/// keep a newer durable one.
+pub const RELAXED_KEY: &[u8] = b"relaxed";
+
 #[derive(Clone, Debug)]
 pub struct Txn {
     pub ops: Vec<Op>,
@@ -48,6 +55,15 @@ pub struct Txn {
     pub checkpoint: Option<Checkpoint>,
     /// In its midst, and after its end, one log stream is written while the others are not.
     pub writes_alone: Option<usize>,
+}
+
+impl Txn {
+    /// Makes the commit a relaxed one.
+    pub fn relax(&mut self) {
+        self.end = End::CommitRelaxed;
+        let value = (self.ops.len() as u64).to_be_bytes().to_vec();
+        self.ops.push(Op::Put { table: 0, key: RELAXED_KEY.to_vec(), value });
+    }
 }
 
 /// A checkpoint, and when it is taken.
@@ -97,13 +113,18 @@ pub fn workload(seed: u64, shape: Shape) -> Vec<Txn> {
         .map(|_| {
             let count = rng.random_range(1..=shape.ops);
             let ops = (0..count).map(|_| op(&mut rng, shape, true)).collect();
-            let end = match rng.random_range(0..10) {
-                0 | 1 => End::Abort,
-                2..=4 => End::CommitRelaxed,
-                _ => End::Commit,
-            };
+            let mut txn = Txn { ops, end: End::Abort, checkpoint: None, writes_alone: None };
+            match rng.random_range(0..10) {
+                0 | 1 => {}
+                2..=4 => txn.relax(),
+                _ => {
+                    txn.end = End::Commit;
+                    txn.ops.push(Op::ReadRelaxed);
+                }
+            }
             let due = shape.checkpoints && rng.random_ratio(1, 6);
-            Txn { ops, end, checkpoint: due.then(|| Checkpoint::draw(&mut rng, count)), writes_alone: None }
+            txn.checkpoint = due.then(|| Checkpoint::draw(&mut rng, count));
+            txn
         })
         .collect()
 }
@@ -160,7 +181,7 @@ pub fn apply_to_model(model: &mut Model, op: &Op) {
         Op::DropTable { table } => {
             model.remove(&table_name(*table));
         }
-        Op::RolledBack(_) => {}
+        Op::ReadRelaxed | Op::RolledBack(_) => {}
     }
 }
 
@@ -169,6 +190,7 @@ pub fn apply_to_store(tx: &Transaction, op: &Op) -> Result<(), Error> {
         Op::Put { table: at, key, value } => tx.table(&table(*at))?.insert(key, value),
         Op::Remove { table: at, key } => tx.table(&table(*at))?.remove(key).map(drop),
         Op::DropTable { table } => tx.drop_table(table_name(*table)).map(drop),
+        Op::ReadRelaxed => tx.table(&table(0))?.get(RELAXED_KEY).map(drop),
         Op::RolledBack(ops) => {
             let savepoint = tx.savepoint()?;
             ops.iter().try_for_each(|op| apply_to_store(tx, op))?;
@@ -189,8 +211,8 @@ pub struct Outcome {
 }
 
 /// Runs the workload from the content `start` until its end or the first error. Each transaction runs on a
-/// thread of its own, one after another, so that the records spread over all log workers and the run is still
-/// the same each time.
+/// thread of its own, one after another, so that the records spread over all log buffers. A thread's buffer
+/// depends on the number of threads before it in the process, so runs beside other tests differ.
 pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
     let mut outcome = Outcome { states: vec![start], acknowledged: 0, error: None };
     for txn in txns {
