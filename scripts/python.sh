@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Builds the Python package and tests it in a new virtual environment: scripts/python.sh [--debug]
+# Builds the Python package and tests it in a new virtual environment:
+# scripts/python.sh [--debug | --bench | --types]
 # Needs python3 (3.10 or newer, with venv) and a network, or a pip cache, with maturin and pytest.
+# --bench measures it beside lmdb, sqlite3 and diskcache instead, and prints a table.
+# --types compares the stubs with the package (stubtest of mypy) instead.
 set -euo pipefail
 cd "$(dirname "$0")/../crates/python"
 profile=--release
@@ -14,6 +17,18 @@ python3 -m venv "$scratch/build"
 # The wheel alone, in an environment that has nothing else of ours.
 python3 -m venv "$scratch/test"
 "$scratch/test/bin/pip" install --quiet --no-index "$scratch"/wheels/azekura-*.whl
-"$scratch/test/bin/pip" install --quiet pytest
+if [ "${1:-}" = --bench ]; then
+    "$scratch/test/bin/pip" install --quiet lmdb diskcache
+    cd "$scratch"
+    "$scratch/test/bin/python" "$OLDPWD/bench/acceptance.py" --wheel "$scratch"/wheels/azekura-*.whl
+    exit
+fi
+if [ "${1:-}" = --types ]; then
+    "$scratch/test/bin/pip" install --quiet mypy
+    cd "$scratch"
+    "$scratch/test/bin/python" -m mypy.stubtest azekura --ignore-missing-stub --ignore-disjoint-bases
+    exit
+fi
+"$scratch/test/bin/pip" install --quiet pytest hypothesis
 cd "$scratch"
 "$scratch/test/bin/python" -m pytest -q "$OLDPWD/tests" -p no:cacheprovider

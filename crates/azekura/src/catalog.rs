@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
@@ -46,6 +46,18 @@ pub struct TableTypes {
 impl TableTypes {
     pub(crate) fn of<K: Key + ?Sized, V: Value + ?Sized>() -> Self {
         Self { key: K::type_name(), value: V::type_name(), codec: CODEC_VERSION }
+    }
+
+    /// Returns the types with these names, the same object for the same names.
+    pub(crate) fn kept(key: &str, value: &str) -> &'static Self {
+        static KEPT: Mutex<Vec<&TableTypes>> = Mutex::new(Vec::new());
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(types) = kept.iter().find(|types| types.key == key && types.value == value) {
+            return types;
+        }
+        let types = Self { key: key.into(), value: value.into(), codec: CODEC_VERSION };
+        kept.push(Box::leak(Box::new(types)));
+        kept[kept.len() - 1]
     }
 }
 

@@ -47,20 +47,31 @@ pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 /// ```
 pub struct TableDefinition<K: ?Sized, V: ?Sized> {
     name: Cow<'static, str>,
-    is_raw: bool,
+    rows: RowTypes,
     types: Types<K, V>,
+}
+
+/// The types that the rows of a table must have.
+#[derive(Clone, Copy)]
+enum RowTypes {
+    /// The key and value types of the definition.
+    Program,
+    /// Any.
+    Any,
+    /// Those with these names.
+    Named(&'static TableTypes),
 }
 
 impl<K: ?Sized, V: ?Sized> TableDefinition<K, V> {
     /// The table of this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        Self { name: Cow::Borrowed(name), is_raw: false, types: PhantomData }
+        Self { name: Cow::Borrowed(name), rows: RowTypes::Program, types: PhantomData }
     }
 
     /// The table of a name made at run time.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: Cow::Owned(name.into()), is_raw: false, types: PhantomData }
+        Self { name: Cow::Owned(name.into()), rows: RowTypes::Program, types: PhantomData }
     }
 
     /// Returns the table's name.
@@ -81,14 +92,44 @@ impl TableDefinition<[u8], [u8]> {
     /// tools that list, copy or repair tables. Keys and values that are written through it must be encodings
     /// of the table's types.
     pub fn raw(name: impl Into<String>) -> Self {
-        Self { is_raw: true, ..Self::named(name) }
+        Self { rows: RowTypes::Any, ..Self::named(name) }
+    }
+
+    /// Returns the table of this name with keys and values in encoded form and with types of these
+    /// [names](Key::type_name): for language bindings, which learn types at run time. The names are compared
+    /// with those of the rows, and a new table gets them. Keys and values that are written through it must be
+    /// encodings of these types.
+    ///
+    /// The names stay in memory until the process ends, once for each pair of names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use azekura::{Database, Error, TableDefinition};
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// db.transact(|tx| tx.table(&TableDefinition::<str, u16>::new("t"))?.insert("rice", &7))?;
+    /// let encoded = TableDefinition::encoded("t", "str", "u16");
+    /// assert_eq!(db.transact(|tx| tx.table(&encoded)?.get("rice"))?, Some(vec![7, 0]));
+    /// let other = TableDefinition::encoded("t", "str", "str");
+    /// let refused = db.transact(|tx| tx.table(&other)?.get("rice"));
+    /// assert!(matches!(refused, Err(Error::TableTypeMismatch { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn encoded(name: impl Into<String>, key_type: &str, value_type: &str) -> Self {
+        Self { rows: RowTypes::Named(TableTypes::kept(key_type, value_type)), ..Self::named(name) }
     }
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> TableDefinition<K, V> {
     /// Returns the types to compare with those of the rows.
     pub(crate) fn types_of(&self) -> Option<TypesOf> {
-        (!self.is_raw).then_some(TableTypes::of::<K, V>)
+        match self.rows {
+            RowTypes::Program => Some(TypesOf::Program(TableTypes::of::<K, V>)),
+            RowTypes::Any => None,
+            RowTypes::Named(names) => Some(TypesOf::Named(names)),
+        }
     }
 }
 

@@ -5,63 +5,35 @@
 //! - **PY-2** No Python code runs inside a call of the store, but the progress function of a backup, which
 //!   takes the GIL for itself and holds no latch.
 
+mod codec;
+mod errors;
 mod table;
+mod ticket;
+mod transaction;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use azekura::{ErrorKind, Restore};
-use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyRuntimeError};
+use azekura::{Durability, Restore};
 use pyo3::prelude::*;
 
-use table::{Scope, SnapshotTable, Table};
-
-create_exception!(azekura, Error, PyException, "The base of all errors of the store.");
-create_exception!(
-    azekura,
-    Conflict,
-    Error,
-    "The transaction was rolled back so that others can go on: run it again."
-);
-create_exception!(azekura, Busy, Error, "Something is in use or exhausted for now.");
-create_exception!(azekura, Corrupt, Error, "Bytes on disk are not those that were written.");
-create_exception!(azekura, Closed, Error, "The store or the transaction takes no more calls.");
-create_exception!(azekura, Invalid, Error, "The call or its arguments are wrong.");
+use errors::{Busy, Closed, Conflict, Invalid, without_gil};
+use table::{Definition, Scope, SnapshotTable, Table};
+use ticket::Ticket;
+use transaction::{Savepoint, Transaction};
 
 /// Times that `transact` runs its body before it passes a conflict on.
 const MOST_RUNS: u32 = 1000;
 
-fn raised(error: azekura::Error) -> PyErr {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    match error.kind() {
-        ErrorKind::Conflict => Conflict::new_err(text),
-        ErrorKind::Busy => Busy::new_err(text),
-        ErrorKind::Corrupt => Corrupt::new_err(text),
-        ErrorKind::Closed => Closed::new_err(text),
-        ErrorKind::Invalid => Invalid::new_err(text),
-        _ => Error::new_err(text),
-    }
-}
-
-/// Runs a call of the store without the GIL (PY-1).
-fn without_gil<T: Send>(
-    py: Python<'_>,
-    call: impl FnOnce() -> Result<T, azekura::Error> + Send,
-) -> PyResult<T> {
-    py.detach(call).map_err(raised)
-}
-
 /// Opens a store, or creates it.
 #[pyfunction]
-#[pyo3(signature = (path, *, create=true, read_only=false, cache_bytes=None, page_size=None))]
+#[pyo3(signature = (
+    path, *, create=true, read_only=false, cache_bytes=None, page_size=None, transaction_timeout=Some(60.0),
+    lock_timeout=None, close_time=None
+))]
+#[expect(clippy::too_many_arguments, reason = "they are named arguments in Python")]
 fn open(
     py: Python<'_>,
     path: PathBuf,
@@ -69,8 +41,20 @@ fn open(
     read_only: bool,
     cache_bytes: Option<usize>,
     page_size: Option<usize>,
+    transaction_timeout: Option<f64>,
+    lock_timeout: Option<f64>,
+    close_time: Option<f64>,
 ) -> PyResult<Database> {
     let mut builder = azekura::Database::builder().create(create).read_only(read_only);
+    if let Some(limit) = transaction_timeout {
+        builder = builder.transaction_timeout(seconds(limit)?);
+    }
+    if let Some(limit) = lock_timeout {
+        builder = builder.lock_timeout(seconds(limit)?);
+    }
+    if let Some(limit) = close_time {
+        builder = builder.close_time(seconds(limit)?);
+    }
     if let Some(bytes) = cache_bytes {
         builder = builder.cache_bytes(bytes);
     }
@@ -78,6 +62,23 @@ fn open(
         builder = builder.page_size(bytes);
     }
     Ok(Database { db: without_gil(py, || builder.open(path))? })
+}
+
+/// Opens an empty store in memory: for tests.
+#[pyfunction]
+fn in_memory(py: Python<'_>) -> PyResult<Database> {
+    Ok(Database { db: without_gil(py, azekura::Database::in_memory)? })
+}
+
+fn seconds(value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| Invalid::new_err(format!("{value} is no number of seconds: give one above 0")))
+}
+
+/// Turns a report of the store into a dict.
+fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let text = serde_json::to_string(report).map_err(|error| errors::Error::new_err(error.to_string()))?;
+    py.import("json")?.call_method1("loads", (text,))
 }
 
 /// Makes a new store at `path` from the backup in directory `source`; returns the number of its rows.
@@ -96,8 +97,15 @@ struct Database {
 #[pymethods]
 impl Database {
     /// Returns a table as a mapping; each operation on it is one durable transaction.
-    fn table(&self, py: Python<'_>, name: String) -> PyResult<Py<Table>> {
-        Table::make(py, Scope::Database(self.db.clone()), name)
+    #[pyo3(signature = (name, *, key=None, value=None))]
+    fn table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        key: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Table>> {
+        Table::make(py, Scope::Database(self.db.clone()), Definition::of(name, key, value)?)
     }
 
     /// Returns the names of all tables.
@@ -106,25 +114,43 @@ impl Database {
     }
 
     /// Begins a transaction, which ends with `commit`, `abort`, or as a context manager.
-    fn begin(&self, py: Python<'_>) -> PyResult<Transaction> {
+    /// Without `durable` a commit does not wait for the disk: a power loss can take the last ones.
+    /// `lock_timeout` is in seconds.
+    #[pyo3(signature = (*, durable=true, lock_timeout=None))]
+    fn begin(&self, py: Python<'_>, durable: bool, lock_timeout: Option<f64>) -> PyResult<Transaction> {
+        let lock_timeout = lock_timeout.map(seconds).transpose()?;
         let tx = without_gil(py, || {
             let tx = self.db.begin()?;
             tx.detach_from_thread()?;
+            if !durable {
+                tx.set_durability(Durability::Relaxed);
+            }
+            if lock_timeout.is_some() {
+                tx.set_lock_timeout(lock_timeout)?;
+            }
             Ok(tx)
         })?;
-        Ok(Transaction { tx: Arc::new(Mutex::new(Some(tx))) })
+        Ok(Transaction::new(tx))
     }
 
     /// Runs `body` with a transaction and commits it; runs it again after a conflict.
-    fn transact(&self, py: Python<'_>, body: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    fn transact<'py>(&self, py: Python<'py>, body: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (value, ticket) = self._transact_nowait(py, body)?;
+        ticket.wait(py)?;
+        Ok(value)
+    }
+
+    /// As `transact`, but returns the value and the ticket of the commit, and does not wait for it.
+    fn _transact_nowait<'py>(
+        &self,
+        py: Python<'py>,
+        body: Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyAny>, Ticket)> {
         for run in 1.. {
-            let tx = Bound::new(py, self.begin(py)?)?;
-            let ended = body.call1((&tx,)).and_then(|value| {
-                tx.get().commit(py)?;
-                Ok(value)
-            });
+            let tx = Bound::new(py, self.begin(py, true, None)?)?;
+            let ended = body.call1((&tx,)).and_then(|value| Ok((value, tx.get().commit_nowait(py)?)));
             match ended {
-                Ok(value) => return Ok(value.unbind()),
+                Ok(ended) => return Ok(ended),
                 Err(error) => {
                     tx.get().roll_back(py)?;
                     if run == MOST_RUNS || !error.is_instance_of::<Conflict>(py) {
@@ -171,72 +197,41 @@ impl Database {
         failed.map_or(Ok(report.rows), Err)
     }
 
+    /// Copies all tables into a new, dense store in the new directory `to`; returns the number of rows.
+    fn compact_into(&self, py: Python<'_>, to: PathBuf) -> PyResult<u64> {
+        without_gil(py, || Ok(self.db.compact_into(to)?.rows))
+    }
+
+    /// Writes changed pages to the disk, so that a later opening has less to recover.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        without_gil(py, || self.db.checkpoint())
+    }
+
+    /// Returns counters and sizes as a dict.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = without_gil(py, || Ok(self.db.stats()))?;
+        report(py, &stats)
+    }
+
+    /// Reads every page and returns a report as a dict; `findings` has all damage.
+    fn check<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let found = without_gil(py, || self.db.check(&mut |_, _| {}))?;
+        report(py, &found)
+    }
+
+    /// Removes a table; returns whether there was one.
+    fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        without_gil(py, || self.db.transact(|tx| tx.drop_table(name)))
+    }
+
+    /// Renames a table; returns whether there was one.
+    fn rename_table(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<bool> {
+        without_gil(py, || self.db.transact(|tx| tx.rename_table(name, to)))
+    }
+
     /// Closes the store. It is refused with `Busy` while transactions or snapshots are open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         without_gil(py, || self.db.close())
-    }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _kind: Py<PyAny>,
-        _error: Py<PyAny>,
-        _trace: Py<PyAny>,
-    ) -> PyResult<bool> {
-        self.close(py)?;
-        Ok(false)
-    }
-}
-
-type SharedTx = Arc<Mutex<Option<azekura::Transaction>>>;
-
-/// Locks a transaction, which one thread uses at a time.
-fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<azekura::Transaction>>> {
-    match tx.try_lock() {
-        Ok(open) => Ok(open),
-        Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("another thread uses this transaction")),
-        Err(TryLockError::Poisoned(_)) => Err(Closed::new_err("a call of this transaction panicked")),
-    }
-}
-
-fn ended() -> PyErr {
-    Closed::new_err("the transaction has ended")
-}
-
-/// A transaction; commits at the end of its `with` block, rolls back on an exception.
-#[pyclass(frozen, module = "azekura")]
-struct Transaction {
-    tx: SharedTx,
-}
-
-impl Transaction {
-    fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
-        let tx = lock(&self.tx)?.take();
-        without_gil(py, || tx.map_or(Ok(()), azekura::Transaction::abort))
-    }
-}
-
-#[pymethods]
-impl Transaction {
-    /// Returns a table as a mapping, in this transaction.
-    fn table(&self, py: Python<'_>, name: String) -> PyResult<Py<Table>> {
-        Table::make(py, Scope::Transaction(Arc::clone(&self.tx)), name)
-    }
-
-    /// Commits and waits until the transaction is durable.
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
-        without_gil(py, || tx.commit())
-    }
-
-    /// Rolls back.
-    fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
-        without_gil(py, || tx.abort())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -250,12 +245,11 @@ impl Transaction {
         _error: Py<PyAny>,
         _trace: Py<PyAny>,
     ) -> PyResult<bool> {
-        if !kind.is_none(py) {
-            self.roll_back(py)?;
-        } else if lock(&self.tx)?.is_some() {
-            self.commit(py)?;
+        match self.close(py) {
+            // The exception of the block says more, and its traceback keeps transactions alive.
+            Err(error) if !kind.is_none(py) && error.is_instance_of::<Busy>(py) => Ok(false),
+            closed => closed.map(|()| false),
         }
-        Ok(false)
     }
 }
 
@@ -275,8 +269,19 @@ impl Snapshot {
 #[pymethods]
 impl Snapshot {
     /// Returns a table as a mapping, as it was.
-    fn table(&self, name: String) -> PyResult<SnapshotTable> {
-        Ok(SnapshotTable::new(Scope::Snapshot(self.get()?), name))
+    #[pyo3(signature = (name, *, key=None, value=None))]
+    fn table(
+        &self,
+        name: String,
+        key: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<SnapshotTable> {
+        Ok(SnapshotTable::new(Scope::Snapshot(self.get()?), Definition::of(name, key, value)?))
+    }
+
+    /// Returns a table of the database, in this snapshot: `snap[stock]`.
+    fn __getitem__(&self, table: PyRef<'_, SnapshotTable>) -> PyResult<SnapshotTable> {
+        Ok(SnapshotTable::new(Scope::Snapshot(self.get()?), table.definition()))
     }
 
     /// Returns the names of all tables.
@@ -303,19 +308,16 @@ impl Snapshot {
 }
 
 #[pymodule]
-fn _azekura(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = module.py();
+#[pyo3(name = "_azekura")]
+fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Database>()?;
     module.add_class::<Transaction>()?;
+    module.add_class::<Savepoint>()?;
+    module.add_class::<Ticket>()?;
     module.add_class::<Snapshot>()?;
     module.add_class::<SnapshotTable>()?;
     module.add_class::<Table>()?;
-    module.add("Error", py.get_type::<Error>())?;
-    module.add("Conflict", py.get_type::<Conflict>())?;
-    module.add("Busy", py.get_type::<Busy>())?;
-    module.add("Corrupt", py.get_type::<Corrupt>())?;
-    module.add("Closed", py.get_type::<Closed>())?;
-    module.add("Invalid", py.get_type::<Invalid>())?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
+    module.add_function(wrap_pyfunction!(in_memory, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)
 }

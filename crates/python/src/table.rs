@@ -1,16 +1,22 @@
-//! Tables as mappings from bytes to bytes, and their iterators.
+//! Tables as mappings, and iterators over their rows.
 
-use std::ops::Bound as Edge;
+use std::borrow::Cow;
+use std::ops::{Bound as Edge, ControlFlow};
+use std::sync::Arc;
 
-use azekura::{Error, TableDefinition};
-use pyo3::exceptions::PyKeyError;
+use azekura::{Error, RowRef, TableDefinition};
+use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
-use crate::{SharedTx, ended, lock, raised, without_gil};
+use crate::codec::Codec;
+use crate::errors::{raised, without_gil};
+use crate::transaction::{SharedTx, ended, lock};
 
-/// Rows that an iterator reads at once.
-const BATCH: usize = 256;
+/// Most rows that an iterator reads at once.
+const BATCH_ROWS: usize = 256;
+/// An iterator stops reading ahead at so many bytes.
+const BATCH_BYTES: usize = 64 << 10;
 
 type Row = (Vec<u8>, Vec<u8>);
 type Bounds = (Edge<Vec<u8>>, Edge<Vec<u8>>);
@@ -24,29 +30,55 @@ pub(crate) enum Scope {
     Snapshot(azekura::Snapshot),
 }
 
+/// Name and codecs of a table.
+pub(crate) struct Definition {
+    table: TableDefinition<[u8], [u8]>,
+    key: Codec,
+    value: Codec,
+}
+
+impl Definition {
+    /// Reads the arguments of `table`. Without codecs a table opens with any types, as bytes.
+    pub(crate) fn of(
+        name: String,
+        key: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Arc<Self>> {
+        let is_raw = key.is_none() && value.is_none();
+        let key = key.map_or(Ok(Codec::Bytes), Codec::of_keys)?;
+        let value = value.map_or(Ok(Codec::Bytes), Codec::of_values)?;
+        let table = if is_raw {
+            TableDefinition::raw(name)
+        } else {
+            TableDefinition::encoded(name, &key.type_name(), &value.type_name())
+        };
+        Ok(Arc::new(Self { table, key, value }))
+    }
+}
+
 /// A table in some scope.
 #[derive(Clone)]
-struct View {
+pub(crate) struct View {
     scope: Scope,
-    name: String,
+    definition: Arc<Definition>,
 }
 
 /// Runs one expression with the table of a transaction, or of a new one that is retried after conflicts.
 macro_rules! in_transaction {
-    ($view:expr, $py:expr, $tx:ident, $table:ident => $body:expr) => {{
-        let definition = TableDefinition::raw($view.name.as_str());
+    ($view:expr, $py:expr, $table:ident => $body:expr) => {{
+        let definition = &$view.definition.table;
         match &$view.scope {
             Scope::Database(db) => without_gil($py, || {
-                db.transact(|$tx| {
-                    let $table = $tx.table(&definition)?;
+                db.transact(|tx| {
+                    let $table = tx.table(definition)?;
                     $body
                 })
             }),
             Scope::Transaction(shared) => {
                 let mut open = lock(shared)?;
-                let $tx = open.as_mut().ok_or_else(ended)?;
+                let tx = open.as_mut().ok_or_else(ended)?;
                 without_gil($py, move || {
-                    let $table = $tx.table(&definition)?;
+                    let $table = tx.table(definition)?;
                     $body
                 })
             }
@@ -55,110 +87,286 @@ macro_rules! in_transaction {
     }};
 }
 
-impl View {
-    fn get(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
-        if let Scope::Snapshot(snapshot) = &self.scope {
-            let definition = TableDefinition::raw(self.name.as_str());
-            return without_gil(py, || snapshot.table(&definition)?.get(key));
+/// As `in_transaction`, also with the table of a snapshot: for calls that read.
+macro_rules! in_any_scope {
+    ($view:expr, $py:expr, $table:ident => $body:expr) => {{
+        match &$view.scope {
+            Scope::Snapshot(snapshot) => without_gil($py, || {
+                let $table = snapshot.table(&$view.definition.table)?;
+                $body
+            }),
+            _ => in_transaction!($view, $py, $table => $body),
         }
-        in_transaction!(self, py, tx, table => table.get(key))
+    }};
+}
+
+/// The part of a row that an iterator gives.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Key,
+    Value,
+    Both,
+}
+
+/// Rows that an iterator has read, in one piece of memory.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Lengths of key and value of each row.
+    lengths: Vec<(usize, usize)>,
+    /// The next row, and the place of its key.
+    next: usize,
+    at: usize,
+    /// No row follows those of this batch.
+    is_last: bool,
+}
+
+impl Batch {
+    /// Adds a row. Breaks when there are enough.
+    fn add(&mut self, row: RowRef<'_, [u8], [u8]>, part: Part) -> Result<ControlFlow<()>, Error> {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(row.key_bytes());
+        let key = self.bytes.len();
+        if part != Part::Key {
+            self.bytes.extend_from_slice(&row.value_ref().bytes()?);
+        }
+        self.lengths.push((key - before, self.bytes.len() - key));
+        self.is_last = self.lengths.len() < BATCH_ROWS && self.bytes.len() < BATCH_BYTES;
+        Ok(if self.is_last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 
-    /// The next rows of a range.
-    fn batch(&self, py: Python<'_>, bounds: &Bounds, reverse: bool) -> PyResult<Vec<Row>> {
-        if let Scope::Snapshot(snapshot) = &self.scope {
-            let definition = TableDefinition::raw(self.name.as_str());
-            return without_gil(py, || {
-                let rows = snapshot.table(&definition)?.range(bounds.clone());
-                if reverse { rows.rev().take(BATCH).collect() } else { rows.take(BATCH).collect() }
-            });
-        }
-        in_transaction!(self, py, tx, table => {
-            let rows = table.range(bounds.clone());
-            if reverse { rows.rev().take(BATCH).collect() } else { rows.take(BATCH).collect() }
-        })
+    /// Returns the next row, as key and value.
+    fn take(&mut self) -> Option<(&[u8], &[u8])> {
+        let (key, value) = *self.lengths.get(self.next)?;
+        let row = &self.bytes[self.at..self.at + key + value];
+        (self.next, self.at) = (self.next + 1, self.at + row.len());
+        Some(row.split_at(key))
     }
 
-    fn iterate(&self, start: Option<&[u8]>, end: Option<&[u8]>, reverse: bool, part: Part) -> Rows {
-        let low = start.map_or(Edge::Unbounded, |key| Edge::Included(key.to_vec()));
-        let high = end.map_or(Edge::Unbounded, |key| Edge::Excluded(key.to_vec()));
-        let view = self.clone();
-        Rows { view, bounds: (low, high), reverse, part, rows: Vec::new(), is_done: false }
+    /// Returns the key of the last row.
+    fn last_key(&self) -> Option<&[u8]> {
+        let (key, value) = *self.lengths.last()?;
+        let at = self.bytes.len() - key - value;
+        Some(&self.bytes[at..at + key])
     }
 }
 
-fn missing(py: Python<'_>, key: &[u8]) -> PyErr {
-    PyKeyError::new_err(PyBytes::new(py, key).unbind())
+impl View {
+    /// Returns the next rows of a range.
+    fn batch(&self, py: Python<'_>, bounds: &Bounds, reverse: bool, part: Part) -> PyResult<Batch> {
+        in_any_scope!(self, py, table => {
+            let mut batch = Batch { is_last: true, ..Batch::default() };
+            if reverse {
+                table.for_each_back(bounds.clone(), |row| batch.add(row, part))?;
+            } else {
+                table.for_each(bounds.clone(), |row| batch.add(row, part))?;
+            }
+            Ok(batch)
+        })
+    }
+
+    fn key_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        self.definition.key.key_from(py, stored)
+    }
+
+    fn value_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        self.definition.value.value_from(py, stored)
+    }
+
+    fn item<'py>(&self, py: Python<'py>, key: &[u8], value: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, [self.key_from(py, key)?, self.value_from(py, value)?])
+    }
+
+    /// Encodes `start`, included, and `end`, excluded; or the range of a prefix.
+    fn bounds(
+        &self,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        prefix: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bounds> {
+        let key = &self.definition.key;
+        if let Some(prefix) = prefix {
+            let low = key.prefix(prefix)?;
+            let high = match low.iter().rposition(|byte| *byte != u8::MAX) {
+                Some(at) => {
+                    let mut high = low[..=at].to_vec();
+                    high[at] += 1;
+                    Edge::Excluded(high)
+                }
+                None => Edge::Unbounded,
+            };
+            return Ok((Edge::Included(low), high));
+        }
+        let bound = |key: &Codec, bound: &Bound<'_, PyAny>| key.bound(bound).map(Cow::into_owned);
+        let low = start.map(|start| bound(key, start)).transpose()?;
+        let high = end.map(|end| bound(key, end)).transpose()?;
+        Ok((low.map_or(Edge::Unbounded, Edge::Included), high.map_or(Edge::Unbounded, Edge::Excluded)))
+    }
+}
+
+fn missing(key: &Bound<'_, PyAny>) -> PyErr {
+    PyKeyError::new_err(key.clone().unbind())
 }
 
 /// A table in a snapshot: a mapping that does not change.
 #[pyclass(frozen, subclass, module = "azekura")]
 pub(crate) struct SnapshotTable {
-    view: View,
+    pub(crate) view: View,
 }
 
 impl SnapshotTable {
-    pub(crate) const fn new(scope: Scope, name: String) -> Self {
-        Self { view: View { scope, name } }
+    pub(crate) fn new(scope: Scope, definition: Arc<Definition>) -> Self {
+        Self { view: View { scope, definition } }
+    }
+
+    pub(crate) fn definition(&self) -> Arc<Definition> {
+        Arc::clone(&self.view.definition)
+    }
+
+    fn read(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
+        in_any_scope!(self.view, py, table => table.get(key))
+    }
+
+    fn value<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let stored = self.read(py, &self.view.definition.key.key(key)?)?;
+        stored.map(|value| self.view.value_from(py, &value)).transpose()
     }
 }
 
 #[pymethods]
 impl SnapshotTable {
+    /// The table's name.
     #[getter]
     fn name(&self) -> &str {
-        &self.view.name
+        self.view.definition.table.name()
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let value = self.view.get(py, key)?.ok_or_else(|| missing(py, key))?;
-        Ok(PyBytes::new(py, &value))
+    fn __repr__(&self) -> String {
+        let definition = &self.view.definition;
+        let (key, value) = (definition.key.type_name(), definition.value.type_name());
+        format!("<azekura table {:?}: {key} to {value}>", definition.table.name())
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.value(py, key)?.ok_or_else(|| missing(key))
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let Ok(key) = key.extract::<&[u8]>() else { return Ok(false) };
-        Ok(self.view.get(py, key)?.is_some())
+        // An object that is no key of the table is not in it, as in a dict.
+        let Ok(key) = self.view.definition.key.key(key) else { return Ok(false) };
+        in_any_scope!(self.view, py, table => table.contains(key.as_ref()))
     }
 
-    /// Number of rows; reads the whole table.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let mut rows = self.view.iterate(None, None, false, Part::Key);
-        let mut count = 0;
-        while rows.fill(py)? {
-            count += std::mem::take(&mut rows.rows).len();
-        }
-        Ok(count)
+        let rows = in_any_scope!(self.view, py, table => table.len())?;
+        usize::try_from(rows).map_err(PyErr::from)
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        in_any_scope!(self.view, py, table => table.is_empty()).map(|is_empty| !is_empty)
     }
 
     fn __iter__(&self) -> Rows {
-        self.view.iterate(None, None, false, Part::Key)
+        Rows::new(self.view.clone(), (Edge::Unbounded, Edge::Unbounded), false, Part::Key)
     }
 
     /// Returns the value at a key, or `default`.
     #[pyo3(signature = (key, default=None))]
-    fn get(&self, py: Python<'_>, key: &[u8], default: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
-        match self.view.get(py, key)? {
-            Some(value) => Ok(PyBytes::new(py, &value).into_any().unbind()),
-            None => Ok(default.unwrap_or_else(|| py.None())),
-        }
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.value(py, key)?.or(default).unwrap_or_else(|| py.None().into_bound(py)))
     }
 
-    /// Iterates over the rows from `start`, included, to `end`, excluded.
-    #[pyo3(signature = (start=None, end=None, *, reverse=false))]
-    fn items(&self, start: Option<&[u8]>, end: Option<&[u8]>, reverse: bool) -> Rows {
-        self.view.iterate(start, end, reverse, Part::Both)
+    /// Returns the values at several keys, in their order; `default` for a key without a row. The values are
+    /// those of one moment.
+    #[pyo3(signature = (keys, default=None))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let encode = |key: PyResult<Bound<'py, PyAny>>| Ok(self.view.definition.key.key(&key?)?.into_owned());
+        let keys: Vec<Vec<u8>> = keys.try_iter()?.map(encode).collect::<PyResult<_>>()?;
+        let values: Vec<Option<Vec<u8>>> = in_any_scope!(self.view, py, table => {
+            keys.iter().map(|key| table.get(key)).collect()
+        })?;
+        let default = default.unwrap_or_else(|| py.None().into_bound(py));
+        let decode = |value: &Option<Vec<u8>>| match value {
+            Some(value) => self.view.value_from(py, value),
+            None => Ok(default.clone()),
+        };
+        PyList::new(py, values.iter().map(decode).collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// As `items`, without the values.
-    #[pyo3(signature = (start=None, end=None, *, reverse=false))]
-    fn keys(&self, start: Option<&[u8]>, end: Option<&[u8]>, reverse: bool) -> Rows {
-        self.view.iterate(start, end, reverse, Part::Key)
+    /// Returns the row with the least key as (key, value), or None.
+    fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let row = in_any_scope!(self.view, py, table => table.first())?;
+        row.map(|(key, value)| self.view.item(py, &key, &value)).transpose()
     }
 
-    /// As `items`, without the keys.
-    #[pyo3(signature = (start=None, end=None, *, reverse=false))]
-    fn values(&self, start: Option<&[u8]>, end: Option<&[u8]>, reverse: bool) -> Rows {
-        self.view.iterate(start, end, reverse, Part::Value)
+    /// Returns the row with the greatest key as (key, value), or None.
+    fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let row = in_any_scope!(self.view, py, table => table.last())?;
+        row.map(|(key, value)| self.view.item(py, &key, &value)).transpose()
+    }
+
+    /// Iterates over the keys, the values or the rows of a range: `part` is "keys", "values" or "items".
+    #[pyo3(signature = (part, start, end, prefix, reverse))]
+    fn _rows(
+        &self,
+        part: &str,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        prefix: Option<&Bound<'_, PyAny>>,
+        reverse: bool,
+    ) -> PyResult<Rows> {
+        let part = match part {
+            "keys" => Part::Key,
+            "values" => Part::Value,
+            _ => Part::Both,
+        };
+        let bounds = self.view.bounds(start, end, prefix)?;
+        Ok(Rows::new(self.view.clone(), bounds, reverse, part))
+    }
+
+    /// Counts the rows of a range; reads no values.
+    #[pyo3(signature = (start, end, prefix))]
+    fn _count(
+        &self,
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        prefix: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<usize> {
+        let bounds = self.view.bounds(start, end, prefix)?;
+        in_any_scope!(self.view, py, table => {
+            let mut count = 0;
+            table.for_each(bounds.clone(), |_| {
+                count += 1;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            Ok(count)
+        })
+    }
+
+    /// Returns whether a key lies in a range.
+    #[pyo3(signature = (key, start, end, prefix))]
+    fn _is_inside(
+        &self,
+        key: &Bound<'_, PyAny>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        prefix: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        let Ok(key) = self.view.definition.key.key(key) else { return Ok(false) };
+        let (low, high) = self.view.bounds(start, end, prefix)?;
+        let is_above = !matches!(&low, Edge::Included(low) if key.as_ref() < low.as_slice());
+        Ok(is_above && !matches!(&high, Edge::Excluded(high) if key.as_ref() >= high.as_slice()))
     }
 }
 
@@ -167,58 +375,177 @@ impl SnapshotTable {
 pub(crate) struct Table;
 
 impl Table {
-    pub(crate) fn make(py: Python<'_>, scope: Scope, name: String) -> PyResult<Py<Self>> {
-        Py::new(py, (Self, SnapshotTable::new(scope, name)))
+    pub(crate) fn make(py: Python<'_>, scope: Scope, definition: Arc<Definition>) -> PyResult<Py<Self>> {
+        Py::new(py, (Self, SnapshotTable::new(scope, definition)))
     }
 }
 
 #[pymethods]
 impl Table {
-    fn __setitem__(slf: PyRef<'_, Self>, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
+    fn __setitem__(
+        slf: PyRef<'_, Self>,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let view = &slf.as_super().view;
-        in_transaction!(view, py, tx, table => table.insert(key, value))
+        let (key, value) = (view.definition.key.key(key)?, view.definition.value.value(value)?);
+        in_transaction!(view, py, table => table.insert(key.as_ref(), value.as_ref()))
     }
 
-    fn __delitem__(slf: PyRef<'_, Self>, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+    fn __delitem__(slf: PyRef<'_, Self>, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let view = &slf.as_super().view;
-        let was_there = in_transaction!(view, py, tx, table => table.delete(key))?;
-        if was_there { Ok(()) } else { Err(missing(py, key)) }
+        let encoded = view.definition.key.key(key)?;
+        let was_there = in_transaction!(view, py, table => table.delete(encoded.as_ref()))?;
+        if was_there { Ok(()) } else { Err(missing(key)) }
     }
-}
 
-/// The part of a row that an iterator gives.
-#[derive(Clone, Copy)]
-enum Part {
-    Key,
-    Value,
-    Both,
+    /// Removes a row and returns its value, or None.
+    fn _take<'py>(
+        slf: PyRef<'_, Self>,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let view = &slf.as_super().view;
+        let encoded = view.definition.key.key(key)?;
+        let value = in_transaction!(view, py, table => table.remove(encoded.as_ref()))?;
+        value.map(|value| PyTuple::new(py, [view.value_from(py, &value)?])).transpose()
+    }
+
+    /// Stores several rows, in one transaction.
+    fn _insert(slf: PyRef<'_, Self>, py: Python<'_>, rows: &Bound<'_, PyList>) -> PyResult<()> {
+        let view = &slf.as_super().view;
+        let encode = |row: Bound<'_, PyAny>| {
+            let (key, value) = row.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+            let key = view.definition.key.key(&key)?.into_owned();
+            Ok((key, view.definition.value.value(&value)?.into_owned()))
+        };
+        let rows: Vec<Row> = rows.iter().map(encode).collect::<PyResult<_>>()?;
+        in_transaction!(view, py, table => rows.iter().try_for_each(|(key, value)| table.insert(key, value)))
+    }
+
+    /// Returns the value at a key; stores and returns `default` if there is none.
+    #[pyo3(signature = (key, default=None))]
+    fn setdefault<'py>(
+        slf: PyRef<'_, Self>,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let view = &slf.as_super().view;
+        let default = default.unwrap_or_else(|| py.None().into_bound(py));
+        let encoded = view.definition.key.key(key)?;
+        // A value that the table does not take matters only without a row.
+        let value = view.definition.value.value(&default);
+        let new = value.as_ref().ok().map(|value| value.as_ref());
+        let found = in_transaction!(view, py, table => {
+            let found = table.get_for_update(encoded.as_ref())?;
+            if let (None, Some(new)) = (&found, new) {
+                table.insert(encoded.as_ref(), new)?;
+            }
+            Ok(found)
+        })?;
+        match found {
+            Some(found) => view.value_from(py, &found),
+            None => value.map(|_| default.clone()),
+        }
+    }
+
+    /// Returns the value at a key, or `default`, and locks the row for an update.
+    #[pyo3(signature = (key, default=None))]
+    fn get_for_update<'py>(
+        slf: PyRef<'_, Self>,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let view = &slf.as_super().view;
+        let key = view.definition.key.key(key)?;
+        let found = in_transaction!(view, py, table => table.get_for_update(key.as_ref()))?;
+        let found = found.map(|value| view.value_from(py, &value)).transpose()?;
+        Ok(found.or(default).unwrap_or_else(|| py.None().into_bound(py)))
+    }
+
+    /// Adds a number to the value at a key, 0 if there is none, and returns the sum.
+    #[pyo3(signature = (key, amount=1))]
+    fn add(slf: PyRef<'_, Self>, py: Python<'_>, key: &Bound<'_, PyAny>, amount: i64) -> PyResult<i64> {
+        let view = &slf.as_super().view;
+        if !matches!(view.definition.value, Codec::Int) {
+            return Err(PyTypeError::new_err(
+                "add() needs a table whose values are int: table(name, value=int)",
+            ));
+        }
+        let key = view.definition.key.key(key)?;
+        let sum = in_transaction!(view, py, table => {
+            let old = table.get_for_update(key.as_ref())?;
+            let number = |old: Vec<u8>| old.try_into().map(i64::from_le_bytes);
+            let Ok(old) = old.map_or(Ok(0), number) else {
+                return Err(Error::Invalid("the stored value is no i64".into()));
+            };
+            let sum = old.checked_add(amount);
+            if let Some(sum) = sum {
+                table.insert(key.as_ref(), &sum.to_le_bytes())?;
+            }
+            Ok(sum)
+        })?;
+        sum.ok_or_else(|| pyo3::exceptions::PyOverflowError::new_err("the sum does not fit into 64 bits"))
+    }
+
+    /// Removes the row with the least key that no other transaction holds, and returns it as (key, value); or
+    /// returns None.
+    fn pop_first<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let view = &slf.as_super().view;
+        let row = in_transaction!(view, py, table => table.pop_first())?;
+        row.map(|(key, value)| view.item(py, &key, &value)).transpose()
+    }
+
+    /// Removes the row with the greatest key; otherwise as `pop_first`.
+    fn pop_last<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let view = &slf.as_super().view;
+        let row = in_transaction!(view, py, table => table.pop_last())?;
+        row.map(|(key, value)| view.item(py, &key, &value)).transpose()
+    }
+
+    /// Removes the rows of a range and returns their number.
+    #[pyo3(signature = (start=None, end=None))]
+    fn remove_range(
+        slf: PyRef<'_, Self>,
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let view = &slf.as_super().view;
+        let bounds = view.bounds(start, end, None)?;
+        in_transaction!(view, py, table => table.remove_range(bounds.clone()))
+    }
 }
 
 /// An iterator over rows; keeps its scope.
 #[pyclass(module = "azekura")]
 pub(crate) struct Rows {
     view: View,
+    /// The rows after those of `batch`.
     bounds: Bounds,
     reverse: bool,
     part: Part,
-    /// Rows that were read, last one first.
-    rows: Vec<Row>,
-    is_done: bool,
+    batch: Batch,
 }
 
 impl Rows {
-    /// Reads the next batch when none is left; `false` at the end.
-    fn fill(&mut self, py: Python<'_>) -> PyResult<bool> {
-        if self.rows.is_empty() && !self.is_done {
-            self.rows = self.view.batch(py, &self.bounds, self.reverse)?;
-            self.is_done = self.rows.len() < BATCH;
-            if let Some((last, _)) = self.rows.last() {
-                let past = Edge::Excluded(last.clone());
+    fn new(view: View, bounds: Bounds, reverse: bool, part: Part) -> Self {
+        Self { view, bounds, reverse, part, batch: Batch::default() }
+    }
+
+    /// Reads the next batch when no row is left.
+    fn fill(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.batch.next == self.batch.lengths.len() && !self.batch.is_last {
+            self.batch = self.view.batch(py, &self.bounds, self.reverse, self.part)?;
+            if let Some(last) = self.batch.last_key() {
+                let past = Edge::Excluded(last.to_vec());
                 *(if self.reverse { &mut self.bounds.1 } else { &mut self.bounds.0 }) = past;
             }
-            self.rows.reverse();
         }
-        Ok(!self.rows.is_empty())
+        Ok(())
     }
 }
 
@@ -228,16 +555,13 @@ impl Rows {
         slf
     }
 
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        if !self.fill(py)? {
-            return Ok(None);
-        }
-        let Some((key, value)) = self.rows.pop() else { return Ok(None) };
-        let (key, value) = (|| PyBytes::new(py, &key), || PyBytes::new(py, &value));
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.fill(py)?;
+        let Some((key, value)) = self.batch.take() else { return Ok(None) };
         Ok(Some(match self.part {
-            Part::Key => key().into_any().unbind(),
-            Part::Value => value().into_any().unbind(),
-            Part::Both => PyTuple::new(py, [key(), value()])?.into_any().unbind(),
+            Part::Key => self.view.key_from(py, key)?,
+            Part::Value => self.view.value_from(py, value)?,
+            Part::Both => self.view.item(py, key, value)?.into_any(),
         }))
     }
 }

@@ -10,7 +10,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`beyond`] | data larger than the memory |
-//! | [`cache`] | caches by themselves: ours with moka, quick_cache and foyer |
+//! | `cache` | caches by themselves: ours with moka, quick_cache and foyer |
 //! | [`cli`] | the command line |
 //! | [`many`] | many small stores in one process |
 //! | [`peers`] | the engines |

@@ -46,7 +46,7 @@ azekura_base::per_thread! {
 /// types. So the names of the types need not be compared.
 pub(super) fn is_checked(row: &[u8], types: TypesOf) -> bool {
     let Some(last) = CHECKED.try_with(Cell::take).ok().flatten() else { return false };
-    let is_same = std::ptr::fn_addr_eq(last.types, types) && last.row == row;
+    let is_same = last.types.is(types) && last.row == row;
     let _ = CHECKED.try_with(|checked| checked.set(Some(last)));
     is_same
 }

@@ -260,7 +260,7 @@ impl Snapshot {
             }
             let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(name))?;
             let Some(types) = types else { return Ok(Some(entry.tree)) };
-            let asked = types();
+            let asked = types.names();
             if asked != *entry.types {
                 let (table, stored) = (name.to_owned(), (*entry.types).clone().into());
                 return Err(Error::TableTypeMismatch { table, stored, asked: asked.into() });

@@ -22,8 +22,33 @@ use crate::database::Shared;
 
 use super::small_map::SmallMap;
 
-/// Returns the types of a table that is opened.
-pub(crate) type TypesOf = fn() -> TableTypes;
+/// The types of a table that is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TypesOf {
+    /// Types of the program.
+    Program(fn() -> TableTypes),
+    /// Names that a binding gave.
+    Named(&'static TableTypes),
+}
+
+impl TypesOf {
+    pub(crate) fn names(self) -> TableTypes {
+        match self {
+            Self::Program(names) => names(),
+            Self::Named(names) => names.clone(),
+        }
+    }
+
+    /// Returns `true` if both are the same types; compares no names, and so may miss that they are.
+    #[inline]
+    pub(crate) fn is(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Program(one), Self::Program(other)) => std::ptr::fn_addr_eq(one, other),
+            (Self::Named(one), Self::Named(other)) => std::ptr::eq(one, other),
+            _ => false,
+        }
+    }
+}
 
 /// An open table's number; valid only in its transaction.
 #[derive(Clone, Debug)]
@@ -65,7 +90,7 @@ impl TableSlot {
     pub(super) fn is_checked(&self, asked: Option<TypesOf>) -> bool {
         match (asked, self.checked) {
             (None, _) => true,
-            (Some(asked), Some(checked)) => std::ptr::fn_addr_eq(asked, checked),
+            (Some(asked), Some(checked)) => asked.is(checked),
             (Some(_), None) => false,
         }
     }

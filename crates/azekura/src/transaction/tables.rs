@@ -68,7 +68,7 @@ impl Transaction {
         let Some(types) = open.types else { return Ok(()) };
         let mut state = self.state()?;
         let slot = state.slots.at_mut(open.slot);
-        let (asked, stored) = (types(), slot.types.as_deref());
+        let (asked, stored) = (types.names(), slot.types.as_deref());
         if let Some(stored) = stored
             && *stored != asked
         {
@@ -134,12 +134,16 @@ impl Transaction {
 
     /// Returns whether this transaction changed the catalog's row of `name`.
     fn has_written_catalog(&self, name: &str) -> Result<bool, Error> {
-        let is_row = |op: UndoOp<'_>| matches!(op, UndoOp::RemoveKey { tree, key } if tree == CATALOG && key == name.as_bytes());
+        let is_row = |op: UndoOp<'_>| match op {
+            UndoOp::RemoveKey { tree, key } => tree == CATALOG && key == name.as_bytes(),
+            _ => false,
+        };
         Ok(self.state()?.has_undo(is_row))
     }
 
     pub(super) fn resolve_or_create(&self, open: &OpenTree) -> Result<Tree, Error> {
-        self.resolve_or_create_as(open, open.types.unwrap_or(TableTypes::of::<[u8], [u8]>))
+        let types = open.types.unwrap_or(TypesOf::Program(TableTypes::of::<[u8], [u8]>));
+        self.resolve_or_create_as(open, || types.names())
     }
 
     /// Creates a table with types that need not be those of this program, and bulk-loads it.

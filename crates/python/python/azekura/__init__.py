@@ -1,44 +1,34 @@
 """An ordered, transactional, crash-safe key-value store."""
 
-from collections.abc import MutableMapping as _MutableMapping, Mapping as _Mapping
+from collections.abc import Mapping as _Mapping
+from collections.abc import MutableMapping as _MutableMapping
 
+from . import _awaiting, _views
 from ._azekura import (
-    Busy,
-    Closed,
-    Conflict,
-    Corrupt,
     Database,
-    Error,
-    Invalid,
+    Savepoint,
     Snapshot,
     SnapshotTable,
     Table,
+    Ticket,
     Transaction,
+    in_memory,
     open,
     restore,
 )
+from ._errors import Busy, Closed, Conflict, Corrupt, Error, Expired, Invalid, IoError
 
-# The calls of a mapping that consist of several others. Run them in a transaction to make them atomic.
-for _name in ("popitem", "clear", "update", "setdefault"):
-    setattr(Table, _name, getattr(_MutableMapping, _name))
+for _name in ("keys", "values", "items", "prefix"):
+    setattr(SnapshotTable, _name, getattr(_views, _name))
+for _name in ("pop", "popitem", "clear", "update"):
+    setattr(Table, _name, getattr(_views, _name))
 del _name
-
-_MISSING = object()
-
-
-def _pop(self, key, default=_MISSING):
-    """Removes a row and returns its value; without the row returns `default` or raises KeyError."""
-    try:
-        value = self[key]
-    except KeyError:
-        if default is _MISSING:
-            raise
-        return default
-    del self[key]
-    return value
-
-
-Table.pop = _pop
+SnapshotTable.__reversed__ = _views.reversed_keys
+SnapshotTable.__eq__ = _Mapping.__eq__
+SnapshotTable.__hash__ = None
+Ticket.__await__ = _awaiting.ticket_await
+Database.transact_async = _awaiting.transact_async
+Database.transaction = _awaiting.transaction
 _MutableMapping.register(Table)
 _Mapping.register(SnapshotTable)
 
@@ -49,11 +39,16 @@ __all__ = [
     "Corrupt",
     "Database",
     "Error",
+    "Expired",
     "Invalid",
+    "IoError",
+    "Savepoint",
     "Snapshot",
     "SnapshotTable",
     "Table",
+    "Ticket",
     "Transaction",
+    "in_memory",
     "open",
     "restore",
 ]

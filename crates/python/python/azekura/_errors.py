@@ -1,0 +1,38 @@
+"""The exceptions of the package."""
+
+
+class Error(Exception):
+    """The base of all errors of the store."""
+
+
+class Conflict(Error):
+    """The transaction was rolled back so that others can go on: run it again."""
+
+
+class Busy(Error):
+    """Something is in use or exhausted for now."""
+
+
+class Corrupt(Error):
+    """Bytes on disk are not those that were written."""
+
+
+class Closed(Error):
+    """The store or the transaction takes no more calls."""
+
+
+class Expired(Error):
+    """The snapshot is too old: the versions that it needs were removed. Open a new one."""
+
+
+class Invalid(Error, ValueError):
+    """The call or its arguments are wrong."""
+
+
+class IoError(Error, OSError):
+    """The operating system refused a call; `errno` has its number."""
+
+
+for _error in (Error, Conflict, Busy, Corrupt, Closed, Expired, Invalid, IoError):
+    _error.__module__ = "azekura"
+del _error

@@ -1,0 +1,257 @@
+//! Codecs: Python objects as the bytes that a table stores.
+//!
+//! Keys and values of one codec have the bytes and the type name of the Rust type in the table, so that
+//! programs in both languages share a table. Encoding runs before the call of the store and decoding after it
+//! (PY-2).
+//!
+//! | codec | Rust type |
+//! |---|---|
+//! | `bytes` | `[u8]` |
+//! | `str` | `str` |
+//! | `int` | `i64` |
+//! | `float` | `f64` as value; as key bytes in numeric order, with the type name `f64` |
+//! | `(str, int)` and other tuples, for keys | `(String, i64)` and other tuples |
+//! | `"json"`, `"pickle"`, for values | none: text of `json.dumps`, bytes of `pickle.dumps` |
+
+use std::borrow::Cow;
+
+use azekura::{EncodeKey, Key};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
+
+use crate::errors::Corrupt;
+
+/// The codec of the keys or of the values of a table.
+#[derive(Clone, Debug)]
+pub(crate) enum Codec {
+    Bytes,
+    Str,
+    Int,
+    Float,
+    Tuple(Vec<Codec>),
+    Json,
+    Pickle,
+}
+
+const CODECS: &str = "a codec is bytes, str, int or float; for keys also a tuple of these, as (str, int); for \
+     values also \"json\" or \"pickle\"";
+
+fn one_of<'a>(
+    py: Python<'_>,
+    codec: &Bound<'_, PyType>,
+    all: &'a [(Codec, Bound<'_, PyType>)],
+) -> Option<&'a Codec> {
+    let _ = py;
+    all.iter().find(|(_, kind)| kind.is(codec)).map(|(codec, _)| codec)
+}
+
+impl Codec {
+    fn simple(codec: &Bound<'_, PyAny>) -> Option<Self> {
+        let py = codec.py();
+        let kind = codec.cast::<PyType>().ok()?;
+        let all = [
+            (Self::Bytes, py.get_type::<PyBytes>()),
+            (Self::Str, py.get_type::<PyString>()),
+            (Self::Int, py.get_type::<PyInt>()),
+            (Self::Float, py.get_type::<PyFloat>()),
+        ];
+        one_of(py, kind, &all).cloned()
+    }
+
+    /// Reads the argument `key` of `table`.
+    pub(crate) fn of_keys(codec: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(parts) = codec.cast::<PyTuple>() {
+            let parts: Option<Vec<Self>> = parts.iter().map(|part| Self::simple(&part)).collect();
+            if let Some(parts) = parts.filter(|parts| parts.len() > 1) {
+                return Ok(Self::Tuple(parts));
+            }
+        }
+        Self::simple(codec).ok_or_else(|| PyTypeError::new_err(CODECS))
+    }
+
+    /// Reads the argument `value` of `table`.
+    pub(crate) fn of_values(codec: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let named = match codec.extract::<Cow<'_, str>>().ok().as_deref() {
+            Some("json") => Some(Self::Json),
+            Some("pickle") => Some(Self::Pickle),
+            _ => None,
+        };
+        named.or_else(|| Self::simple(codec)).ok_or_else(|| PyTypeError::new_err(CODECS))
+    }
+
+    /// Returns the name of the type in the catalog.
+    pub(crate) fn type_name(&self) -> String {
+        match self {
+            Self::Bytes => "bytes".into(),
+            Self::Str => "str".into(),
+            Self::Int => "i64".into(),
+            Self::Float => "f64".into(),
+            Self::Tuple(parts) => {
+                format!("({})", parts.iter().map(Self::type_name).collect::<Vec<_>>().join(", "))
+            }
+            Self::Json => "json".into(),
+            Self::Pickle => "pickle".into(),
+        }
+    }
+
+    /// Encodes a key, or the first parts of a key that is a tuple.
+    pub(crate) fn key<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+        if let (Self::Bytes, Ok(bytes)) = (self, key.cast::<PyBytes>()) {
+            return Ok(Cow::Borrowed(bytes.as_bytes()));
+        }
+        let mut out = Vec::new();
+        let Self::Tuple(codecs) = self else {
+            self.encode(key, &mut out, true)?;
+            return Ok(out.into());
+        };
+        let parts = key.cast::<PyTuple>()?;
+        if parts.len() != codecs.len() {
+            let (expected, found) = (codecs.len(), parts.len());
+            return Err(PyTypeError::new_err(format!(
+                "a key of this table has {expected} parts, not {found}"
+            )));
+        }
+        for (number, (codec, part)) in codecs.iter().zip(parts.iter()).enumerate() {
+            codec.encode(&part, &mut out, number + 1 == codecs.len())?;
+        }
+        Ok(out.into())
+    }
+
+    /// Encodes a bound of a range: a key, or the first parts of one, as tuples are compared.
+    pub(crate) fn bound<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+        match (self, key.cast::<PyTuple>()) {
+            (Self::Tuple(codecs), Ok(parts)) if parts.len() < codecs.len() => {
+                self.leading(parts).map(Cow::Owned)
+            }
+            _ => self.key(key),
+        }
+    }
+
+    /// Encodes a prefix of keys: the first characters of text, the first bytes, the first parts of a tuple.
+    pub(crate) fn prefix(&self, prefix: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+        match self {
+            Self::Tuple(_) => self.leading(prefix.cast::<PyTuple>()?),
+            Self::Bytes | Self::Str => self.key(prefix).map(Cow::into_owned),
+            _ => Err(PyTypeError::new_err("only keys of text, bytes or tuples have prefixes")),
+        }
+    }
+
+    fn leading(&self, parts: &Bound<'_, PyTuple>) -> PyResult<Vec<u8>> {
+        let Self::Tuple(codecs) = self else { return Ok(Vec::new()) };
+        let mut out = Vec::new();
+        if parts.len() > codecs.len() {
+            return Err(PyTypeError::new_err(format!("a key of this table has {} parts", codecs.len())));
+        }
+        for (number, (codec, part)) in codecs.iter().zip(parts.iter()).enumerate() {
+            codec.encode(&part, &mut out, number + 1 == codecs.len())?;
+        }
+        Ok(out)
+    }
+
+    /// Appends a key or a part of one; `is_last` if no part follows it in the key.
+    fn encode(&self, key: &Bound<'_, PyAny>, out: &mut Vec<u8>, is_last: bool) -> PyResult<()> {
+        fn put<K: EncodeKey<Q> + ?Sized, Q: ?Sized>(key: &Q, out: &mut Vec<u8>, is_last: bool) {
+            if is_last { K::encode(key, out) } else { K::encode_part(key, out) }
+        }
+        match self {
+            Self::Str => put::<str, str>(&key.cast::<PyString>()?.to_cow()?, out, is_last),
+            Self::Int => put::<i64, i64>(&key.cast::<PyInt>()?.extract()?, out, is_last),
+            Self::Float => put::<u64, u64>(&ordered(key.extract()?)?, out, is_last),
+            _ => put::<[u8], [u8]>(&bytes(key)?, out, is_last),
+        }
+        Ok(())
+    }
+
+    /// Decodes a key.
+    pub(crate) fn key_from<'py>(&self, py: Python<'py>, mut stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Tuple(codecs) => {
+                let decode = |(number, codec): (usize, &Self)| {
+                    codec.decode(py, &mut stored, number + 1 == codecs.len())
+                };
+                let parts: Vec<_> = codecs.iter().enumerate().map(decode).collect::<PyResult<_>>()?;
+                Ok(PyTuple::new(py, parts)?.into_any())
+            }
+            _ => self.decode(py, &mut stored, true),
+        }
+    }
+
+    fn decode<'py>(&self, py: Python<'py>, stored: &mut &[u8], is_last: bool) -> PyResult<Bound<'py, PyAny>> {
+        fn take<K: Key + ?Sized>(stored: &mut &[u8], is_last: bool) -> PyResult<K::Owned> {
+            let key = if is_last { K::decode(stored) } else { K::decode_part(stored) };
+            key.map_err(|error| Corrupt::new_err(error.to_string()))
+        }
+        Ok(match self {
+            Self::Str => PyString::new(py, &take::<str>(stored, is_last)?).into_any(),
+            Self::Int => take::<i64>(stored, is_last)?.into_pyobject(py)?.into_any(),
+            Self::Float => PyFloat::new(py, from_ordered(take::<u64>(stored, is_last)?)).into_any(),
+            _ if is_last => PyBytes::new(py, stored).into_any(),
+            _ => PyBytes::new(py, &take::<[u8]>(stored, is_last)?).into_any(),
+        })
+    }
+
+    /// Encodes a value.
+    pub(crate) fn value<'a>(&self, value: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+        let py = value.py();
+        Ok(match self {
+            Self::Str => value.cast::<PyString>()?.to_cow()?.into_owned().into_bytes().into(),
+            Self::Int => value.cast::<PyInt>()?.extract::<i64>()?.to_le_bytes().to_vec().into(),
+            Self::Float => value.extract::<f64>()?.to_le_bytes().to_vec().into(),
+            Self::Json => {
+                let text = py.import("json")?.call_method1("dumps", (value,))?;
+                text.extract::<String>()?.into_bytes().into()
+            }
+            Self::Pickle => {
+                let bytes = py.import("pickle")?.call_method1("dumps", (value,))?;
+                bytes.extract::<Vec<u8>>()?.into()
+            }
+            _ => bytes(value)?,
+        })
+    }
+
+    /// Decodes a value.
+    pub(crate) fn value_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let damaged =
+            || Corrupt::new_err(format!("{} stored bytes are not a {}", stored.len(), self.type_name()));
+        let number = || stored.try_into().map_err(|_| damaged());
+        Ok(match self {
+            Self::Str => PyString::new(py, std::str::from_utf8(stored).map_err(|_| damaged())?).into_any(),
+            Self::Int => i64::from_le_bytes(number()?).into_pyobject(py)?.into_any(),
+            Self::Float => PyFloat::new(py, f64::from_le_bytes(number()?)).into_any(),
+            Self::Json => py.import("json")?.call_method1("loads", (PyBytes::new(py, stored),))?,
+            Self::Pickle => py.import("pickle")?.call_method1("loads", (PyBytes::new(py, stored),))?,
+            _ => PyBytes::new(py, stored).into_any(),
+        })
+    }
+}
+
+fn bytes<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(Cow::Borrowed(bytes.as_bytes()));
+    }
+    Ok(Cow::Owned(object.cast::<PyByteArray>().map_err(|_| not_bytes(object))?.to_vec()))
+}
+
+fn not_bytes(object: &Bound<'_, PyAny>) -> PyErr {
+    let kind = object.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "this table takes bytes, not {kind}; give table() the codecs of its keys and values, as key=str, value=int"
+    ))
+}
+
+/// The sign bit of a float's bits.
+const SIGN: u64 = 1 << 63;
+
+/// Returns a number whose order is that of floats. Both zeros are one key.
+fn ordered(key: f64) -> PyResult<u64> {
+    if key.is_nan() {
+        return Err(PyValueError::new_err("NaN has no place in the order of keys"));
+    }
+    let bits = if key == 0.0 { 0 } else { key.to_bits() };
+    Ok(if bits & SIGN == 0 { bits | SIGN } else { !bits })
+}
+
+fn from_ordered(key: u64) -> f64 {
+    f64::from_bits(if key & SIGN == 0 { !key } else { key ^ SIGN })
+}

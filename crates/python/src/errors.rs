@@ -1,0 +1,57 @@
+//! Exceptions: the classes are in `azekura/_errors.py`, because some have two bases.
+
+use std::error::Error as _;
+use std::io;
+
+use azekura::{Error as StoreError, ErrorKind};
+use pyo3::import_exception;
+use pyo3::prelude::*;
+
+import_exception!(azekura._errors, Error);
+import_exception!(azekura._errors, Conflict);
+import_exception!(azekura._errors, Busy);
+import_exception!(azekura._errors, Corrupt);
+import_exception!(azekura._errors, Closed);
+import_exception!(azekura._errors, Expired);
+import_exception!(azekura._errors, Invalid);
+import_exception!(azekura._errors, IoError);
+
+/// Returns the number of the first error of the operating system among the causes.
+fn errno(error: &StoreError) -> Option<i32> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Some(code);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Makes the exception for an error of the store.
+pub(crate) fn raised(error: StoreError) -> PyErr {
+    let text = error.full_message();
+    if matches!(error, StoreError::SnapshotTooOld { .. }) {
+        return Expired::new_err(text);
+    }
+    match error.kind() {
+        ErrorKind::Conflict => Conflict::new_err(text),
+        ErrorKind::Busy => Busy::new_err(text),
+        ErrorKind::Corrupt => Corrupt::new_err(text),
+        ErrorKind::Closed => Closed::new_err(text),
+        ErrorKind::Invalid => Invalid::new_err(text),
+        ErrorKind::Io => match errno(&error) {
+            Some(code) => IoError::new_err((code, text)),
+            None => IoError::new_err(text),
+        },
+        _ => Error::new_err(text),
+    }
+}
+
+/// Runs a call of the store without the GIL (PY-1).
+pub(crate) fn without_gil<T: Send>(
+    py: Python<'_>,
+    call: impl FnOnce() -> Result<T, StoreError> + Send,
+) -> PyResult<T> {
+    py.detach(call).map_err(raised)
+}

@@ -1,0 +1,107 @@
+//! Tickets of asynchronous commits, and their callbacks.
+
+use std::pin::Pin;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::{process, thread};
+
+use azekura::CommitTicket;
+use pyo3::prelude::*;
+
+use crate::errors::{raised, without_gil};
+
+/// Tells when a commit survives power loss. Await it, or call `wait`.
+#[pyclass(frozen, module = "azekura")]
+pub(crate) struct Ticket {
+    ticket: CommitTicket,
+    /// The same ticket while a callback waits for it.
+    waiting: Mutex<Option<CommitTicket>>,
+}
+
+impl Ticket {
+    pub(crate) const fn new(ticket: CommitTicket) -> Self {
+        Self { ticket, waiting: Mutex::new(None) }
+    }
+}
+
+#[pymethods]
+impl Ticket {
+    /// Blocks until the commit survives power loss.
+    pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let ticket = self.ticket.clone();
+        without_gil(py, || ticket.wait())
+    }
+
+    /// Whether the commit survives power loss now.
+    #[getter]
+    fn durable(&self) -> PyResult<bool> {
+        self.ticket.is_durable().map_err(raised)
+    }
+
+    /// Calls `callback` once when the commit is durable or the log has failed, in this thread if it is so
+    /// already and otherwise in a thread of the package. It may be called too early: look at `durable`.
+    fn _notify(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
+        let wakes = Arc::new(Callback { callback: Mutex::new(Some(callback)) });
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut ticket = self.ticket.clone();
+        let state = py.detach(|| Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)));
+        match state {
+            Poll::Ready(_) => match wakes.take() {
+                Some(callback) => callback.call0(py).map(drop),
+                None => Ok(()),
+            },
+            Poll::Pending => {
+                // Without the ticket its waker would be forgotten.
+                *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A waker that has a Python function called. The log's threads wake it, which must not wait for the GIL:
+/// another thread takes it.
+struct Callback {
+    callback: Mutex<Option<Py<PyAny>>>,
+}
+
+impl Callback {
+    fn take(&self) -> Option<Py<PyAny>> {
+        self.callback.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Wake for Callback {
+    fn wake(self: Arc<Self>) {
+        if let Some(callback) = self.take() {
+            call_later(callback);
+        }
+    }
+}
+
+/// The thread that calls callbacks, and the process that started it: a fork has no such thread.
+static CALLER: Mutex<Option<(u32, Sender<Py<PyAny>>)>> = Mutex::new(None);
+
+fn call_later(callback: Py<PyAny>) {
+    let mut caller = CALLER.lock().unwrap_or_else(PoisonError::into_inner);
+    let calls = match &*caller {
+        Some((started_by, calls)) if *started_by == process::id() => calls.clone(),
+        _ => {
+            let (sender, calls) = channel::<Py<PyAny>>();
+            let run = move || {
+                for callback in calls {
+                    // An event loop that is closed takes no calls any more.
+                    Python::attach(|py| drop(callback.call0(py)));
+                }
+            };
+            if thread::Builder::new().name("azekura-await".into()).spawn(run).is_err() {
+                return;
+            }
+            *caller = Some((process::id(), sender.clone()));
+            sender
+        }
+    };
+    // The receiver lives as long as the process.
+    let _ = calls.send(callback);
+}

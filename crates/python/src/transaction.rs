@@ -1,0 +1,181 @@
+//! Transactions and savepoints.
+
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
+use pyo3::prelude::*;
+
+use crate::errors::{Closed, without_gil};
+use crate::table::{Definition, Scope, Table};
+use crate::ticket::Ticket;
+
+pub(crate) type SharedTx = Arc<Mutex<Option<azekura::Transaction>>>;
+
+/// Locks a transaction, which one thread uses at a time.
+pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<azekura::Transaction>>> {
+    match tx.try_lock() {
+        Ok(open) => Ok(open),
+        Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("another thread uses this transaction")),
+        Err(TryLockError::Poisoned(_)) => Err(Closed::new_err("a call of this transaction panicked")),
+    }
+}
+
+pub(crate) fn ended() -> PyErr {
+    Closed::new_err("the transaction has ended")
+}
+
+/// A transaction; commits at the end of its `with` block, rolls back on an exception.
+#[pyclass(frozen, module = "azekura")]
+pub(crate) struct Transaction {
+    tx: SharedTx,
+}
+
+impl Transaction {
+    pub(crate) fn new(tx: azekura::Transaction) -> Self {
+        Self { tx: Arc::new(Mutex::new(Some(tx))) }
+    }
+
+    pub(crate) fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
+        let tx = lock(&self.tx)?.take();
+        without_gil(py, || tx.map_or(Ok(()), azekura::Transaction::abort))
+    }
+
+    /// Runs a call with the open transaction, without the GIL.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&azekura::Transaction) -> Result<T, azekura::Error> + Send,
+    ) -> PyResult<T> {
+        let mut open = lock(&self.tx)?;
+        let tx = open.as_mut().ok_or_else(ended)?;
+        without_gil(py, move || call(tx))
+    }
+}
+
+impl Drop for Transaction {
+    /// Rolls a forgotten transaction back, with a warning: its locks stopped other transactions so far. A table
+    /// or an iterator of the transaction that is still in use keeps it open.
+    fn drop(&mut self) {
+        let is_last = Arc::strong_count(&self.tx) == 1;
+        let Some(tx) = self.tx.try_lock().ok().filter(|_| is_last).and_then(|mut open| open.take()) else {
+            return;
+        };
+        Python::attach(|py| {
+            if !tx.is_over() {
+                let warning = py.get_type::<PyResourceWarning>();
+                let text =
+                    c"a transaction was forgotten, and is rolled back: commit or abort it, or use `with`";
+                let _ = PyErr::warn(py, &warning, text, 1);
+            }
+            py.detach(|| drop(tx));
+        });
+    }
+}
+
+#[pymethods]
+impl Transaction {
+    /// Returns a table as a mapping, in this transaction.
+    #[pyo3(signature = (name, *, key=None, value=None))]
+    fn table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        key: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Table>> {
+        Table::make(py, Scope::Transaction(Arc::clone(&self.tx)), Definition::of(name, key, value)?)
+    }
+
+    /// Returns a table of the database, in this transaction: `tx[stock]`.
+    fn __getitem__(&self, py: Python<'_>, table: PyRef<'_, Table>) -> PyResult<Py<Table>> {
+        Table::make(py, Scope::Transaction(Arc::clone(&self.tx)), table.as_super().definition())
+    }
+
+    /// Removes a table; returns whether there was one.
+    fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        self.with(py, |tx| tx.drop_table(name))
+    }
+
+    /// Renames a table; returns whether there was one.
+    fn rename_table(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<bool> {
+        self.with(py, |tx| tx.rename_table(name, to))
+    }
+
+    /// Marks the present state: `rollback_to` returns to it. As a context manager it returns by itself after an
+    /// exception.
+    fn savepoint(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Savepoint> {
+        let savepoint = slf.with(py, azekura::Transaction::savepoint)?;
+        Ok(Savepoint { tx: slf.into(), savepoint })
+    }
+
+    /// Undoes every change made since the savepoint. Locks stay.
+    fn rollback_to(&self, py: Python<'_>, savepoint: &Savepoint) -> PyResult<()> {
+        self.with(py, |tx| tx.rollback_to(savepoint.savepoint))
+    }
+
+    /// Commits and waits until the transaction is durable.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
+        without_gil(py, || tx.commit())
+    }
+
+    /// Commits and returns a ticket at once, which tells when the transaction is durable.
+    pub(crate) fn commit_nowait(&self, py: Python<'_>) -> PyResult<Ticket> {
+        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
+        Ok(Ticket::new(without_gil(py, || tx.commit_async())?))
+    }
+
+    /// Rolls back.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
+        without_gil(py, || tx.abort())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Py<PyAny>,
+        _error: Py<PyAny>,
+        _trace: Py<PyAny>,
+    ) -> PyResult<bool> {
+        if !kind.is_none(py) {
+            self.roll_back(py)?;
+        } else if lock(&self.tx)?.is_some() {
+            self.commit(py)?;
+        }
+        Ok(false)
+    }
+}
+
+/// A state of a transaction that it can return to.
+#[pyclass(frozen, module = "azekura")]
+pub(crate) struct Savepoint {
+    tx: Py<Transaction>,
+    savepoint: azekura::Savepoint,
+}
+
+#[pymethods]
+impl Savepoint {
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Py<PyAny>,
+        _error: Py<PyAny>,
+        _trace: Py<PyAny>,
+    ) -> PyResult<bool> {
+        let tx = self.tx.get();
+        // A transaction that a conflict has rolled back has nothing left to undo.
+        if !kind.is_none(py) && lock(&tx.tx)?.as_ref().is_some_and(|tx| !tx.is_over()) {
+            tx.rollback_to(py, self)?;
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,356 @@
+"""Codecs, views, savepoints, tickets and the other calls that a dict does not have."""
+
+import asyncio
+import collections.abc
+import errno
+import gc
+import math
+import resource
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import azekura
+import pytest
+
+
+@pytest.fixture
+def db():
+    return azekura.in_memory()
+
+
+def test_codecs_keep_values_and_the_order_of_keys(db):
+    rows = {
+        str: ["", "a", "a\0b", "aé", "zz", "日本"],
+        int: [-(2**63), -5, 0, 7, 2**63 - 1],
+        float: [-math.inf, -1.5, -1e-300, 0.0, 1e-300, 2.5, math.inf],
+        bytes: [b"", b"\0", b"\0\xff", b"a", b"\xff"],
+        (str, int): [("", 5), ("Nara", -1), ("Nara", 2), ("Nara\0", -9), ("Nara b", 0), ("Osaka", 1)],
+        (int, bytes, float): [(-1, b"\0", 0.5), (-1, b"\0\0", -2.0), (3, b"", 1.0), (3, b"x", -1.0)],
+    }
+    for number, (codec, keys) in enumerate(rows.items()):
+        assert keys == sorted(keys)
+        table = db.table(f"k{number}", key=codec, value=int)
+        table.update((key, at) for at, key in reversed(list(enumerate(keys))))
+        assert list(table) == keys and [table[key] for key in keys] == list(range(len(keys)))
+        assert list(reversed(table)) == keys[::-1]
+        for low in range(len(keys)):
+            for high in range(low, len(keys)):
+                assert list(table.keys(keys[low], keys[high])) == keys[low:high]
+        assert table.first() == (keys[0], 0) and table.last()[0] == keys[-1]
+    value = {"a": [1, None, "x"], "b": 0.5}
+    for codec, values in ((str, ["", "é"]), (int, [-1]), (float, [-0.0, math.nan]), ("json", [value])):
+        table = db.table(f"v{codec}", value=codec)
+        for stored in values:
+            table[b"k"] = stored
+            assert repr(table[b"k"]) == repr(stored)
+    table = db.table("pickled", key=int, value="pickle")
+    table[1] = {("a", 1), frozenset([2])}
+    assert table[1] == {("a", 1), frozenset([2])}
+
+
+def test_objects_of_other_types_are_refused(db):
+    text = db.table("text", key=str, value=int)
+    for key, value, error in (
+        (b"a", 1, TypeError),
+        (1, 1, TypeError),
+        ("a", "1", TypeError),
+        ("a", 2**63, OverflowError),
+        ("\ud800", 1, ValueError),
+    ):
+        with pytest.raises(error):
+            text[key] = value
+    assert b"a" not in text and len(text) == 0
+    with pytest.raises(TypeError, match="key=str, value=int"):
+        db.table("plain")["text"] = b""
+    with pytest.raises(ValueError):
+        db.table("floats", key=float)[math.nan] = b""
+    floats = db.table("floats", key=float)
+    floats[-0.0] = b"zero"
+    assert floats[0.0] == b"zero"
+    for bad in (list, "json", (str,), (str, "json"), 5):
+        with pytest.raises(TypeError, match="a codec is"):
+            db.table("t", key=bad)
+    with pytest.raises(TypeError, match="2 parts"):
+        db.table("pairs", key=(str, int))[("a",)] = b""
+
+
+def test_the_catalog_knows_the_codecs(db):
+    db.table("t", key=str, value=int)["a"] = 1
+    for other in ({"key": int, "value": int}, {"key": str}, {"value": int}):
+        with pytest.raises(azekura.Invalid, match="has keys str, values i64"):
+            db.table("t", **other).get("a" if other.get("key") is str else 1 if "key" in other else b"a")
+    with db.snapshot() as snap:
+        with pytest.raises(azekura.Invalid, match="has keys str, values i64"):
+            snap.table("t", key=str, value="json")["a"]
+        assert snap.table("t", key=str, value=int)["a"] == 1
+    # Without codecs a table of any types opens as bytes.
+    assert db.table("t")[b"a"] == (1).to_bytes(8, "little")
+
+
+def test_views_are_those_of_a_dict(db):
+    table, model = db.table("t", key=str, value=int), {f"{n:03}": n for n in range(700)}
+    table.update(model)
+    assert isinstance(table.keys(), collections.abc.KeysView)
+    assert isinstance(table.items(), collections.abc.ItemsView)
+    assert isinstance(table.values(), collections.abc.ValuesView)
+    assert table == model and table.keys() == model.keys() and dict(table.items()) == model
+    keys = table.keys("100", "400")
+    assert len(keys) == 300 and "100" in keys and "400" not in keys and 5 not in keys
+    assert list(keys) == list(keys) and list(reversed(keys)) == list(keys)[::-1]
+    assert keys & {"099", "100", "399", "x"} == {"100", "399"}
+    assert 250 in table.values("200", "300") and 350 not in table.values("200", "300")
+    assert ("250", 250) in table.items("2", "3") and ("250", 251) not in table.items("2", "3")
+    assert list(table.items(None, "002")) == [("000", 0), ("001", 1)]
+    assert list(table.keys("698", reverse=True)) == ["699", "698"]
+    assert "'000', '001'" in repr(table.keys()) and "…" in repr(table.keys())
+    assert list(table.prefix("69", reverse=True))[0] == ("699", 699) and len(table.prefix("6")) == 100
+    for call in (table.keys, table.values, table.items):
+        with pytest.raises(TypeError):
+            call(None)
+    pairs = db.table("pairs", key=(str, int), value=str)
+    pairs.update({(name, n): name * n for name in ("Nara", "Osaka") for n in range(3)})
+    assert [n for (_, n), _ in pairs.prefix(("Nara",))] == [0, 1, 2]
+    assert list(pairs.keys(("Nara", 1), ("Osaka",))) == [("Nara", 1), ("Nara", 2)]
+    assert list(db.table("bytes", key=bytes).prefix(b"\xff")) == []
+
+
+def test_large_values_come_one_by_one(db):
+    table = db.table("t", key=int)
+    for n in range(40):
+        table[n] = bytes([n]) * (1 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert sum(len(value) for value in table.values()) == 40 << 20
+    assert len(list(table.keys())) == 40
+    # 40 MiB would be there at once if a batch was 256 rows.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
+
+
+def test_calls_of_several_rows_are_one_transaction(db):
+    table = db.table("t", key=str, value=int)
+    with pytest.raises(TypeError):
+        table.update([("a", 1), ("b", "not a number")])
+    with pytest.raises(ValueError):
+        table.update([("a", 1), ("b", 2, 3)])
+    assert len(table) == 0
+    table.update({"a": 1}, b=2)
+    assert table.get_many(["b", "x", "a"]) == [2, None, 1] and table.get_many(["x"], 0) == [0]
+    assert table.setdefault("a", 9) == 1 and table.setdefault("c", 3) == 3
+    with pytest.raises(TypeError):
+        table.setdefault("d")
+    assert table.add("a") == 2 and table.add("new", -5) == -5
+    with pytest.raises(OverflowError):
+        table.add("a", 2**63 - 1)
+    assert table["a"] == 2
+    with pytest.raises(TypeError, match="values are int"):
+        db.table("other").add(b"a")
+    assert table.popitem() == ("a", 2) and table.pop_last() == ("new", -5)
+    assert table.remove_range("b", "c") == 1 and list(table) == ["c"]
+    assert table.pop("x", None) is None and table.pop("c") == 3 and table.pop_first() is None
+    assert not table and not db.snapshot()[table]
+
+
+def test_threads_add_without_a_lost_update_and_a_queue_gives_each_job_once(db):
+    counts, jobs = db.table("counts", key=str, value=int), db.table("jobs", key=int, value=str)
+    jobs.update((n, "job") for n in range(300))
+    taken, failed = [], []
+
+    def work():
+        try:
+            for _ in range(50):
+                counts.add("n")
+            while (job := jobs.pop_first()) is not None:
+                taken.append(job[0])
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and counts["n"] == 300 and sorted(taken) == list(range(300))
+
+
+def test_savepoints(db):
+    stock = db.table("stock", key=str, value=int)
+    with db.begin() as tx:
+        rows = tx[stock]
+        rows["rice"] = 1
+        with pytest.raises(ZeroDivisionError):
+            with tx.savepoint():
+                rows["rice"] = 2
+                rows["tea"] = 2
+                1 // 0
+        assert dict(rows) == {"rice": 1}
+        with tx.savepoint():
+            rows["soy"] = 3
+        before = tx.savepoint()
+        rows.clear()
+        tx.rollback_to(before)
+    assert dict(stock) == {"rice": 1, "soy": 3}
+    with pytest.raises(azekura.Closed):
+        tx.savepoint()
+
+
+def test_tables_of_the_database_open_in_transactions_and_snapshots(db):
+    stock = db.table("stock", key=str, value=int)
+    stock["rice"] = 120
+
+    @db.transaction
+    def sell(tx, name, *, count):
+        """Sells some."""
+        rows = tx[stock]
+        if rows.get_for_update(name, 0) < count:
+            raise LookupError(name)
+        return rows.add(name, -count)
+
+    assert sell("rice", count=20) == 100 and sell.__doc__ == "Sells some."
+    with pytest.raises(LookupError):
+        sell("rice", count=500)
+    with db.snapshot() as snap:
+        stock["rice"] = 0
+        assert snap[stock]["rice"] == 100 and snap[stock].prefix("r")
+        with pytest.raises(TypeError):
+            snap[stock]["rice"] = 1
+    assert db.rename_table("stock", "old") and not db.rename_table("stock", "old")
+    with db.begin() as tx:
+        assert tx.rename_table("old", "older")
+    assert db.table_names() == ["older"] and db.drop_table("older") and not db.drop_table("older")
+
+
+def test_reports(tmp_path):
+    with azekura.open(tmp_path / "db", close_time=1) as db:
+        table = db.table("t", key=int)
+        table.update((n, b"x" * 100) for n in range(5000))
+        assert db.stats()["cache"]["frames"] > 0
+        report = db.check()
+        assert report["findings"] == [] and report["tables"][0]["rows"] == 5000
+        db.checkpoint()
+        assert db.compact_into(tmp_path / "small") == 5000
+    with azekura.open(tmp_path / "small", read_only=True) as db:
+        assert len(db.table("t", key=int)) == 5000
+
+
+def test_errors_have_the_bases_that_python_expects(tmp_path):
+    assert issubclass(azekura.Invalid, ValueError) and issubclass(azekura.IoError, OSError)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError) as caught:
+        azekura.open(tmp_path / "file" / "db")
+    assert isinstance(caught.value, azekura.IoError) and caught.value.errno == errno.ENOTDIR
+    with pytest.raises(azekura.Invalid):
+        azekura.open(tmp_path / "db", transaction_timeout=-1)
+
+
+def test_a_limit_ends_waiting_and_long_transactions(tmp_path):
+    with azekura.open(tmp_path / "db", transaction_timeout=0.2) as db:
+        table = db.table("t", key=int, value=int)
+        table[1] = 1
+        holder = db.begin()
+        holder[table][1] = 2
+        with pytest.raises(azekura.Conflict):
+            with db.begin(lock_timeout=0.01) as tx:
+                tx[table][1] = 3
+        time.sleep(0.3)
+        with pytest.raises(azekura.Busy):
+            holder[table][1] = 4
+        assert table[1] == 1
+        holder.abort()
+    with pytest.raises(ZeroDivisionError):
+        with azekura.open(tmp_path / "db") as db:
+            tx = db.begin()
+            1 // 0  # the store cannot close under the transaction; this error says more
+    tx.abort()
+    for bad in (-1, math.nan):
+        with pytest.raises(azekura.Invalid, match="no number of seconds"):
+            azekura.open(tmp_path / "db", lock_timeout=bad)
+
+
+def test_a_forgotten_transaction_warns_and_holds_no_lock(db):
+    table = db.table("t", key=int, value=int)
+    tx = db.begin()
+    tx[table][1] = 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del tx
+        gc.collect()
+    assert [warning.category for warning in caught] == [ResourceWarning]
+    table[1] = 2
+    assert table[1] == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with db.begin() as tx:
+            tx[table][1] = 3
+        db.begin().abort()
+        del tx
+        gc.collect()
+
+
+def test_commits_are_awaited_together(tmp_path):
+    async def main():
+        with azekura.open(tmp_path / "db") as db:
+            table = db.table("t", key=int, value=int)
+
+            async def one(n):
+                tx = db.begin()
+                tx[table][n] = n
+                ticket = tx.commit_nowait()
+                await ticket
+                assert ticket.durable
+                await ticket  # again
+
+            await asyncio.gather(*map(one, range(200)))
+            assert len(table) == 200
+
+            async def add():
+                return await db.transact_async(lambda tx: tx[table].add(0))
+
+            assert sorted(await asyncio.gather(*(add() for _ in range(40)))) == list(range(1, 41))
+            with pytest.raises(ZeroDivisionError):
+                await db.transact_async(lambda tx: 1 // 0)
+            tx = db.begin(durable=False)
+            tx[table][-2] = -2
+            tx.commit_nowait().wait()
+
+    asyncio.run(main())
+    with azekura.open(tmp_path / "db", create=False) as db:
+        assert db.table("t", key=int, value=int)[-2] == -2
+
+
+def test_a_loop_that_is_closed_disturbs_no_later_one(tmp_path):
+    program = f"""
+import asyncio, azekura
+db = azekura.open({str(tmp_path / "db")!r})
+table = db.table("t", key=int, value=int)
+
+async def leave():
+    tx = db.begin()
+    tx[table][1] = 1
+    asyncio.ensure_future(wait(tx.commit_nowait()))
+
+async def wait(ticket):
+    await ticket
+
+async def stay():
+    tx = db.begin()
+    tx[table][2] = 2
+    await tx.commit_nowait()
+    print("durable")
+
+for _ in range(20):
+    asyncio.run(leave())
+asyncio.run(stay())
+db.close()
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "durable\n", "")
+
+
+def test_a_rust_program_reads_the_same_rows(tmp_path):
+    """The bytes are those that the documentation of `azekura::Key` and `azekura::Value` states."""
+    with azekura.open(tmp_path / "db") as db:
+        db.table("t", key=(str, int), value=float)[("Nara", -2)] = 0.5
+        rows = list(db.table("t").items())
+        assert rows == [(b"Nara\0\0" + (2**63 - 2).to_bytes(8, "big"), bytes([0, 0, 0, 0, 0, 0, 0xE0, 0x3F]))]
