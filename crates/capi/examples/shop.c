@@ -1,7 +1,10 @@
 /* A shop's stock: transactions, a range, a snapshot, a backup and its restore. Usage: shop DIRECTORY */
 
+#define _POSIX_C_SOURCE 200112L
+
 #include "azekura.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,12 +50,33 @@ static int had(azk_error **error, azk_status status) {
     return same;
 }
 
+/* Sells one item; runs again after a conflict. */
+static azk_status sell(azk_tx *tx, void *context, azk_error **error) {
+    const char *item = context;
+    azk_slice left;
+    char text[2];
+    int found;
+    azk_status status = azk_get_for_update(tx, "stock", slice(item), &left, &found, error);
+    if (status != AZK_OK) {
+        return status;
+    }
+    if (!found || left.len != 1 || left.data[0] == '0') {
+        return AZK_OTHER; /* sold out: rolled back */
+    }
+    text[0] = (char)(left.data[0] - 1);
+    text[1] = 0;
+    return azk_put(tx, "stock", slice(item), slice(text), error);
+}
+
 int main(int argc, char **argv) {
     azk_error *error = NULL;
     azk_db *db = NULL;
     azk_tx *tx = NULL;
     azk_snapshot *snapshot = NULL;
     azk_cursor *cursor = NULL;
+    azk_savepoint *before = NULL;
+    azk_ticket *ticket = NULL;
+    struct pollfd ready;
     azk_slice key, value, low = slice("item00100"), high = slice("item00900");
     char path[3][1024], name[32];
     uint64_t copied = 0;
@@ -119,6 +143,39 @@ int main(int argc, char **argv) {
     MUST(azk_begin(db, &tx, &error));
     MUST(azk_put(tx, "stock", slice("item00500"), slice("0"), &error));
     MUST(azk_abort(tx, &error));
+
+    /* Run again after conflicts: 4 are sold, then none is left. */
+    for (n = 0; n < 4; n++) {
+        MUST(azk_retry(db, sell, "item00500", &error));
+    }
+    EXPECT(azk_retry(db, sell, "item00500", &error) == AZK_OTHER && error == NULL);
+    EXPECT(azk_retry(db, sell, "missing", NULL) == AZK_OTHER);
+    EXPECT(azk_retry(db, NULL, NULL, &error) == AZK_INVALID && had(&error, AZK_INVALID));
+
+    /* A savepoint, and a commit that an event loop waits for. */
+    MUST(azk_begin_with(db, "lock_timeout_ms=1000", &tx, &error));
+    MUST(azk_put(tx, "stock", slice("item00500"), slice("4"), &error));
+    MUST(azk_savepoint_set(tx, &before, &error));
+    MUST(azk_drop_table(tx, "stock", &found, &error));
+    EXPECT(found);
+    MUST(azk_rollback_to(tx, before, &error));
+    azk_savepoint_free(before);
+    MUST(azk_commit_async(tx, &ticket, &error));
+    ready.events = POLLIN;
+    MUST(azk_ticket_fd(ticket, &ready.fd, &error));
+    EXPECT(poll(&ready, 1, 60000) == 1);
+    MUST(azk_ticket_durable(ticket, &found, &error));
+    EXPECT(found);
+    MUST(azk_ticket_wait(ticket, &error));
+    azk_ticket_free(ticket);
+    EXPECT(azk_begin_with(db, "durable=maybe", &tx, &error) == AZK_INVALID && had(&error, AZK_INVALID));
+    MUST(azk_begin_with(db, "durable=false", &tx, &error));
+    MUST(azk_put(tx, "other", slice("a"), slice("b"), &error));
+    MUST(azk_commit(tx, &error));
+    MUST(azk_begin(db, &tx, &error));
+    MUST(azk_drop_table(tx, "other", NULL, &error));
+    MUST(azk_commit(tx, &error));
+    MUST(azk_checkpoint(db, &error));
 
     MUST(azk_backup(db, path[1], "rate=1000000000", count, &copied, &error));
     EXPECT(copied == 999);

@@ -1,18 +1,20 @@
 //! Cursors: ranges of rows in a transaction or a snapshot, read in batches.
 
 use std::ffi::{c_char, c_int};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use azekura::{Error, TableDefinition};
+use azekura::{Error, RowRef, TableDefinition};
 
 use super::{
     AZK_REVERSE, NO_BYTES, Source, azk_cursor, azk_error, azk_slice, azk_snapshot, azk_status, azk_tx, bytes,
     free, guarded, handle, null, put, slice_of, text, with_tx,
 };
 
-/// Rows that a cursor reads at once.
-const BATCH: usize = 256;
+/// Most rows that a cursor reads at once.
+const BATCH_ROWS: usize = 256;
+/// A cursor stops reading ahead at so many bytes.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// Opens a cursor over the rows from `low`, included, to `high`, excluded, in a transaction. A null pointer
 /// stands for no bound. `flags` is 0 or `AZK_REVERSE`.
@@ -133,24 +135,26 @@ impl azk_cursor {
     /// Reads the next batch: from the bounds, which then exclude it.
     fn fill(&mut self) -> Result<(), Error> {
         let table = TableDefinition::raw(self.table.as_str());
-        let as_bytes = |bound: &'_ Bound<Vec<u8>>| bound.clone();
-        let range = (as_bytes(&self.low), as_bytes(&self.high));
-        let mut rows = match &self.source {
+        let range = (self.low.clone(), self.high.clone());
+        let (mut rows, mut bytes, is_reverse) = (Vec::new(), 0, self.is_reverse);
+        let each = |row: RowRef<'_, [u8], [u8]>| {
+            let (key, value) = (row.key()?, row.value()?);
+            bytes += key.len() + value.len();
+            rows.push((key, value));
+            let is_full = rows.len() >= BATCH_ROWS || bytes >= BATCH_BYTES;
+            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        match &self.source {
             Source::Transaction(tx) => with_tx(tx, |open| {
-                let rows = open.table(&table)?.range(range);
-                if self.is_reverse { rows.rev().take(BATCH).collect() } else { rows.take(BATCH).collect() }
+                let table = open.table(&table)?;
+                if is_reverse { table.for_each_back(range, each) } else { table.for_each(range, each) }
             })?,
             Source::Snapshot(snapshot) => {
-                let rows = snapshot.table(&table)?.range(range);
-                let rows: Result<Vec<_>, Error> = if self.is_reverse {
-                    rows.rev().take(BATCH).collect()
-                } else {
-                    rows.take(BATCH).collect()
-                };
-                rows?
+                let table = snapshot.table(&table)?;
+                if is_reverse { table.for_each_back(range, each)? } else { table.for_each(range, each)? }
             }
-        };
-        self.is_done = rows.len() < BATCH;
+        }
+        self.is_done = rows.len() < BATCH_ROWS && bytes < BATCH_BYTES;
         if let Some((last, _)) = rows.last() {
             let past = Bound::Excluded(last.clone());
             *(if self.is_reverse { &mut self.high } else { &mut self.low }) = past;

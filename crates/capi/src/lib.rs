@@ -229,7 +229,8 @@ pub extern "C" fn azk_abi_version() -> u32 {
 }
 
 /// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
-/// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`; null for none.
+/// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
+/// `lock_timeout_ms`, `close_time_ms`; null for none.
 ///
 /// # Safety
 ///
@@ -287,9 +288,8 @@ pub unsafe extern "C" fn azk_begin(
         if tx.is_null() {
             return Err(null("tx"));
         }
-        let open = Arc::new(Mutex::new(Some(db.db.begin()?)));
         // SAFETY: CAPI-2.
-        unsafe { put(tx, Box::into_raw(Box::new(azk_tx { tx: open, value: Vec::new() })), "tx") }
+        unsafe { put(tx, Box::into_raw(transactions::begin(&db.db, "")?), "tx") }
     })
 }
 
@@ -477,5 +477,11 @@ unsafe fn free<T>(pointer: *mut T) {
 
 mod copy;
 mod cursor;
+mod transactions;
 pub use copy::{azk_backup, azk_error_free, azk_error_message, azk_error_status, azk_restore};
 pub use cursor::{azk_cursor_close, azk_next, azk_range, azk_snapshot_range};
+pub use transactions::{
+    azk_begin_with, azk_body, azk_checkpoint, azk_commit_async, azk_drop_table, azk_get_for_update,
+    azk_retry, azk_rollback_to, azk_savepoint, azk_savepoint_free, azk_savepoint_set, azk_ticket,
+    azk_ticket_durable, azk_ticket_fd, azk_ticket_free, azk_ticket_wait,
+};

@@ -1,5 +1,7 @@
 //! Option strings: `name=value` pairs with commas between them, so that new options change no function.
 
+use std::time::Duration;
+
 use azekura::{Builder, Error};
 
 fn invalid(text: impl Into<String>) -> Error {
@@ -32,6 +34,15 @@ pub(crate) fn value<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, 
         .map_err(|_| invalid(format!("option {name} has the value {value:?}, which is not possible")))
 }
 
+/// Reads a number of milliseconds.
+///
+/// # Errors
+///
+/// Another text.
+pub(crate) fn time(name: &str, given: &str) -> Result<Duration, Error> {
+    value(name, given).map(Duration::from_millis)
+}
+
 /// Refuses an option that the function does not have.
 pub(crate) fn unknown(name: &str) -> Error {
     invalid(format!("there is no option {name:?} here"))
@@ -52,6 +63,9 @@ pub(crate) fn builder(text: &str) -> Result<Builder, Error> {
             "cache_bytes" => old.cache_bytes(value(name, given)?),
             "page_size" => old.page_size(value(name, given)?),
             "version_bytes" => old.version_bytes(value(name, given)?),
+            "transaction_timeout_ms" => old.transaction_timeout(time(name, given)?),
+            "lock_timeout_ms" => old.lock_timeout(time(name, given)?),
+            "close_time_ms" => old.close_time(time(name, given)?),
             "direct_pages" => old.direct_pages(value(name, given)?),
             _ => return Err(unknown(name)),
         };
@@ -66,7 +80,12 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_are_named() {
-        for right in ["", " create = false , cache_bytes=33554432,", "page_size=4096,read_only=true"] {
+        for right in [
+            "",
+            " create = false , cache_bytes=33554432,",
+            "page_size=4096,read_only=true",
+            "close_time_ms=5",
+        ] {
             assert!(builder(right).is_ok(), "{right}");
         }
         for (wrong, named) in [("colour=red", "colour"), ("create", "name=value"), ("create=2", "create")] {

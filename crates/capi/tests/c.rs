@@ -43,6 +43,7 @@ fn the_header_is_the_one_that_cbindgen_makes() {
         .with_src(source("lib.rs"))
         .with_src(source("cursor.rs"))
         .with_src(source("copy.rs"))
+        .with_src(source("transactions.rs"))
         .generate()
         .expect("the interface has C types only");
     let mut made = Vec::new();

@@ -1,8 +1,9 @@
-"""Measures the Python package beside lmdb, sqlite3 and diskcache, and prints the acceptance table in Markdown.
+"""Measures the Python package beside lmdb, sqlite3 and diskcache, and prints a table in Markdown.
 
     python bench/acceptance.py [--seconds S] [--rounds N] [--rows N] [--wheel FILE]
 
-Needs the packages azekura, lmdb and diskcache: `scripts/python.sh --bench` makes the environment and runs this.
+Needs the packages azekura, lmdb and diskcache: `scripts/python.sh --bench` makes the environment and runs
+this.
 Every store is durable: a write that has returned survives a power loss (sqlite3 and diskcache: WAL mode with
 synchronous=FULL). The rounds of all stores alternate, and the median counts.
 """
@@ -262,8 +263,9 @@ def main():
         figures = measure(arguments, directory)
     names = [kind.name for kind in STORES]
     versions = f"lmdb {lmdb.__version__}, sqlite {sqlite3.sqlite_version}, diskcache {diskcache.__version__}"
-    print(f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; Python {platform.python_version()}, {versions};")
-    print(f"{os.cpu_count()} processors, load {load:.1f} at the start and {os.getloadavg()[0]:.1f} at the end;")
+    now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    print(f"{now} UTC; Python {platform.python_version()}, {versions};")
+    print(f"{os.cpu_count()} processors, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end;")
     print(f"{arguments.rows:,} rows of {len(VALUE)} B, {arguments.seconds} s for each cell,", end=" ")
     print(f"median of {arguments.rounds} rounds.\n")
     print(f"| per second | {' | '.join(names)} | beside | ratio | goal |")

@@ -24,8 +24,8 @@ def characters():
 
 
 def load(db, characters_table, words):
-    """Stores the characters and the index. A transaction holds a lock for each of its rows: take a few thousand
-    rows for each."""
+    """Stores the characters and the index. A transaction holds a lock for each of its rows, so each one has a
+    few thousand rows."""
     rows = list(characters())
     for start in range(0, len(rows), 5_000):
         part = rows[start : start + 5_000]

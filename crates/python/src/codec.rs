@@ -34,8 +34,8 @@ pub(crate) enum Codec {
     Pickle,
 }
 
-const CODECS: &str = "a codec is bytes, str, int or float; for keys also a tuple of these, as (str, int); for \
-     values also \"json\" or \"pickle\"";
+const CODECS: &str = "a codec is bytes, str, int or float; for keys also a tuple of these, as (str, int); \
+     for values also \"json\" or \"pickle\"";
 
 fn one_of<'a>(
     py: Python<'_>,
@@ -236,14 +236,14 @@ fn bytes<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
 fn not_bytes(object: &Bound<'_, PyAny>) -> PyErr {
     let kind = object.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "this table takes bytes, not {kind}; give table() the codecs of its keys and values, as key=str, value=int"
+        "this table takes bytes, not {kind}; give table() the codecs of its rows, as key=str, value=int"
     ))
 }
 
 /// The sign bit of a float's bits.
 const SIGN: u64 = 1 << 63;
 
-/// Returns a number whose order is that of floats. Both zeros are one key.
+/// Maps a float to a number, and keeps the order. Both zeros are one key.
 fn ordered(key: f64) -> PyResult<u64> {
     if key.is_nan() {
         return Err(PyValueError::new_err("NaN has no place in the order of keys"));

@@ -33,7 +33,7 @@ impl Ticket {
         without_gil(py, || ticket.wait())
     }
 
-    /// Whether the commit survives power loss now.
+    /// True if the commit survives power loss now.
     #[getter]
     fn durable(&self) -> PyResult<bool> {
         self.ticket.is_durable().map_err(raised)

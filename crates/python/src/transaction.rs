@@ -53,8 +53,8 @@ impl Transaction {
 }
 
 impl Drop for Transaction {
-    /// Rolls a forgotten transaction back, with a warning: its locks stopped other transactions so far. A table
-    /// or an iterator of the transaction that is still in use keeps it open.
+    /// Rolls a forgotten transaction back, with a warning: its locks stopped other transactions so far. A
+    /// table or an iterator of the transaction that is still in use keeps it open.
     fn drop(&mut self) {
         let is_last = Arc::strong_count(&self.tx) == 1;
         let Some(tx) = self.tx.try_lock().ok().filter(|_| is_last).and_then(|mut open| open.take()) else {
@@ -101,8 +101,8 @@ impl Transaction {
         self.with(py, |tx| tx.rename_table(name, to))
     }
 
-    /// Marks the present state: `rollback_to` returns to it. As a context manager it returns by itself after an
-    /// exception.
+    /// Marks the present state: `rollback_to` returns to it. As a context manager it returns by itself after
+    /// an exception.
     fn savepoint(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Savepoint> {
         let savepoint = slf.with(py, azekura::Transaction::savepoint)?;
         Ok(Savepoint { tx: slf.into(), savepoint })

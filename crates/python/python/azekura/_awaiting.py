@@ -46,8 +46,8 @@ def ticket_await(self):
 
 
 async def transact_async(self, body):
-    """Runs `body` with a transaction as `transact` does, in a thread of the loop's default executor, because it
-    may wait for locks. The thread is free again while the commit waits for the disk."""
+    """Runs `body` with a transaction as `transact` does, in a thread of the loop's default executor: it may
+    wait for locks. The thread is free again while the commit waits for the disk."""
     import asyncio
 
     loop = asyncio.get_running_loop()

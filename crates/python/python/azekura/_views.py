@@ -84,8 +84,8 @@ def items(self, start=MISSING, end=None, *, reverse=False):
 
 
 def prefix(self, prefix, *, reverse=False):
-    """Returns a view of the rows as (key, value) with keys that begin with `prefix`: text, bytes, or the first
-    parts of a tuple."""
+    """Returns a view of the rows as (key, value) with keys that begin with `prefix`: text, bytes, or the
+    first parts of a tuple."""
     return ItemsView(self, None, None, prefix, reverse)
 
 
@@ -105,7 +105,7 @@ def pop(self, key, default=MISSING):
 
 
 def popitem(self):
-    """Removes the row with the least key and returns it as (key, value); raises KeyError in an empty table."""
+    """Removes the row with the least key and returns it as (key, value). KeyError in an empty table."""
     row = self.pop_first()
     if row is None:
         raise KeyError("the table is empty")

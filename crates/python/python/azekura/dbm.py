@@ -5,8 +5,8 @@
     with dbm.open("cache", "c") as db:
         db["key"] = "value"
 
-Keys and values are bytes; text is encoded as UTF-8. Several threads may use one object. Each change is durable
-when the call returns, and `update` stores all its rows or none.
+Keys and values are bytes; text is encoded as UTF-8. Several threads may use one object. Each change is
+durable when the call returns, and `update` stores all its rows or none.
 """
 
 import collections.abc

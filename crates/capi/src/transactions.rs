@@ -1,0 +1,372 @@
+//! Transactions: options, retries, asynchronous commits, savepoints, tables.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::ptr;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use azekura::{CommitTicket, Database, Durability, Error, Savepoint, TableDefinition};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{
+    azk_db, azk_error, azk_error_free, azk_slice, azk_status, azk_tx, bytes, deliver, free, guarded, handle,
+    null, options, put, take, text, text_or_empty, with_tx,
+};
+
+/// Times that `azk_retry` runs its function before it passes a conflict on.
+const MOST_RUNS: u64 = 1000;
+
+/// A commit that may not be durable yet. Free it with `azk_ticket_free`.
+#[derive(Debug)]
+pub struct azk_ticket {
+    ticket: CommitTicket,
+    /// The same ticket, while it has to write to `event`.
+    waiting: Option<CommitTicket>,
+    event: Option<Arc<Event>>,
+}
+
+/// A state of a transaction that it can return to. Free it with `azk_savepoint_free`.
+#[derive(Debug)]
+pub struct azk_savepoint {
+    savepoint: Savepoint,
+}
+
+/// A function that `azk_retry` runs with a transaction. It returns `AZK_OK` for a commit. Otherwise it
+/// returns the status of the failed call, and stores the error of that call in `error`. It does not end the
+/// transaction.
+pub type azk_body = Option<
+    unsafe extern "C" fn(tx: *mut azk_tx, context: *mut c_void, error: *mut *mut azk_error) -> azk_status,
+>;
+
+pub(super) fn begin(db: &Database, given: &str) -> Result<Box<azk_tx>, Error> {
+    let (mut is_durable, mut lock_timeout) = (true, None);
+    options::each(given, |name, value| {
+        match name {
+            "durable" => is_durable = options::value(name, value)?,
+            "lock_timeout_ms" => lock_timeout = Some(options::time(name, value)?),
+            _ => return Err(options::unknown(name)),
+        }
+        Ok(())
+    })?;
+    let tx = db.begin()?;
+    if !is_durable {
+        // No memory ordering: the commit returns before its records are on the disk.
+        tx.set_durability(Durability::Relaxed);
+    }
+    if lock_timeout.is_some() {
+        tx.set_lock_timeout(lock_timeout)?;
+    }
+    Ok(Box::new(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), value: Vec::new() }))
+}
+
+/// Runs `body` with a transaction and commits it; after a conflict runs it again, at most 1,000 times. If
+/// `body` returns a status other than `AZK_OK`, the transaction is rolled back and this status returned.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold, also for the calls of `body`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_retry(
+    db: *mut azk_db,
+    body: azk_body,
+    context: *mut c_void,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    let mut failed = ptr::null_mut();
+    let mut status = azk_status::AZK_INVALID;
+    for run in 1..=MOST_RUNS {
+        // SAFETY: CAPI-1: the error of an earlier run is this function's.
+        unsafe { azk_error_free(failed) };
+        failed = ptr::null_mut();
+        let mut of_body = azk_status::AZK_OK;
+        let ended = guarded(&raw mut failed, || {
+            // SAFETY: CAPI-1.
+            let db = unsafe { handle(db, "db")? };
+            let body = body.ok_or_else(|| null("body"))?;
+            let tx = Box::into_raw(begin(&db.db, "")?);
+            let mut error = ptr::null_mut();
+            // SAFETY: CAPI-1: the handle is of this function, and `body` gives it back.
+            of_body = unsafe { body(tx, context, &raw mut error) };
+            // SAFETY: CAPI-1: the handle ends here.
+            let tx = unsafe { take(tx)? };
+            if of_body == azk_status::AZK_OK {
+                // SAFETY: CAPI-1: an error that `body` has left although it succeeded.
+                unsafe { azk_error_free(error) };
+                tx.commit()
+            } else {
+                // The rollback of a transaction that a conflict has ended already succeeds.
+                let rolled_back = tx.abort();
+                // SAFETY: CAPI-2: the error of `body` is passed on.
+                unsafe { put(&raw mut failed, error, "error")? };
+                rolled_back
+            }
+        });
+        status = if ended == azk_status::AZK_OK { of_body } else { ended };
+        if status != azk_status::AZK_CONFLICT {
+            break;
+        }
+        thread::sleep(Duration::from_micros(run.min(100) * 50));
+    }
+    if error.is_null() {
+        // SAFETY: CAPI-1: nobody else has this error.
+        unsafe { azk_error_free(failed) };
+    } else if !failed.is_null() {
+        // SAFETY: CAPI-2.
+        unsafe { error.write(failed) };
+    }
+    status
+}
+
+/// Begins a transaction with options: `durable` (`false`: a commit does not wait for the disk, and a power
+/// loss can take the last ones), `lock_timeout_ms`; null for none.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_begin_with(
+    db: *mut azk_db,
+    options: *const c_char,
+    tx: *mut *mut azk_tx,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (db, options) = unsafe { (handle(db, "db")?, text_or_empty(options, "options")?) };
+        if tx.is_null() {
+            return Err(null("tx"));
+        }
+        // SAFETY: CAPI-2.
+        unsafe { put(tx, Box::into_raw(begin(&db.db, options)?), "tx") }
+    })
+}
+
+/// Commits a transaction and returns at once with a ticket. The transaction's handle is freed also on an
+/// error.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_commit_async(
+    tx: *mut azk_tx,
+    ticket: *mut *mut azk_ticket,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let open = unsafe { take(tx)? };
+        if ticket.is_null() {
+            return Err(null("ticket"));
+        }
+        let made = Box::new(azk_ticket { ticket: open.commit_async()?, waiting: None, event: None });
+        // SAFETY: CAPI-2.
+        unsafe { put(ticket, Box::into_raw(made), "ticket") }
+    })
+}
+
+/// Blocks until the commit survives power loss.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_ticket_wait(ticket: *mut azk_ticket, error: *mut *mut azk_error) -> azk_status {
+    // SAFETY: CAPI-1.
+    guarded(error, || unsafe { handle(ticket, "ticket")? }.ticket.clone().wait())
+}
+
+/// Sets `durable` to 1 if the commit survives power loss now, else to 0.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_ticket_durable(
+    ticket: *mut azk_ticket,
+    durable: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let is_durable = unsafe { handle(ticket, "ticket")? }.ticket.is_durable()?;
+        // SAFETY: CAPI-2.
+        unsafe { put(durable, c_int::from(is_durable), "durable") }
+    })
+}
+
+/// Sets `fd` to an eventfd for `poll` or `epoll`: it becomes readable when the commit is durable or the log
+/// has failed, which `azk_ticket_durable` tells. It belongs to the ticket.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_ticket_fd(
+    ticket: *mut azk_ticket,
+    fd: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let ticket = unsafe { handle(ticket, "ticket")? };
+        let event = match &ticket.event {
+            Some(event) => Arc::clone(event),
+            None => {
+                let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                    .map_err(|error| Error::Invalid(format!("no eventfd can be made: {error}")))?;
+                let event = Arc::new(Event(made));
+                let mut waiting = ticket.ticket.clone();
+                let waker = Waker::from(Arc::clone(&event));
+                match Pin::new(&mut waiting).poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(_) => event.signal(),
+                    // Without the ticket its waker would be forgotten.
+                    Poll::Pending => ticket.waiting = Some(waiting),
+                }
+                ticket.event = Some(Arc::clone(&event));
+                event
+            }
+        };
+        // SAFETY: CAPI-2.
+        unsafe { put(fd, event.0.as_raw_fd(), "fd") }
+    })
+}
+
+/// Frees a ticket and closes its eventfd; null is allowed. The commit goes on.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_ticket_free(ticket: *mut azk_ticket) {
+    // SAFETY: CAPI-1.
+    unsafe { free(ticket) }
+}
+
+/// An eventfd as a waker: a write to it does not block.
+#[derive(Debug)]
+struct Event(OwnedFd);
+
+impl Event {
+    fn signal(&self) {
+        // The counter of an eventfd that is readable already may be full, which changes nothing.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Wake for Event {
+    fn wake(self: Arc<Self>) {
+        self.signal();
+    }
+}
+
+/// Marks the present state of a transaction.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_savepoint_set(
+    tx: *mut azk_tx,
+    savepoint: *mut *mut azk_savepoint,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let tx = unsafe { handle(tx, "tx")? };
+        if savepoint.is_null() {
+            return Err(null("savepoint"));
+        }
+        let made = Box::new(azk_savepoint { savepoint: with_tx(&tx.tx, |open| open.savepoint())? });
+        // SAFETY: CAPI-2.
+        unsafe { put(savepoint, Box::into_raw(made), "savepoint") }
+    })
+}
+
+/// Undoes every change of a transaction since the savepoint. Locks stay.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_rollback_to(
+    tx: *mut azk_tx,
+    savepoint: *mut azk_savepoint,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let (tx, savepoint) = unsafe { (handle(tx, "tx")?, handle(savepoint, "savepoint")?) };
+        with_tx(&tx.tx, |open| open.rollback_to(savepoint.savepoint))
+    })
+}
+
+/// Frees a savepoint; null is allowed. The transaction stays as it is.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_savepoint_free(savepoint: *mut azk_savepoint) {
+    // SAFETY: CAPI-1.
+    unsafe { free(savepoint) }
+}
+
+/// As `azk_get`, and locks the row for an update.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_get_for_update(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    key: azk_slice,
+    value: *mut azk_slice,
+    found: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (tx, table, key) = unsafe { (handle(tx, "tx")?, text(table, "table")?, bytes(key, "key")?) };
+        let read = with_tx(&tx.tx, |open| open.table(&TableDefinition::raw(table))?.get_for_update(key))?;
+        // SAFETY: CAPI-2.
+        unsafe { deliver(read, &mut tx.value, value, found) }
+    })
+}
+
+/// Removes a table with all its rows; `found`, unless null, becomes 1 if there was one, else 0.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_drop_table(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    found: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (tx, table) = unsafe { (handle(tx, "tx")?, text(table, "table")?) };
+        let was = with_tx(&tx.tx, |open| open.drop_table(table))?;
+        // SAFETY: CAPI-2.
+        if found.is_null() { Ok(()) } else { unsafe { put(found, c_int::from(was), "found") } }
+    })
+}
+
+/// Writes changed pages to the disk, so that a later opening has less to recover.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_checkpoint(db: *mut azk_db, error: *mut *mut azk_error) -> azk_status {
+    // SAFETY: CAPI-1.
+    guarded(error, || unsafe { handle(db, "db")? }.db.checkpoint())
+}
