@@ -171,7 +171,8 @@ impl Database {
         failed.map_or(Ok(report.rows), Err)
     }
 
-    /// Closes the store. It is refused with `Busy` while transactions or snapshots are open.
+    /// Closes the store: writes all changed pages and a checkpoint. Refused with `Busy` while transactions or
+    /// snapshots are open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         without_gil(py, || self.db.close())
     }

@@ -134,7 +134,10 @@ impl Transaction {
 
     /// Returns whether this transaction changed the catalog's row of `name`.
     fn has_written_catalog(&self, name: &str) -> Result<bool, Error> {
-        let is_row = |op: UndoOp<'_>| matches!(op, UndoOp::RemoveKey { tree, key } if tree == CATALOG && key == name.as_bytes());
+        let is_row = |op: UndoOp<'_>| match op {
+            UndoOp::RemoveKey { tree, key } => tree == CATALOG && key == name.as_bytes(),
+            _ => false,
+        };
         Ok(self.state()?.has_undo(is_row))
     }
 

@@ -44,8 +44,8 @@ pub enum End {
 }
 
 /// A key of table 0 that each relaxed transaction writes and each durable one reads. So a durable commit
-/// depends on all relaxed ones before it: of independent transactions a crash may lose an older relaxed one and
-/// keep a newer durable one.
+/// depends on all relaxed ones before it: of independent transactions a crash may lose an older relaxed one
+/// and keep a newer durable one.
 pub const RELAXED_KEY: &[u8] = b"relaxed";
 
 #[derive(Clone, Debug)]
@@ -317,7 +317,8 @@ pub fn difference(expected: &Model, found: &Model) -> String {
         let extra: Vec<_> = b.keys().filter(|k| !a.contains_key(*k)).take(3).collect();
         let changed = a.iter().filter(|(k, v)| b.get(*k).is_some_and(|w| w != *v)).count();
         return format!(
-            "against the acknowledged state, table {name} ({} rows, found {}): missing {missing:02x?}, extra {extra:02x?}, {changed} changed",
+            "against the acknowledged state, table {name} ({} rows, found {}): missing {missing:02x?}, extra \
+             {extra:02x?}, {changed} changed",
             a.len(),
             b.len()
         );
