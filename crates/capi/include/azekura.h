@@ -124,7 +124,7 @@ uint32_t azk_abi_version(void);
 
 /*
  Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
- (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`; null for none.
+ (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `close_time_ms`; null for none.
 
  # Safety
 
@@ -133,8 +133,9 @@ uint32_t azk_abi_version(void);
 enum azk_status azk_open(const char *path, const char *options, struct azk_db **db, struct azk_error **error);
 
 /*
- Closes the store and frees the handle. On an error, such as `AZK_BUSY` while a transaction or a snapshot
- is open, the handle stays valid.
+ Closes the store and frees the handle. Writes all changed pages, unless the option `close_time_ms` limits
+ the time: the next opening then recovers the other pages from the log, and no commit is lost. On an error,
+ such as `AZK_BUSY` while a transaction or a snapshot is open, the handle stays valid.
 
  # Safety
 
@@ -347,111 +348,6 @@ enum azk_status azk_next(struct azk_cursor *cursor,
  CAPI-1 holds.
  */
 void azk_cursor_close(struct azk_cursor *cursor);
-
-/*
- Opens a cursor over the rows from `low`, included, to `high`, excluded, in a transaction. A null pointer
- stands for no bound. `flags` is 0 or `AZK_REVERSE`.
-
- # Safety
-
- CAPI-1 and CAPI-2 hold.
- */
-enum azk_status azk_range(struct azk_tx *tx,
-                          const char *table,
-                          const struct azk_slice *low,
-                          const struct azk_slice *high,
-                          uint32_t flags,
-                          struct azk_cursor **cursor,
-                          struct azk_error **error);
-
-/*
- As `azk_range`, in a snapshot.
-
- # Safety
-
- CAPI-1 and CAPI-2 hold.
- */
-enum azk_status azk_snapshot_range(struct azk_snapshot *snapshot,
-                                   const char *table,
-                                   const struct azk_slice *low,
-                                   const struct azk_slice *high,
-                                   uint32_t flags,
-                                   struct azk_cursor **cursor,
-                                   struct azk_error **error);
-
-/*
- Moves a cursor to the next row: `row` becomes 1 and key and value are set, or 0 after the last row.
-
- # Safety
-
- CAPI-1 and CAPI-2 hold.
- */
-enum azk_status azk_next(struct azk_cursor *cursor,
-                         struct azk_slice *key,
-                         struct azk_slice *value,
-                         int *row,
-                         struct azk_error **error);
-
-/*
- Closes a cursor and frees the handle; null is allowed.
-
- # Safety
-
- CAPI-1 holds.
- */
-void azk_cursor_close(struct azk_cursor *cursor);
-
-/*
- Makes a backup in the new directory `to` while transactions go on. Options: `rate` (bytes per second);
- null for none. `progress` may be null.
-
- # Safety
-
- CAPI-1 and CAPI-2 hold; `progress` may be called with `context` during this call.
- */
-enum azk_status azk_backup(struct azk_db *db,
-                           const char *to,
-                           const char *options,
-                           azk_progress progress,
-                           void *context,
-                           struct azk_error **error);
-
-/*
- Makes a new store at `to` from the backup in directory `from`. Options: `verify`, and those of `azk_open`
- for the new store but `create` and `read_only`; null for none.
-
- # Safety
-
- CAPI-2 holds.
- */
-enum azk_status azk_restore(const char *from, const char *to, const char *options, struct azk_error **error);
-
-/*
- Returns the status of an error; `AZK_OK` for null.
-
- # Safety
-
- CAPI-1 holds.
- */
-enum azk_status azk_error_status(const struct azk_error *error);
-
-/*
- Returns the message of an error, in UTF-8, which is valid until the error is freed.
-
- # Safety
-
- CAPI-1 holds.
- */
-const char *azk_error_message(const struct azk_error *error);
-
-/*
- Frees an error; null is allowed.
-
- # Safety
-
- CAPI-1 holds.
- */
-void azk_error_free(struct azk_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,5 +1,7 @@
 //! Option strings: `name=value` pairs with commas between them, so that new options change no function.
 
+use std::time::Duration;
+
 use azekura::{Builder, Error};
 
 fn invalid(text: impl Into<String>) -> Error {
@@ -53,6 +55,7 @@ pub(crate) fn builder(text: &str) -> Result<Builder, Error> {
             "page_size" => old.page_size(value(name, given)?),
             "version_bytes" => old.version_bytes(value(name, given)?),
             "direct_pages" => old.direct_pages(value(name, given)?),
+            "close_time_ms" => old.close_time(Duration::from_millis(value(name, given)?)),
             _ => return Err(unknown(name)),
         };
         Ok(())
@@ -66,10 +69,16 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_are_named() {
-        for right in ["", " create = false , cache_bytes=33554432,", "page_size=4096,read_only=true"] {
+        let plain = " create = false , cache_bytes=33554432,";
+        for right in ["", plain, "page_size=4096,read_only=true", "close_time_ms=0"] {
             assert!(builder(right).is_ok(), "{right}");
         }
-        for (wrong, named) in [("colour=red", "colour"), ("create", "name=value"), ("create=2", "create")] {
+        for (wrong, named) in [
+            ("colour=red", "colour"),
+            ("create", "name=value"),
+            ("create=2", "create"),
+            ("close_time_ms=-1", "close_time_ms"),
+        ] {
             let error = builder(wrong).expect_err(wrong).to_string();
             assert!(error.contains(named), "{error}");
         }
