@@ -14,10 +14,16 @@ target=${CARGO_TARGET_DIR:-$root/target}
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER='timeout --kill-after=10 900'
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
 
+# counted passed|failed LOG: the sum of that number over the "test result:" lines of a log.
+counted() {
+    awk -v word="$1;" '/^test result:/ { for (i = 1; i < NF; i++) if ($(i + 1) == word) n += $i }
+        END { print n + 0 }' "$2"
+}
+
 count() { # adds up the "test result:" lines of a log
     local p f
-    p=$(awk '/^test result:/ {for (i = 1; i < NF; i++) if ($(i + 1) == "passed;") n += $i} END {print n + 0}' "$1")
-    f=$(awk '/^test result:/ {for (i = 1; i < NF; i++) if ($(i + 1) == "failed;") n += $i} END {print n + 0}' "$1")
+    p=$(counted passed "$1")
+    f=$(counted failed "$1")
     passed=$((passed + p)) failed=$((failed + f))
 }
 
@@ -57,5 +63,6 @@ loom_models() { # loom_models CRATE...: the models of these crates, built togeth
     for crate in "$@"; do
         packages+=(-p "$(sed -n 's/^name = "\(.*\)"/\1/p' "crates/$crate/Cargo.toml" | head -n 1)")
     done
-    RUSTFLAGS="--cfg loom" cargo test --quiet --profile loom --target-dir target/loom "${packages[@]}" --test 'loom_*'
+    RUSTFLAGS="--cfg loom" cargo test --quiet --profile loom --target-dir target/loom "${packages[@]}" \
+        --test 'loom_*'
 }

@@ -5,9 +5,10 @@
     azekura trace report before.trace --format perfetto -o before.perfetto
     scripts/check-perfetto.py before.perfetto [NUMBER OF SLICES]
 
-The file is parsed with the messages that Perfetto's Python package carries (made from its published .proto files, not by
-us). Every field must be known there; every event must stand on a track that was described before, with a process and a thread;
-times on a track must not run back; slices must nest and be named; and there must be as many as told.
+The file is parsed with the messages of Perfetto's Python package, which are made from its published .proto
+files. Every field must be known there. Every event must be on a track that was described before, with a
+process and a thread. Times on a track must not decrease. Slices must nest and have names, and their number
+must be the given one.
 """
 
 import sys
@@ -87,7 +88,8 @@ def main():
                 fail(f"packet {number}: number {iid} of {table} was not interned")
     if len(sys.argv) > 2 and slices != int(sys.argv[2]):
         fail(f"{slices} slices and not {sys.argv[2]}")
-    print(f"well: {len(threads)} threads, {slices} slices ({sum(depth.values())} open at the end), {instants} instants")
+    still_open = sum(depth.values())
+    print(f"well: {len(threads)} threads, {slices} slices ({still_open} still open), {instants} instants")
 
 
 if __name__ == "__main__":

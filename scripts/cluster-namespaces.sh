@@ -15,7 +15,7 @@ set -euo pipefail
 export LC_ALL=C
 
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
-[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+[ -x "$azekura" ] || { echo "no command $azekura: cargo build --release -p azekura-cli" >&2; exit 2; }
 rounds=${ROUNDS:-6} seed=${SEED:-$RANDOM}
 RANDOM=$seed
 skip() { echo "skipped: $*"; exit 0; }
@@ -66,8 +66,8 @@ list() {
     {
         printf 'cluster = "00000000000077a7"\nkey_file = "cluster.key"\nversion = %s\n' "$1"
         for n in 0 1 2 3; do
-            printf '[[node]]\nid = %s\naddress = "10.77.0.%s:7100"\nclients = "10.77.0.%s:6379"\nfrom = "%s"\n' \
-                "$n" "$((n + 1))" "$((n + 1))" "${from[$n]}"
+            printf '[[node]]\nid = %s\nfrom = "%s"\n' "$n" "${from[$n]}"
+            printf 'address = "10.77.0.%s:7100"\nclients = "10.77.0.%s:6379"\n' "$((n + 1))" "$((n + 1))"
             case " ${members[*]} " in *" $n "*) ;; *) echo 'left = true' ;; esac
         done
     } >"$dir/cluster.new"
@@ -76,7 +76,8 @@ list() {
 list 1
 
 start() { # start N
-    ip netns exec "$tag-$1" "$azekura" serve "$dir/node-$1.db" --cache 16M --cluster "$dir/cluster.toml" --node "$1" \
+    ip netns exec "$tag-$1" "$azekura" serve "$dir/node-$1.db" --cache 16M --cluster "$dir/cluster.toml" \
+        --node "$1" \
         --auth "$dir/password" >>"$dir/node-$1.log" 2>&1 &
     node[$1]=$!
 }
@@ -86,7 +87,8 @@ ask() {
     timeout "$2" ip netns exec "$tag-$1" bash -c '
         exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379" || exit 1
         printf "AUTH \"%s\"\r\n%s\r\n" "$(cat "$2")" "$3" >&3
-        read -r ok <&3 && read -r reply <&3 && printf "%s\n" "${reply%$'"'\r'"'}"' _ "$1" "$dir/password" "$3" 2>/dev/null
+        read -r ok <&3 && read -r reply <&3 && printf "%s\n" "${reply%$'"'\r'"'}"' _ "$1" "$dir/password" \
+            "$3" 2>/dev/null
 }
 
 wait_for() { # wait_for N: until it takes requests for keys of every node
@@ -232,7 +234,8 @@ for n in "${members[@]}"; do
         exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379"
         printf "AUTH \"%s\"\r\nAZ.RANGE - +\r\nQUIT\r\n" "$(cat "$2")" >&3
         cat <&3' _ "$n" "$dir/password" | tr -d '\r' |
-        awk '/^\*/ {rows = 1; next} !rows || /^[$+]/ {next} {if (at++ % 2) print key, $0; else key = $0}' >"$dir/found.$n"
+        awk '/^\*/ {rows = 1; next} !rows || /^[$+]/ {next} {if (at++ % 2) print key, $0; else key = $0}' \
+            >"$dir/found.$n"
     sort -c -u -k1,1 "$dir/found.$n" || fail "node $n: a key twice, or out of order"
     lost=$(sort "$dir/found.$n" | comm -23 "$dir/acked" - | head -n 3)
     [ -z "$lost" ] || fail "node $n does not find what was answered: $lost"
@@ -243,8 +246,11 @@ for n in "${members[@]}"; do
             halves = there[pair] + 0
             if (halves == 1) print pair, "is half there"
             if (came[pair] == "yes" && halves != 2) print pair, "was committed, and is not there"
-            if ((came[pair] == "no" || came[pair] == "begun") && halves > 0) print pair, "was not committed, and is there"
+            if ((came[pair] == "no" || came[pair] == "begun") && halves > 0) {
+                print pair, "was not committed, and is there"
+            }
         }}' "$dir/pairs" "$dir/found.$n" | head -n 3)
     [ -z "$wrong" ] || fail "node $n: $wrong"
 done
-echo "$count answered writes, all found from every node, in order; $committed transactions committed, $unknown of unknown outcome, none half there"
+echo "$count answered writes, all found from every node, in order"
+echo "$committed transactions committed, $unknown of unknown outcome, none half there"

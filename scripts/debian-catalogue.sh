@@ -16,7 +16,7 @@ seed=${SEED:-$(date +%s)}
 sample=${SAMPLE:-2000}
 scans=${SCANS:-12}
 kills=${KILLS:-6}
-[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+[ -x "$azekura" ] || { echo "no command $azekura: cargo build --release -p azekura-cli" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/debian-catalogue.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
@@ -33,7 +33,8 @@ same() {
 # names repeat.
 catalogue() {
     apt-cache dumpavail | tr -d '\000-\010\013-\037\177' | awk '
-        function flush_row() { if (name != "") print name "\t" version "\t" section "\t" text; name = version = section = text = "" }
+        function flush_row() { if (name != "") print name "\t" version "\t" section "\t" text;
+            name = version = section = text = "" }
         /^$/ { flush_row(); next }
         /^Package: / { flush_row(); name = substr($0, 10) }
         /^Version: / { version = substr($0, 10) }
@@ -45,11 +46,14 @@ catalogue() {
 
 # Reads raw.tsv; writes what `load` reads (load.tsv, load.jsonl) and what it must come to (expected.*).
 inputs() {
-    awk -F '\t' '{ value = $2 "\t" $3 "\t" $4; gsub(/\\/, "&&", value); gsub(/\t/, "\\t", value); print $1 "\t" value }' \
+    awk -F '\t' '{ value = $2 "\t" $3 "\t" $4; gsub(/\\/, "&&", value); gsub(/\t/, "\\t", value);
+        print $1 "\t" value }' \
         raw.tsv > load.tsv
     awk -F '\t' '
         function text(s) { gsub(/\\/, "&&", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }
-        { print "{\"package\":" text($1) ",\"version\":" text($2) ",\"section\":" text($3) ",\"description\":" text($4) "}" }' \
+        function field(name, value) { return text(name) ":" text(value) }
+        { print "{" field("package", $1) "," field("version", $2) "," field("section", $3) "," \
+            field("description", $4) "}" }' \
         raw.tsv > load.jsonl
     paste -d '\t' <(cut -f 1 raw.tsv) <(sed 's/\\/&&/g' load.jsonl) > json.tsv
     local name
@@ -77,7 +81,9 @@ compare_gets() {
         [ "$found" = "$value" ] || fail "get $key: found '$found', expected '$value'"
         count=$((count + 1))
     done < sampled
-    if "$azekura" get "$1" tsv 'no/such package' > found 2>&1; then fail "get found a package that is not there"; fi
+    if "$azekura" get "$1" tsv 'no/such package' > found 2>&1; then
+        fail "get found a package that is not there"
+    fi
     say "get: $count rows as they must be, and one that is not there"
 }
 
@@ -108,14 +114,16 @@ compare_scans() {
         compare_scan "$1" '$1 "" >= ENVIRON["FROM"]' --from "$FROM"
         key=$(random_key) length=$((RANDOM % 6 + 1)); PREFIX=${key:0:length}; export PREFIX
         compare_scan "$1" 'index($1, ENVIRON["PREFIX"]) == 1' --prefix "$PREFIX"
-        compare_scan "$1" 'index($1, ENVIRON["PREFIX"]) == 1 && $1 "" < ENVIRON["TO"]' --prefix "$PREFIX" --to "$TO"
+        compare_scan "$1" 'index($1, ENVIRON["PREFIX"]) == 1 && $1 "" < ENVIRON["TO"]' --prefix "$PREFIX" \
+            --to "$TO"
     done
     say "scan: $((scans * 16)) scans of ranges and prefixes, $scanned rows, as sort and awk have them"
 }
 
 load_both() {
     "$azekura" load "$1" tsv load.tsv > load.out 2>&1 || { cat load.out >&2; fail "load of TSV"; }
-    "$azekura" load "$1" json load.jsonl --key package > load.out 2>&1 || { cat load.out >&2; fail "load of JSON lines"; }
+    "$azekura" load "$1" json load.jsonl --key package > load.out 2>&1 ||
+        { cat load.out >&2; fail "load of JSON lines"; }
 }
 
 # A load is killed at a random moment, what is there is examined, and the load run again: until the last,
@@ -124,11 +132,13 @@ killed_loads() {
     local kill_at loader rows_before=0 rows_after killed=0
     sort -u load.tsv > possible
     for ((i = 0; i < kills; i++)); do
-        kill_at=$(awk -v ms="$load_ms" -v at="$RANDOM" 'BEGIN { print ms * (0.02 + 0.9 * at / 32768) / 1000 }')
+        kill_at=$(awk -v ms="$load_ms" -v at="$RANDOM" 'BEGIN {
+            print ms * (0.02 + 0.9 * at / 32768) / 1000 }')
         "$azekura" load killed.db tsv load.tsv > load.out 2>&1 & loader=$!
         sleep "$kill_at"
         kill -9 "$loader" 2> /dev/null || true
-        if wait "$loader" 2> /dev/null; then say "  load $i ended before its kill at $kill_at s"; else killed=$((killed + 1)); fi
+        if wait "$loader" 2> /dev/null; then say "  load $i ended before its kill at $kill_at s"
+        else killed=$((killed + 1)); fi
         [ -e killed.db/CONTROL ] || continue # killed before there was a store
         check_is_clean killed.db
         "$azekura" tables killed.db > found

@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
-"""Runs programs that nobody here wrote in far memory, at half of the memory that they need, and compares what they print, byte by byte.
+"""Runs programs of others in far memory, at half of the memory that they need, and compares their output.
 
     cargo build --release -p azekura-cli
     scripts/far-programs.py                       # all, as this user and, for root, as nobody, too
     scripts/far-programs.py sort redis            # some
-    scripts/far-programs.py --quick               # the large ones a quarter as large, by the best mechanism only: a minute
+    scripts/far-programs.py --quick               # a quarter of the data, the best mechanism only: a minute
     scripts/far-programs.py --azekura target/debug/azekura
-    scripts/far-programs.py --kills 200 "C threads"     # one of two servers is killed at a random moment, so often
-    scripts/far-programs.py --fits 7 sort sqlite numpy  # all is local: what far memory costs where it is not needed (goal: 3 %)
+    scripts/far-programs.py --kills 200 "C threads"   # kills one of two servers, 200 times
+    scripts/far-programs.py --fits 7 sort sqlite      # all is local: the cost of far memory (goal: 3 %)
     scripts/far-programs.py --json programs.json  # what was seen, as JSON, too
-    AZEKURA_FAR_PRELOAD=target/debug/deps/libazekura_far_preload.so scripts/far-programs.py     # another library
+    AZEKURA_FAR_PRELOAD=LIBRARY scripts/far-programs.py     # another library
 
-GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves, then loading what it saved), and C programs with threads, static
-arrays, children, and system calls of every kind. What is not installed is said and counted as missing, with what installs it; numpy is fetched from PyPI into the
-scratch directory if Python has none. Each program runs plainly first; then with each user and mechanism that can be had, with --local at half of the
-what the plain run needs. Then programs that cannot have far memory must be refused before they begin. The exit code is 1 if an output differed, a
-program failed, none of its pages was ever away, or one that should be refused was not; times do not count.
+The programs: GNU sort, sqlite3 (in memory), Python with numpy, redis-server (with a child that saves, then
+loading the saved file), and C programs with threads, static arrays, children, and system calls of every kind.
+A program that is not installed is named and counted as missing, with the command that installs it. numpy is
+fetched from PyPI into the scratch directory if Python has none.
 
-A program's need is the greatest resident set of its plain run. What is not far (its text, small blocks, tables) is found out by a run; --local is what is then
-left of half the need.
+Each program runs plainly first, then with each available user and mechanism, with --local at half of the need
+of the plain run. Then programs that cannot have far memory must be refused before they begin. The exit code
+is 1 if an output differed, a program failed, none of its pages was ever paged out, or a program was not
+refused; times do not count.
+
+The need of a program is the greatest resident set of its plain run. A run finds the part that is not far (its
+text, small blocks, tables); --local is the rest of half the need.
 """
 
 import argparse
@@ -66,7 +70,8 @@ print(rows[:5], sum(hash(r[0]) for r in rows))"""
 
 REDIS = """KEYS={keys}; cd "$(mktemp -d)"
 start() { $1 redis-server --port 0 --unixsocket s --save '' --enable-debug-command yes --dir . >log &
-  p=$!; until redis-cli -s s ping 2>/dev/null | grep -q PONG; do kill -0 $p || { cat log >&2; exit 9; }; sleep 0.1; done; }
+  p=$!; until redis-cli -s s ping 2>/dev/null | grep -q PONG; do
+    kill -0 $p || { cat log >&2; exit 9; }; sleep 0.1; done; }
 start "$FAR"
 redis-cli -s s debug populate $KEYS key 500
 redis-cli -s s setrange key:77 100000 x
@@ -83,7 +88,8 @@ rm -rf "$PWD" """
 
 class Program:
     def __init__(self, name, needs, install, script, options=()):
-        self.name, self.needs, self.install, self.script, self.options = name, needs, install, script, list(options)
+        self.name, self.needs, self.install = name, needs, install
+        self.script, self.options = script, list(options)
 
 
 def programs(scratch, python, share):
@@ -98,8 +104,10 @@ def programs(scratch, python, share):
                 f"OPENBLAS_NUM_THREADS=2 $FAR {python} {scratch}/model.py", ["--block", "1M"]),
         Program("redis", "redis-server --version && redis-cli --version", "apt-get install redis",
                 REDIS.replace("{keys}", str(int(60_000 * share))), ["--block", "256K"]),
-        *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name), small)
-          for name in ("threads", "statics", "children", "forks", "calls", "streams", "streams-with-allocator",
+        *[Program(f"C {name}", f"test -x {scratch}/{name}", "apt-get install gcc libc6-dev", compiled(name),
+                  small)
+          for name in ("threads", "statics", "children", "forks", "calls", "streams",
+                       "streams-with-allocator",
                        "owners-with-allocator")],
     ]
 
@@ -120,7 +128,8 @@ def prepare(scratch, share):
             make(source, "-o", scratch / source.stem)
     make("-static", scratch / "plain.c", "-o", scratch / "statically-linked")
     for name in ("streams", "owners"):
-        make(sources / f"{name}.c", library, f"-Wl,-rpath,{scratch}", "-o", scratch / f"{name}-with-allocator")
+        make(sources / f"{name}.c", library, f"-Wl,-rpath,{scratch}", "-o",
+             scratch / f"{name}-with-allocator")
 
 
 def with_numpy(scratch):
@@ -133,17 +142,20 @@ def with_numpy(scratch):
         target = scratch / "site"
         version = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
                                  capture_output=True, text=True).stdout.strip()
-        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "10", "--only-binary=:all:", "--python-version", version,
+        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--retries", "1",
+                              "--timeout", "10", "--only-binary=:all:", "--python-version", version,
                               "--target", target, "numpy"], capture_output=True, text=True)
         call = f"env PYTHONPATH={target} {python}"
-        if got.returncode == 0 and subprocess.run(f"{call} -c 'import numpy'", shell=True, capture_output=True).returncode == 0:
+        if got.returncode == 0 and subprocess.run(f"{call} -c 'import numpy'", shell=True,
+                                                  capture_output=True).returncode == 0:
             return call
     return sys.executable
 
 
 def run(script, far, user, scratch):
-    """Exit code (124 of one that hangs), output, messages, seconds, and the greatest resident set of any of its processes, in bytes."""
-    environment = {"PATH": os.environ["PATH"], "FAR": far, "HOME": "/nonexistent", "XDG_CACHE_HOME": str(scratch / f"cache-{user}"),
+    """Exit code (124 after a hang), output, messages, seconds, and the greatest resident set of a process."""
+    environment = {"PATH": os.environ["PATH"], "FAR": far, "HOME": "/nonexistent",
+                   "XDG_CACHE_HOME": str(scratch / f"cache-{user}"),
                    "TMPDIR": str(scratch / "tmp"), "LC_ALL": "C"}
     if (scratch / "library.so").exists():
         environment["AZEKURA_FAR_PRELOAD"] = str(scratch / "library.so")
@@ -153,7 +165,8 @@ def run(script, far, user, scratch):
         who = pwd.getpwnam(user)
         if os.getuid() == 0 and who.pw_uid != 0:
             os.setgroups([]), os.setgid(who.pw_gid), os.setuid(who.pw_uid)
-        done = subprocess.run(["timeout", "-k", "5", str(HANGS), "bash", "-o", "pipefail", "-c", script], env=environment, stdin=subprocess.DEVNULL,
+        done = subprocess.run(["timeout", "-k", "5", str(HANGS), "bash", "-o", "pipefail", "-c", script],
+                              env=environment, stdin=subprocess.DEVNULL,
                               stdout=open(scratch / "tmp/out", "wb"), stderr=open(scratch / "tmp/err", "wb"))
         rss = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
         Path(scratch / "tmp/rss").write_text(json.dumps([done.returncode, rss]))
@@ -171,7 +184,8 @@ def serve(azekura):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = "127.0.0.1:%d" % probe.getsockname()[1]
-    server = subprocess.Popen([azekura, "memory-server", "--capacity", "4G", "--listen", address, "--with-parent", str(os.getpid())],
+    server = subprocess.Popen([azekura, "memory-server", "--capacity", "4G", "--listen", address,
+                               "--with-parent", str(os.getpid())],
                               stdout=subprocess.DEVNULL)
     while True:
         try:
@@ -187,12 +201,15 @@ FarRun = collections.namedtuple("FarRun", "code out err seconds resident away me
 
 
 def far_run(azekura, address, program, local, mechanism, user, scratch):
-    """A run in far memory, with what it said at the end; the resident set is that of the process that had most, without the launcher."""
-    far = [azekura, "far", "--local", local, "--max-far", SPACE, "--server", address, "--mechanism", mechanism, *program.options, "--"]
+    """A run in far memory, with its last message; the resident set is that of the largest process."""
+    far = [azekura, "far", "--local", local, "--max-far", SPACE, "--server", address, "--mechanism",
+           mechanism, *program.options, "--"]
     code, out, err, seconds, _ = run(program.script, " ".join(map(str, far)), user, scratch)
     away = [line for line in err.splitlines() if " faults, " in line]
-    resident = max((int(line.split(" at most ")[1].split()[0]) for line in away if " at most " in line), default=0) * MIB
-    name = next((line.split(" by ")[1].split(",")[0] for line in err.splitlines() if " by " in line), mechanism)
+    resident = max((int(line.split(" at most ")[1].split()[0]) for line in away if " at most " in line),
+                   default=0) * MIB
+    name = next((line.split(" by ")[1].split(",")[0] for line in err.splitlines() if " by " in line),
+                mechanism)
     return FarRun(code, out, err, seconds, resident, away, name)
 
 
@@ -206,14 +223,15 @@ def half_of(need, local, resident):
 
 
 def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, draw):
-    """Two servers, two copies; one is killed at a random moment. Returns how many trials gave another output, or did not end."""
+    """Two servers, two copies; one is killed at a random moment. Returns the number of wrong trials."""
     wrong = 0
     for trial in range(trials):
         servers = [serve(azekura) for _ in range(2)]
         victim, after = draw.randrange(2), draw.uniform(0, 2 * seconds + 0.3)
         killer = threading.Timer(after, servers[victim][0].kill)
         killer.start()
-        far = [azekura, "far", "--local", local, "--max-far", SPACE, "--copies", 2, "--server", ",".join(s[1] for s in servers),
+        far = [azekura, "far", "--local", local, "--max-far", SPACE, "--copies", 2, "--server",
+               ",".join(s[1] for s in servers),
                *program.options, "--"]
         code, out, err, took, _ = run(program.script, " ".join(map(str, far)), user, scratch)
         killer.cancel()
@@ -222,26 +240,32 @@ def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, 
             server.wait()
         if code or out != plain:
             wrong += 1
-            print(f"  trial {trial}: server {victim} killed after {after:.2f} s: exit {code}, {'same' if out == plain else 'other'} output\n{err}")
+            same = "same" if out == plain else "other"
+            print(f"  trial {trial}: server {victim} killed after {after:.2f} s: exit {code}, "
+                  f"{same} output\n{err}")
     print(f"  {trials} kills: {wrong} wrong or without end", flush=True)
     return wrong
 
 
 def compare_times(azekura, address, program, need, runs, user, scratch):
     """All fits: plain and far in turn; the ratio of the medians is what far memory costs."""
-    far = [azekura, "far", "--quiet", "--local", 4 * need // MIB * MIB + 64 * MIB, "--max-far", SPACE, "--server", address, *program.options, "--"]
-    times = [[run(program.script, command, user, scratch)[3] for command in ("", " ".join(map(str, far)))] for _ in range(runs)]
+    far = [azekura, "far", "--quiet", "--local", 4 * need // MIB * MIB + 64 * MIB, "--max-far", SPACE,
+           "--server", address, *program.options, "--"]
+    times = [[run(program.script, command, user, scratch)[3] for command in ("", " ".join(map(str, far)))]
+             for _ in range(runs)]
     plain, ours = (statistics.median(column) for column in zip(*times))
     spread = [f"{min(column):.3f}..{max(column):.3f}" for column in zip(*times)]
     goal = "within 3 %" if ours <= 1.03 * plain else "NOT within 3 %"
-    print(f"  all local: plain {plain:.3f} s ({spread[0]}), far {ours:.3f} s ({spread[1]}), ratio {ours / plain:.3f}: {goal}", flush=True)
+    print(f"  all local: plain {plain:.3f} s ({spread[0]}), far {ours:.3f} s ({spread[1]}), "
+          f"ratio {ours / plain:.3f}: {goal}", flush=True)
     return {"plain_s": plain, "far_s": ours, "ratio": ours / plain, "runs": runs, "spread": spread}
 
 
 def refusals(azekura, address, scratch, user):
-    """Programs that would run without far memory, and nothing would say so: how many were not refused with a message before they began."""
+    """Programs that cannot have far memory: the number that was not refused with a message at the start."""
     wrong = 0
-    set_id = next((path for name in ("passwd", "su", "sudo", "mount") if (path := shutil.which(name)) and os.stat(path).st_mode & 0o4000), None)
+    set_id = next((path for name in ("passwd", "su", "sudo", "mount")
+                   if (path := shutil.which(name)) and os.stat(path).st_mode & 0o4000), None)
     for why, program in (("statically linked", scratch / "statically-linked"), ("set-user-id", set_id)):
         if program is None or not os.path.exists(program):
             print(f"{why}: none here to be refused")
@@ -254,12 +278,16 @@ def refusals(azekura, address, scratch, user):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--azekura", default=HERE / "target/release/azekura", type=Path)
     parser.add_argument("--mechanisms", default="auto,user-mode-move,user-mode-copy,sigsegv")
-    parser.add_argument("--kills", type=int, default=0, help="instead: so many trials with two servers of which one is killed")
-    parser.add_argument("--fits", type=int, default=0, help="instead: time so many runs of each, plainly and with all memory local")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the data, and the best mechanism only")
+    parser.add_argument("--kills", type=int, default=0,
+                        help="instead: N trials, in which one of two servers is killed")
+    parser.add_argument("--fits", type=int, default=0,
+                        help="instead: time N runs of each, plainly and with all memory local")
+    parser.add_argument("--quick", action="store_true",
+                        help="a quarter of the data, and the best mechanism only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen there, as JSON")
     parser.add_argument("--seed", type=int, default=1, help="of the kills' moments")
     parser.add_argument("only", nargs="*", help="programs with names that begin so")
@@ -291,18 +319,22 @@ def main():
                 seen.append({"program": program.name, "missing": program.install})
                 continue
             code, plain, err, seconds, need = run(program.script, "", users[0], scratch)
-            print(f"{program.name}: needs {need // MIB} MiB, {seconds:.1f} s" + (f", exits with {code}: {err}" if code else ""), flush=True)
-            seen.append(told := {"program": program.name, "needs_bytes": need, "plain_s": seconds, "runs": []})
+            failed = f", exits with {code}: {err}" if code else ""
+            print(f"{program.name}: needs {need // MIB} MiB, {seconds:.1f} s{failed}", flush=True)
+            seen.append(told := {"program": program.name, "needs_bytes": need, "plain_s": seconds,
+                                 "runs": []})
             local = whole_pages((need - SMALL) // 2)
             if given.kills:
-                bad = kill_trials(azekura, program, plain, seconds, local, given.kills, users[-1], scratch, random.Random(given.seed))
+                bad = kill_trials(azekura, program, plain, seconds, local, given.kills, users[-1], scratch,
+                                  random.Random(given.seed))
                 told["kills"] = {"trials": given.kills, "wrong": bad, "seed": given.seed}
                 wrong += bad
             if given.fits:
                 told["fits"] = compare_times(azekura, address, program, need, given.fits, users[0], scratch)
             if given.kills or given.fits:
                 continue
-            local = half_of(need, local, far_run(azekura, address, program, local, "auto", users[0], scratch).resident)
+            local = half_of(need, local, far_run(azekura, address, program, local, "auto", users[0],
+                                                 scratch).resident)
             for user in users:
                 chosen = None
                 for mechanism in mechanisms:
@@ -310,14 +342,18 @@ def main():
                         continue  # children and static arrays are not for it; it says so
                     if mechanism == chosen:
                         continue
-                    code, out, err, seconds, resident, away, name = far_run(azekura, address, program, local, mechanism, user, scratch)
+                    code, out, err, seconds, resident, away, name = far_run(
+                        azekura, address, program, local, mechanism, user, scratch)
                     chosen = name if mechanism == "auto" else chosen
                     fits = code == 0 and out == plain and any(" 0 out" not in line for line in away)
                     wrong += not fits
-                    told["runs"].append({"user": user, "mechanism": name, "local_bytes": local, "resident_bytes": resident, "seconds": seconds,
+                    told["runs"].append({"user": user, "mechanism": name, "local_bytes": local,
+                                         "resident_bytes": resident, "seconds": seconds,
                                          "identical": fits, "said": away})
-                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {resident // MIB} MiB resident ({100 * resident // need} %), {seconds:.1f} s: "
-                          + ("identical" if fits else f"WRONG (exit {code}, {'same' if out == plain else 'other'} output)\n{err}"), flush=True)
+                    same = "same" if out == plain else "other"
+                    result = "identical" if fits else f"WRONG (exit {code}, {same} output)\n{err}"
+                    print(f"  {user:8} {name:15} {local // MIB} MiB local, {resident // MIB} MiB resident "
+                          f"({100 * resident // need} %), {seconds:.1f} s: {result}", flush=True)
                     if out != plain:
                         print(f"expected: {plain[-600:]}\nfound:    {out[-600:]}")
                     for line in away:
@@ -329,7 +365,8 @@ def main():
         server.wait()
         shutil.rmtree(scratch, ignore_errors=True)
     if given.json:
-        given.json.write_text(json.dumps({"wrong": wrong, "missing": missing, "programs": seen}, indent=1) + "\n")
+        given.json.write_text(json.dumps({"wrong": wrong, "missing": missing, "programs": seen},
+                                         indent=1) + "\n")
     print(f"{wrong} wrong, {missing} missing")
     sys.exit(wrong > 0)
 

@@ -2,8 +2,9 @@
 # The pages that Azekura writes, opened in a headless Chromium: no script of theirs fails, what they show is
 # there, and tables sort when their heads are clicked.
 #
-#   scripts/pages.sh [--pictures DIR] [AZEKURA] [PAGE...]   the pages given, and those of a recording made for it;
-#                                                           target/release/azekura unless given
+#   scripts/pages.sh [--pictures DIR] [AZEKURA] [PAGE...]
+#
+# Opens the pages given, and those of a recording that it makes. AZEKURA: target/release/azekura unless given.
 #
 # Leaves nothing behind but the pictures. Exit code 0: everything as it must be, or there is no Chromium here.
 set -euo pipefail
@@ -13,7 +14,7 @@ pictures=
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
 shift || true
 command -v chromium >/dev/null || { echo "skipped: no chromium here"; exit 0; }
-[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+[ -x "$azekura" ] || { echo "no command $azekura: cargo build --release -p azekura-cli" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/pages.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -22,13 +23,16 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 browse() {
     local page=$1
     shift
-    timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update \
-        --disable-sync --user-data-dir="$dir/profile" --window-size=1400,1600 --virtual-time-budget=5000 "$@" "file://$page" 2>"$dir/log"
+    timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+        --disable-background-networking --disable-component-update --disable-sync \
+        --user-data-dir="$dir/profile" --window-size=1400,1600 --virtual-time-budget=5000 "$@" \
+        "file://$page" 2>"$dir/log"
 }
 
 # opened PAGE: what the page is after its scripts, which must not have failed, in $dir/dom.
 opened() {
-    browse "$1" --enable-logging=stderr --v=0 --dump-dom >"$dir/dom" || fail "chromium does not open $1: $(tail -n 3 "$dir/log")"
+    browse "$1" --enable-logging=stderr --v=0 --dump-dom >"$dir/dom" ||
+        fail "chromium does not open $1: $(tail -n 3 "$dir/log")"
     ! grep -E 'Uncaught|CONSOLE.*[Ee]rror' "$dir/log" || fail "a script of $1 fails"
 }
 
@@ -41,17 +45,22 @@ report() {
 <script>
 const tables = [...document.querySelectorAll("#page table")], orders = [];
 const order = () => [...tables[0].tBodies[0].rows].map(row => row.cells[0].textContent).join(" ");
-for (const way of ["ascending", "descending"]) { tables[0].querySelector("th button").click(); orders.push(order()); }
+for (const way of ["ascending", "descending"]) {
+  tables[0].querySelector("th button").click();
+  orders.push(order());
+}
 for (const button of document.querySelectorAll("#page th button")) { button.click(); button.click(); }
 document.body.append(Object.assign(document.createElement("output"), { id: "probe", textContent:
-  [tables.length, document.querySelectorAll("#page .bar .track div").length, orders[0] === orders[1] ? "unsorted" : "sorted",
+  [tables.length, document.querySelectorAll("#page .bar .track div").length,
+   orders[0] === orders[1] ? "unsorted" : "sorted",
    document.querySelectorAll("#page canvas").length].join(" ") }));
 </script>
 SCRIPT
     opened "$probe"
     seen=$(sed -n 's/.*<output id="probe">\([^<]*\)<.*/\1/p' "$dir/dom")
     read -r tables bars order canvases <<<"$seen" || fail "nothing is shown by $page"
-    [ "$tables" -ge 2 ] && [ "$bars" -ge 1 ] && [ "$canvases" = 1 ] || fail "$page shows $tables tables, $bars bars and $canvases timelines"
+    [ "$tables" -ge 2 ] && [ "$bars" -ge 1 ] && [ "$canvases" = 1 ] ||
+        fail "$page shows $tables tables, $bars bars and $canvases timelines"
     [ "$order" = sorted ] || fail "the table of operations of $page does not sort"
     echo "$(basename "$page"): $tables tables that sort, $bars bars, a timeline"
 }
@@ -62,7 +71,8 @@ lab() {
     opened "$1"
     charts=$(grep -o '<svg' "$dir/dom" | wc -l)
     shapes=$(grep -oE '<(path|polyline|circle|rect|line)' "$dir/dom" | wc -l)
-    grep -q '<h1' "$dir/dom" && [ "$charts" -ge 1 ] && [ "$shapes" -ge $((4 * charts)) ] || fail "$1 shows $charts charts of $shapes shapes"
+    grep -q '<h1' "$dir/dom" && [ "$charts" -ge 1 ] && [ "$shapes" -ge $((4 * charts)) ] ||
+        fail "$1 shows $charts charts of $shapes shapes"
     echo "$(basename "$1"): $charts charts"
 }
 

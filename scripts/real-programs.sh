@@ -3,7 +3,7 @@
 # check goes without.
 #
 #   scripts/real-programs.sh              names them
-#   scripts/real-programs.sh --install    installs what is missing with apt-get first, as root; what cannot be had is named
+#   scripts/real-programs.sh --install    installs those that are missing with apt-get first, as root
 #
 # Exit code 0 also where some cannot be had: each check that needs one says that it skips it.
 set -uo pipefail
@@ -12,7 +12,7 @@ set -uo pipefail
 programs="libjemalloc.so.2 libjemalloc2 record-harm
 libtcmalloc_minimal.so.4 libtcmalloc-minimal4 record-harm
 libmimalloc.so.2 libmimalloc2.0 record-harm
-redis-server redis-server record-harm redis-clients.sh redis-differential.sh redis-tcl-tests.sh far-programs.py
+redis-server redis-server record-harm redis-clients.sh redis-differential.sh redis-tcl-tests.sh far-programs
 redis-benchmark redis-tools redis-clients.sh
 mariadbd mariadb-server azekura-lab mariadb
 python3 python3 redis-py-tests.sh redis-differential.sh far-programs.py
@@ -37,7 +37,8 @@ install_missing() {
         [ -n "$updated" ] || timeout 300 apt-get update -q
         updated=yes
         # One by one: what cannot be had keeps no other away.
-        DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -q -y --no-install-recommends "$package" || echo "cannot install $package"
+        DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -q -y --no-install-recommends "$package" ||
+            echo "cannot install $package"
     done <<<"$programs"
 }
 

@@ -2,14 +2,17 @@
 # Unmodified Redis clients against `azekura serve`: redis-cli, redis-benchmark and redis-py, each if it is
 # installed; those that are not are named.
 #
-#   scripts/redis-clients.sh [AZEKURA]             they work: compares answers; target/release/azekura unless given
-#   scripts/redis-clients.sh --bench [AZEKURA]     how fast: beside redis-server with appendfsync always and everysec, and kvrocks, those that there are
-#   scripts/redis-clients.sh --costs [AZEKURA]     what a request takes of the processors: beside redis-server with appendfsync always, in turn
-#   scripts/redis-clients.sh --ceiling [AZEKURA]   how far a durable SET is from what any server could do here: Redis, ours, and a server that does nothing, each with
-#                                                  redis-benchmark and with a client that takes less of the processors (cargo build --release -p azekura-server --example light)
-#   scripts/redis-clients.sh --functions [AZEKURA] which functions take how many instructions of a request, counted by callgrind (valgrind): the same on a busy machine
-#   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes, through all client addresses; E is ordered
-#                                                  scans, which Redis does not have
+#   scripts/redis-clients.sh [AZEKURA]             compares replies; target/release/azekura unless given
+#   scripts/redis-clients.sh --bench [AZEKURA]     requests per second, beside redis-server and kvrocks
+#   scripts/redis-clients.sh --costs [AZEKURA]     processor time of a request, beside redis-server, in turns
+#   scripts/redis-clients.sh --ceiling [AZEKURA]   durable SETs per second, beside a server that does nothing
+#   scripts/redis-clients.sh --functions [AZEKURA] instructions per request by function (valgrind)
+#   scripts/redis-clients.sh --ycsb [AZEKURA]      YCSB A to F, all servers in turn, and three nodes
+#
+# --bench measures redis-server with appendfsync always and everysec; --costs with always. --ceiling measures
+# with redis-benchmark, and with a client that takes less of the processors (cargo build --release -p
+# azekura-server --example light). --functions counts the same on a busy machine. YCSB-E is ordered scans,
+# which Redis does not have.
 #
 # PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50)
 # size the benchmark; for YCSB RECORDS (100000) and SECONDS_EACH (2) too, and OPTIONS may be --json. For
@@ -22,13 +25,15 @@ export LC_ALL=C
 mode=check
 case "${1:-}" in --bench | --costs | --ceiling | --functions | --ycsb) mode=${1#--}; shift ;; esac
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
-[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+[ -x "$azekura" ] || { echo "no command $azekura: cargo build --release -p azekura-cli" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-clients.XXXXXX")
 pids=()
 clusters=()
 cleanup() {
     local pid cluster
-    for cluster in "${clusters[@]}"; do "$azekura" cluster stop --kill --dir "$cluster" >/dev/null 2>&1 || true; done
+    for cluster in "${clusters[@]}"; do
+        "$azekura" cluster stop --kill --dir "$cluster" >/dev/null 2>&1 || true
+    done
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
     rm -rf "$dir"
 }
@@ -57,7 +62,8 @@ serve() {
 # The benchmark's keys are any bytes; their shares begin at 0, 55 and c2aa.
 nodes() {
     clusters+=("$dir/$1")
-    "$azekura" cluster start --dir "$dir/$1" --split-at U,ª >"$dir/$1.out" 2>&1 || fail "no cluster: $(cat "$dir/$1.out")"
+    "$azekura" cluster start --dir "$dir/$1" --split-at U,ª >"$dir/$1.out" 2>&1 ||
+        fail "no cluster: $(cat "$dir/$1.out")"
     doors=$(sed -n 's/^node .* serves clients on \([0-9.:]*\):.*$/\1/p' "$dir/$1.out" | paste -sd+)
 }
 
@@ -81,8 +87,10 @@ cli() {
     is "a b c" --scan
     is "a 1 b 2" az.range - + limit 2
     is 3 dbsize
-    printf 'multi\nincr n\nincr n\nexec\n' | redis-cli -p "$port" | tr '\n' ' ' | grep -q 'OK QUEUED QUEUED 1 2' || fail "redis-cli: MULTI"
-    seq 5000 | awk '{print "SET p" $1 " " $1}' | redis-cli -p "$port" --pipe | grep -q 'errors: 0, replies: 5000' || fail "redis-cli --pipe"
+    printf 'multi\nincr n\nincr n\nexec\n' | redis-cli -p "$port" | tr '\n' ' ' |
+        grep -q 'OK QUEUED QUEUED 1 2' || fail "redis-cli: MULTI"
+    seq 5000 | awk '{print "SET p" $1 " " $1}' | redis-cli -p "$port" --pipe |
+        grep -q 'errors: 0, replies: 5000' || fail "redis-cli --pipe"
     is 5000 get p5000
     redis-cli -p "$port" info server | grep -q '^redis_version:' || fail "redis-cli info"
     say "redis-cli: $(redis-cli --version): as it must be"
@@ -123,11 +131,13 @@ for protocol in (2, 3):
     def count():
         own = redis.Redis(port=port, protocol=protocol)
         for _ in range(100):
-            own.transaction(lambda pipe: (lambda n: (pipe.multi(), pipe.set("w", n + 1)))(int(pipe.get("w") or 0)), "w")
+            add = lambda pipe, n: (pipe.multi(), pipe.set("w", n + 1))
+            own.transaction(lambda pipe: add(pipe, int(pipe.get("w") or 0)), "w")
     threads = [threading.Thread(target=count) for _ in range(4)]
     [t.start() for t in threads]; [t.join() for t in threads]
     assert r.get("w") == "400", r.get("w")
-    assert r.info()["role"] == "master" and r.config_get("save") == {"save": ""} and r.client_list()[0]["lib-name"]
+    assert r.info()["role"] == "master" and r.config_get("save") == {"save": ""}
+    assert r.client_list()[0]["lib-name"]
 print(f"redis-py {redis.__version__}: as it must be, with RESP2 and RESP3")
 PY
 }
@@ -137,9 +147,11 @@ benchmark() {
     local line
     for line in "" "-P 16"; do
         # shellcheck disable=SC2086
-        redis-benchmark -p "$port" -t set,get,incr,mset -n 2000 $line -q >"$dir/benchmark" 2>&1 || fail "redis-benchmark $line"
+        redis-benchmark -p "$port" -t set,get,incr,mset -n 2000 $line -q >"$dir/benchmark" 2>&1 ||
+            fail "redis-benchmark $line"
         grep -qi 'error\|warning' "$dir/benchmark" && fail "redis-benchmark $line: $(cat "$dir/benchmark")"
-        [ "$(tr '\r' '\n' <"$dir/benchmark" | grep -c 'requests per second')" = 4 ] || fail "redis-benchmark $line: $(cat "$dir/benchmark")"
+        [ "$(tr '\r' '\n' <"$dir/benchmark" | grep -c 'requests per second')" = 4 ] ||
+            fail "redis-benchmark $line: $(cat "$dir/benchmark")"
     done
     say "redis-benchmark: set, get, incr, mset, with and without pipelines: all answered"
 }
@@ -148,7 +160,8 @@ benchmark() {
 redis() {
     mkdir "$dir/$1"
     port=$((20000 + RANDOM % 20000))
-    redis-server --port "$port" --dir "$dir/$1" --save '' --appendonly yes --appendfsync "$2" --daemonize no >"$dir/$1.out" &
+    redis-server --port "$port" --dir "$dir/$1" --save '' --appendonly yes --appendfsync "$2" --daemonize no \
+        >"$dir/$1.out" &
     pids+=($!)
     answers "$1"
 }
@@ -157,7 +170,8 @@ redis() {
 kvrocks_server() {
     mkdir "$dir/$1"
     port=$((20000 + RANDOM % 20000))
-    printf '%s\n' "bind 127.0.0.1" "port $port" "dir $dir/$1" "daemonize no" "rocksdb.write_options.sync yes" >"$dir/$1.conf"
+    printf '%s\n' "bind 127.0.0.1" "port $port" "dir $dir/$1" "daemonize no" \
+        "rocksdb.write_options.sync yes" >"$dir/$1.conf"
     kvrocks -c "$dir/$1.conf" >"$dir/$1.out" 2>&1 &
     pids+=($!)
     answers "$1"
@@ -185,7 +199,8 @@ measure() {
     local name=$1 run
     shift
     for run in $(seq "${RUNS:-3}"); do
-        redis-benchmark -p "$port" -t set,get,incr,mset -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" -r 1000000 "$@" --csv
+        redis-benchmark -p "$port" -t set,get,incr,mset -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" \
+            -r 1000000 "$@" --csv
     done | tr -d '"' | awk -F, -v name="$name" '
         /^test/ { next }
         { rates[$1] = rates[$1] " " $2 }
@@ -194,7 +209,9 @@ measure() {
             split("SET GET INCR MSET", tests, " ")
             for (t = 1; t <= 4; t++) for (r in rates) if (index(r, tests[t]) == 1) {
                 n = split(rates[r], v, " ")
-                for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) if (v[j] + 0 < v[i] + 0) { x = v[i]; v[i] = v[j]; v[j] = x }
+                for (i = 1; i <= n; i++) for (j = i + 1; j <= n; j++) if (v[j] + 0 < v[i] + 0) {
+                    x = v[i]; v[i] = v[j]; v[j] = x
+                }
                 printf "%10d", v[int((n + 1) / 2)]
             }
             print ""
@@ -203,7 +220,8 @@ measure() {
 
 compare() {
     have redis-benchmark || return 0
-    printf '%-34s%10s%10s%10s%10s   median of %s, %s clients, load %s\n' "per second" SET GET INCR "MSET(10)" "${RUNS:-3}" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+    printf '%-34s%10s%10s%10s%10s   median of %s, %s clients, load %s\n' "per second" SET GET INCR \
+        "MSET(10)" "${RUNS:-3}" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
     local sync
     if have redis-server; then
         for sync in always everysec; do
@@ -232,7 +250,8 @@ compare() {
 # not), so far.
 spent() {
     awk -v tick="$(getconf CLK_TCK)" '{ print $14 * 1e6 / tick, $15 * 1e6 / tick }' "/proc/$1/stat"
-    cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 } END { print own, forced }'
+    cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 }
+        END { print own, forced }'
 }
 
 # flushed: flushes of the log so far, from the server on $port; nothing for Redis, where the calls of
@@ -254,7 +273,8 @@ cost() {
     flushes=$(flushed)
     before=$(spent "$pid" | tr '\n' ' ')
     TIMEFORMAT='%U %S'
-    { time redis-benchmark -p "$port" -t "$test" -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" -r 1000000 "$@" --csv >"$dir/rate" 2>&1; } 2>"$dir/client"
+    { time redis-benchmark -p "$port" -t "$test" -n "${REQUESTS:-200000}" -c "${CLIENTS:-50}" -r 1000000 \
+        "$@" --csv >"$dir/rate" 2>&1; } 2>"$dir/client"
     after=$(spent "$pid" | tr '\n' ' ')
     [ -z "$flushes" ] || flushes=$(($(flushed) - flushes))
     if [ -n "$counter" ]; then
@@ -263,12 +283,14 @@ cost() {
         counts=$(awk -F, '/instructions/ { printf "%s ", $1 }' "$dir/counts")
         [ -n "$flushes" ] || flushes=$(awk -F, '/fdatasync/ { print $1 }' "$dir/counts")
     fi
-    tr -d '"' <"$dir/rate" | awk -F, -v name="$name" -v test="$test" -v before="$before" -v after="$after" -v counts="$counts" \
+    tr -d '"' <"$dir/rate" | awk -F, -v name="$name" -v test="$test" -v before="$before" -v after="$after" \
+        -v counts="$counts" \
         -v client="$(tail -n 1 "$dir/client")" -v flushes="${flushes:-0}" -v n="${REQUESTS:-200000}" '
         $1 != "test" && NF > 2 { rate = $2 }
         END {
             split(before, b, " "); split(after, a, " "); split(counts, i, " "); split(client, c, " ")
-            printf "%-34s%-5s%10d%8.2f%8.2f%8.2f%8.2f%8.3f%8.3f", name, test, rate, (a[1] - b[1]) / n, (a[2] - b[2]) / n, c[1] * 1e6 / n, c[2] * 1e6 / n,
+            printf "%-34s%-5s%10d%8.2f%8.2f%8.2f%8.2f%8.3f%8.3f", name, test, rate, (a[1] - b[1]) / n,
+                (a[2] - b[2]) / n, c[1] * 1e6 / n, c[2] * 1e6 / n,
                 (a[3] - b[3]) / n, (a[4] - b[4]) / n
             # Fewer are of the background, not of these requests.
             if (1000 * flushes > n) printf "%8.1f", n / flushes
@@ -286,8 +308,10 @@ costs() {
     # shellcheck disable=SC2086
     serve costs-azekura ${SERVE:-}
     local own_port=$port own_pid=${pids[-1]}
-    printf '%-39s%10s%16s%16s%16s%8s%18s   µs of user and system time, switches (own, forced), requests per flush of the log, and instructions (user, kernel) per request; %s clients, load %s\n' \
-        "" "per second" "server" "client" "switches" "grouped" "instructions" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+    echo "per request: µs of user and system time, switches (own, forced), requests per flush of the log," \
+        "instructions (user, kernel); ${CLIENTS:-50} clients, load $(cut -d' ' -f1 /proc/loadavg)"
+    printf '%-39s%10s%16s%16s%16s%8s%18s\n' \
+        "" "per second" "server" "client" "switches" "grouped" "instructions"
     for run in $(seq "${RUNS:-3}"); do
         for test in ${TESTS:-set get}; do
             port=$redis_port
@@ -326,20 +350,24 @@ ceiling() {
             for name in redis azekura nothing; do
                 port=${ports[$name]}
                 case $client in
-                benchmark) redis-benchmark -p "$port" -t set -n "$n" -c "${CLIENTS:-50}" -r 1000000 --csv 2>/dev/null | tail -n 1 | cut -d, -f2 | tr -d '"' ;;
+                benchmark) redis-benchmark -p "$port" -t set -n "$n" -c "${CLIENTS:-50}" -r 1000000 --csv \
+                    2>/dev/null | tail -n 1 | cut -d, -f2 | tr -d '"' ;;
                 light) "$light" load "127.0.0.1:$port" --requests "$n" --clients "${CLIENTS:-50}" ;;
-                *) "$light" load "127.0.0.1:$port" --requests $((3 * n)) --clients "${CLIENTS:-50}" --pipeline 16 ;;
+                *) "$light" load "127.0.0.1:$port" --requests $((3 * n)) --clients "${CLIENTS:-50}" \
+                    --pipeline 16 ;;
                 esac >>"$dir/rates-$client-$name"
             done
         done
     done
     printf '%-34s%10s%10s%10s%18s%18s   durable SETs per second, median of %s, %s clients, load %s\n' \
-        "client" redis azekura nothing "azekura/redis" "nothing/redis" "${RUNS:-5}" "${CLIENTS:-50}" "$(cut -d' ' -f1 /proc/loadavg)"
+        "client" redis azekura nothing "azekura/redis" "nothing/redis" "${RUNS:-5}" "${CLIENTS:-50}" \
+            "$(cut -d' ' -f1 /proc/loadavg)"
     for client in benchmark light "light -P 16"; do
+        local rates=$dir/rates-$client
         printf '%-34s%10.0f%10.0f%10.0f%18s%18s\n' "${client/benchmark/redis-benchmark}" \
-            "$(median <"$dir/rates-$client-redis")" "$(median <"$dir/rates-$client-azekura")" "$(median <"$dir/rates-$client-nothing")" \
-            "$(paste -d' ' "$dir/rates-$client-redis" "$dir/rates-$client-azekura" | awk '{ print $2 / $1 }' | median)" \
-            "$(paste -d' ' "$dir/rates-$client-redis" "$dir/rates-$client-nothing" | awk '{ print $2 / $1 }' | median)"
+            "$(median <"$rates-redis")" "$(median <"$rates-azekura")" "$(median <"$rates-nothing")" \
+            "$(paste -d' ' "$rates-redis" "$rates-azekura" | awk '{ print $2 / $1 }' | median)" \
+            "$(paste -d' ' "$rates-redis" "$rates-nothing" | awk '{ print $2 / $1 }' | median)"
     done
 }
 
@@ -350,7 +378,8 @@ functions() {
     local test pid n=${REQUESTS:-15000} number=0
     mkdir "$dir/counts"
     # shellcheck disable=SC2086
-    valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$dir/counts/out" "$azekura" serve "$dir/counted" --listen 127.0.0.1:0 ${SERVE:-} \
+    valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$dir/counts/out" "$azekura" serve \
+        "$dir/counted" --listen 127.0.0.1:0 ${SERVE:-} \
         >"$dir/counted.out" 2>"$dir/counted.err" </dev/null &
     pids+=($!)
     pid=$!
@@ -372,7 +401,8 @@ functions() {
             sleep 0.1
         done
         say "$test: instructions per request, each function with what it calls:"
-        callgrind_annotate --auto=no --inclusive=yes --threshold=100 "$dir/counts/out.$number" 2>/dev/null | awk -v n="$n" -v top="${TOP:-40}" '
+        callgrind_annotate --auto=no --inclusive=yes --threshold=100 "$dir/counts/out.$number" 2>/dev/null |
+            awk -v n="$n" -v top="${TOP:-40}" '
             /PROGRAM TOTALS/ { gsub(",", "", $1); printf "%8d  in all\n", $1 / n }
             /^ *[0-9,]+ \( *[0-9.]+%\)/ && !/PROGRAM TOTALS/ {
                 count = $1
@@ -404,7 +434,8 @@ ycsb() {
         addresses+=,127.0.0.1:$port
     fi
     # shellcheck disable=SC2086
-    "${LAB:-$(dirname "$azekura")/azekura-lab}" kv --workload ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f --threads "${CLIENTS:-50}" --records "${RECORDS:-100000}" \
+    "${LAB:-$(dirname "$azekura")/azekura-lab}" kv --workload ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f \
+        --threads "${CLIENTS:-50}" --records "${RECORDS:-100000}" \
         --seconds "${SECONDS_EACH:-2}" --runs "${RUNS:-3}" --resp "$addresses" ${OPTIONS:-}
 }
 

@@ -2,7 +2,7 @@
 # Random commands, also malformed ones, to a real redis-server and to `azekura serve`: every reply must be the
 # same, byte for byte.
 #
-#   scripts/redis-differential.sh [AZEKURA] [COMMANDS] [SEED]   target/release/azekura, 200000 and a random seed unless given
+#   scripts/redis-differential.sh [AZEKURA] [COMMANDS] [SEED]   (target/release/azekura, 200000, random)
 #
 # scripts/redis-differential/differences.txt states the differences that are meant, each with its reason.
 # Needs python3 (standard library only) and Debian's redis-server; without them it says so and ends well.
@@ -15,9 +15,9 @@ here=$(realpath "$(dirname "$0")")
 azekura=$(realpath "${1:-$here/../target/release/azekura}")
 commands=${2:-200000}
 seed=${3:-$RANDOM$RANDOM}
-[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+[ -x "$azekura" ] || { echo "no command $azekura: cargo build --release -p azekura-cli" >&2; exit 2; }
 for program in python3 redis-server; do
-    command -v "$program" >/dev/null || { echo "skipped the comparison with a real Redis: no $program here"; exit 0; }
+    command -v "$program" >/dev/null || { echo "skipped the comparison: no $program here"; exit 0; }
 done
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-differential.XXXXXX")
 pids=()
@@ -28,7 +28,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-redis-server --port 0 --unixsocket "$dir/redis.sock" --save '' --appendonly no --databases 1 --dir "$dir" >"$dir/redis.log" 2>&1 &
+redis-server --port 0 --unixsocket "$dir/redis.sock" --save '' --appendonly no --databases 1 --dir "$dir" \
+    >"$dir/redis.log" 2>&1 &
 pids+=($!)
 "$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &
 pids+=($!)

@@ -2,15 +2,15 @@
 # redis-py's own tests of commands, unmodified, against `azekura serve`, with RESP2 and RESP3.
 #
 #   scripts/redis-py-tests.sh [AZEKURA]            target/release/azekura unless given
-#   scripts/redis-py-tests.sh --update [AZEKURA]   writes the list of the tests that pass anew: read its difference before you commit it
+#   scripts/redis-py-tests.sh --update [AZEKURA]   writes the list of the tests that pass; read its diff
 #
 # Gets redis-py's source archive and pytest from PyPI into a temporary directory, as
 # scripts/redis-py/requirements.txt says; PIP_INDEX_URL and the like are pip's. Without python3 or PyPI it
 # prints a note and succeeds. Leaves no files behind. Takes about a minute.
 #
-# scripts/redis-py/expected.txt    tests that must pass, behind the versions of the protocol with which they
-# do scripts/redis-py/deviations.txt  tests that are not run, each with the reason scripts/redis-py/verdict.py
-# distinguishes "uses an unsupported feature" from "wrong"
+# scripts/redis-py/expected.txt: tests that must pass, by file and class, behind the versions of the protocol.
+# scripts/redis-py/deviations.txt: tests that are not run, each with the reason.
+# scripts/redis-py/verdict.py: distinguishes "uses an unsupported feature" from "wrong".
 #
 # Some of these tests measure time. A failed test is run once more alone, and that result counts. Exit code 0:
 # all results are as expected.
@@ -21,7 +21,7 @@ update=0
 if [ "${1:-}" = --update ]; then update=1; shift; fi
 lists=$(realpath "$(dirname "$0")/redis-py")
 azekura=$(realpath "${1:-$(dirname "$0")/../target/release/azekura}")
-[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+[ -x "$azekura" ] || { echo "no command $azekura: cargo build --release -p azekura-cli" >&2; exit 2; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/redis-py-tests.XXXXXX")
 pids=()
 cleanup() {
@@ -37,10 +37,13 @@ skip() { printf 'skipped redis-py'"'"'s own tests: %s\n' "$*"; exit 0; }
 fetch() {
     command -v python3 >/dev/null || skip "no python3 here"
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || skip "python3 is older than 3.10"
-    python3 -m venv "$dir/venv" >"$dir/log" 2>&1 || skip "python3 makes no environments: $(tail -n 1 "$dir/log")"
+    python3 -m venv "$dir/venv" >"$dir/log" 2>&1 ||
+        skip "python3 makes no environments: $(tail -n 1 "$dir/log")"
     local pip=("$dir/venv/bin/pip" --quiet --disable-pip-version-check --retries 1 --timeout 20)
-    "${pip[@]}" install -r "$lists/requirements.txt" >"$dir/log" 2>&1 || skip "no PyPI: $(tail -n 1 "$dir/log")"
-    "${pip[@]}" download --no-deps --no-binary redis -d "$dir" "$(grep '^redis==' "$lists/requirements.txt")" \
+    "${pip[@]}" install -r "$lists/requirements.txt" >"$dir/log" 2>&1 ||
+        skip "no PyPI: $(tail -n 1 "$dir/log")"
+    "${pip[@]}" download --no-deps --no-binary redis -d "$dir" \
+        "$(grep '^redis==' "$lists/requirements.txt")" \
         >"$dir/log" 2>&1 || skip "no PyPI: $(tail -n 1 "$dir/log")"
     mkdir "$dir/redis-py"
     tar xzf "$dir"/redis-*.tar.gz -C "$dir/redis-py" --strip-components 1
@@ -48,8 +51,10 @@ fetch() {
 
 # Test files that send commands; the other tests of redis-py are about the client itself, clusters, or
 # modules.
-files=(tests/test_commands.py tests/test_pipeline.py tests/test_connection_pool.py tests/test_encoding.py tests/test_multiprocessing.py)
-files+=(tests/test_asyncio/test_commands.py tests/test_asyncio/test_pipeline.py tests/test_asyncio/test_connection_pool.py)
+files=(tests/test_commands.py tests/test_pipeline.py tests/test_connection_pool.py tests/test_encoding.py
+    tests/test_multiprocessing.py)
+files+=(tests/test_asyncio/test_commands.py tests/test_asyncio/test_pipeline.py
+    tests/test_asyncio/test_connection_pool.py)
 files+=(tests/test_asyncio/test_encoding.py)
 
 # run VERSION: the tests, on a server of their own.
@@ -65,9 +70,12 @@ run() {
     [ -n "$port" ] || fail "the server does not start: $(cat "$dir/err$version")"
     local code=0
     # -s is what redis-py asks for; the paths are relative to its own directory.
-    (cd "$dir/redis-py" && PYTHONPATH="$lists" PYTHONDONTWRITEBYTECODE=1 AZEKURA_LISTS="$lists" AZEKURA_WRONG="$dir/wrong$version" \
-        AZEKURA_PASSED="$([ "$update" = 1 ] && echo "$dir/passed$version")" "$dir/venv/bin/python" -m pytest -p verdict -p no:cacheprovider -q --tb=no -rN \
-        -W ignore -m "not onlycluster and not redismod and not ssl and not replica" --redis-url="redis://127.0.0.1:$port/0" \
+    (cd "$dir/redis-py" && PYTHONPATH="$lists" PYTHONDONTWRITEBYTECODE=1 AZEKURA_LISTS="$lists" \
+        AZEKURA_WRONG="$dir/wrong$version" \
+        AZEKURA_PASSED="$([ "$update" = 1 ] && echo "$dir/passed$version")" \
+        "$dir/venv/bin/python" -m pytest -p verdict -p no:cacheprovider -q --tb=no -rN -W ignore \
+        -m "not onlycluster and not redismod and not ssl and not replica" \
+        --redis-url="redis://127.0.0.1:$port/0" \
         --protocol="$version" "${files[@]}") >"$dir/tests$version" 2>&1 || code=$?
     kill "$server" && wait "$server" || true
     rm -rf "$dir/db$version"
@@ -99,7 +107,12 @@ if [ "$update" = 1 ]; then
         comm -12 "$dir/passed2" "$dir/passed3" | sed 's/^/23 /'
         comm -23 "$dir/passed2" "$dir/passed3" | sed 's/^/2 /'
         comm -13 "$dir/passed2" "$dir/passed3" | sed 's/^/3 /'
-    } >"$dir/expected"
+    } | awk '
+        # TEST is FILE::CLASS::NAME: a heading for each FILE::CLASS, then its tests.
+        /^#/ { print; next }
+        { at = match($2, /::[^:]*$/); group = substr($2, 1, at - 1) }
+        group != last { print "[" group "]"; last = group }
+        { print $1, substr($2, at + 2) }' >"$dir/expected"
     cp "$dir/expected" "$lists/expected.txt"
 fi
 exit "$code"

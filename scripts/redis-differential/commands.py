@@ -1,14 +1,20 @@
 """Random commands over few keys: well-formed, malformed, at the edges."""
 
-KEYS = [b"a", b"b", b"c", b"d", b"e", b"f", b"", b"key with blank", b"\x00\xff\r\n", b"{h}1", b"{h}2", b"k" * 100]
-INTEGERS = [b"0", b"1", b"-1", b"2", b"7", b"10", b"-10", b"100", b"9223372036854775807", b"-9223372036854775808"]
+KEYS = [b"a", b"b", b"c", b"d", b"e", b"f", b"", b"key with blank", b"\x00\xff\r\n", b"{h}1", b"{h}2",
+        b"k" * 100]
+INTEGERS = [b"0", b"1", b"-1", b"2", b"7", b"10", b"-10", b"100", b"9223372036854775807",
+            b"-9223372036854775808"]
 ODD_NUMBERS = [b"007", b"-0", b"+1", b" 1", b"1 ", b"", b"x", b"1.5", b"9223372036854775808", b"0x10", b"1e3",
                b"-9223372036854775809", b"99999999999999999999999", b"--1", b"\xff"]
-FLOATS = [b"0.1", b"0.2", b"-0.3", b"1e5", b"3.0e3", b"1.0000000000000001", b"1e-17", b"5.", b".5", b"inf", b"-inf",
-          b"nan", b"1e400", b"1e5000", b"0x1p3", b"1e20", b"17179869184.0000001", b"1 ", b" 1", b"-0.0", b"1e-20"]
-TEXTS = [b"", b"hello", b"world", b"foobar", b"\x00\x01\xfe\xff", b"\xff\xff\xff", b"\x00\x00", b"x" * 45, b"x" * 44,
+FLOATS = [b"0.1", b"0.2", b"-0.3", b"1e5", b"3.0e3", b"1.0000000000000001", b"1e-17", b"5.", b".5", b"inf",
+          b"-inf",
+          b"nan", b"1e400", b"1e5000", b"0x1p3", b"1e20", b"17179869184.0000001", b"1 ", b" 1", b"-0.0",
+          b"1e-20"]
+TEXTS = [b"", b"hello", b"world", b"foobar", b"\x00\x01\xfe\xff", b"\xff\xff\xff", b"\x00\x00", b"x" * 45,
+         b"x" * 44,
          b"a\r\nb", b"y" * 900]
-JUNK = [b"foo", b"", b"NX", b"XX", b"GT", b"LT", b"GET", b"EX", b"PX", b"KEEPTTL", b"PERSIST", b"BIT", b"BYTE", b"0",
+JUNK = [b"foo", b"", b"NX", b"XX", b"GT", b"LT", b"GET", b"EX", b"PX", b"KEEPTTL", b"PERSIST", b"BIT",
+        b"BYTE", b"0",
         b"1", b"-1", b"MATCH", b"COUNT", b"TYPE", b"REPLACE", b"DB", b"ASYNC", b"\xff"]
 LONG_TIMES = [b"1000", b"5000", b"100000"]
 TIMES = LONG_TIMES + [b"0", b"-1", b"9223372036854775807", b"9223372036854776", b"-9223372036854775808"]
@@ -111,10 +117,12 @@ class Generator:
             (3, lambda: [b"SETBIT", key(), self.offset(), c.choice([b"0", b"1", b"1", b"2", b"x"])]),
             (4, lambda: [b"BITCOUNT", key(), *self.span()]),
             (4, lambda: [b"BITPOS", key(), c.choice([b"0", b"1", b"1", b"2", b"x"]), *self.span()]),
-            (3, lambda: [b"BITOP", c.choice([b"AND", b"OR", b"XOR", b"NOT", b"and", b"foo"]), key(), *self.keys()]),
+            (3, lambda: [b"BITOP", c.choice([b"AND", b"OR", b"XOR", b"NOT", b"and", b"foo"]), key(),
+                         *self.keys()]),
             (3, lambda: [c.choice([b"DEL", b"UNLINK", b"EXISTS", b"TOUCH"]), *self.keys()]),
             (3, lambda: [c.choice([b"RENAME", b"RENAMENX"]), key(), key()]),
-            (3, lambda: [b"COPY", key(), key(), *self.options(self.words(b"REPLACE"), lambda: [b"DB", b"0"])]),
+            (3, lambda: [b"COPY", key(), key(),
+                         *self.options(self.words(b"REPLACE"), lambda: [b"DB", b"0"])]),
             (5, lambda: [c.choice([b"EXPIRE", b"PEXPIRE"]), key(), c.choice(TIMES) + c.choice([b"", b"000"]),
                          *self.options(self.words(b"NX", b"XX", b"GT", b"LT"))]),
             (2, lambda: [b"EXPIREAT", key(), c.choice([b"1900000000", b"1900001000", b"0", b"-1"]),
@@ -122,7 +130,8 @@ class Generator:
             (2, lambda: [b"PEXPIREAT", key(), c.choice([b"1900000000000", b"1900001000000", b"1"]),
                          *self.options(self.words(b"NX", b"XX", b"GT", b"LT"))]),
             (3, lambda: [b"OBJECT", c.choice([b"ENCODING", b"encoding", b"REFCOUNT", b"FOO"]), key()]),
-            (2, lambda: [b"KEYS", c.choice([b"*", b"?", b"[a-c]", b"[^a]*", b"k*", b"\\*", b"{h}*", b"[", b"a[", b""])]),
+            (2, lambda: [b"KEYS", c.choice([b"*", b"?", b"[a-c]", b"[^a]*", b"k*", b"\\*", b"{h}*", b"[",
+                                            b"a[", b""])]),
             (1, lambda: [b"DBSIZE"]),
             (1, lambda: [c.choice([b"PING", b"ECHO"]), value()]),
             (1, lambda: [b"PING"]),
@@ -132,12 +141,14 @@ class Generator:
             (1, lambda: [b"DISCARD"]),
             (1, lambda: [b"WATCH", *self.keys()]),
             (1, lambda: [b"UNWATCH"]),
-            (0.3, lambda: [c.choice([b"FLUSHALL", b"FLUSHDB"]), *self.options(self.words(b"SYNC", b"ASYNC"))]),
+            (0.3, lambda: [c.choice([b"FLUSHALL", b"FLUSHDB"]),
+                           *self.options(self.words(b"SYNC", b"ASYNC"))]),
             (0.5, lambda: [b"SCAN", c.choice([b"x", b"-", b"1x", b" 1", b"99999999999999999999999"])]),
             (0.5, lambda: [b"SCAN", b"0", b"COUNT", c.choice([b"0", b"-1", b"x"])]),
             (0.5, lambda: [c.choice([b"CLIENT", b"CONFIG", b"OBJECT", b"COMMAND", b"MEMORY"]),
                            c.choice([b"FOO", b"", b"bar\r\n"]), *self.keys(0)]),
-            (0.5, lambda: [b"CLIENT", c.choice([b"SETNAME", b"GETNAME"]), *c.choice([[], [b"name"], [b"a b"]])]),
+            (0.5, lambda: [b"CLIENT", c.choice([b"SETNAME", b"GETNAME"]),
+                           *c.choice([[], [b"name"], [b"a b"]])]),
             (0.5, lambda: [b"COMMAND", b"GETKEYS", *self.command_words()]),
             (0.5, lambda: [b"WAIT", b"0", c.choice([b"0", b"10", b"x", b"-1"])]),
             (0.5, lambda: [c.choice([b"NOSUCH", b"", b"GE", b"\r\n", b"z" * 200]), *self.keys(0), value()]),
@@ -147,8 +158,10 @@ class Generator:
         return c.choices(table, weights)[0][1]()
 
     def command_words(self):
-        return self.chance.choice([[b"GET", b"a"], [b"MSET", b"a", b"1", b"b", b"2"], [b"PING", b"a"], [b"NOSUCH", b"a"],
-                                   [b"GET", b"a", b"b"], [b"BITOP", b"AND", b"d", b"a"], [b"OBJECT", b"ENCODING", b"k"]])
+        return self.chance.choice([[b"GET", b"a"], [b"MSET", b"a", b"1", b"b", b"2"], [b"PING", b"a"],
+                                   [b"NOSUCH", b"a"],
+                                   [b"GET", b"a", b"b"], [b"BITOP", b"AND", b"d", b"a"],
+                                   [b"OBJECT", b"ENCODING", b"k"]])
 
     def span(self):
         units = self.chance.choice([[], [], [b"BIT"], [b"BYTE"], [b"bit"], [b"foo"]])
@@ -158,7 +171,8 @@ class Generator:
         request = self.well_formed()
         roll = self.chance.random()
         if request[0] in (b"COMMAND", b"SCAN"):
-            return request  # versions of Redis differ in how many arguments GETKEYS takes; other cursors mean nothing
+            # Versions of Redis differ in the number of arguments of GETKEYS; other cursors mean nothing.
+            return request
         if roll < 0.02 and len(request) > 1:
             request.pop(self.chance.randrange(1, len(request)))
         elif roll < 0.04:

@@ -75,7 +75,7 @@ def split_array(reply):
 
 
 class Differences:
-    """The stated differences: lines `REQUEST => REDIS => AZEKURA`, regular expressions over what is shown of each."""
+    """The stated differences: lines `REQUEST => REDIS => AZEKURA`, a regular expression for each part."""
 
     def __init__(self):
         self.rules = []

@@ -2,15 +2,17 @@
 
 A test fails for one of three reasons, and only the last is an error of the server:
 
-1. it asks for something that the server says it does not have: an unknown command or subcommand, another database, a change of settings;
+1. it asks for something that the server says it does not have: an unknown command or subcommand, another
+   database, a change of settings;
 2. it is in the list of deviations, with a reason; such tests are not run;
 3. the server does something wrong.
 
-So a test that fails although the server had everything it asked for is an error. And a test in the list of those that are expected to pass must pass:
-a command that gets lost is noticed too.
+So a test that fails although the server had everything it asked for is an error. A test in the list of the
+expected ones must pass: a lost command is noticed too.
 
-Environment: AZEKURA_LISTS, the directory of the two lists. AZEKURA_WRONG, a file: what is wrong, a test on each line; if it has lines at the
-beginning, only these tests are run. AZEKURA_PASSED, a file: the tests that passed go there, and nothing is judged.
+Environment: AZEKURA_LISTS, the directory of the two lists. AZEKURA_WRONG, a file of the wrong tests, one on
+each line; if it has lines at the beginning, only these tests are run. AZEKURA_PASSED, a file: the tests that
+passed are written there, and nothing is judged.
 """
 
 import os
@@ -46,18 +48,26 @@ BaseParser.parse_error = classmethod(note_refusal)
 
 
 def read_list(name):
+    """The lines below each heading `[FILE::CLASS]`, as (FILE::CLASS, first word, rest)."""
+    found, group = [], None
     with open(os.path.join(os.environ["AZEKURA_LISTS"], name), encoding="utf-8") as lines:
-        return [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
+        for line in (line.strip() for line in lines):
+            if line.startswith("["):
+                group = line[1:-1]
+            elif line and not line.startswith("#"):
+                found.append((group, *line.split(maxsplit=1)))
+    return found
 
 
 def deviations():
-    return [test for test, _reason in read_list("deviations.txt")]
+    return [f"{group}::{test}" for group, test, _reason in read_list("deviations.txt")]
 
 
 def expected(config):
     """The tests that pass with this version of the protocol."""
     version = config.getoption("--protocol")
-    return {test.strip() for versions, test in read_list("expected.txt") if version in versions}
+    listed = read_list("expected.txt")
+    return {f"{group}::{test}" for group, versions, test in listed if version in versions}
 
 
 def only():
@@ -105,7 +115,8 @@ def judge(config, good):
     wrong = {test: why for test, why in failures.items() if test not in refusals}
     wanted = expected(config) & (only() or expected(config))
     for test in wanted - good:
-        wrong.setdefault(test, failures.get(test, "was left out by redis-py" if test in ran else "is not there"))
+        missing = "was left out by redis-py" if test in ran else "is not there"
+        wrong.setdefault(test, failures.get(test, missing))
     return wrong
 
 
@@ -121,8 +132,9 @@ def pytest_sessionfinish(session):
             lines.writelines(f"{test}\n" for test in sorted(wrong))
     unclaimed = [test for test in failures if test in refusals and test not in wrong]
     session.config.verdict = [f"WRONG {test}: {why}" for test, why in sorted(wrong.items())] + [
-        f"RESP{session.config.getoption('--protocol')}: {len(good)} passed, {len(unclaimed)} ask for what is not claimed, "
-        f"{len(left_out)} were left out by redis-py, {len(wrong)} wrong"
+        f"RESP{session.config.getoption('--protocol')}: {len(good)} passed, "
+        f"{len(unclaimed)} ask for what is not claimed, {len(left_out)} were left out by redis-py, "
+        f"{len(wrong)} wrong"
     ]
     session.exitstatus = 1 if wrong else 0
 

@@ -124,7 +124,8 @@ impl Shared {
 /// A store. Clones are handles of the same store.
 ///
 /// The store is open until [`close`](Self::close), or until its last handle and its last transaction are
-/// dropped. Then it takes a last checkpoint, and its directory is unlocked. Tickets do not keep it open.
+/// dropped. Then it writes its changed pages and a checkpoint ([`Builder::close_time`] limits this), and its
+/// directory is unlocked. Tickets do not keep it open.
 ///
 /// A process that was forked cannot use a store that its parent opened: each call fails with
 /// [`Error::Forked`], and dropping the copies does nothing. Open stores after the fork.
@@ -448,9 +449,13 @@ impl Database {
         crate::check::check(self, Leaks::Free, progress)
     }
 
-    /// Closes the store for all its handles: stops its threads, takes a last checkpoint, and unlocks the
-    /// directory. Later calls of any handle fail with [`Error::Closed`]; closing again is `Ok`. Dropping the
-    /// last handle does the same without reporting errors.
+    /// Closes the store for all its handles: stops its threads, writes all changed pages, takes a checkpoint,
+    /// and unlocks the directory. Later calls of any handle fail with [`Error::Closed`]; closing again is
+    /// `Ok`. Dropping the last handle does the same without reporting errors.
+    ///
+    /// Blocks for the page writes, seconds for a cache of some GiB with many changed pages. With
+    /// [`Builder::close_time`] the writes end after that time. The log then has the changes of the other
+    /// pages, and the next opening recovers them; no commit is lost.
     ///
     /// ```
     /// # use azekura::{Database, Error};

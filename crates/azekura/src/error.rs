@@ -106,7 +106,9 @@ pub enum Error {
     },
     /// Another transaction holds a lock that the call needs, and this transaction does not wait
     /// ([`Transaction::set_nowait`](crate::Transaction::set_nowait)). It is unchanged by the call.
-    #[error("transaction {txn} does not wait, and another transaction holds a lock that the call needs")]
+    #[error(
+        "transaction {txn} does not wait, and another transaction holds a lock that the call needs; try later"
+    )]
     WouldBlock {
         /// The transaction that does not wait.
         txn: TxnId,
@@ -114,7 +116,8 @@ pub enum Error {
     /// The transaction was open for longer than
     /// [`Builder::transaction_timeout`](crate::Builder::transaction_timeout) allows; it has been rolled back.
     #[error(
-        "transaction {txn} was open for {open_ms} ms and was rolled back: the limit is {limit_ms} ms; do less in it, or raise the limit"
+        "transaction {txn} was open for {open_ms} ms and was rolled back: the limit is {limit_ms} ms; do \
+         less in it, or raise the limit"
     )]
     TransactionTimeout {
         /// The transaction.
@@ -252,7 +255,7 @@ pub enum Error {
     },
     /// The rows of a table have other types than the given ones; nothing was read or changed. Open it with
     /// the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
-    #[error("table {table:?} has {stored}; it was opened with {asked}")]
+    #[error("table {table:?} has {stored}; it was opened with {asked}: open it with the stored types")]
     TableTypeMismatch {
         /// The table.
         table: String,
@@ -275,7 +278,8 @@ pub enum Error {
         table: String,
     },
     /// The rows of a bulk load are not in strictly ascending order of their keys; nothing was changed.
-    #[error("table {table:?}: row {row} of the load has a key that is not above the one before it: {}", key.escape_ascii())]
+    #[error("table {table:?}: row {row} of the load has a key that is not above the one before it: {}; \
+             sort the rows, or use `bulk_load_unsorted`", key.escape_ascii())]
     NotAscending {
         /// The table.
         table: String,

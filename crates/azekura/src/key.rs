@@ -5,7 +5,7 @@
 //! | `u8 … u128` | big-endian |
 //! | `i8 … i128` | big-endian with the sign bit flipped |
 //! | `bool` | one byte |
-//! | `[u8]`, `Vec<u8>`, `str`, `String` | unchanged when alone or last; else `00` becomes `00 FF`, `00 00` ends them |
+//! | `[u8]`, `Vec<u8>`, `str`, `String` | unchanged if last; else `00` becomes `00 FF`, `00 00` ends them |
 //! | `[u8; N]` | as they are |
 //! | tuples | the parts one after another |
 //! | `Option<K>` | `00`, or `01` and the part |
@@ -152,8 +152,8 @@ pub trait EncodeKey<Q: ?Sized> {
 }
 
 /// A key of a table with keys of type `K`, as a bound of a range or in a row of a
-/// [bulk load](crate::Table::bulk_load): any type that [`EncodeKey`] lists for `K`, by reference; the types of
-/// the standard library also by value.
+/// [bulk load](crate::Table::bulk_load): any type that [`EncodeKey`] lists for `K`, by reference; the types
+/// of the standard library also by value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key of a table with keys of type `{K}`",
     note = "see `azekura::EncodeKey` for the types that a table takes as keys"

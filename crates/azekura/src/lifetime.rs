@@ -4,7 +4,7 @@
 //! | state | means | leaves it |
 //! |---|---|---|
 //! | open | transactions begin and run | `close`; the end of the last handle and of the last transaction |
-//! | closing | `close` checks whether a transaction is open; a transaction that begins waits for the result | `close` |
+//! | closing | `close` looks for open transactions; one that begins waits for the result | `close` |
 //! | closed | everything is on disk, the directory is unlocked; each call fails with [`Error::Closed`] | – |
 //!
 //! - **LIFE-1** A transaction counts itself before it reads the state; `close` changes the state before it

@@ -43,8 +43,8 @@ use crate::lifetime::Use;
 #[must_use = "the commit may not be durable until `wait` returns, or the ticket is awaited"]
 pub struct CommitTicket(Ticket<LogRef>);
 
-/// The store's log for the tickets of some threads; aligned, so that each reference count has a cache line of
-/// its own.
+/// A handle of the store's log for the tickets of some threads. The alignment gives each reference count a
+/// cache line of its own.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct TicketLog {
@@ -59,8 +59,8 @@ impl TicketLog {
     }
 }
 
-/// The store's log, by a reference that some threads share: all threads would write the reference count of
-/// the log itself.
+/// A reference to the store's log that some threads share. With one reference count for all threads, every
+/// ticket would write that cache line.
 #[derive(Debug)]
 struct LogRef(Arc<TicketLog>);
 

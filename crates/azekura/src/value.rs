@@ -10,7 +10,7 @@ use crate::key::{DecodeError, text_of};
 
 /// A value cannot be stored: its type cannot be serialized, or the result could not be deserialized.
 #[derive(Debug, thiserror::Error)]
-#[error("a value of type {type_name} cannot be encoded, or not decoded again")]
+#[error("a value of type {type_name} cannot be encoded and decoded again; store another type")]
 pub struct EncodeError {
     /// The value's type.
     pub type_name: &'static str,

@@ -135,7 +135,7 @@ fn a_backup_under_writers_has_a_prefix_of_each_writers_commits() {
             });
         }
         for round in 0..5 {
-            // So that the store stays small, each writer may commit so often in a round.
+            // A limit of commits per writer and round keeps the store small.
             allowed.store((round + 1) * 300, SeqCst);
             while acknowledged.iter().any(|n| n.load(SeqCst) < round * 300 + 20) {
                 thread::yield_now();
@@ -217,14 +217,15 @@ fn a_backup_with_any_wrong_byte_or_any_end_is_refused() {
     Restore::new().verify_reader(&bytes[..]).expect("is right");
     let right = bytes.clone();
     let refused = |bytes: &[u8], what: &str| match Restore::new().verify_reader(bytes) {
-        Ok(_) => assert_eq!(bytes, right, "{what} was accepted"), // the other bytes were the same
+        // The changed bytes were equal to the old ones.
+        Ok(_) => assert_eq!(bytes, right, "{what} was accepted"),
         Err(error) => assert!(is_refusal(&error), "{what}: {error:?}"),
     };
     let mut damaged = bytes.clone();
     for at in 0..bytes.len() {
         for wrong in [1, 0x80, 0xff] {
             damaged[at] ^= wrong;
-            // The structure has a few hundred bytes; of the rows' bytes a sample is enough.
+            // The structure has a few hundred bytes; a sample of the bytes of the rows is enough.
             if at < 4096 || at + 4096 > bytes.len() || at % 61 == 0 {
                 refused(&damaged, &format!("byte {at} xor {wrong}"));
             }
@@ -301,8 +302,9 @@ impl Read for Fails {
     }
 }
 
-/// Runs `call` once for each of its I/Os, which fails (with `power`: at which the power goes off, and a part
-/// of the unsynced writes with it), and gives the disk after it to `check`; returns the number of I/Os.
+/// Runs `call` once for each of its I/Os, and lets that I/O fail. With `power`, the power fails at the I/O,
+/// and a part of the unsynced writes is lost. Passes the disk after each run to `check`; returns the number
+/// of I/Os.
 fn at_each_io(
     call: impl Fn(&FaultFs) -> Result<(), Error>,
     power: bool,

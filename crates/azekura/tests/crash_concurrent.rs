@@ -1,10 +1,10 @@
 //! Power loss at a random I/O while many threads write, the store's own threads flush, clean and checkpoint,
 //! and some transactions abort or go back to savepoints (invariant 1; RESTART-1).
 //!
-//! Each thread's own rows tell which of its transactions are there: a prefix of what it tried, at least as
-//! long as what it was told. Accounts that all share tell whether transactions are atomic across threads.
-//! Threads make the runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set), with another log
-//! each.
+//! The rows of a thread show which of its transactions survived: a prefix of those that it attempted, with at
+//! least all that were acknowledged. Accounts that all threads share show that transactions are atomic across
+//! threads. The runs of one seed differ, because threads are not deterministic. `AZEKURA_CRASH_SEEDS=100`
+//! makes 100 runs (12 unless set), each with another log.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -106,7 +106,7 @@ fn transfer(tx: &Transaction, rng: &mut StdRng) -> Result<(), Error> {
     accounts.insert(&to, &(balance + amount))
 }
 
-/// Runs until the power goes; gives the last transaction acknowledged and the last one tried.
+/// Runs until the power fails; returns the last acknowledged and the last attempted transaction.
 fn work(db: &Database, seed: u64, thread: u32) -> (u64, u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ u64::from(thread));
     let mut acknowledged = 0;
@@ -199,7 +199,7 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
     assert!(most.into_inner() > 20, "the runs are long enough to matter");
 }
 
-/// Puts jobs into the queue until the power goes; gives the last one acknowledged and the last one tried.
+/// Puts jobs into the queue until the power fails; returns the last acknowledged and the last attempted one.
 fn produce(db: &Database, producer: u32) -> (u64, u64) {
     for number in 1.. {
         let text = vec![7; (number as usize * 37) % 500];
@@ -210,7 +210,7 @@ fn produce(db: &Database, producer: u32) -> (u64, u64) {
     unreachable!("the power goes")
 }
 
-/// Takes jobs and writes them to the ledger until the power goes; gives those that were acknowledged.
+/// Moves jobs to the ledger until the power fails; returns those that were acknowledged.
 fn consume(db: &Database, fs: &FaultFs, consumer: u32) -> Vec<(u32, u64)> {
     let mut done = Vec::new();
     let take = |tx: &Transaction| {

@@ -1,5 +1,5 @@
 //! Calls that do not wait for locks: those of a transaction with `set_nowait`, and those that would wait for
-//! their own thread. They leave the transaction as it was, and it goes on.
+//! their own thread. The transaction is unchanged by such a call, and can continue.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -17,7 +17,10 @@ fn store() -> Result<Database, Error> {
 }
 
 fn is_refused<T>(result: Result<T, Error>) -> bool {
-    matches!(result, Err(error @ Error::WouldBlock { .. }) if error.kind() == ErrorKind::Busy && !error.is_retryable())
+    match result {
+        Err(error @ Error::WouldBlock { .. }) => error.kind() == ErrorKind::Busy && !error.is_retryable(),
+        _ => false,
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@
 //!                                     latches P and C; P forgets C, C is released; unlatches both
 //!                                     latches C; C becomes a leaf of another tree; unlatches
 //! C.version (the new one)
-//! validates P: fails, starts over     -- without step 3 it would read the other tree's leaf and find it valid
+//! validates P: fails, starts over     -- without step 3 it would find the other tree's leaf valid
 //! ```
 //!
 //! If the reader takes C's version before the writer latches C, the final validation of C fails. There is no

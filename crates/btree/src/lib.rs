@@ -6,12 +6,14 @@
 //! ```
 //! use std::{path::Path, sync::Arc};
 //! use azekura_base::{Lsn, TxnId};
-//! use azekura_btree::{Env, EnvOptions, NoLocks, Outcome, PutMode, UndoLog, WriteCtx, Writer, Written, roll_back_to};
+//! use azekura_btree::{Env, EnvOptions, NoLocks, Outcome, PutMode, UndoLog, WriteCtx, Writer, Written};
+//! use azekura_btree::roll_back_to;
 //! use azekura_buffer::{BufferPool, MemStore, PoolOptions};
 //! use azekura_wal::{LogIdentity, Wal, WalOptions};
 //!
 //! let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
-//! let log = Wal::create(Arc::new(azekura_io::MemFs::new()), Path::new("/db/wal"), identity, WalOptions::default())?;
+//! let fs = Arc::new(azekura_io::MemFs::new());
+//! let log = Wal::create(fs, Path::new("/db/wal"), identity, WalOptions::default())?;
 //! let (worker, options) = (log.log_buffer(), PoolOptions::default());
 //! let pool = BufferPool::new(options, Arc::new(MemStore::new(options.page_size)), log.clone())?;
 //! let env = Env::new(Arc::new(pool), log, EnvOptions::default());

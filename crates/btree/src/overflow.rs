@@ -289,7 +289,7 @@ mod tests {
     use crate::node::Scratch;
 
     #[test]
-    fn a_page_of_a_chain_says_what_it_is() {
+    fn a_page_of_a_chain_identifies_itself() {
         let value: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
         let mut scratch = Scratch::new(4096);
         scratch.page_mut().set_page_type(PageType::Overflow);

@@ -7,8 +7,11 @@
 //! | 3 system | – | a structure change: belongs to no transaction, is never undone |
 //! | 4 commit | txn, flags, time | committed; flag 1: deferred frees remain; flag 2: the time follows |
 //! | 5 end | txn | the transaction is complete |
-//! | 6 free step | txn, index, next head | a part of a committed transaction's deferred frees is done: item `index`; the rest of a chain starts at the next head, 0 when all of the item is free |
-//! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log at this place of the log; see [`Carry`] |
+//! | 6 free step | txn, index, next head | a part of the deferred frees of a committed transaction is done |
+//! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log at this place: [`Carry`] |
+//!
+//! A free step names the item `index`. The rest of its chain starts at the next head, which is 0 when the
+//! whole item is free.
 //!
 //! Then follow page operations up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the
 //! crates above.

@@ -45,7 +45,8 @@ impl<'a> PageChange<'a> {
     ///
     /// # Errors
     ///
-    /// [`TreeError`]: a page that cannot be read, an operation that cannot be decoded, or one that contradicts its page.
+    /// [`TreeError`]: a page that cannot be read, an operation that cannot be decoded, or one that
+    /// contradicts its page.
     pub fn redo(&self, env: &Env, lsn: Lsn) -> Result<bool, TreeError> {
         let mut ops = Ops::new(self.ops).peekable();
         let is_whole = matches!(ops.peek(), Some(Ok((_, op))) if op.is_whole_page());

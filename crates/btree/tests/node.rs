@@ -99,7 +99,8 @@ proptest! {
             if change::apply(&op, &mut scratch.page_mut(), PAGE).is_ok() {
                 apply_to_model(&mut model, step);
             } else {
-                prop_assert!(scratch.node().free() < 300, "refused with {} bytes free", scratch.node().free());
+                prop_assert!(scratch.node().free() < 300, "refused with {} bytes free",
+                    scratch.node().free());
                 prop_assert_eq!(before, image(&scratch), "a refused operation changed the page");
             }
             prop_assert_eq!(contradictions(scratch.node(), spec), Vec::<String>::new());

@@ -1,9 +1,9 @@
-//! G8: descending through warm inner pages writes no cache line that threads share. And how often reads of
-//! resident pages search the page table.
+//! G8: a descent through warm inner pages writes no shared cache line; reads of resident pages do not search
+//! the page table.
 
 mod common;
 
-use azekura_btree::{LeafBatch, NoLocks, Outcome, Scan};
+use azekura_btree::{LeafBatch, NoLocks, Outcome, Scan, Tree};
 
 use common::{World, get};
 use std::ops::Bound::Unbounded;
@@ -12,24 +12,35 @@ fn shared_writes() -> u64 {
     azekura_buffer::count::on_this_thread().shared_writes
 }
 
-#[test]
-fn g8_a_warm_read_writes_no_shared_line() {
+fn key(n: u32) -> Vec<u8> {
+    format!("{n:0>150}").into_bytes()
+}
+
+/// A tree of three levels with 3,000 rows.
+fn filled() -> (World, Tree) {
     let (world, tree) = World::new(4096, 4000);
     let mut txn = world.txn(1);
-    let key = |n: u32| format!("{n:0>150}").into_bytes();
     for n in 0..3000 {
         txn.put(tree, &key(n), &[3; 60]);
     }
+    (world, tree)
+}
+
+fn read_all(world: &World, tree: Tree) {
+    for n in 0..3000 {
+        assert!(get(&world.env, tree, &key(n)).is_some());
+    }
+}
+
+#[test]
+fn g8_a_warm_read_writes_no_shared_line() {
+    let (world, tree) = filled();
     let report = world.assert_sound(&[tree], &[]);
     assert!(report.trees[0].height >= 3);
-    // The first look at a page may raise its reference count from zero.
-    for n in 0..3000 {
-        assert!(get(&world.env, tree, &key(n)).is_some());
-    }
+    // The first read of a page may raise its reference count from zero.
+    read_all(&world, tree);
     let before = shared_writes();
-    for n in 0..3000 {
-        assert!(get(&world.env, tree, &key(n)).is_some());
-    }
+    read_all(&world, tree);
     assert_eq!(shared_writes() - before, 0, "shared lines written by 3000 warm reads");
 
     let (mut scan, mut batch, mut records) = (Scan::new(tree, Unbounded, Unbounded), LeafBatch::new(), 0);
@@ -58,15 +69,9 @@ fn g8_a_warm_read_of_a_large_value_writes_no_shared_line() {
 
 #[test]
 fn g8_a_warm_write_touches_shared_lines_of_its_leaf_only() {
-    let (world, tree) = World::new(4096, 4000);
-    let mut txn = world.txn(1);
-    let key = |n: u32| format!("{n:0>150}").into_bytes();
-    for n in 0..3000 {
-        txn.put(tree, &key(n), &[3; 60]);
-    }
-    for n in 0..3000 {
-        assert!(get(&world.env, tree, &key(n)).is_some());
-    }
+    let (world, tree) = filled();
+    let mut txn = world.txn(2);
+    read_all(&world, tree);
     let before = shared_writes();
     for n in 0..1000 {
         txn.put(tree, &key(n), &[4; 60]);
@@ -83,18 +88,11 @@ fn lookups() -> u64 {
 
 #[test]
 fn a_scan_descends_once_for_each_leaf_and_reads_search_no_page_table() {
-    let (world, tree) = World::new(4096, 4000);
-    let mut txn = world.txn(1);
-    let key = |n: u32| format!("{n:0>150}").into_bytes();
-    for n in 0..3000 {
-        txn.put(tree, &key(n), &[3; 60]);
-    }
+    let (world, tree) = filled();
     let report = world.assert_sound(&[tree], &[]);
     let leaves = report.trees[0].leaf_pages;
     let before = lookups();
-    for n in 0..3000 {
-        assert!(get(&world.env, tree, &key(n)).is_some());
-    }
+    read_all(&world, tree);
     assert_eq!(lookups() - before, 0, "searches of the page table by reads of resident pages");
     for is_forward in [true, false] {
         let (mut scan, mut batch, mut records) = (Scan::new(tree, Unbounded, Unbounded), LeafBatch::new(), 0);

@@ -1,5 +1,5 @@
 //! Counters of the writes to shared memory that a fix, a hit or a miss costs, and of the searches of the page
-//! table. They are counted, not timed, so the results are the same on every machine.
+//! table. Counts, unlike times, are the same on every machine.
 //!
 //! Each atomic instruction of the pool and its policies has a counter. Tests compare the sums with bounds,
 //! and `azekura-lab nb-gclock` prints them. The feature `counters` enables them; without it a count compiles

@@ -10,7 +10,10 @@ use crate::store::StoreError;
 pub enum FixError {
     /// No frame could be had in `MAX_ROUNDS` sweeps: all pinned, or being filled by others.
     /// Retry with less at once, or make the cache larger.
-    #[error("page cache exhausted: no frame for page {page_id}; {pinned} of {frames} frames are pinned")]
+    #[error(
+        "page cache exhausted: no frame for page {page_id}; {pinned} of {frames} frames are pinned; use a \
+         larger cache, or fewer operations at once"
+    )]
     PoolExhausted {
         /// The requested page.
         page_id: PageId,

@@ -18,9 +18,10 @@
 //! | state | count | transitions |
 //! |---|---|---|
 //! | evicted | – | its single owner, to *pinned* by [`Frame::publish`] |
-//! | unpinned | 0 pins | any thread, by addition, to *pinned*; if clean, by CAS, to *leaving* with one evicting thread |
+//! | unpinned | 0 pins | any thread, by addition, to *pinned*; if clean, one by CAS, to *leaving* |
 //! | pinned | n > 0 pins | a pinning thread, to n + 1; a holder, to n − 1 |
-//! | leaving | n > 0 evicting threads | a thread that wants the old page, to n + 1; an evicting thread that has unmapped the frame, to n − 1; the last one to *evicted*, as its owner |
+//! | leaving | n > 0 evicting threads | a thread that wants the old page, to n + 1 |
+//! | | | an evicting thread that has unmapped the frame, to n − 1; the last one, to *evicted*, as its owner |
 //!
 //! A pin is one addition, whatever other threads do to the word: on a contended page most CAS attempts would
 //! fail. If the word turns out to be leaving or evicted, the addition was useless and stays: the count is
@@ -269,7 +270,8 @@ impl Frame {
     pub fn take_buffer(&self, _owner: &Evicted) -> Option<u32> {
         let Held { page_id, buffer } = Held::of(self.page.load(Relaxed));
         shared_store();
-        self.page.store(Held { page_id, buffer: NO_BUFFER }.word(), Relaxed); // FRAME-1: only we change it now
+        // FRAME-1: only we change it now
+        self.page.store(Held { page_id, buffer: NO_BUFFER }.word(), Relaxed);
         (buffer != NO_BUFFER).then_some(buffer)
     }
 
@@ -406,7 +408,8 @@ impl Frame {
     fn note_worker(&self) {
         if !cfg!(loom) {
             let tag = azekura_trace::thread_tag().0;
-            self.worker.store(u16::try_from(tag).unwrap_or(ThreadTag::NONE.0 as u16), Relaxed); // a hint; orders nothing
+            // A hint; orders nothing
+            self.worker.store(u16::try_from(tag).unwrap_or(ThreadTag::NONE.0 as u16), Relaxed);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The page cache: fixed frames, a lock-free page table, and the lock-free clock of Nb-GCLOCK.
 //!
-//! It keeps pages, not records, and reads only the common header of their content. Reading a page
-//! that is in the pool takes one CAS (fix), or nothing at all (peek). It is not a file: pages come from and
-//! go to a [`PageStore`].
+//! The pool holds pages, not records, and reads only the common header of their content. A read of a resident
+//! page costs one CAS (fix), or no write to shared memory (peek). Pages are read from and written to a
+//! [`PageStore`]; the pool itself has no file.
 //!
 //! ```
 //! use azekura_base::page::PageType;
@@ -31,7 +31,7 @@
 //! | `page_hints` | the frame that each page came to last: spares readers the page table |
 //! | `policy` | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
 //! | [`guard`] | fixed, latched, peeked-at pages |
-//! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
+//! | `write_back`, [`cleaner`], `dirty_map` | writing dirty pages ahead of the hand; which frames are dirty |
 //! | `supply`, `write_queue` | misses that wait for free frames; batches written by several threads at once |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |

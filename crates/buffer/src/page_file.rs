@@ -1,7 +1,7 @@
 //! `PageFile`: a store of pages that survive a power loss whole, by writing each twice.
 //!
-//! It is not a cache and not a log: a page written here is the old one or the new one after a crash, and from
-//! the next [`PageStore::sync`] on the new one. The log records the state in between.
+//! After a crash a page has its old or its new content; after the next [`PageStore::sync`] it has the new
+//! content. The log has the changes in between. This module caches no pages.
 //!
 //! A disk writes 512 bytes whole or not at all; a page is longer, and a write of it that the power cuts off
 //! leaves a mixture (*torn*, hazard W12). So a batch of pages goes

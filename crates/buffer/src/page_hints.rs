@@ -1,5 +1,5 @@
-//! Page hints: the frame that each page came to last, by page id. They spare readers of resident pages the
-//! search of the page table.
+//! Page hints: by page id, the frame into which the page was last loaded. A reader of a resident page that
+//! finds the hint right does not search the page table.
 //!
 //! A hint is one word. Pages with consecutive ids, as most leaves below one inner node have, share a cache
 //! line by sixteen; in the page table each of them has a bucket of its own. A page has one place for its

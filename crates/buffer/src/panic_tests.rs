@@ -143,7 +143,8 @@ fn g9_the_frame_and_the_buffer_of_a_lost_insertion_are_had_again() {
     use crate::stall::{Gate, Point, stalling_at};
     let (pool, _) = pool(Arc::new(NoLog));
     for round in 0..2 * pool.buffers() as u64 {
-        (0..FRAMES as u64).for_each(|id| drop(pool.fix(PageId(100 * round + id)).unwrap())); // a victim has a buffer
+        // A victim has a buffer
+        (0..FRAMES as u64).for_each(|id| drop(pool.fix(PageId(100 * round + id)).unwrap()));
         let (gate, page) = (Arc::new(Gate::default()), PageId(100 * round + 50));
         std::thread::scope(|s| {
             s.spawn(|| {

@@ -118,13 +118,13 @@ impl std::fmt::Debug for BufferPool {
 }
 
 impl BufferPool {
-    /// A pool over `store`. Memory is reserved at once and touched as pages come, also that of the frames'
-    /// headers, the page table and the policy; it is never given back before the pool goes, so that
-    /// optimistic readers may look at a frame at any time.
+    /// Creates a pool over `store`. All memory is reserved now, including frame headers, page table and
+    /// policy, and is touched when pages are loaded. It is freed only with the pool, so that optimistic
+    /// readers may access any frame at any time.
     ///
     /// # Errors
     ///
-    /// [`PoolError`] for a page size or capacity out of bounds, or without memory for it.
+    /// [`PoolError`]: the page size or the capacity is out of bounds, or there is no memory for it.
     pub fn new(
         options: PoolOptions,
         store: Arc<dyn PageStore>,

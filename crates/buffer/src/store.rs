@@ -329,8 +329,8 @@ impl fmt::Display for StoreError {
             }
             Self::Corrupt { page, path, offset, found_checksum, expected_checksum, found_page } => write!(
                 f,
-                "page {page} at offset {offset} of {} is damaged: checksum {found_checksum:#010x} for bytes with \
-                 checksum {expected_checksum:#010x}, page id {found_page}",
+                "page {page} at offset {offset} of {} is damaged: checksum {found_checksum:#010x} for bytes \
+                 with checksum {expected_checksum:#010x}, page id {found_page}",
                 path.display()
             ),
             Self::Unwritten { page, path, offset } => write!(

@@ -1,7 +1,7 @@
 //! C interface of the Azekura store.
 //!
-//! It is not meant for Rust: see the crate `azekura`. The header is `include/azekura.h`, made by cbindgen; a
-//! test compares the two. `examples/shop.c` is a complete program.
+//! Programs in Rust use the crate `azekura`. cbindgen generates the header `include/azekura.h`, and a test
+//! compares the header with this crate. `examples/shop.c` is a complete program.
 //!
 //! - **CAPI-1** Each handle is a box that its `azk_…` constructor gives to the caller, and that exactly one
 //!   call (close, commit, abort, free) takes back. The caller passes no other pointer, and none after that.
@@ -254,8 +254,9 @@ pub unsafe extern "C" fn azk_open(
     })
 }
 
-/// Closes the store and frees the handle. On an error, such as `AZK_BUSY` while a transaction or a snapshot
-/// is open, the handle stays valid.
+/// Closes the store and frees the handle. Writes all changed pages, unless the option `close_time_ms` limits
+/// the time: the next opening then recovers the other pages from the log, and no commit is lost. On an error,
+/// such as `AZK_BUSY` while a transaction or a snapshot is open, the handle stays valid.
 ///
 /// # Safety
 ///

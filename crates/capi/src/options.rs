@@ -88,7 +88,12 @@ mod tests {
         ] {
             assert!(builder(right).is_ok(), "{right}");
         }
-        for (wrong, named) in [("colour=red", "colour"), ("create", "name=value"), ("create=2", "create")] {
+        for (wrong, named) in [
+            ("colour=red", "colour"),
+            ("create", "name=value"),
+            ("create=2", "create"),
+            ("close_time_ms=-1", "close_time_ms"),
+        ] {
             let error = builder(wrong).expect_err(wrong).to_string();
             assert!(error.contains(named), "{error}");
         }

@@ -24,7 +24,8 @@ int main(int argc, char **argv)
         sum += words[i];
     uint64_t came, went;
     azekura_far_swaps(memory, &came, &went);
-    printf("%s, pages went: %s\n", sum == (uint64_t)count * (count - 1) / 2 ? "right" : "wrong", went > 0 ? "yes" : "no");
+    printf("%s, pages went: %s\n", sum == (uint64_t)count * (count - 1) / 2 ? "right" : "wrong", went > 0 ?
+        "yes" : "no");
     azekura_far_close(memory);
     return 0;
 }

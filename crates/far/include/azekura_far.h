@@ -1,4 +1,5 @@
-/* Far memory for C: memory of which a part is local and the rest with memory servers (`azekura memory-server`). Link with -lazekura_far. */
+/* Far memory for C: memory of which a part is local and the rest with memory servers (`azekura
+ * memory-server`). Link with -lazekura_far. */
 #ifndef AZEKURA_FAR_H
 #define AZEKURA_FAR_H
 

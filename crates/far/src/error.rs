@@ -52,7 +52,7 @@ pub enum FarError {
         source: io::Error,
     },
     /// The system lacks a feature of the mechanism.
-    #[error("mechanism {mechanism} does not work on this system")]
+    #[error("mechanism {mechanism} does not work on this system; use auto")]
     Mechanism {
         /// Its name.
         mechanism: crate::Mechanism,
@@ -103,8 +103,8 @@ pub(crate) enum Loss {
     )]
     NoTaker { page: u32, why: String },
     #[error(
-        "cannot wait for page faults on the layer's descriptors: {source}; a program that closes all descriptors \
-         by raw system calls cannot run in far memory"
+        "cannot wait for page faults on the layer's descriptors: {source}; a program that closes all \
+         descriptors by raw system calls cannot run in far memory"
     )]
     Faults { source: io::Error },
     #[error("the kernel refused to map page {page} {how}: {source}; {}", map_advice(source))]

@@ -80,14 +80,17 @@ pub enum LaunchError {
     },
     /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would silently run without far memory.
     #[error(
-        "{OTHER} is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
+        "{OTHER} is {value:?}, and there is no such library; unset it to use the built-in one, or give the \
+         path of one"
     )]
     Other {
         /// Its value.
         value: String,
     },
     /// The library was not found.
-    #[error("no {LIBRARY} beside this program ({}); build it with `cargo build --release -p azekura-far-preload`, or give its path in AZEKURA_FAR_PRELOAD", looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("no {LIBRARY} beside this program ({}); build it with `cargo build --release \
+        -p azekura-far-preload`, or give its path in AZEKURA_FAR_PRELOAD",
+        looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoLibrary {
         /// Searched paths.
         looked: Vec<PathBuf>,

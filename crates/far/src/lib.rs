@@ -1,6 +1,6 @@
 //! Far memory: programs larger than the machine, on the memory of other machines.
 //!
-//! It is not shared memory: a region belongs to one process, and ends with it.
+//! A region belongs to one process and ends with it; far memory is not shared memory.
 //!
 //! ```
 //! use azekura_far::{FarMemory, Server};
@@ -23,7 +23,7 @@
 //! |---|---|
 //! | `region` | [`FarMemory`]: the program's view |
 //! | `adopt` | memory that the program has already: its bytes, kept while it becomes far |
-//! | `fault` | [`Mechanism`]: how pages come and go: userfaultfd, or SIGSEGV and memory protection as in the paper |
+//! | `fault` | [`Mechanism`] of paging: userfaultfd, or SIGSEGV and memory protection as in the paper |
 //! | `pager` | answers faults, sends pages away, has them brought back |
 //! | `descriptors` | the layer's descriptors, hidden from the program |
 //! | `client` | where pages are kept: connections to memory servers, a spill file |
@@ -32,7 +32,7 @@
 //! | [`launch`] | unmodified programs: the settings that their launcher passes to the preloaded library |
 //! | [`server`] | a memory server: holds pages for authenticated clients |
 //! | [`wire`] | the protocol between clients and servers |
-//! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; their replay without real paging |
+//! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; replay without paging |
 //! | [`ffi`] | the same for C: `include/azekura_far.h` |
 //! | `sys` | system calls past the C library |
 //! | [`digest`] | the digest that identifies a page's bytes |

@@ -107,7 +107,8 @@ impl fmt::Display for FarStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} faults, {} pages in ({} ahead of need, {} of them used), {} out, {} clean and {} zero dropped, {:.3} s waited",
+            "{} faults, {} pages in ({} ahead of need, {} of them used), {} out, {} clean and {} zero \
+             dropped, {:.3} s waited",
             self.faults,
             self.swap_ins + self.prefetches,
             self.prefetches,

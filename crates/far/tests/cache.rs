@@ -119,5 +119,5 @@ fn a_wrong_key_is_a_miss_that_says_so() {
     cache.offer(7, cache.stamp(7), &[1; PAGE]);
     assert_eq!((read(&cache, 7), cache.stats().servers_up), (None, 0));
     let why = cache.stats().last_loss.unwrap();
-    assert!(why.ends_with("the keys of client and server differ"), "{why}");
+    assert!(why.contains("the keys of client and server differ"), "{why}");
 }

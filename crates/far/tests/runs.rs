@@ -1,5 +1,5 @@
-//! Small pages that come and go many at a time: no byte is lost by it, sweeps take few faults, and touches
-//! at random bring little.
+//! Runs of small pages, which are swapped many at a time: no byte is lost, a sweep causes few faults, and a
+//! random touch fetches few pages.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -20,7 +20,7 @@ fn server(capacity: usize) -> Server {
     Server::builder().capacity(capacity as u64).listen("127.0.0.1:0").unwrap()
 }
 
-/// An eighth of the half that is local is a run: 32 pages, with what is set aside for those that leave.
+/// A run is an eighth of the local half, less the reserve for leaving pages: 32 pages.
 fn setting(servers: &[&Server]) -> FarMemoryBuilder {
     FarMemory::builder()
         .bytes(PAGES * PAGE)
@@ -28,11 +28,11 @@ fn setting(servers: &[&Server]) -> FarMemoryBuilder {
         .page(PAGE)
         .reserve(0)
         .servers(servers.iter().map(|server| server.address().to_string()))
-        // No server fails here but those that are made to, and a busy machine may be slow.
+        // Only servers that a test stops fail here, and a busy machine may be slow.
         .stall(Duration::from_secs(60))
 }
 
-/// Pages at random, sweeps upwards and downwards, in strides, and ranges given back, beside a plain array.
+/// Accesses random pages, sweeps up and down and in strides, discards ranges, and compares with an array.
 fn work(memory: &mut FarMemory, seed: u64, rounds: usize) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut plain = vec![0_u8; memory.len()];
@@ -77,7 +77,7 @@ fn with_a_compressed_tier_no_byte_is_lost_and_nothing_is_sent_that_fits_there() 
                 assert!(stats.compressed_bytes < (PAGES / 8 * PAGE) as u64, "{mechanism}: {stats:?}");
             }
             Err(FarError::Mechanism { source, .. }) if mechanism != Mechanism::Sigsegv => {
-                println!("skipped: {mechanism} is not to be had here: {source}");
+                println!("skipped: {mechanism} is not available here: {source}");
             }
             Err(error) => panic!("{mechanism}: {error}"),
         }
@@ -85,14 +85,14 @@ fn with_a_compressed_tier_no_byte_is_lost_and_nothing_is_sent_that_fits_there() 
 }
 
 #[test]
-fn f5_no_byte_is_lost_by_coming_and_going_together_by_any_mechanism() {
+fn f5_no_byte_is_lost_by_swapping_runs_by_any_mechanism() {
     for mechanism in Mechanism::LADDER {
         for (seed, policy) in (0..).zip([Policy::Adaptive, Policy::Fifo, Policy::UClock, Policy::Random]) {
             let server = server(PAGES * PAGE);
             match setting(&[&server]).mechanism(mechanism).policy(policy).seed(seed).build() {
                 Ok(mut memory) => work(&mut memory, seed, 120),
                 Err(FarError::Mechanism { source, .. }) if mechanism != Mechanism::Sigsegv => {
-                    println!("skipped: {mechanism} is not to be had here: {source}");
+                    println!("skipped: {mechanism} is not available here: {source}");
                 }
                 Err(error) => panic!("{mechanism}: {error}"),
             }
@@ -101,7 +101,7 @@ fn f5_no_byte_is_lost_by_coming_and_going_together_by_any_mechanism() {
 }
 
 #[test]
-fn f4_a_run_of_which_a_server_takes_the_first_pages_only_finds_another_for_the_rest() {
+fn f4_if_a_server_accepts_only_the_first_pages_of_a_run_another_gets_the_rest() {
     for seed in 0..4 {
         // Room for no whole number of runs.
         let (small, large) = (server((150 + 7 * seed as usize) * PAGE), server(PAGES * PAGE));
@@ -112,7 +112,7 @@ fn f4_a_run_of_which_a_server_takes_the_first_pages_only_finds_another_for_the_r
 }
 
 #[test]
-fn f4_a_server_that_goes_in_the_midst_of_runs_takes_no_byte_along() {
+fn f4_a_server_that_stops_during_runs_loses_no_byte() {
     for seed in 0..4 {
         let (mut first, second) = (server(PAGES * PAGE), server(PAGES * PAGE));
         let mut memory = setting(&[&first, &second]).copies(2).build().unwrap();
@@ -126,10 +126,10 @@ fn f4_a_server_that_goes_in_the_midst_of_runs_takes_no_byte_along() {
     }
 }
 
-/// The pager's read-ahead depends on the times at which pages come, so the bounds are wide. Pages that came
-/// one by one would break each bound many times over.
+/// The pager's read-ahead depends on the arrival times of pages, so the bounds are wide. Pages that are
+/// fetched one by one would exceed each bound many times.
 #[test]
-fn a_sweep_takes_few_faults_and_touches_by_lot_bring_little() {
+fn a_sweep_takes_few_faults_and_random_touches_fetch_few_pages() {
     let server = server(PAGES * PAGE);
     // A policy that clears no bits: its faults would count, too.
     let mut memory = setting(&[&server]).policy(Policy::Fifo).build().unwrap();
@@ -161,7 +161,7 @@ fn a_sweep_takes_few_faults_and_touches_by_lot_bring_little() {
     assert!(came < 2 * touches, "{came} pages for {touches} touches: {after}");
 }
 
-/// A client by hand, let in and with a session of pages of so many bytes.
+/// Connects a client without the library, and opens a session with pages of `page_bytes`.
 fn client(server: &Server, page_bytes: usize) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     introduce(&mut stream, None).unwrap();
@@ -170,7 +170,7 @@ fn client(server: &Server, page_bytes: usize) -> TcpStream {
     stream
 }
 
-/// None if the server ends the connection.
+/// Sends a request and reads the answer; `None` if the server ends the connection.
 fn ask(stream: &mut TcpStream, header: Header, payload: &[u8]) -> Option<(Header, Vec<u8>)> {
     stream.write_all(&header.encode()).ok()?;
     stream.write_all(payload).ok()?;
@@ -195,7 +195,7 @@ fn get(pages: Range<u64>) -> Header {
 }
 
 #[test]
-fn f6_a_server_gives_runs_of_what_it_has_and_takes_what_it_has_room_for() {
+fn f6_a_server_returns_runs_and_stores_as_many_pages_as_fit() {
     let server = server(10 * PAGE);
     let mut stream = client(&server, PAGE);
     let mut tell = |(header, payload): (Header, Vec<u8>)| ask(&mut stream, header, &payload).unwrap();
@@ -211,10 +211,10 @@ fn f6_a_server_gives_runs_of_what_it_has_and_takes_what_it_has_room_for() {
 }
 
 #[test]
-fn f6_what_is_no_run_ends_the_connection() {
+fn f6_a_malformed_run_ends_the_connection() {
     let (good, payload) = put(5..8);
     let wrong = [
-        // Its pages in another order, one page too few, and pages behind the last there can be.
+        // Pages in another order, one page too few, and page numbers above the largest.
         (good, payload.iter().rev().copied().collect::<Vec<u8>>()),
         (Header { more: 1, ..good }, payload.clone()),
         (Header { page: u64::MAX - 1, ..good }, payload),

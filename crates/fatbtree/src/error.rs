@@ -9,7 +9,8 @@ use crate::id::PeId;
 #[non_exhaustive]
 pub enum Error {
     /// No node that can answer was reached in time. Nothing was changed; try again.
-    #[error("the owner of the key could not be reached within {timeout_ms} ms{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    #[error("the owner of the key could not be reached within {timeout_ms} ms{}",
+        reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Unavailable {
         /// Time of the attempts.
         timeout_ms: u64,
@@ -99,8 +100,8 @@ pub enum StoreError {
     /// The list of members has other first keys of the nodes than at the first start of this node. Restore
     /// it.
     #[error(
-        "the list of members has other first keys (`from`) than when the cluster was created; restore them, and \
-         move leaves instead"
+        "the list of members has other first keys (`from`) than when the cluster was created; restore them, \
+         and move leaves instead"
     )]
     OtherShares,
     /// The database has rows of a time before it became a node's, which belong to another node; load them
@@ -120,7 +121,8 @@ pub enum StoreError {
     Name(#[source] io::Error),
     /// The store belongs to another cluster or PE; use the one that was made for this.
     #[error(
-        "the store belongs to {found} of cluster {found_cluster:016x}, not to {expected} of cluster {expected_cluster:016x}"
+        "the store belongs to {found} of cluster {found_cluster:016x}, not to {expected} of cluster \
+         {expected_cluster:016x}"
     )]
     Stranger {
         /// Its owner.

@@ -1,8 +1,8 @@
-//! The product protocol as a model, checked exhaustively before it was coded, and again at each test run.
+//! A model of the product protocol, checked exhaustively in each test run.
 //!
-//! Two PEs and three keys; every order of splits, merges, moves, writes, searches, lost and reordered
-//! messages and one crash. A hole in the protocol is made on purpose, one at a time, and the checker must
-//! find what it breaks.
+//! The model has two PEs and three keys, and every order of splits, merges, moves, writes, searches, lost and
+//! reordered messages and one crash. Each deliberate fault of the protocol, one at a time, must violate an
+//! invariant, and the checker must report it.
 
 #[path = "protocol_model/model.rs"]
 mod model;
@@ -12,11 +12,11 @@ mod state;
 use model::{Bounds, Hole, Protocol};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// States that the checker may look at before it gives up; it must not get there.
+/// Limit of the states that the checker visits; no model may reach it.
 const ENOUGH: usize = 3_000_000;
 
 fn check(hole: Option<Hole>, bounds: Bounds) -> (usize, Vec<&'static str>) {
-    // With a hole, the first thing that breaks is enough.
+    // With a fault, the first violation is enough.
     let until = if hole.is_some() { HasDiscoveries::Any } else { HasDiscoveries::All };
     let checker =
         Protocol { hole, bounds }.checker().target_state_count(ENOUGH).finish_when(until).spawn_bfs().join();
@@ -36,7 +36,7 @@ fn the_protocol_keeps_its_invariants_in_every_order_of_events() {
 }
 
 #[test]
-fn each_hole_in_the_protocol_is_noticed() {
+fn each_fault_of_the_protocol_is_found() {
     for hole in Hole::ALL {
         let (states, broken) = check(Some(hole), hole.bounds());
         println!("{hole:?}: {states} states, {broken:?}");

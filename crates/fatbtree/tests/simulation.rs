@@ -248,7 +248,8 @@ fn every_acknowledged_write_is_found_from_every_node_whatever_happens() {
         }
     }
     println!(
-        "{answered} answered, {unknown} unknown, {moved} moves, {splits} splits, {merges} merges, {right} right moves, {sent} sent on, {left} left"
+        "{answered} answered, {unknown} unknown, {moved} moves, {splits} splits, {merges} merges, {right} \
+         right moves, {sent} sent on, {left} left"
     );
     assert!(
         seeds().count() == 1

@@ -124,8 +124,8 @@ mod tests {
                 Op::Scan { from: 0, to: 1, rows: vec![] },
             ],
         };
-        let text = "{ read k1 = [4 5]; append 6 to k1; remove k2 by 7; scan k0..k9 = k1 [4]; scan k0..k1 = nothing } \
-                    committed, time 3..9";
+        let text = "{ read k1 = [4 5]; append 6 to k1; remove k2 by 7; scan k0..k9 = k1 [4]; scan k0..k1 = \
+            nothing } committed, time 3..9";
         assert_eq!(t.to_string(), text);
     }
 }

@@ -1,4 +1,4 @@
-//! Each known anomaly is found, named and explained; the level below lets it pass.
+//! Tests of the checker: each known anomaly is found, named and explained; the level below permits it.
 
 use azekura_history::{History, Kind, Level, Op, Status, Transaction, check};
 
@@ -46,7 +46,8 @@ fn scan(from: u64, to: u64, rows: &[(u64, &[u64])]) -> Op {
     Op::Scan { from, to, rows: rows.iter().map(|&(key, list)| (key, list.to_vec())).collect() }
 }
 
-/// Found from this level on and not below, by these transactions; says so in its text.
+/// Asserts that the checker reports an anomaly of `kind` with exactly these transactions, at the level of the
+/// anomaly and above only, and that its text names them.
 #[track_caller]
 fn found(history: &History, kind: Kind, transactions: &[usize]) {
     let report = check(history, Level::StrictSerializable);

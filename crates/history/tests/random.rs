@@ -157,7 +157,10 @@ proptest! {
     }
 
     #[test]
-    fn without_removals_exactly_the_inexplicable_is_accused(plans in plans(false, true, 2..6), order in order()) {
+    fn without_removals_exactly_the_inexplicable_is_accused(
+        plans in plans(false, true, 2..6),
+        order in order(),
+    ) {
         let history = interleave(&plans, &order, 4);
         for (level, in_time) in [(Level::Serializable, false), (Level::StrictSerializable, true)] {
             let report = check(&history, level);

@@ -36,7 +36,7 @@ pub fn is_power_cut(error: &(dyn std::error::Error + 'static)) -> bool {
         if error.is::<PowerCut>() {
             return true;
         }
-        // An `io::Error` does not count its payload among its sources: look inside.
+        // The source of an `io::Error` is that of its payload, so the payload itself is checked first.
         let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = match inside {
             Some(inside) => Some(inside),
@@ -70,7 +70,7 @@ pub(crate) fn check_aligned(alignment: usize, offset: u64, buf: &[u8]) -> io::Re
     }
 }
 
-/// As [`check_aligned`], for an access without memory of the caller's.
+/// As [`check_aligned`], for an access without a buffer of the caller.
 pub(crate) fn check_aligned_range(alignment: usize, offset: u64, len: u64) -> io::Result<()> {
     let alignment = alignment as u64;
     if offset.is_multiple_of(alignment) && len.is_multiple_of(alignment) {

@@ -7,7 +7,7 @@
 //! | bytes of [`File::write_at`], [`File::write_zeroes`] | the next [`File::sync`] of that file |
 //! | bytes of [`File::write_at_sync`], and the length they need | the call itself |
 //! | a length set by [`File::set_len`] | the next `sync`, or `write_at_sync`, of that file |
-//! | a name made, changed or removed by [`Fs::open`], [`Fs::create_dir_all`], [`Fs::rename`], [`Fs::remove_file`] | [`Fs::sync_dir`] of the directory that holds the name |
+//! | a name made, changed or removed by a method of [`Fs`] | [`Fs::sync_dir`] of its directory |
 //!
 //! All other effects may survive wholly, in part (in units of 512-byte sectors), or not at all, in any order.
 //! A rename is kept or lost as a whole. A file with synced bytes and an unsynced name is lost with its name.

@@ -33,7 +33,7 @@
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
 //! | `counting` | `CountingFs`: a layer that counts calls and bytes |
-//! | `device` | `DeviceFs`: a layer that takes as long as a modeled device, and the device's costs as a pure function |
+//! | `device` | `DeviceFs`: a layer that takes as long as a modeled device; the costs as a pure function |
 //! | `fault` | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 

@@ -13,7 +13,7 @@ use azekura_base::sync::Mutex;
 
 use crate::fs::{File, FileLock, Fs, OpenOptions};
 
-/// Changes are kept in pieces of this size.
+/// Size of a piece of changes.
 const BLOCK_BYTES: usize = 4096;
 
 /// A file system that keeps its changes in memory.
@@ -49,13 +49,13 @@ struct Names {
 }
 
 impl OverlayFs {
-    /// A layer above `below`.
+    /// Creates a layer above `below`.
     #[must_use]
     pub fn new(below: Arc<dyn Fs>) -> Self {
         Self { below, names: Arc::default() }
     }
 
-    /// The file of this name, if there is one.
+    /// Returns the file of this name, if there is one.
     fn find(&self, names: &mut Names, path: &Path) -> io::Result<Arc<OverlayFile>> {
         match names.files.get(path) {
             Some(Some(file)) => Ok(Arc::clone(file)),
@@ -168,7 +168,7 @@ struct OverlayFile {
 #[derive(Debug)]
 struct Changes {
     len: u64,
-    /// Bytes of the file below that count.
+    /// Length of the valid part of the file below.
     below_len: u64,
     blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
 }

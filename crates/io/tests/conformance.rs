@@ -84,7 +84,11 @@ macro_rules! suite {
         suite!(@on ring, Ground::ring(), $($name),*);
         suite!(@on memory, Ground::memory(MemFs::new(), true), $($name),*);
         suite!(@on fault_buffered, Ground::memory(FaultFs::with_alignment(512), false), $($name),*);
-        suite!(@on device, Ground::memory(DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp()), false), $($name),*);
+        suite!(
+            @on device,
+            Ground::memory(DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp()), false),
+            $($name),*
+        );
         suite!(@on fault_direct, Ground::memory(FaultFs::with_alignment(512), true), $($name),*);
     };
     (@on $module:ident, $ground:expr, $($name:ident),*) => {

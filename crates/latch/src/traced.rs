@@ -1,9 +1,9 @@
 //! A mutex with traced contended waits and holds (invariant 8 of the architecture).
 //!
-//! It wraps the library's mutex. A thread that cannot lock it at once waits under the mutex's trace site. A
-//! probe is one relaxed load while tracing is off. While tracing is on, the holder stores its thread's tag,
-//! so that a waiter can name it. A random sample of holds, and all holds after a wait, are recorded, so
-//! that the utilization is known.
+//! [`TracedMutex`] wraps the library's mutex. A thread that cannot lock it at once waits under the mutex's
+//! trace site. A probe is one relaxed load while tracing is off. While tracing is on, the holder stores its
+//! thread's tag, so that a waiter can name the holder. A random sample of holds, and all holds after a wait,
+//! are recorded, so that the utilization is known.
 
 use std::ops::{Deref, DerefMut};
 

@@ -183,7 +183,8 @@ mod tests {
                     prop_assert_eq!(cycle[0], start);
                     for (i, &node) in cycle.iter().enumerate() {
                         let next = cycle[(i + 1) % cycle.len()];
-                        prop_assert!(edges[node as usize].contains(&next), "{} -> {} in {:?}", node, next, cycle);
+                        prop_assert!(edges[node as usize].contains(&next), "{} -> {} in {:?}",
+                            node, next, cycle);
                     }
                 }
             }

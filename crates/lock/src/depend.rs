@@ -21,9 +21,9 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::zeroed::ZeroedArray;
 use azekura_base::{Lsn, TreeId};
 
-use crate::claims::{self, Claims, Family};
 use crate::id::{LockId, LockName};
 use crate::mode::{GapMode, RecordMode, TableMode};
+use crate::mode_bits::{self, Family, ModeBits};
 
 const LINES: usize = if cfg!(loom) { 1 } else { 16 };
 const TABLES: usize = if cfg!(loom) { 1 } else { 64 };
@@ -46,9 +46,9 @@ fn raise(slot: &AtomicU64, lsn: Lsn) {
     }
 }
 
-/// Returns `true` if a key mode with these claims permits changes that others can read.
-fn writes_key(claims: Claims) -> bool {
-    let mode = claims::key_mode(claims);
+/// Returns `true` if a key mode with these mode bits permits changes that others can read.
+fn writes_key(mode_bits: ModeBits) -> bool {
+    let mode = mode_bits::key_mode(mode_bits);
     mode.record == RecordMode::X || matches!(mode.gap, GapMode::I | GapMode::X)
 }
 
@@ -72,19 +72,19 @@ impl Dependencies {
     }
 
     /// Records the commit LSN of a transaction that is about to release a lock.
-    pub(crate) fn leave(&self, id: LockId, claims: Claims, lsn: Lsn) {
+    pub(crate) fn leave(&self, id: LockId, mode_bits: ModeBits, lsn: Lsn) {
         match id.name() {
-            LockName::Table(tree) => self.leave_table(tree, claims, lsn),
+            LockName::Table(tree) => self.leave_table(tree, mode_bits, lsn),
             LockName::Key { .. } | LockName::End(_) => {
-                if writes_key(claims) {
+                if writes_key(mode_bits) {
                     raise(self.key(id), lsn);
                 }
             }
         }
     }
 
-    fn leave_table(&self, tree: TreeId, claims: Claims, lsn: Lsn) {
-        match claims::table_mode(claims) {
+    fn leave_table(&self, tree: TreeId, mode_bits: ModeBits, lsn: Lsn) {
+        match mode_bits::table_mode(mode_bits) {
             Some(TableMode::IX | TableMode::SIX) => raise(self.intent(thread_stripe() % LINES, tree), lsn),
             Some(TableMode::X) => raise(self.whole(tree), lsn),
             Some(TableMode::IS | TableMode::S) | None => {}
@@ -92,13 +92,13 @@ impl Dependencies {
     }
 
     /// Returns the commit LSN that a new holder of this lock may depend on; `Lsn(0)` if there is none.
-    pub(crate) fn find(&self, id: LockId, claims: Claims) -> Lsn {
+    pub(crate) fn find(&self, id: LockId, mode_bits: ModeBits) -> Lsn {
         debug_assert_eq!(id.family() == Family::Table, matches!(id.name(), LockName::Table(_)));
         Lsn(match id.name() {
             LockName::Key { .. } | LockName::End(_) => self.key(id).load(Relaxed),
             LockName::Table(tree) => {
                 let whole = self.whole(tree).load(Relaxed);
-                match claims::table_mode(claims) {
+                match mode_bits::table_mode(mode_bits) {
                     Some(TableMode::S | TableMode::SIX | TableMode::X) => {
                         (0..LINES).map(|line| self.intent(line, tree).load(Relaxed)).fold(whole, u64::max)
                     }

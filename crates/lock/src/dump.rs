@@ -5,10 +5,10 @@ use std::fmt;
 
 use azekura_base::{TreeId, TxnId};
 
-use crate::claims::{self, Claims, Family};
 use crate::id::{KeyRef, LockId, LockName};
 use crate::intent::Note;
 use crate::mode::{KeyMode, TableMode};
+use crate::mode_bits::{self, Family, ModeBits};
 use crate::stripe::{NONE, Stripe};
 use crate::table::LockTable;
 
@@ -38,10 +38,10 @@ impl LockDump {
     }
 }
 
-fn mode(family: Family, claims: Claims) -> AnyMode {
-    match claims::table_mode(claims) {
+fn mode(family: Family, mode_bits: ModeBits) -> AnyMode {
+    match mode_bits::table_mode(mode_bits) {
         Some(table) if family == Family::Table => AnyMode::Table(table),
-        _ => AnyMode::Key(claims::key_mode(claims)),
+        _ => AnyMode::Key(mode_bits::key_mode(mode_bits)),
     }
 }
 
@@ -58,7 +58,7 @@ impl LockTable {
         }
         let mut holders: Vec<_> = stripe
             .holders(head)
-            .map(|r| (self.owners.get(r.owner).txn(), claims::key_mode(r.held)))
+            .map(|r| (self.owners.get(r.owner).txn(), mode_bits::key_mode(r.held)))
             .collect();
         holders.sort_unstable_by_key(|h| h.0);
         holders
@@ -77,16 +77,16 @@ impl LockTable {
         }
         drop(stripe);
         holders.sort_unstable_by_key(|h| h.1);
-        holders.into_iter().filter_map(|(_, txn, held)| Some((txn, claims::table_mode(held)?))).collect()
+        holders.into_iter().filter_map(|(_, txn, held)| Some((txn, mode_bits::table_mode(held)?))).collect()
     }
 
     /// Returns the intents that are noted with their owners only.
-    fn noted(&self, wanted: impl Fn(&Note) -> bool) -> Vec<(LockName, TxnId, Claims)> {
+    fn noted(&self, wanted: impl Fn(&Note) -> bool) -> Vec<(LockName, TxnId, ModeBits)> {
         let mut all = Vec::new();
         for owner in (0..self.owners.len()).map(|o| self.owners.get(o)) {
             let intents = owner.intents.lock();
             let notes = intents.notes().filter(|n| n.request == NONE && wanted(n));
-            all.extend(notes.map(|n| (LockName::Table(n.tree), owner.txn(), n.claims)));
+            all.extend(notes.map(|n| (LockName::Table(n.tree), owner.txn(), n.mode_bits)));
         }
         all
     }
@@ -97,9 +97,9 @@ impl LockTable {
     pub fn dump(&self) -> Vec<LockDump> {
         // Notes first: one that is turned into a request meanwhile is seen twice, not missed.
         let mut all: BTreeMap<LockName, LockDump> = BTreeMap::new();
-        for (name, txn, claims) in self.noted(|_| true) {
+        for (name, txn, mode_bits) in self.noted(|_| true) {
             let dump = all.entry(name).or_insert_with(|| LockDump::empty(name));
-            dump.holders.push((txn, mode(Family::Table, claims)));
+            dump.holders.push((txn, mode(Family::Table, mode_bits)));
         }
         for stripe in self.stripes.used() {
             let stripe = stripe.lock();

@@ -13,7 +13,7 @@
 
 use azekura_base::TreeId;
 
-use crate::claims::Family;
+use crate::mode_bits::Family;
 
 /// A key, or the end of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

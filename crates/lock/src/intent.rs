@@ -30,8 +30,8 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed
 use azekura_base::zeroed::ZeroedArray;
 use azekura_base::{CachePadded, TreeId};
 
-use crate::claims::Claims;
 use crate::id::LockId;
+use crate::mode_bits::ModeBits;
 use crate::owner::Owners;
 use crate::stripe::{NONE, Stripe};
 
@@ -46,12 +46,12 @@ const MOST: usize = 256;
 pub(crate) struct Note {
     pub(crate) tree: TreeId,
     /// 0: the note is empty.
-    pub(crate) claims: Claims,
+    pub(crate) mode_bits: ModeBits,
     /// The request it was turned into, or [`NONE`].
     pub(crate) request: u32,
 }
 
-const EMPTY: Note = Note { tree: TreeId(0), claims: 0, request: NONE };
+const EMPTY: Note = Note { tree: TreeId(0), mode_bits: 0, request: NONE };
 
 /// The notes of one owner, under the owner's mutex.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Intents {
     /// Returns the number of an empty note, or `None` if the limit is reached.
     fn free(&mut self) -> Option<u32> {
         let count = NEAR + self.more.len();
-        let free = self.all().position(|n| n.claims == 0).unwrap_or(count);
+        let free = self.all().position(|n| n.mode_bits == 0).unwrap_or(count);
         if free == MOST {
             return None;
         }
@@ -91,24 +91,24 @@ impl Intents {
     }
 
     /// Step 1: notes a new intent, if the fast path is open and a note is free. Returns the note's number.
-    pub(crate) fn add(&mut self, tree: TreeId, claims: Claims, strong: &StrongCounts) -> Option<u32> {
+    pub(crate) fn add(&mut self, tree: TreeId, mode_bits: ModeBits, strong: &StrongCounts) -> Option<u32> {
         if strong.is_raised(tree) {
             return None;
         }
         let free = self.free()?;
-        *self.note(free) = Note { tree, claims, request: NONE };
+        *self.note(free) = Note { tree, mode_bits, request: NONE };
         self.acquisitions += 1;
         Some(free)
     }
 
     /// Makes a noted intent stronger (IS to IX), if it is still only a note. The strong count need not be
     /// read: a strong request that has not visited this note yet will find it in its new mode.
-    pub(crate) fn strengthen(&mut self, note: u32, claims: Claims) -> bool {
+    pub(crate) fn strengthen(&mut self, note: u32, mode_bits: ModeBits) -> bool {
         let note = self.note(note);
         if note.request != NONE {
             return false;
         }
-        note.claims = claims;
+        note.mode_bits = mode_bits;
         self.acquisitions += 1;
         true
     }
@@ -120,16 +120,16 @@ impl Intents {
 
     /// Every intent noted here.
     pub(crate) fn notes(&self) -> impl Iterator<Item = &Note> {
-        self.all().filter(|n| n.claims != 0)
+        self.all().filter(|n| n.mode_bits != 0)
     }
 
     /// Step 2 for one owner: turns its intent on `tree` into a request of `stripe`. The caller holds the
     /// stripe's latch.
     fn share(&mut self, tree: TreeId, owner: u32, stripe: &mut Stripe) {
         let mut all = self.near.iter_mut().chain(&mut self.more);
-        let found = all.find(|n| n.claims != 0 && n.tree == tree && n.request == NONE);
+        let found = all.find(|n| n.mode_bits != 0 && n.tree == tree && n.request == NONE);
         if let Some(note) = found {
-            note.request = stripe.insert_holder(LockId::table(tree), owner, note.claims);
+            note.request = stripe.insert_holder(LockId::table(tree), owner, note.mode_bits);
         }
     }
 }

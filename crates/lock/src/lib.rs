@@ -16,8 +16,8 @@
 //! table.lock_table(&mut reader, tree, TableMode::IS)?;
 //! assert_eq!(table.try_lock_key(&mut reader, tree, key, KeyMode::READ), Err(WouldBlock));
 //!
-//! // Early lock release: the commit record 42 is in the log buffer, not yet on disk. The reader gets the lock, and
-//! // learns that it must not answer before LSN 42 is durable.
+//! // Early lock release: the commit record 42 is in the log buffer, not yet on disk. The reader
+//! // gets the lock, and learns that it must not answer before LSN 42 is durable.
 //! table.release_all(writer, Some(Lsn(42)));
 //! assert_eq!(table.lock_key(&mut reader, tree, key, KeyMode::READ)?, Lsn(42));
 //! table.release_all(reader, None);
@@ -27,7 +27,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`mode`] | table modes, key modes (gap and record), compatibility and supremum |
-//! | `claims` | the same as bit sets |
+//! | `mode_bits` | the same as bit sets |
 //! | `id` | names of lockable objects in 64 bits |
 //! | `cell` | a stripe with its latch and the count that scans read |
 //! | `range` | range locks: a scan's run of keys by one entry |
@@ -45,7 +45,6 @@
 #![forbid(unsafe_code)]
 
 mod cell;
-mod claims;
 mod deadlock;
 mod depend;
 mod dump;
@@ -53,6 +52,7 @@ mod error;
 mod id;
 mod intent;
 pub mod mode;
+mod mode_bits;
 mod owner;
 mod queue;
 mod range;

@@ -15,8 +15,8 @@
 //! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the
 //!   latch.
 
-use crate::claims::{self, Claims};
 use crate::id::LockId;
+use crate::mode_bits::{self, ModeBits};
 use crate::owner::{GRANTED, Owners};
 use crate::stripe::{NONE, Request, Stripe};
 
@@ -27,8 +27,8 @@ pub(crate) struct Demand {
     pub(crate) owner: u32,
     /// The owner's request if it holds the lock already, else [`NONE`].
     pub(crate) own: u32,
-    /// All claims that the owner will hold: the supremum of the held and the requested modes.
-    pub(crate) want: Claims,
+    /// All mode bits that the owner will hold: the supremum of the held and the requested modes.
+    pub(crate) want: ModeBits,
     pub(crate) instant: bool,
 }
 
@@ -45,7 +45,7 @@ impl Stripe {
         let head = self.find(demand.id);
         if head != NONE {
             let ahead = self.waiters(head).fold(0, |all, waiter| all | waiter.want);
-            if claims::conflicts(demand.id.family(), demand.want) & (self.head(head).mask | ahead) != 0 {
+            if mode_bits::conflicts(demand.id.family(), demand.want) & (self.head(head).mask | ahead) != 0 {
                 return None;
             }
         }
@@ -55,16 +55,17 @@ impl Stripe {
 
     fn attempt_conversion(&mut self, demand: &Demand, owners: &Owners) -> Option<u32> {
         let own = *self.request(demand.own);
-        let want = claims::normal(demand.id.family(), demand.want | own.held);
+        let want = mode_bits::normal(demand.id.family(), demand.want | own.held);
         let others = self.held_by_others(own.head, own.held);
-        if claims::conflicts(demand.id.family(), want) & others != 0 {
+        if mode_bits::conflicts(demand.id.family(), want) & others != 0 {
             return None;
         }
         self.acquisitions += 1;
         if !demand.instant {
             self.set_held(demand.own, want);
             if self.head(own.head).first_waiter != NONE {
-                owners.get(demand.owner).note_waiter(); // a waiter may have this owner as its blocker only now
+                // A waiter may have this owner as its blocker only now
+                owners.get(demand.owner).note_waiter();
             }
         }
         Some(demand.own)
@@ -72,25 +73,25 @@ impl Stripe {
 
     /// Makes `owner` a holder without checks.
     #[inline]
-    pub(crate) fn insert_holder(&mut self, id: LockId, owner: u32, claims: Claims) -> u32 {
+    pub(crate) fn insert_holder(&mut self, id: LockId, owner: u32, mode_bits: ModeBits) -> u32 {
         let head = self.find_or_add(id);
         let request = self.add_request(head, owner);
-        self.set_held(request, claims);
+        self.set_held(request, mode_bits);
         request
     }
 
     /// Makes a range lock of `owner` a held request of the key: returns the new request, if `owner` had none.
     /// Does nothing if other holders or waiters conflict (KEYRANGE-2): such a waiter would have shared the
     /// range when it arrived, if the range had locked the key then.
-    pub(crate) fn share(&mut self, id: LockId, owner: u32, claims: Claims) -> Option<u32> {
+    pub(crate) fn share(&mut self, id: LockId, owner: u32, mode_bits: ModeBits) -> Option<u32> {
         let head = self.find(id);
         if head == NONE {
-            return Some(self.insert_holder(id, owner, claims));
+            return Some(self.insert_holder(id, owner, mode_bits));
         }
         let own = self.request_of(head, owner);
         let held = if own == NONE { 0 } else { self.request(own).held };
-        let want = claims::normal(id.family(), held | claims);
-        let conflicts = claims::conflicts(id.family(), claims);
+        let want = mode_bits::normal(id.family(), held | mode_bits);
+        let conflicts = mode_bits::conflicts(id.family(), mode_bits);
         if want == held || conflicts & self.held_by_others(head, held) != 0 {
             return None;
         }
@@ -101,7 +102,7 @@ impl Stripe {
             return None;
         }
         if own == NONE {
-            return Some(self.insert_holder(id, owner, claims));
+            return Some(self.insert_holder(id, owner, mode_bits));
         }
         self.set_held(own, want);
         None
@@ -129,9 +130,9 @@ impl Stripe {
             owner.note_waiter(); // it is before waiters in the queue now
         }
         owner.set_waiting();
-        // A range may have extended the claims that the owner knows.
+        // A range may have extended the mode bits that the owner knows.
         let held = self.request(request).held;
-        self.link_waiter(request, claims::normal(demand.id.family(), demand.want | held));
+        self.link_waiter(request, mode_bits::normal(demand.id.family(), demand.want | held));
         self.request_mut(request).instant = demand.instant;
         for blocker in self.blockers(request) {
             owners.get(blocker).note_waiter();
@@ -142,7 +143,7 @@ impl Stripe {
     /// Returns the owners that a waiting request waits for, possibly with repetitions.
     pub(crate) fn blockers(&self, request: u32) -> Vec<u32> {
         let r = self.request(request);
-        let conflicts = claims::conflicts(self.head(r.head).id.family(), r.want);
+        let conflicts = mode_bits::conflicts(self.head(r.head).id.family(), r.want);
         let holders = self.holders(r.head).filter(|h| h.owner != r.owner && h.held & conflicts != 0);
         let mut blockers: Vec<u32> = holders.map(|h| h.owner).collect();
         if r.held == 0 {
@@ -196,12 +197,12 @@ impl Stripe {
             let r = *self.request(waiter);
             let before = if r.held == 0 { ahead } else { 0 };
             let in_the_way = self.held_by_others(head, r.held) | before;
-            if claims::conflicts(family, r.want) & in_the_way == 0 {
+            if mode_bits::conflicts(family, r.want) & in_the_way == 0 {
                 self.grant(waiter, owners);
                 wakes.push(r.owner);
             } else {
                 ahead |= r.want;
-                if r.held == 0 && claims::conflicts(family, ahead) == claims::ALL {
+                if r.held == 0 && mode_bits::conflicts(family, ahead) == mode_bits::ALL {
                     return; // only newcomers follow, and they all conflict with one that waits before them
                 }
             }
@@ -215,7 +216,7 @@ impl Stripe {
         self.unlink_waiter(waiter);
         if !r.instant {
             let family = self.head(r.head).id.family();
-            self.set_held(waiter, claims::normal(family, r.want | r.held));
+            self.set_held(waiter, mode_bits::normal(family, r.want | r.held));
         } else if r.held == 0 {
             self.free_request(waiter);
         }

@@ -41,16 +41,16 @@ use azekura_base::sync::atomic::{
 use azekura_base::{CachePadded, Lsn, TreeId};
 
 use crate::cell::StripeGuard;
-use crate::claims::{self, Claims, Family};
 use crate::id::{KeyRef, LockId};
 use crate::mode::KeyMode;
+use crate::mode_bits::{self, Family, ModeBits};
 use crate::queue::Wakes;
 use crate::stripe::NONE;
 use crate::table::{Attempt, LockTable};
 use crate::txn::TxnLocks;
 
-/// Claims that conflict with a scan: record X, gap I and gap X.
-pub(crate) const EXCLUSIVE: Claims = claims::conflicts(Family::Key, claims::of_key(KeyMode::SCAN));
+/// Mode bits that conflict with a scan: record X, gap I and gap X.
+pub(crate) const EXCLUSIVE: ModeBits = mode_bits::conflicts(Family::Key, mode_bits::of_key(KeyMode::SCAN));
 
 /// Largest number of ranges of one transaction. A further scan locks its keys one by one, because a request
 /// that meets ranges reads all of them.
@@ -62,7 +62,7 @@ struct Range {
     tree: TreeId,
     from: Vec<u8>,
     to: Option<Vec<u8>>,
-    claims: Claims,
+    mode_bits: ModeBits,
 }
 
 impl Range {
@@ -105,9 +105,9 @@ impl Ranges {
     }
 
     /// Enters a range, or extends the last one if the two touch, unless one contains it; `None` if there are
-    /// too many, or ranges with other claims: only part of the two might be locked.
-    fn enter(&mut self, tree: TreeId, from: &[u8], to: Option<&[u8]>, claims: Claims) -> Option<Change> {
-        if self.all.first().is_some_and(|range| range.claims != claims) {
+    /// too many, or ranges with other mode bits: only part of the two might be locked.
+    fn enter(&mut self, tree: TreeId, from: &[u8], to: Option<&[u8]>, mode_bits: ModeBits) -> Option<Change> {
+        if self.all.first().is_some_and(|range| range.mode_bits != mode_bits) {
             return None;
         }
         if self.all.iter().any(|range| range.contains_range(tree, from, to)) {
@@ -128,7 +128,7 @@ impl Ranges {
         if self.all.len() == MOST {
             return None;
         }
-        self.all.push(Range { tree, from: from.to_vec(), to: to.map(<[u8]>::to_vec), claims });
+        self.all.push(Range { tree, from: from.to_vec(), to: to.map(<[u8]>::to_vec), mode_bits });
         self.acquisitions += 1;
         Some(Change::Added)
     }
@@ -143,10 +143,10 @@ impl Ranges {
         }
     }
 
-    /// The claims of all ranges that contain `key`.
-    pub(crate) fn find(&self, tree: TreeId, key: &[u8]) -> Claims {
+    /// The mode bits of all ranges that contain `key`.
+    pub(crate) fn find(&self, tree: TreeId, key: &[u8]) -> ModeBits {
         let found = self.all.iter().filter(|range| range.contains(tree, key));
-        claims::normal(Family::Key, found.fold(0, |all, range| all | range.claims))
+        mode_bits::normal(Family::Key, found.fold(0, |all, range| all | range.mode_bits))
     }
 
     fn shared(&self, id: LockId) -> u32 {
@@ -202,8 +202,8 @@ impl LockTable {
         keys: impl Iterator<Item = &'k [u8]>,
         mode: KeyMode,
     ) -> Result<Lsn, usize> {
-        let claims = claims::of_key(mode);
-        debug_assert_eq!(claims & EXCLUSIVE, 0, "a scan's mode");
+        let mode_bits = mode_bits::of_key(mode);
+        debug_assert_eq!(mode_bits & EXCLUSIVE, 0, "a scan's mode");
         if self.table_covers(t, tree, mode) {
             return Ok(Lsn(0));
         }
@@ -214,15 +214,15 @@ impl LockTable {
             t.range_trees.push(tree);
             owner.set_has_ranges(true);
         }
-        let entered = owner.ranges.lock().enter(tree, from, to, claims);
-        t.note_gap(claims);
+        let entered = owner.ranges.lock().enter(tree, from, to, mode_bits);
+        t.note_gap(mode_bits);
         // Pairs with the fence in `share_ranges`: KEYRANGE-1.
         fence(SeqCst);
         let mut newest = Lsn(0);
         for (i, key) in keys.enumerate() {
             let id = self.key_id(tree, KeyRef::Key(key));
             if entered.is_some() && !self.stripe(id).has_exclusive() {
-                newest = newest.max(self.depend.find(id, claims)); // DEPEND-1
+                newest = newest.max(self.depend.find(id, mode_bits)); // DEPEND-1
                 continue;
             }
             let in_range = owner.ranges.lock().find(tree, key);
@@ -239,9 +239,9 @@ impl LockTable {
         Ok(newest)
     }
 
-    /// The claims of the transaction's ranges on a key.
+    /// The mode bits of the transaction's ranges on a key.
     #[inline]
-    pub(crate) fn claims_in_range(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> Claims {
+    pub(crate) fn mode_bits_in_range(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> ModeBits {
         match key {
             KeyRef::Key(key) if t.has_ranges() => self.owners.get(t.owner).ranges.lock().find(tree, key),
             KeyRef::Key(_) | KeyRef::End => 0,
@@ -255,7 +255,7 @@ impl LockTable {
         stripe: &mut StripeGuard<'_>,
         (id, requester): (LockId, u32),
         (tree, key): (TreeId, KeyRef<'_>),
-        want: Claims,
+        want: ModeBits,
     ) {
         let KeyRef::Key(key) = key else { return }; // ranges contain keys, not the end
         if want & EXCLUSIVE == 0 {
@@ -271,9 +271,9 @@ impl LockTable {
             let owner = self.owners.get(number);
             if owner.has_ranges() {
                 let mut ranges = owner.ranges.lock();
-                let claims = ranges.find(tree, key);
-                if claims != 0 {
-                    let request = stripe.share(id, number, claims);
+                let mode_bits = ranges.find(tree, key);
+                if mode_bits != 0 {
+                    let request = stripe.share(id, number, mode_bits);
                     ranges.shared.extend(request.map(|request| (id, request)));
                 }
             }
@@ -288,14 +288,14 @@ impl LockTable {
         stripe: &mut StripeGuard<'_>,
         owner: u32,
         id: LockId,
-        claims: Claims,
+        mode_bits: ModeBits,
     ) -> u32 {
         let mut ranges = self.owners.get(owner).ranges.lock();
         let found = ranges.shared(id);
-        if found != NONE || claims == 0 {
+        if found != NONE || mode_bits == 0 {
             return found;
         }
-        let made = stripe.share(id, owner, claims);
+        let made = stripe.share(id, owner, mode_bits);
         ranges.shared.extend(made.map(|request| (id, request)));
         made.unwrap_or(NONE)
     }

@@ -269,8 +269,9 @@ impl Pair {
         for (i, thing) in existing().enumerate() {
             let is_refused = locked == Err(i);
             // If a range is refused, keys before the blocked one may be locked by requests of their own.
-            let is_held = self.locks[owner].claims(self.real.key_id(TREE, KeyRef::Key(&bytes[i])));
-            let is_held = crate::claims::key_mode(is_held).supremum(mode) == crate::claims::key_mode(is_held);
+            let is_held = self.locks[owner].mode_bits(self.real.key_id(TREE, KeyRef::Key(&bytes[i])));
+            let is_held =
+                crate::mode_bits::key_mode(is_held).supremum(mode) == crate::mode_bits::key_mode(is_held);
             if locked.is_ok() || is_held || is_refused {
                 let plain = self.plain[thing].request(owner, AnyMode::Key(mode), false, false);
                 assert_eq!(plain, !is_refused, "key {thing} of {locked:?}");
@@ -387,11 +388,11 @@ impl Pair {
                 real.iter().flat_map(|d| &d.holders).map(|&(t, m)| (self.owner_of(t), m)).collect();
             for owner in (0..OWNERS).filter(|_| thing > 0) {
                 let place = self.real.owners.get(self.locks[owner].owner);
-                let claims = place.ranges.lock().find(TREE, &key);
-                let mode = AnyMode::Key(crate::claims::key_mode(claims));
+                let mode_bits = place.ranges.lock().find(TREE, &key);
+                let mode = AnyMode::Key(crate::mode_bits::key_mode(mode_bits));
                 let is_absent = self.absent.contains_key(&(owner, thing));
                 let is_locked = plain.holders.get(&owner).is_some_and(|&held| supremum(held, mode) == held);
-                if claims != 0 && (!is_absent || is_locked) {
+                if mode_bits != 0 && (!is_absent || is_locked) {
                     held.entry(owner).and_modify(|held| *held = supremum(*held, mode)).or_insert(mode);
                 }
             }

@@ -6,20 +6,20 @@
 //!
 //! | request | `held` | `want` | in list |
 //! |---|---|---|---|
-//! | granted | its claims | 0 | holders |
-//! | waiting for a first grant | 0 | target claims | waiters |
-//! | waiting to convert | old claims | target claims | holders and waiters |
+//! | granted | its mode bits | 0 | holders |
+//! | waiting for a first grant | 0 | target mode bits | waiters |
+//! | waiting to convert | old mode bits | target mode bits | holders and waiters |
 //! | free | 0 | 0 | none; `owner` is [`NONE`] |
 //!
 //! - **STRIPE-1** Everything here is changed and read under the stripe's latch only.
 //! - **STRIPE-2** A head exists exactly while it has a holder or a waiter.
-//! - **STRIPE-3** `counts[c]` is the number of holders with claim `c`; `mask` has the claims with a
+//! - **STRIPE-3** `counts[c]` is the number of holders with bit `c`; `mask` has the mode bits with a
 //!   count above 0.
 //! - **STRIPE-4** Waiting conversions stand before all other waiters; else the order is that of arrival.
 //! - **STRIPE-5** `exclusive` is the number of key requests, held or waiting, that conflict with a scan.
 
-use crate::claims::{CLAIMS, Claims, Family};
 use crate::id::LockId;
+use crate::mode_bits::{BIT_COUNT, Family, ModeBits};
 use crate::range::EXCLUSIVE;
 
 /// No index.
@@ -36,8 +36,8 @@ pub(crate) struct Head {
     pub(crate) first_holder: u32,
     pub(crate) first_waiter: u32,
     pub(crate) last_waiter: u32,
-    counts: [u32; CLAIMS],
-    pub(crate) mask: Claims,
+    counts: [u32; BIT_COUNT],
+    pub(crate) mask: ModeBits,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +48,8 @@ pub(crate) struct Request {
     prev_holder: u32,
     pub(crate) next_waiter: u32,
     prev_waiter: u32,
-    pub(crate) held: Claims,
-    pub(crate) want: Claims,
+    pub(crate) held: ModeBits,
+    pub(crate) want: ModeBits,
     /// An instant request: its wait ends by a grant, and nothing is held.
     pub(crate) instant: bool,
 }
@@ -198,7 +198,7 @@ impl Stripe {
             first_holder: NONE,
             first_waiter: NONE,
             last_waiter: NONE,
-            counts: [0; CLAIMS],
+            counts: [0; BIT_COUNT],
             mask: 0,
         });
         self.buckets[bucket] = head;
@@ -267,50 +267,50 @@ impl Stripe {
         self.requests.free(request);
     }
 
-    /// Makes `request` a holder with `claims`, or changes what it holds; with 0 it is no holder any more.
+    /// Makes `request` a holder with `mode_bits`, or changes what it holds; with 0 it is no holder any more.
     #[inline]
-    pub(crate) fn set_held(&mut self, request: u32, claims: Claims) {
+    pub(crate) fn set_held(&mut self, request: u32, mode_bits: ModeBits) {
         let r = *self.request(request);
-        if r.held == 0 && claims != 0 {
+        if r.held == 0 && mode_bits != 0 {
             self.link_holder(request);
-        } else if r.held != 0 && claims == 0 {
+        } else if r.held != 0 && mode_bits == 0 {
             self.unlink_holder(request);
         }
-        self.request_mut(request).held = claims;
-        self.count_exclusive(r.head, r.held | r.want, claims | r.want);
+        self.request_mut(request).held = mode_bits;
+        self.count_exclusive(r.head, r.held | r.want, mode_bits | r.want);
         let head = &mut self.heads.items[r.head as usize];
-        let mut changed = r.held ^ claims;
+        let mut changed = r.held ^ mode_bits;
         while changed != 0 {
-            let claim = changed.trailing_zeros() as usize;
+            let bit = changed.trailing_zeros() as usize;
             changed &= changed - 1;
             // STRIPE-3
-            if claims >> claim & 1 == 1 {
-                head.counts[claim] += 1;
-                head.mask |= 1 << claim;
+            if mode_bits >> bit & 1 == 1 {
+                head.counts[bit] += 1;
+                head.mask |= 1 << bit;
             } else {
-                head.counts[claim] -= 1;
-                head.mask &= !(u8::from(head.counts[claim] == 0) << claim);
+                head.counts[bit] -= 1;
+                head.mask &= !(u8::from(head.counts[bit] == 0) << bit);
             }
         }
     }
 
-    /// STRIPE-5: counts a request with new claims, held and wanted together.
+    /// STRIPE-5: counts a request with new mode bits, held and wanted together.
     #[inline]
-    fn count_exclusive(&mut self, head: u32, before: Claims, after: Claims) {
+    fn count_exclusive(&mut self, head: u32, before: ModeBits, after: ModeBits) {
         if (before ^ after) & EXCLUSIVE != 0 && self.head(head).id.family() == Family::Key {
-            let is = |claims: Claims| u32::from(claims & EXCLUSIVE != 0);
+            let is = |mode_bits: ModeBits| u32::from(mode_bits & EXCLUSIVE != 0);
             self.exclusive = self.exclusive + is(after) - is(before);
         }
     }
 
-    /// Returns the union of the claims held on `head` by all holders except one with `own` claims.
+    /// Returns the union of the mode bits held on `head` by all holders except one with `own` mode bits.
     #[inline]
-    pub(crate) fn held_by_others(&self, head: u32, own: Claims) -> Claims {
+    pub(crate) fn held_by_others(&self, head: u32, own: ModeBits) -> ModeBits {
         let head = self.head(head);
         let mut mask = head.mask;
-        for claim in 0..CLAIMS {
-            if own >> claim & 1 == 1 && head.counts[claim] == 1 {
-                mask &= !(1 << claim);
+        for bit in 0..BIT_COUNT {
+            if own >> bit & 1 == 1 && head.counts[bit] == 1 {
+                mask &= !(1 << bit);
             }
         }
         mask
@@ -339,11 +339,11 @@ impl Stripe {
         }
     }
 
-    /// Puts `request` among the waiters, wanting `claims` (STRIPE-4).
-    pub(crate) fn link_waiter(&mut self, request: u32, claims: Claims) {
+    /// Puts `request` among the waiters, wanting `mode_bits` (STRIPE-4).
+    pub(crate) fn link_waiter(&mut self, request: u32, mode_bits: ModeBits) {
         let (head, converts) = (self.request(request).head, self.request(request).held != 0);
-        self.count_exclusive(head, self.request(request).held, self.request(request).held | claims);
-        self.request_mut(request).want = claims;
+        self.count_exclusive(head, self.request(request).held, self.request(request).held | mode_bits);
+        self.request_mut(request).want = mode_bits;
         let mut after = self.head(head).last_waiter;
         while converts && after != NONE && self.request(after).held == 0 {
             after = self.request(after).prev_waiter;

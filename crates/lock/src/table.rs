@@ -27,13 +27,13 @@ use azekura_latch::TracedMutex;
 use azekura_trace::Site;
 
 use crate::cell::{StripeCell, Stripes};
-use crate::claims::{self, Claims, Family};
 use crate::deadlock::Waits;
 use crate::depend::Dependencies;
 use crate::error::{LockError, WouldBlock};
 use crate::id::{KeyRef, LockId};
 use crate::intent::{self, StrongCounts};
 use crate::mode::{GapMode, KeyMode, TableMode};
+use crate::mode_bits::{self, Family, ModeBits};
 use crate::owner::Owners;
 use crate::queue::{Demand, Wakes};
 use crate::range::RangeCounts;
@@ -258,8 +258,8 @@ impl LockTable {
     /// equal hashes share a lock, so the mode may be stronger than requested for this key.
     #[must_use]
     pub fn held_key_mode(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> KeyMode {
-        let claims = t.claims(self.key_id(tree, key)) | self.claims_in_range(t, tree, key);
-        claims::key_mode(claims::normal(Family::Key, claims))
+        let mode_bits = t.mode_bits(self.key_id(tree, key)) | self.mode_bits_in_range(t, tree, key);
+        mode_bits::key_mode(mode_bits::normal(Family::Key, mode_bits))
     }
 
     /// Returns the mode, S or X, in which the transaction holds the gap below a key, if it does. Cheaper than
@@ -280,7 +280,7 @@ impl LockTable {
     /// Returns the mode that the transaction holds on a table.
     #[must_use]
     pub fn held_table_mode(&self, t: &TxnLocks, tree: TreeId) -> Option<TableMode> {
-        claims::table_mode(t.claims(LockId::table(tree)))
+        mode_bits::table_mode(t.mode_bits(LockId::table(tree)))
     }
 
     /// Releases all locks of the transaction in reverse order, and grants them to waiters, which are woken in
@@ -298,7 +298,7 @@ impl LockTable {
     /// for readers that take no locks ([`key_dependency`](Self::key_dependency)).
     pub fn announce(&self, t: &TxnLocks, commit_lsn: Lsn) {
         for held in t.held() {
-            self.depend.leave(held.id, held.claims, commit_lsn); // DEPEND-1
+            self.depend.leave(held.id, held.mode_bits, commit_lsn); // DEPEND-1
         }
     }
 
@@ -306,15 +306,15 @@ impl LockTable {
     /// [announced](Self::announce) or released their locks. Costs two loads.
     #[must_use]
     pub fn key_dependency(&self, tree: TreeId, key: KeyRef<'_>) -> Lsn {
-        let of_key = self.depend.find(self.key_id(tree, key), claims::of_key(KeyMode::READ));
-        let of_table = self.depend.find(LockId::table(tree), claims::of_table(TableMode::IS));
+        let of_key = self.depend.find(self.key_id(tree, key), mode_bits::of_key(KeyMode::READ));
+        let of_table = self.depend.find(LockId::table(tree), mode_bits::of_table(TableMode::IS));
         of_key.max(of_table)
     }
 
     /// As [`key_dependency`](Self::key_dependency), for all keys of a table.
     #[must_use]
     pub fn table_dependency(&self, tree: TreeId) -> Lsn {
-        self.depend.find(LockId::table(tree), claims::of_table(TableMode::S))
+        self.depend.find(LockId::table(tree), mode_bits::of_table(TableMode::S))
     }
 
     /// As [`release_all`](Self::release_all), for a caller that keeps the list for its next transaction.
@@ -375,30 +375,31 @@ impl LockTable {
         mode: KeyMode,
         instant: bool,
     ) -> Attempt {
-        let in_range = self.claims_in_range(t, tree, key);
+        let in_range = self.mode_bits_in_range(t, tree, key);
         self.attempt_id(t, tree, key, (self.key_id(tree, key), in_range), (mode, instant))
     }
 
-    /// As [`attempt_key`](Self::attempt_key), with the key's name, and the claims of the transaction's ranges
-    /// on it.
+    /// As [`attempt_key`](Self::attempt_key), with the key's name, and the mode bits of the ranges of the
+    /// transaction on it.
     #[inline]
     pub(crate) fn attempt_id(
         &self,
         t: &mut TxnLocks,
         tree: TreeId,
         key: KeyRef<'_>,
-        (id, in_range): (LockId, Claims),
+        (id, in_range): (LockId, ModeBits),
         (mode, instant): (KeyMode, bool),
     ) -> Attempt {
         let own = t.get(id).copied();
-        let held = own.map_or(0, |h| h.claims);
-        let want = claims::normal(id.family(), held | claims::of_key(mode));
+        let held = own.map_or(0, |h| h.mode_bits);
+        let want = mode_bits::normal(id.family(), held | mode_bits::of_key(mode));
         if want == held || self.table_covers(t, tree, mode) {
             return Attempt::Granted(Lsn(0));
         }
-        let with_range = claims::normal(id.family(), held | in_range);
+        let with_range = mode_bits::normal(id.family(), held | in_range);
         // KEYRANGE-2: beside a request that conflicts, only an own request shows that the key is locked.
-        if claims::normal(id.family(), with_range | want) == with_range && !self.stripe(id).has_exclusive() {
+        if mode_bits::normal(id.family(), with_range | want) == with_range && !self.stripe(id).has_exclusive()
+        {
             return Attempt::Granted(self.depend.find(id, want)); // DEPEND-1
         }
         self.settle(t);
@@ -422,13 +423,13 @@ impl LockTable {
     pub(crate) fn attempt_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Attempt {
         let id = LockId::table(tree);
         let own = t.get(id).copied();
-        let held = own.map_or(0, |h| h.claims);
-        let want = claims::normal(id.family(), held | claims::of_table(mode));
+        let held = own.map_or(0, |h| h.mode_bits);
+        let want = mode_bits::normal(id.family(), held | mode_bits::of_table(mode));
         if want == held {
             return Attempt::Granted(Lsn(0));
         }
         self.settle(t);
-        let is_intent = claims::table_mode(want).is_some_and(TableMode::is_intent);
+        let is_intent = mode_bits::table_mode(want).is_some_and(TableMode::is_intent);
         if is_intent && self.note_intent(t, own, tree, want) {
             return Attempt::Granted(self.depend.find(id, want));
         }
@@ -450,7 +451,7 @@ impl LockTable {
     }
 
     /// Takes the fast path of IS and IX; returns `false` when it is closed.
-    fn note_intent(&self, t: &mut TxnLocks, own: Option<Held>, tree: TreeId, want: Claims) -> bool {
+    fn note_intent(&self, t: &mut TxnLocks, own: Option<Held>, tree: TreeId, want: ModeBits) -> bool {
         let mut intents = self.owners.get(t.owner).intents.lock();
         let note = match own {
             None => intents.add(tree, want, &self.strong),
@@ -460,7 +461,7 @@ impl LockTable {
         drop(intents);
         if let Some(note) = note {
             let id = LockId::table(tree);
-            t.put(Held { id, request: note, claims: want, is_note: true, is_strong: false });
+            t.put(Held { id, request: note, mode_bits: want, is_note: true, is_strong: false });
         }
         note.is_some()
     }
@@ -483,9 +484,9 @@ impl LockTable {
             if t.has_ranges() {
                 self.take_over_shared(t, demand.id);
             }
-            let is_strong = demand.id.family() == claims::Family::Table
-                && !claims::table_mode(demand.want).is_some_and(TableMode::is_intent);
-            t.put(Held { id: demand.id, request, claims: demand.want, is_note: false, is_strong });
+            let is_strong = demand.id.family() == mode_bits::Family::Table
+                && !mode_bits::table_mode(demand.want).is_some_and(TableMode::is_intent);
+            t.put(Held { id: demand.id, request, mode_bits: demand.want, is_note: false, is_strong });
         }
         self.depend.find(demand.id, demand.want) // DEPEND-1
     }
@@ -494,7 +495,7 @@ impl LockTable {
     /// mode already.
     pub(crate) fn abandon_strong(&self, t: &TxnLocks, tree: TreeId, mode: TableMode) {
         let held = t.get(LockId::table(tree));
-        let want = held.and_then(|h| claims::table_mode(h.claims)).map_or(mode, |h| h.supremum(mode));
+        let want = held.and_then(|h| mode_bits::table_mode(h.mode_bits)).map_or(mode, |h| h.supremum(mode));
         if !want.is_intent() && !held.is_some_and(|h| h.is_strong) {
             self.strong.lower(tree);
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use azekura_base::{TreeId, TxnId};
 
-use crate::claims::{self, Claims, Family};
 use crate::id::LockId;
+use crate::mode_bits::{self, Family, ModeBits};
 use crate::stripe::NONE;
 
 /// One lock in the list of its holder.
@@ -14,7 +14,7 @@ pub(crate) struct Held {
     pub(crate) id: LockId,
     /// The request in the lock's stripe; for a noted intent, the note's number.
     pub(crate) request: u32,
-    pub(crate) claims: Claims,
+    pub(crate) mode_bits: ModeBits,
     /// A noted intent, not a request: see `intent`.
     pub(crate) is_note: bool,
     /// The table's strong count was raised for this lock.
@@ -148,13 +148,13 @@ impl TxnLocks {
         !self.range_trees.is_empty()
     }
 
-    /// Notes that key locks with these claims are held.
-    pub(crate) const fn note_gap(&mut self, claims: Claims) {
-        self.closes_gaps |= claims::closes_gap(claims);
+    /// Notes that key locks with these mode bits are held.
+    pub(crate) const fn note_gap(&mut self, mode_bits: ModeBits) {
+        self.closes_gaps |= mode_bits::closes_gap(mode_bits);
     }
 
-    pub(crate) fn claims(&self, id: LockId) -> Claims {
-        self.get(id).map_or(0, |h| h.claims)
+    pub(crate) fn mode_bits(&self, id: LockId) -> ModeBits {
+        self.get(id).map_or(0, |h| h.mode_bits)
     }
 
     /// Adds a lock, or replaces the entry of that lock.
@@ -162,7 +162,7 @@ impl TxnLocks {
     pub(crate) fn put(&mut self, held: Held) {
         self.has_strong |= held.is_strong;
         if held.id.family() == Family::Key {
-            self.note_gap(held.claims);
+            self.note_gap(held.mode_bits);
         }
         if let Some(at) = self.find(held.id) {
             self.held[at] = held;
@@ -219,15 +219,15 @@ mod tests {
             for n in 0..500 {
                 let id = LockId::table(TreeId(n * 64));
                 assert!(locks.find(id).is_none(), "round {round}");
-                for claims in [1, 2] {
-                    locks.put(Held { id, request: n, claims, is_note: false, is_strong: false });
+                for mode_bits in [1, 2] {
+                    locks.put(Held { id, request: n, mode_bits, is_note: false, is_strong: false });
                 }
                 assert_eq!(locks.len(), n as usize + 1);
                 assert!(
                     (0..=n).all(|m| locks.get(LockId::table(TreeId(m * 64))).map(|h| h.request) == Some(m))
                 );
             }
-            assert_eq!(locks.claims(LockId::table(TreeId(64))), 2);
+            assert_eq!(locks.mode_bits(LockId::table(TreeId(64))), 2);
             locks.reset();
         }
     }

@@ -21,10 +21,10 @@ use std::time::Duration;
 use azekura_base::{Lsn, TreeId, TxnId};
 use azekura_trace::{Site, ThreadTag, WaitKind};
 
-use crate::claims::Family;
 use crate::deadlock::{WaitPlace, Waits, find_cycle, youngest};
 use crate::error::LockError;
 use crate::id::KeyRef;
+use crate::mode_bits::Family;
 use crate::owner::{GRANTED, RUNNING, VICTIM, WAITING};
 use crate::queue::{Demand, Wakes};
 use crate::stripe::NONE;

@@ -1,9 +1,9 @@
-//! Errors, which name the object.
+//! Errors of backups to object stores and of restores; each names the object.
 
 use std::io;
 
-/// The message of an object store's client with its innermost cause, without the line breaks of the answers
-/// that it quotes.
+/// The message of the client of an object store, with its innermost cause, in one line: quoted answers have
+/// line breaks.
 pub(crate) fn one_line(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut cause: &dyn std::error::Error = error;
@@ -43,8 +43,8 @@ pub enum Error {
         /// URL of the object.
         object: String,
     },
-    /// There is no such object: no backup, or one that did not finish.
-    #[error("{object} is not a backup: there is no such object")]
+    /// The object does not exist: no backup has this name, or the backup did not finish.
+    #[error("{object} does not exist; name a backup that has finished")]
     NotFound {
         /// URL of the object.
         object: String,

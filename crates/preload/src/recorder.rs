@@ -1,7 +1,7 @@
-//! One thread's recorder: its events go into the ring of a slot in the area.
+//! The recorder of one thread, which writes events into the ring of a slot in the area.
 //!
-//! It lies in the slot's own memory, so that making one allocates nothing. Only its thread uses it, and only
-//! inside `quietly`.
+//! A recorder is stored in the slot's own memory, so that its creation allocates nothing. Only its thread
+//! uses it, and only inside `quietly`.
 
 use crate::local::local;
 use crate::session::Session;

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum RecordError {
     /// Programs can be recorded on Linux with glibc only.
-    #[error("this build has no library to load into programs: it is for Linux with glibc")]
+    #[error("no library to preload in this build: build it for Linux with glibc, without AZEKURA_EMBED=none")]
     NoLibrary,
     /// `AZEKURA_PRELOAD` is set and names no file: nothing would be recorded.
     #[error(
-        "AZEKURA_PRELOAD is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
+        "AZEKURA_PRELOAD is {value:?}, and there is no such library; unset it to use the built-in one, or \
+         give the path of one"
     )]
     OtherLibrary {
         /// Its value.
@@ -45,8 +46,8 @@ pub enum RecordError {
     },
     /// The program ran and the library never saw it.
     #[error(
-        "the program did not load the recorder: it is statically linked, runs with another user's rights, uses another C \
-         library than glibc, or the directory for temporary files (TMPDIR) is mounted noexec"
+        "the program did not load the recorder: it is statically linked, runs with another user's rights, \
+         uses another C library than glibc, or the directory for temporary files (TMPDIR) is mounted noexec"
     )]
     NotLoaded,
     /// The recording has no events: the program started no thread and waited for nothing.
@@ -64,8 +65,8 @@ pub enum RecordError {
     },
     /// The kernel does not permit the observation: it requires more rights, or a lower `perf_event_paranoid`.
     #[error(
-        "the kernel does not permit {what}: run as root or with CAP_PERFMON (for switches alone, perf_event_paranoid up to 2 is \
-         enough; now it is {paranoid})"
+        "the kernel does not permit {what}: run as root or with CAP_PERFMON (for switches alone, \
+         perf_event_paranoid up to 2 is enough; now it is {paranoid})"
     )]
     NotPermitted {
         /// The requested object.

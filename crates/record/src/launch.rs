@@ -1,4 +1,4 @@
-//! A program run under a recorder from start to end.
+//! The run of a program under the recorder, from start to end.
 
 use crate::error::RecordError;
 use crate::kernel::{Function, Kernel, Target, program};
@@ -24,29 +24,29 @@ pub struct Launch {
     pub delay: Duration,
     /// Duration of the recording; the program goes on afterwards.
     pub duration: Option<Duration>,
-    /// Events that a thread's ring holds.
+    /// Capacity of a thread's ring, in events.
     pub ring_events: Option<usize>,
     /// Also records context switches, by the kernel.
     pub switches: bool,
-    /// Functions that are to be operations, if the kernel permits: see [`Function::find`]. With them come
-    /// switches.
+    /// Functions to record as operations, if the kernel permits it: see [`Function::find`]. Switches are then
+    /// recorded too.
     pub functions: Vec<String>,
 }
 
-/// A run that is over.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Launched {
     /// The program's exit status.
     pub status: ExitStatus,
-    /// The time that it ran.
+    /// Duration of the run.
     pub ran: Duration,
-    /// Its processes' recordings, the largest first.
+    /// Recordings of its processes, the largest first.
     pub recorded: Vec<Recorded>,
     /// Requests that the kernel refused, in sentences.
     pub refusals: Vec<String>,
-    /// Parts that are missing of the recordings, in sentences.
+    /// Parts that the recordings lack, in sentences.
     pub missing: Vec<String>,
-    /// The reason that there is no recording at all.
+    /// The reason for a missing recording.
     pub nothing: Option<RecordError>,
 }
 
@@ -110,8 +110,8 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     })
 }
 
-/// Records a running process from outside and writes it to `output`: until it ends, for so long, or until
-/// Ctrl-C.
+/// Records a running process from outside and writes the recording to `output`. Ends with the process, after
+/// the given duration, or on Ctrl-C.
 ///
 /// # Errors
 ///
@@ -123,7 +123,7 @@ pub fn attach_until(
 ) -> Result<Recorded, RecordError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Where a handler cannot be had, the signal ends us as always.
+        // Without a handler, the signal ends this process as usual.
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
     let begun = Instant::now();
@@ -154,7 +154,7 @@ fn find_functions(launch: &Launch) -> Result<Vec<Function>, RecordError> {
     launch.functions.iter().map(|name| Function::find(name, &program)).collect()
 }
 
-/// The part of its run in which the program is.
+/// Phase of the run: before, during or after the recording.
 enum Phase {
     Before,
     On,
@@ -177,13 +177,13 @@ impl Phase {
     }
 }
 
-/// Signals that are not to end us before the program.
+/// Signals that must not end this process before the program.
 struct Signals {
     term: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Without a handler the signal ends this process as always.
+    /// Installs the handlers. Without a handler the signal ends this process as usual.
     fn new() -> Self {
         let term = Arc::new(AtomicBool::new(false));
         let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));

@@ -1,5 +1,5 @@
-//! Finds spin loops in samples of the program counter: locks made of atomic instructions, and other waits
-//! that keep a processor busy. They make no call that the preload library could record.
+//! Spin loops, found in samples of the program counter: locks made of atomic instructions, and other waits
+//! that keep a processor busy. A spin loop makes no call that the preload library could record.
 //!
 //! A sample lies in a spin loop if one of these holds:
 //!

@@ -51,7 +51,8 @@ impl Client {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let last = self.last_command_name();
         format!(
-            "id={} addr={} laddr={} name={} age={} db=0 cmd={last} user=default lib-name={} lib-ver={} resp={} tot-cmds={}",
+            "id={} addr={} laddr={} name={} age={} db=0 cmd={last} user=default lib-name={} lib-ver={} \
+             resp={} tot-cmds={}",
             self.id,
             self.socket.peer,
             self.socket.local,

@@ -96,7 +96,8 @@ pub(crate) enum CommandError {
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPass,
     #[error(
-        "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+        "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+         configuration is correct?"
     )]
     AuthNotSet,
     #[error("ERR Protocol version is not an integer or out of range")]
@@ -133,18 +134,18 @@ pub(crate) enum CommandError {
     #[error("UNKNOWN {0}")]
     Unknown(String),
     #[error(
-        "CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to one \
-         node (AZ.CLUSTER MOVE)"
+        "CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to \
+         one node (AZ.CLUSTER MOVE)"
     )]
     CrossNode,
     #[error(
-        "CROSSNODE the range spans several nodes, but a transaction runs at one node; use a shorter range, or \
-         move the leaves to one node (AZ.CLUSTER MOVE)"
+        "CROSSNODE the range spans several nodes, but a transaction runs at one node; use a shorter range, \
+         or move the leaves to one node (AZ.CLUSTER MOVE)"
     )]
     WalkCrossesNodes,
     #[error(
-        "ERR This instance has cluster support disabled: any node accepts any key; AZ.CLUSTER STATUS describes \
-         the nodes"
+        "ERR This instance has cluster support disabled: any node accepts any key; AZ.CLUSTER STATUS \
+         describes the nodes"
     )]
     NoSlots,
     #[error("ERR storage: {0}")]
@@ -227,7 +228,8 @@ impl From<Failure> for CommandError {
 pub enum ServerError {
     /// An address that other machines can reach, without a password.
     #[error(
-        "{0} can be reached from other machines: give a password with --auth FILE (or AZEKURA_PASSWORD), or listen on 127.0.0.1"
+        "{0} can be reached from other machines: give a password with --auth FILE (or AZEKURA_PASSWORD), or \
+         listen on 127.0.0.1"
     )]
     PublicWithoutPassword(ListenAddress),
     /// The server cannot listen on the address.
@@ -259,7 +261,8 @@ pub enum ServerError {
     #[error(transparent)]
     Node(#[from] azekura_fatbtree::tcp::StartError),
     /// The store belongs to a node of a cluster, and the options name no cluster.
-    #[error("this is the store of node {} of cluster {cluster:016x}: serve it with --cluster FILE --node {}", pe.0, pe.0)]
+    #[error("this is the store of node {} of cluster {cluster:016x}: serve it with --cluster FILE --node {}",
+        pe.0, pe.0)]
     NodeStore {
         /// The cluster.
         cluster: u64,

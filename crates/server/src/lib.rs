@@ -21,7 +21,7 @@
 //! |---|---|
 //! | [`server`](Server), `clients` | listener, shutdown, the list of connections |
 //! | `reactor` | event loops, and the threads that drive them |
-//! | `connection`, `channel` | one client connection, in clear text or with TLS: read, run, wait until durable, reply |
+//! | `connection`, `channel` | a client connection, plain or with TLS: read, run, wait until durable, reply |
 //! | `listener` | addresses for clients, and the sockets behind them |
 //! | `session` | state of one client: protocol, login, `MULTI`, `WATCH`, interactive transaction |
 //! | `command` | the command table, and each command as a function over a transaction |

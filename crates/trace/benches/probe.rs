@@ -13,8 +13,8 @@ use std::time::Duration;
 static GET: Operation = Operation::new("get");
 static CACHE: Site = Site::new("cache");
 
-/// A hundred at once: one probe that is off costs less than a measuring loop's step. The difference to
-/// nothing, of a hundred probes, is the cost.
+/// Probes per iteration: a disabled probe costs less than one iteration of the measuring loop. The cost is
+/// the difference between an iteration with a hundred probes and an empty one.
 fn hundred_off(c: &mut Criterion) {
     c.bench_function("off: a hundred times nothing", |b| {
         b.iter(|| {
@@ -44,8 +44,8 @@ fn probes(c: &mut Criterion, state: &str) {
 }
 
 fn recording(c: &mut Criterion, state: &str, cpu: CpuTime) {
-    // No collector: on two processors it would be measured too. A full ring loses, which costs about as much
-    // as recording; so the ring is large enough to stay open through a measurement.
+    // Without a collector, which would be measured too on two processors. A full ring loses events, at about
+    // the cost of recording them, so the ring is large enough for the whole measurement.
     let options = Options {
         cpu,
         drain_every: Some(Duration::from_millis(1)),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum StartError {
     /// One recording at a time: stop the other first.
-    #[error("a recording is already under way")]
+    #[error("a recording is already under way; end it first")]
     AlreadyStarted,
     /// This program was built with the feature `off`.
     #[error("the probes are compiled out of this program (feature `off`)")]
@@ -37,7 +37,7 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum StopError {
     /// There is nothing to stop.
-    #[error("no recording is under way")]
+    #[error("no recording is under way; start one first")]
     NotStarted,
     /// The trace file could not be written; the part written before can still be read.
     #[error("cannot write trace file {}", path.display())]
@@ -71,7 +71,7 @@ pub enum ReadError {
         found: Vec<u8>,
     },
     /// A trace of another version of this program.
-    #[error("trace file of version {found}, this program reads {expected}")]
+    #[error("trace file of version {found}; this program reads {expected}: use the version that recorded it")]
     Version {
         /// In the file.
         found: u32,
@@ -97,7 +97,7 @@ pub enum ReadError {
         what: &'static str,
     },
     /// The file ends before its first blocks: nothing can be read from it.
-    #[error("trace file cut off at {len} bytes, before its head was complete")]
+    #[error("trace file cut off at {len} bytes, before its head was complete; record again")]
     NoHead {
         /// Bytes that are there.
         len: u64,

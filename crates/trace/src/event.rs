@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `Enter`, `Exit` | – | – |
 //! | `Ran` | – | ticks from enter to exit |
-//! | `WaitBegin` | instance waited for | [`WaitKind`](crate::WaitKind) number; from bit 8 the holder's operation, from bit 32 its tag |
+//! | `WaitBegin` | instance | [`WaitKind`](crate::WaitKind); holder: bit 8 operation, bit 32 tag |
 //! | `WaitEnd` | instance waited for | – |
 //! | `Hold` | instance held, until now | ticks it was held |
 //! | `Release` | instance released while others waited | – |

@@ -1,5 +1,5 @@
 //! Lock and wait tracing: probes in a program, a recorder, and an analysis that returns the cost of each
-//! lock in each operation. It traces operations and waits, not functions, so it is no code profiler. An
+//! lock in each operation. Operations and waits are traced, functions are not: this is no code profiler. An
 //! event takes 32 bytes and about ten nanoseconds.
 //!
 //! ```

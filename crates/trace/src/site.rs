@@ -30,73 +30,47 @@ pub struct Site(pub(crate) Definition);
 #[derive(Debug)]
 pub struct Operation(pub(crate) Definition);
 
-impl Site {
-    /// A site that carries the caller's source line.
-    #[must_use]
-    #[track_caller]
-    pub const fn new(name: &'static str) -> Self {
-        let place = Location::caller();
-        Self(Definition::new(name, place.file(), place.line()))
-    }
+/// Constructors and accessors of a type that wraps a [`Definition`].
+macro_rules! definition {
+    ($type:ident, $what:literal) => {
+        impl $type {
+            #[doc = concat!("Creates ", $what, " that carries the caller's source line.")]
+            #[must_use]
+            #[track_caller]
+            pub const fn new(name: &'static str) -> Self {
+                let place = Location::caller();
+                Self(Definition::new(name, place.file(), place.line()))
+            }
 
-    /// A site for a line of another program, without Rust source.
-    #[must_use]
-    pub const fn at(name: &'static str, file: &'static str, line: u32) -> Self {
-        Self(Definition::new(name, file, line))
-    }
+            #[doc = concat!("Creates ", $what, " of another program, without Rust source.")]
+            #[must_use]
+            pub const fn at(name: &'static str, file: &'static str, line: u32) -> Self {
+                Self(Definition::new(name, file, line))
+            }
 
-    /// The name given at creation.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.0.name
-    }
+            /// Returns the name given at creation.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                self.0.name
+            }
 
-    /// The source file of the creating line.
-    #[must_use]
-    pub const fn file(&self) -> &'static str {
-        self.0.file
-    }
+            /// Returns the source file of the creating line.
+            #[must_use]
+            pub const fn file(&self) -> &'static str {
+                self.0.file
+            }
 
-    /// The creating line.
-    #[must_use]
-    pub const fn line(&self) -> u32 {
-        self.0.line
-    }
+            /// Returns the number of the creating line.
+            #[must_use]
+            pub const fn line(&self) -> u32 {
+                self.0.line
+            }
+        }
+    };
 }
 
-impl Operation {
-    /// An operation that carries the caller's source line.
-    #[must_use]
-    #[track_caller]
-    pub const fn new(name: &'static str) -> Self {
-        let place = Location::caller();
-        Self(Definition::new(name, place.file(), place.line()))
-    }
-
-    /// An operation of another program, without Rust source.
-    #[must_use]
-    pub const fn at(name: &'static str, file: &'static str, line: u32) -> Self {
-        Self(Definition::new(name, file, line))
-    }
-
-    /// The name given at creation.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    /// The source file of the creating line.
-    #[must_use]
-    pub const fn file(&self) -> &'static str {
-        self.0.file
-    }
-
-    /// The creating line.
-    #[must_use]
-    pub const fn line(&self) -> u32 {
-        self.0.line
-    }
-}
+definition!(Site, "a site");
+definition!(Operation, "an operation");
 
 /// Common part of sites and operations: a name, a source line, and an id assigned when first recorded.
 #[derive(Debug)]

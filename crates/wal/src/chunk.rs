@@ -19,7 +19,7 @@
 //! | 60..64 | number of blocks |
 //! | 64..72 | first (least) LSN in the chunk; 0 in a chunk without records |
 //! | 72..80 | last (largest) LSN in the chunk; 0 in a chunk without records |
-//! | 80..88 | `complete_below`: every record of this stream with a smaller LSN is in this chunk or before it |
+//! | 80..88 | `complete_below`: all records of this stream below this LSN are in this chunk or before it |
 //! | 88..96 | `durable_lsn` of the whole log when the chunk was written |
 //! | 96..104 | `max_before`: largest LSN in any earlier chunk of this stream and incarnation |
 //! | 104..128 | zero |

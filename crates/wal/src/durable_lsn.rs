@@ -7,7 +7,7 @@
 //!
 //! | mark | state of the log buffer | left by |
 //! |---|---|---|
-//! | `u64::MAX` | idle: everything it ever logged is durable | its appender: stores the counter as read, then draws |
+//! | `u64::MAX` | idle: all that it logged is durable | its appender: stores the counter read, then draws |
 //! | `n` | has records from `n` on, in its buffer or in flight | a flusher, once they are durable |
 //!
 //! All stores to a mark are made under that log buffer's latch.

@@ -26,7 +26,8 @@ pub enum WalError {
         source: io::Error,
     },
     /// The directory holds a log of this incarnation, or of a later one: the caller's control file is old.
-    #[error("{} has incarnation {found}, so {incarnation} is not new: the control file is too old", path.display())]
+    #[error("{} has incarnation {found}, so {incarnation} is not new: the control file is too old",
+        path.display())]
     IncarnationNotNew {
         /// A segment of that log.
         path: PathBuf,
@@ -111,8 +112,8 @@ pub enum ReplayError<E> {
     /// The log is damaged, not merely cut off by a crash: records that were durable are missing or
     /// unreadable.
     #[error(
-        "log damaged: record {missing} of incarnation {incarnation} is missing although everything up to {durable} \
-         was durable; {} is unreadable from byte {offset}", file.display()
+        "log damaged: record {missing} of incarnation {incarnation} is missing although everything up to \
+         {durable} was durable; {} is unreadable from byte {offset}", file.display()
     )]
     Corrupt {
         /// The file with a readable part that ends too early (the likeliest one, if several do).

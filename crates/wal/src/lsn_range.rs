@@ -42,9 +42,9 @@
 //!
 //! | reader | wants | takes |
 //! |---|---|---|
-//! | `make_durable`, tickets, `close`, an epoch's boundary, a flush's `covers` | above all drawn | the counter |
+//! | `make_durable`, tickets, `close`, an epoch's end, a flush's `covers` | above all drawn | the counter |
 //! | a page that turns dirty, the active list | below all to come | one above the horizon |
-//! | the image of a page in flight to disk | below later changes of the page | the larger of that and page LSN + 1 |
+//! | the image of a page in flight | below later changes of the page | larger of that, page LSN + 1 |
 //! | a checkpoint's begin | below all to come | makes all drawn durable, then one above the horizon |
 //! | a checkpoint's end, the target of a restart's length | above all drawn | the counter |
 //! | a page that was to be formatted and is not | above its earlier content | the counter |

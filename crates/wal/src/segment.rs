@@ -4,11 +4,14 @@
 //!
 //! | segment | content | left by |
 //! |---|---|---|
-//! | ready | zeroes, or a recycled segment's stale chunks; synced, name durable | the leader of a flush starts to write it |
+//! | ready | zeroes, or stale chunks of a recycled segment; all synced | a flush starts to write it |
 //! | current | chunks of this run | it is full: sealed |
 //! | sealed | chunks of this run; its largest LSN is known | [`SegmentStore::trim`]: all of it is below |
-//! | old | chunks of earlier runs, never written again (W5); its largest LSN is bounded by the next one's header, or looked up by the first trim | `trim` |
+//! | old | chunks of earlier runs, never written again (W5) | `trim` |
 //! | spare | nothing that counts any more | renamed to the next sequence number: ready |
+//!
+//! The largest LSN of an old segment is bounded by the header of the next segment, or looked up by
+//! the first trim.
 //!
 //! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses
 //!   numbers above every file that is there, so stale chunks never fit their new place (CHUNK-1).

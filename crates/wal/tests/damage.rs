@@ -201,7 +201,9 @@ proptest! {
     #[test]
     fn mutated_bytes_give_an_error_or_a_true_prefix(
         log_buffers in 1usize..4,
-        wounds in prop::collection::vec((any::<prop::sample::Index>(), 0u64..65536, 1u64..5000, any::<u64>()), 1..4),
+        wounds in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0u64..65536, 1u64..5000, any::<u64>()), 1..4,
+        ),
     ) {
         let fs = FaultFs::new();
         let wal = create(&fs, small(log_buffers, 1 + log_buffers / 2));
@@ -230,13 +232,17 @@ proptest! {
             Err(other) => prop_assert!(false, "{}", other),
         }
         // Opening for writing beside the wreck, and trimming it, must work as well.
-        let wal = try_create(&fs, identity(2, 1000), WalOptions { segment_bytes: 32 << 10, ..small(2, 1) }).expect("creates");
+        let options = WalOptions { segment_bytes: 32 << 10, ..small(2, 1) };
+        let wal = try_create(&fs, identity(2, 1000), options).expect("creates");
         wal.trim(Lsn(1000)).expect("trims");
     }
 
     /// Chunks made of any bytes at all, with a header that fits them.
     #[test]
-    fn any_payload_behind_a_valid_header_is_parsed_or_refused(payload in prop::collection::vec(any::<u8>(), 0..300), blocks in 0u32..4) {
+    fn any_payload_behind_a_valid_header_is_parsed_or_refused(
+        payload in prop::collection::vec(any::<u8>(), 0..300),
+        blocks in 0u32..4,
+    ) {
         use azekura_wal::chunk::{Header, Place, parse_payload};
         let header = Header {
             place: Place { database_id: 1, stream: 0, segment: 0, offset: 0 },

@@ -1,5 +1,5 @@
-//! The commit gate: nobody sleeps for ever, nobody is told "durable" too early, and no record is lost or
-//! written twice while buffers are exchanged under the appenders' hands.
+//! Models of the commit gate: no thread sleeps for ever, no commit is reported as durable too early, and no
+//! record is lost or written twice while buffers are exchanged beside appenders.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -44,7 +44,7 @@ impl Log {
         self.make_durable_with(None, lsn);
     }
 
-    /// With a thread that writes when asked.
+    /// Adds a thread that writes on request.
     fn make_durable_with(&self, thread: Option<&Notifier>, lsn: u64) {
         while !self.horizon.has_reached(Lsn(lsn)) {
             let is_needed = || self.horizon.pending(0..self.buffers.len()).is_some_and(|mark| mark <= lsn);
@@ -70,7 +70,7 @@ impl Log {
         (covers.expect("log buffers"), taken)
     }
 
-    /// The log's thread: writes when asked, until so many records are durable.
+    /// The flusher: writes on request, until this number of records is durable.
     fn write_when_asked(&self, notifier: &Notifier, records: u64) {
         while self.horizon.compute() < Lsn(records) {
             if !notifier.take_request() {
@@ -164,7 +164,7 @@ fn an_heir_with_nothing_to_do_passes_the_wake_up_on() {
             .map(|_| {
                 let (gate, needed) = (gate.clone(), needed.clone());
                 thread::spawn(move || {
-                    // Takes itself for not covered by the flush going on, and is, after all.
+                    // Assumes that the current flush does not cover it, but the flush does.
                     match gate.enter(5, || needed.load(SeqCst), || (9, ())) {
                         Turn::Lead(lead, ()) => drop(lead),
                         Turn::NotNeeded | Turn::Finished => {}
@@ -186,7 +186,7 @@ fn a_failure_wakes_who_sleeps() {
         let (other, has_failed) = (gate.clone(), failed.clone());
         let Turn::Lead(lead, ()) = gate.enter(1, || true, || (1, ())) else { panic!("idle") };
         let sleeper = thread::spawn(move || {
-            // Needs the next flush; the one going on fails.
+            // Needs the next flush; the current one fails.
             loop {
                 let is_needed = || !has_failed.load(SeqCst);
                 match other.enter(5, is_needed, || (9, ())) {
@@ -228,7 +228,7 @@ fn committers_that_wait_for_each_other_all_return() {
 }
 
 #[test]
-fn a_guardian_whose_company_does_not_come_leads_alone() {
+fn a_guardian_without_other_committers_leads_alone() {
     model(2, || {
         let log = Log::with_gate(1, CommitGate::with_unlimited_delay());
         let other = log.clone();
@@ -250,7 +250,7 @@ fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
         let threads = [
             thread::spawn(move || commit_twice(&second)),
             thread::spawn(move || {
-                // A flusher: it waits for nobody.
+                // A flusher: it waits for no committer.
                 let begin = || (u64::MAX, ());
                 if let Turn::Lead(lead, ()) = third.gate.enter(1, || true, begin) {
                     third.gate.wake_everyone();
@@ -265,7 +265,7 @@ fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
     });
 }
 
-/// So many commits, each with a thread to leave it to.
+/// Commits, each of which may be left to the flusher.
 fn commit_with_thread(log: &Log, notifier: &Notifier, commits: usize) {
     for _ in 0..commits {
         let lsn = log.append(0);
@@ -273,7 +273,7 @@ fn commit_with_thread(log: &Log, notifier: &Notifier, commits: usize) {
     }
 }
 
-/// Committers, and a thread that somebody has asked already.
+/// Committers, and a flusher with a pending request.
 fn committers_and_the_thread(bound: usize, commits: [usize; 2]) {
     model(bound, move || {
         let log = Log::with_gate(1, CommitGate::with_alternating_leaders());
@@ -306,7 +306,7 @@ fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
         let of_thread = (gate.clone(), notifier.clone(), needed.clone());
         let log_thread = thread::spawn(move || {
             let (gate, notifier, needed) = of_thread;
-            notifier.request(); // of somebody else
+            notifier.request(); // of another thread
             while needed.load(SeqCst) {
                 if !notifier.take_request() {
                     thread::yield_now();
@@ -326,13 +326,12 @@ fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
                 }
             }
         });
-        first.finish(); // from now on it is the thread's turn
+        first.finish(); // the flusher leads from now on
         [log_thread, committer].into_iter().for_each(|t| t.join().expect("no panic"));
     });
 }
 
-/// A commit thread that is asked by a flag: it writes while there is something to write, then looks once
-/// more.
+/// A commit thread with a flag for requests: writes while there are records, then checks the flag again.
 fn follow(log: &Log, lsn: u64, notifier: &azekura_wal::notifier::Notifier) {
     while !log.horizon.has_reached(Lsn(lsn)) {
         let is_needed = || log.horizon.pending(0..1).is_some_and(|mark| mark <= lsn);

@@ -1,6 +1,6 @@
-//! RW-1, RW-2, SYNC-1 and SYNC-2 in the interleavings of two and three threads, with the state under a mutex
-//! and in one word. That nobody sleeps for ever is part of every model: loom ends a run in which nobody can
-//! go on.
+//! Models of RW-1, RW-2, SYNC-1 and SYNC-2: the interleavings of two and three threads, with the state under
+//! a mutex and in one word. Each model also shows that no thread sleeps for ever: loom fails a run in which
+//! no thread can continue.
 #![cfg(loom)]
 
 use azekura_baselines::SyncMutex;
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 static LATCH: Site = Site::new("latch");
 static MUTEX: Site = Site::new("mutex of latch");
 
-/// Runs a model with so many forced switches and counts its schedules; suspiciously few are a failure.
+/// Checks `model` with at most `preemptions` forced switches; fails if it has fewer than `at_least`
+/// schedules.
 fn bounded(preemptions: usize, at_least: usize, model: impl Fn() + Sync + Send + 'static) {
     let schedules = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&schedules);

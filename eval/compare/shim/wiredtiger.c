@@ -1,8 +1,10 @@
 /*
- * WiredTiger's handles are structs of function pointers, and several of its functions take variable arguments.
- * This shim gives each call that the adapter needs a plain C function; src/peers/wiredtiger.rs declares them.
+ * WiredTiger's handles are structs of function pointers, and several of its functions take variable
+ * arguments. This shim gives each call that the adapter needs a plain C function;
+ * src/peers/wiredtiger.rs declares them.
  *
- * Results: 0 done, 1 not found, 2 lost against another transaction (run it again), anything else WiredTiger's code.
+ * Results: 0 done, 1 not found, 2 lost against another transaction (run it again), anything else
+ * WiredTiger's code.
  */
 #include <stddef.h>
 #include <wiredtiger.h>

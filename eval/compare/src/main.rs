@@ -1,7 +1,7 @@
 //! `azekura-compare`: Azekura's workloads over other engines, interleaved in one run.
 //!
-//! It is a program of its own in a workspace of its own, because it links C and C++ that the store needs
-//! nothing of.
+//! A separate program in a separate workspace, because it links libraries in C and C++ that the store does
+//! not need.
 //!
 //! ```text
 //! azekura-compare --workloads u1,read --threads 1,8 --runs 3 --dir DIR --json results.jsonl

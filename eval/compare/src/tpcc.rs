@@ -18,9 +18,9 @@ use std::time::Duration;
     azekura-compare tpcc                                       a minute or two, a tenth of the rows\n  \
     azekura-compare tpcc --engines azekura,sqlite,wiredtiger\n  \
     azekura-compare tpcc --scale 1 --threads 1,2,4,8,16,64 --in-flight 64 --seconds 1 --json tpcc.jsonl\n\n\
-    Prints a table for each number of threads, best engine first: transactions per second, New-Orders per minute,\n\
-    median and 99th percentile of all latencies. Each store's consistency conditions are checked at the end; who\n\
-    violates one has no figures. Exit code 1: an engine was left out.")]
+    Prints a table for each number of threads, best engine first: transactions per second, New-Orders per\n\
+    minute, median and 99th percentile of all latencies. Each store's consistency conditions are checked at\n\
+    the end; an engine that violates one has no figures. Exit code 1: an engine was left out.")]
 pub(crate) struct Tpcc {
     /// Warehouses
     #[arg(long, default_value_t = 1)]

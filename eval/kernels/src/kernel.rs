@@ -110,7 +110,8 @@ impl fmt::Display for Kernel {
 /// No program has this name and size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no program {0:?}: there are himeno.xs, .s, .m, .l; is, ft, cg, mg, sp with .s, .w, .a; cluster. with 2 to 20000 genes"
+    "no program {0:?}: there are himeno.xs, .s, .m, .l; is, ft, cg, mg, sp with .s, .w, .a; cluster. with 2 \
+     to 20000 genes"
 )]
 pub struct ParseKernelError(pub String);
 

@@ -73,7 +73,8 @@ pub enum BenchError {
     },
     /// A store that an earlier run left is of another size.
     #[error(
-        "{path} holds TPC-C with {warehouses} warehouses at a scale of 1/{divisor}; remove it or choose another directory"
+        "{path} holds TPC-C with {warehouses} warehouses at a scale of 1/{divisor}; remove it or choose \
+         another directory"
     )]
     OtherScale {
         /// The store.

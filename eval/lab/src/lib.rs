@@ -1,7 +1,7 @@
-//! Runs the workloads of `azekura-workload` against any ordered key-value engine, and reports what it saw.
+//! Runs of the workloads of `azekura-workload` on any ordered key-value engine, and their reports.
 //!
-//! It is not a collection of other engines: those that link C or C++ live in the workspace of their own,
-//! `eval/compare`, over the same [`Engine`] trait.
+//! Engines that link C or C++ are not here: they are in a workspace of their own, `eval/compare`, and
+//! implement the same [`Engine`] trait.
 //!
 //! ```
 //! use azekura_lab::adapter::memory::MemoryEngine;

@@ -1,8 +1,8 @@
-//! Runs of several entrants, interleaved: first one run of each, then the next of each, every time beginning
-//! with another one, so that a slow minute of the machine hits all alike.
+//! Interleaved runs of several engines: in each round every engine runs once, and each round begins with
+//! another engine. A slow minute of the machine then affects all engines alike.
 
-/// The runs of each entrant, in order. An entrant that fails once is not run again, and has its error. `run`
-/// gets the round and the entrant.
+/// Returns the results of each engine, in order of its runs. An engine that fails is not run again, and its
+/// result is the error. `run` gets the round and the index of the engine.
 pub fn interleaved<T, E>(
     rounds: usize,
     takes_part: &[bool],
@@ -28,7 +28,7 @@ mod tests {
     use super::interleaved;
 
     #[test]
-    fn everybody_begins_a_round_in_turn_and_who_fails_is_left_out() {
+    fn engines_begin_a_round_in_turn_and_one_that_fails_is_left_out() {
         let mut order = Vec::new();
         let runs = interleaved(3, &[true, true, false, true], |round, at| {
             order.push((round, at));

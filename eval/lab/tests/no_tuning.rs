@@ -90,8 +90,7 @@ const CHEAP: Costs =
     Costs { access: 32.0, swap_in: 130_000.0, write_back: 40_000.0, fault: 35_000.0, protect: 5_000.0 };
 
 #[test]
-fn where_a_swap_is_as_quick_as_three_to_ten_cleared_bits_the_adaptive_policy_takes_no_longer_than_swap_in_history()
- {
+fn with_swaps_as_quick_as_cleared_bits_the_adaptive_policy_is_no_slower_than_swap_in_history() {
     for kernel in ["himeno.xs", "is.s", "mg.s", "cluster.200"] {
         let trace = record(kernel);
         for local in [75, 50, 25] {

@@ -1,6 +1,5 @@
-//! The machine as a test tool: schedules at random, all schedules with a few interruptions, threads stopped
-//! for ever at each of their accesses. A schedule that fails is made as small as it goes, and printed as
-//! columns.
+//! Exploration of schedules: random ones, all with a few interruptions, and those that stop a thread for ever
+//! at one of its accesses. A schedule that fails is shrunk and printed in columns.
 //!
 //! ```
 //! # if !cfg!(feature = "sim") { return }
@@ -8,7 +7,7 @@
 //! use azekura_sim::explore::{Scene, exhaust};
 //! use std::sync::Arc;
 //!
-//! // A counter that forgets: read, then write.
+//! // A counter that loses increments: a read, then a write.
 //! let failure = exhaust(2, || {
 //!     let counter = Arc::new(AtomicU64::new(0));
 //!     let mut scene = Scene::new();
@@ -35,7 +34,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 
-/// Steps after which threads that still run are taken to go on for ever.
+/// Steps after which running threads count as endless.
 const MAX_STEPS: u64 = 200_000;
 
 /// Threads, and the condition that must hold when they have ended.
@@ -52,13 +51,13 @@ impl fmt::Debug for Scene {
 }
 
 impl Scene {
-    /// An empty one.
+    /// Returns a scene without threads.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A thread.
+    /// Adds a thread.
     pub fn thread(&mut self, body: impl FnOnce() + 'static) {
         self.threads.push(Box::new(body));
     }
@@ -94,11 +93,11 @@ impl Scene {
 pub struct Failure {
     /// The failure.
     pub reason: String,
-    /// The fewest interruptions that were found to do it.
+    /// The fewest interruptions found that lead to the failure.
     pub preemptions: Vec<Preemption>,
     /// All accesses up to the end, or to the panic.
     pub trace: Vec<Step>,
-    /// Number of the try that found it; a seed, for random ones.
+    /// Number of the schedule that failed; for random schedules, the seed.
     pub found_by: u64,
 }
 
@@ -146,10 +145,10 @@ fn file(place: &Location<'static>) -> &'static str {
 ///
 /// # Errors
 ///
-/// The first [`Failure`], made small.
+/// The first [`Failure`], shrunk.
 pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), Box<Failure>> {
     for seed in seed..seed + runs {
-        // Few interruptions find errors that need long stretches, many find those that need short ones.
+        // Few interruptions find errors that need long uninterrupted runs; many find the others.
         let one_in = 2 + seed % 30;
         let mut taken = Vec::new();
         let schedule = Schedule::Random { seed, one_in };
@@ -165,7 +164,7 @@ pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), 
 ///
 /// # Errors
 ///
-/// The first [`Failure`], made small.
+/// The first [`Failure`], shrunk.
 pub fn exhaust(most: usize, scene: impl Fn() -> Scene) -> Result<u64, Box<Failure>> {
     let mut runs = 0;
     for interruptions in 0..=most {
@@ -174,8 +173,8 @@ pub fn exhaust(most: usize, scene: impl Fn() -> Scene) -> Result<u64, Box<Failur
     Ok(runs)
 }
 
-/// Runs every schedule with this number of interruptions. Their common prefix runs again, to learn the points
-/// at which the next one may come.
+/// Runs every schedule with this number of interruptions. The common prefix runs again, to find the points at
+/// which the next interruption is possible.
 fn exhaust_exactly(
     interruptions: usize,
     scene: &impl Fn() -> Scene,
@@ -188,7 +187,7 @@ fn exhaust_exactly(
             Ok(outcome) => outcome,
             Err(reason) => return Err(Box::new(shrink(scene, plan, reason, *runs))),
         };
-        // One that could not be taken leads nowhere that a shorter plan does not.
+        // An interruption that was impossible adds nothing to a shorter plan.
         if plan.len() == interruptions || outcome.preemptions.len() < plan.len() {
             continue;
         }
@@ -204,22 +203,22 @@ fn exhaust_exactly(
 /// Results of stopping a thread for ever at each of its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// Accesses at which it was stopped while the others ended.
+    /// Accesses at which the thread was stopped while the others ended.
     pub accesses: u64,
-    /// Place of its last access before it stopped, in order; each place once.
+    /// Places of the last access before a stop, in order; each place once.
     pub places: Vec<&'static Location<'static>>,
 }
 
 impl Stopped {
-    /// Returns whether it was stopped after an access made in `file`: the end of a path.
+    /// Returns `true` if the thread was stopped after an access in `file`, the end of a path.
     #[must_use]
     pub fn was_in(&self, file: &str) -> bool {
         self.places.iter().any(|place| place.file().ends_with(file))
     }
 }
 
-/// Stops thread 0 of a scene for ever before its first access, before its second, and so on (hazard G10): the
-/// others must end all the same, and, once it goes on, so must it; the scene's check holds then.
+/// Stops thread 0 of a scene before its first access, before its second, and so on (hazard G10). The other
+/// threads must end while it is stopped. Then it continues and must end too, and the scene's check must hold.
 ///
 /// # Errors
 ///
@@ -228,7 +227,7 @@ pub fn stop_everywhere(scene: impl Fn() -> Scene) -> Result<Stopped, String> {
     stop_everywhere_under(0..0, scene)
 }
 
-/// The same, and at each access once more under each of these random schedules.
+/// As [`stop_everywhere`], and at each access also under each of these random schedules.
 ///
 /// # Errors
 ///
@@ -256,7 +255,7 @@ pub fn stop_everywhere_under(
     unreachable!("a thread ends, or the steps do")
 }
 
-/// Runs, and keeps the interruptions even when a thread panics.
+/// Runs a scene, and keeps the list of interruptions even if a thread panics.
 fn run_noting(
     scene: &impl Fn() -> Scene,
     schedule: Schedule,
@@ -267,7 +266,7 @@ fn run_noting(
     result.map(drop)
 }
 
-/// Leaves out interruptions as long as the scene fails without them.
+/// Removes interruptions as long as the scene still fails.
 fn shrink(scene: &impl Fn() -> Scene, plan: Vec<Preemption>, reason: String, found_by: u64) -> Failure {
     let (mut plan, mut reason) = (plan, reason);
     let mut chunk = plan.len().div_ceil(2);

@@ -33,7 +33,7 @@
 //! | [`coherence`] | cost of an access to a cache line, by the threads that touched it before |
 //! | [`processors`] | which thread has which processor |
 //! | [`schedule`] | choice of the next thread, if time does not decide |
-//! | [`explore`] | schedules at random and one by one, a failing one made small; threads stopped at every access |
+//! | [`explore`] | schedules at random and one by one; shrinking of a failing one; threads that are stopped |
 //! | [`stalls`] | places at which threads waited for lines |
 //! | [`measure`](mod@measure) | a stretch of a run that is measured |
 //! | [`name`] | the accessed object at a place in the source |

@@ -5,7 +5,10 @@
 //! |---|---|
 //! | on a processor | when it sleeps or ends, or its slice is over and others are ready |
 //! | ready | when a processor is idle: first a woken thread, then in order of readiness |
-//! | neither: asleep, stopped, ended | when it is woken: to its last processor if that is idle, to any idle one, to the front of the queue; its last processor's thread then gives way, as soon as the profile has it |
+//! | neither: asleep, stopped, ended | when it is woken |
+//!
+//! A woken thread goes to its last processor if that is idle, to any idle one, or to the front of the queue.
+//! In the last case the thread on its last processor gives way, as soon as the profile has it.
 
 use crate::coherence::Time;
 use std::collections::VecDeque;

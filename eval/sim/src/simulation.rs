@@ -21,7 +21,8 @@ use std::time::Duration;
 pub enum SimulationError {
     /// The program was built without the feature `sim`.
     #[error(
-        "this program runs on real processors only; build it with the feature: cargo build --release --features sim"
+        "this program runs on real processors only; build it with the feature: cargo build --release \
+         --features sim"
     )]
     NotBuilt,
     /// More processors than the machine has.

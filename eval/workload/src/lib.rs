@@ -1,6 +1,6 @@
-//! Seeded streams of database work: what to read and write, in which order, with which popularity.
+//! Seeded streams of database operations: the keys that are read and written, their order and popularity.
 //!
-//! It is not a benchmark: nothing here runs, measures or knows an engine. `azekura-lab` does.
+//! Nothing here runs or measures an engine; `azekura-lab` does.
 //!
 //! ```
 //! use azekura_workload::{Lane, Step, Workload};

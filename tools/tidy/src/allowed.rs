@@ -110,7 +110,8 @@ impl Debt {
 
     pub(crate) fn text(&self) -> String {
         let mut text = String::from(
-            "# Violations that files written before the checks are allowed: CHECK COUNT PATH. The counts only shrink:\n\
+            "# Violations that files written before the checks are allowed: CHECK COUNT PATH. The counts \
+             only shrink:\n\
              # cargo run -p azekura-tidy -- --update\n",
         );
         for ((check, path), count) in &self.0 {

@@ -5,7 +5,7 @@ use crate::allowed::Phrase;
 use crate::files::{File, Kind};
 use crate::prose;
 
-/// Lines of source have at most this many characters; rustfmt's `max_width` is the same.
+/// Lines of text have at most this many characters; rustfmt's `max_width` is the same.
 const MOST_CHARACTERS: usize = 110;
 /// A larger file holds more than one noun.
 const MOST_LINES: usize = 600;
@@ -45,7 +45,7 @@ pub(crate) fn of_file(file: &File, phrases: &[Phrase]) -> Vec<Violation> {
             report(at, "opening", said);
         }
         is_inside_doc = said.starts_with("///") || said.starts_with("//!");
-        if file.kind != Kind::Markdown && line.chars().count() > MOST_CHARACTERS && !line.contains("http") {
+        if line.chars().count() > MOST_CHARACTERS {
             report(at, "length", line);
         }
         if is_shipped(&file.path) && needs_reason(line) && !has_reason(&prose, at) {
@@ -108,6 +108,12 @@ mod tests {
         assert_eq!(rust("use std::sync::atomic::Ordering::{Acquire, Relaxed};\n"), []);
         assert_eq!(rust(&"\n".repeat(601)), [("size", 1)]);
         assert_eq!(checks("crates/x/tests/a.rs", Kind::Rust, "x.load(Relaxed);\n"), []);
+        let long = "1".repeat(111);
+        for (path, kind) in [("a.md", Kind::Markdown), ("a.html", Kind::Other), ("a.sh", Kind::Script)] {
+            assert_eq!(checks(path, kind, &long), [("length", 1)], "{path}");
+            assert_eq!(checks(path, kind, &long[1..]), [], "{path}");
+        }
+        assert_eq!(checks("a.html", Kind::Other, "who\n"), []);
         assert_eq!(checks("a.md", Kind::Markdown, "A user whose key\n```\nwho\n```\n"), [("who", 1)]);
         assert_eq!(checks("a.sh", Kind::Script, "# who\nwho\n"), [("who", 1)]);
     }

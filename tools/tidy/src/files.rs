@@ -1,4 +1,4 @@
-//! The files that are checked: those that git tracks, by kind.
+//! The checked files: the text files that git tracks, by kind.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +11,8 @@ pub(crate) enum Kind {
     Markdown,
     /// Shell, Python, TOML: comments begin with `#`.
     Script,
+    /// Any other text, such as HTML: only the length of its lines is checked.
+    Other,
 }
 
 /// A file and its text.
@@ -22,20 +24,20 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-fn kind(path: &str) -> Option<Kind> {
+fn kind(path: &str) -> Kind {
     if path.starts_with(".ci/") {
-        return Some(Kind::Script);
+        return Kind::Script;
     }
-    match path.rsplit_once('.')?.1 {
-        "rs" => Some(Kind::Rust),
-        "c" | "h" | "cc" | "cpp" => Some(Kind::C),
-        "md" => Some(Kind::Markdown),
-        "sh" | "py" | "toml" => Some(Kind::Script),
-        _ => None,
+    match path.rsplit_once('.').map_or("", |(_, ending)| ending) {
+        "rs" => Kind::Rust,
+        "c" | "h" | "cc" | "cpp" => Kind::C,
+        "md" => Kind::Markdown,
+        "sh" | "py" | "toml" => Kind::Script,
+        _ => Kind::Other,
     }
 }
 
-/// Reads all tracked files of a kind that has checks.
+/// Reads all tracked files that are text in UTF-8.
 pub(crate) fn tree(root: &Path) -> Result<Vec<File>, String> {
     let listed = Command::new("git")
         .arg("-C")
@@ -48,10 +50,9 @@ pub(crate) fn tree(root: &Path) -> Result<Vec<File>, String> {
     }
     let mut files = Vec::new();
     for path in String::from_utf8_lossy(&listed.stdout).split('\0') {
-        let Some(kind) = kind(path) else { continue };
-        // A file that was deleted but not yet staged is still listed.
+        // Pictures and data are no text. A file that was deleted but not yet staged is still listed.
         let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
-        files.push(File { path: path.to_owned(), kind, text });
+        files.push(File { path: path.to_owned(), kind: kind(path), text });
     }
     Ok(files)
 }

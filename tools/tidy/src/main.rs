@@ -1,10 +1,10 @@
 //! Checks the language and the form of the files of this repository.
 //!
 //! ```text
-//! cargo run -p azekura-tidy              prints each violation as FILE:LINE: CHECK: TEXT; exit code 1 if there is one
-//! cargo run -p azekura-tidy -- --counts  prints the number of violations of each check
-//! cargo run -p azekura-tidy -- --update  lowers the counts in tools/tidy/debt.txt to the present ones
-//! cargo run -p azekura-tidy -- --sizes   prints the table of sizes of docs/decisions/047-sizes.md
+//! cargo run -p azekura-tidy                prints violations as FILE:LINE: CHECK: TEXT; exit code 1 if any
+//! cargo run -p azekura-tidy -- --counts    prints the number of violations of each check
+//! cargo run -p azekura-tidy -- --update    lowers the counts in tools/tidy/debt.txt to the present ones
+//! cargo run -p azekura-tidy -- --sizes     prints the table of sizes of docs/decisions/047-sizes.md
 //! cargo run -p azekura-tidy -- --language  prints two shares per crate and the files that raise them
 //! ```
 //!
@@ -14,8 +14,8 @@
 //! | `opening` | a doc comment that begins with *Who, What, Where, When, How, Whether, Which, Why, It* |
 //! | `word` | a word or phrase of `tools/tidy/words.txt` in a comment or document |
 //! | `sentence` | a statement in prose that opens with *What, Whatever, Who, Whoever, Whichever* |
-//! | `length` | a line over 110 characters in a source file |
-//! | `ordering` | `Relaxed`, `Acquire`, `Release`, `AcqRel` or `SeqCst` in shipped code without a comment nearby |
+//! | `length` | a line over 110 characters in a text file |
+//! | `ordering` | `Relaxed`, `Acquire`, … or `SeqCst` in shipped code without a comment nearby |
 //! | `link` | a relative link of a document that leads to no file or heading |
 //! | `size` | a source file over 600 lines |
 //! | `package` | a published crate without a key that registries show, or of another version than the rest |

@@ -9,6 +9,7 @@ pub(crate) fn lines(file: &File) -> Vec<&str> {
         Kind::Markdown => fenced(&file.text),
         Kind::Rust | Kind::C => file.text.lines().map(slash_comment).collect(),
         Kind::Script => file.text.lines().map(hash_comment).collect(),
+        Kind::Other => file.text.lines().map(|_| "").collect(),
     }
 }
 

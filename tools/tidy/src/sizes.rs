@@ -109,7 +109,7 @@ fn room(path: &str) -> String {
     parts[..parts.len().saturating_sub(1).min(2)].join("/")
 }
 
-/// Use of a file, but for the tests inside it.
+/// Returns the use of a file, without the tests inside it.
 fn use_of(path: &str, gated: &[(String, Use)]) -> Use {
     let is_test_folder = |part| matches!(part, "tests" | "benches" | "examples" | "fuzz" | "fuzz_targets");
     if path.split('/').rev().skip(1).any(is_test_folder) || path.starts_with("crates/history/") {
@@ -212,8 +212,8 @@ fn packages(root: &Path, package: &str) -> Result<usize, String> {
     Ok(names.collect::<BTreeSet<_>>().len())
 }
 
-/// Declarations of public items below `folder`, outside tests. The lint `unreachable_pub` keeps items that
-/// nobody outside can name from being public.
+/// Counts the declarations of public items below `folder`, outside tests. The lint `unreachable_pub` refuses
+/// public items that no other crate can name.
 fn public_items(rust: &[&File], folder: &str) -> usize {
     let is_item = |line: &&str| {
         let Some(rest) = line.trim_start().strip_prefix("pub ") else { return false };

@@ -42,7 +42,7 @@ impl Transaction {
             self.lock_to_read(tree, key)?;
             let flags = tree.get_cell(&self.db.env, key, cell).map_err(|error| self.fail(error.into()))?;
             let Some(flags) = flags else { return Ok(None) };
-            // A small value needs no mark, which costs a lock.
+            // A small value needs no mark; a mark costs a lock.
             let mark = if flags == 0 { UndoMark::default() } else { UndoMark::of(&self.state()?.undo().log) };
             each(ValueRef::locked(Cell { flags, value: cell }, self, mark)?).map(Some)
         })

@@ -1,5 +1,5 @@
-//! Entry: a store with changed bytes in CONTROL. It opens with its content, or returns a typed error; with
-//! corrected checksums it may open as anything, but not panic.
+//! Entry: a store with changed bytes in CONTROL. The opening succeeds with the store's content, or returns a
+//! typed error. With corrected checksums any content is allowed, but no panic.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

@@ -8,7 +8,7 @@
 //! | 0..24 | common header; byte 5 = level (0 = leaf), bytes 6..8 = number of slots |
 //! | 24..26 | heap start in words: cells lie from here up to the fences |
 //! | 26..28 | garbage: words inside the heap that no cell uses |
-//! | 28..30, 30..32 | length of the lower (inclusive) and the upper (exclusive) fence; an upper one of 0 is "infinite" |
+//! | 28..30, 30..32 | lengths of the lower (inclusive) and upper (exclusive) fence; an upper one of 0: none |
 //! | 32..34 | prefix length: every key of the node starts with that many bytes of the lower fence |
 //! | 34..36 | zero |
 //! | 36..40 | tree id |

@@ -1,5 +1,5 @@
-//! Entry: a log record of rubbish. It decodes to a record or a typed error, and what it does to pages is done
-//! or refused.
+//! Entry: random bytes as a log record. They decode to a record or a typed error, and each page operation of
+//! the record is applied or refused.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `Head`: the first block of the page file. It identifies the file's store and its age.
+//! `Head`: the first block of the page file, with the identity of its store and its age.
 //!
 //! | bytes | field |
 //! |---|---|

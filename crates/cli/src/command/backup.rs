@@ -125,7 +125,9 @@ impl<'a> Base<'a> {
         match location {
             BackupLocation::Directory(path) => Ok(Self::Directory(path)),
             BackupLocation::Object(url) => Ok(Self::Object(BackupObject::from_url(url)?)),
-            BackupLocation::Stream => Err(UsageError("a base cannot be a stream".into()).into()),
+            BackupLocation::Stream => {
+                Err(UsageError("a base cannot be a stream; name its directory or URL".into()).into())
+            }
         }
     }
 }

@@ -356,7 +356,10 @@ fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<
     if directory.members.left().iter().any(|member| member.pe == pe) {
         bail!("node {} has left already", pe.0);
     }
-    let member = directory.members.node(pe).with_context(|| format!("there is no node {}", pe.0))?;
+    let member = directory
+        .members
+        .node(pe)
+        .with_context(|| format!("there is no node {}; `azekura cluster status` lists the nodes", pe.0))?;
     let fewer = directory.members.without(pe).ok().context("the last node cannot leave; stop it instead")?;
     let version = directory.members.version().to_string();
     ask::ask_patiently(member, &["AZ.CLUSTER", "LEAVE", "VERSION", &version], LEAVE_PATIENCE)?;

@@ -37,11 +37,21 @@ pub(crate) struct Demo {
     dir: Option<PathBuf>,
 
     /// Number of accounts
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(2..=10_000_000)
+    )]
     accounts: u32,
 
     /// Number of kills
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..=10_000)
+    )]
     rounds: u16,
 
     /// Longest time from the start of a child to its kill, in seconds

@@ -17,7 +17,7 @@ Examples:
 
 Prints key<TAB>value lines in byte order of the keys. In them \\t \\n \\r \\\\
 stand for tab, newline, carriage return, backslash, and \\xHH for other
-control characters and bytes that are not UTF-8. So `load` gives back every
+control characters and bytes that are not UTF-8. `load` restores every
 byte.";
 
 /// Print a whole table in the form that `load` reads

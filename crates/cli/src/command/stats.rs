@@ -89,7 +89,9 @@ mod tests {
 
     #[test]
     fn every_number_gets_a_line_with_its_path() {
-        let stats = serde_json::json!({"cache": {"hits": 1234, "capacity_bytes": 2048}, "log": [], "of": [{"a": 1.5}]});
+        let stats = serde_json::json!({
+            "cache": {"hits": 1234, "capacity_bytes": 2048}, "log": [], "of": [{"a": 1.5}],
+        });
         let mut lines = Vec::new();
         flatten(String::new(), &stats, &mut lines);
         let lines: Vec<String> = lines.into_iter().map(|(name, value)| format!("{name}={value}")).collect();

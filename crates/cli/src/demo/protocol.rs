@@ -3,7 +3,7 @@
 //! | line | meaning |
 //! |---|---|
 //! | `ready` | the store is open (and recovered) |
-//! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | the store acknowledged this transfer as durable |
+//! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | this transfer is durable |
 //!
 //! A line without its newline was cut by the kill: it does not count. Whole lines are never interleaved (the
 //! child writes them under one lock), so any other line is an error.
@@ -25,7 +25,7 @@ pub(super) enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) transfer: Transfer,
-    /// Time from its begin until its worker knew it to be durable.
+    /// Time from the begin of the transfer until its worker knew that it is durable.
     pub(super) latency_us: u64,
     pub(super) way: Way,
     /// Number of runs: 1, and 1 more for each conflict.
@@ -119,7 +119,8 @@ mod tests {
     proptest! {
         #[test]
         fn every_cut_gives_just_the_messages_that_were_whole(
-            messages in proptest::collection::vec(prop_oneof![Just(Message::Ready), told()], 1..4), at: prop::sample::Index,
+            messages in proptest::collection::vec(prop_oneof![Just(Message::Ready), told()], 1..4),
+            at: prop::sample::Index,
         ) {
             let mut bytes = Vec::new();
             let ends: Vec<usize> = messages.iter().map(|m| { m.write(&mut bytes); bytes.len() }).collect();

@@ -63,7 +63,8 @@ impl<'o> Report<'o> {
         )?;
         writeln!(
             self.out,
-            "A child process transfers money from {}: {blocking} wait for each commit, {} keep {in_flight} in flight.",
+            "A child process transfers money from {}: {blocking} wait for each commit, {} keep {in_flight} \
+             in flight.",
             show::counted((*threads).into(), "thread"),
             threads - blocking,
         )?;

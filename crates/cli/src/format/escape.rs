@@ -145,7 +145,9 @@ mod tests {
         }
 
         #[test]
-        fn reading_any_bytes_never_panics(bytes in proptest::collection::vec(prop_oneof![Just(b'\\'), Just(b'x'), any::<u8>()], 0..40)) {
+        fn reading_any_bytes_never_panics(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\\'), Just(b'x'), any::<u8>()], 0..40),
+        ) {
             let _ = back(&bytes);
         }
     }

@@ -26,7 +26,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 6] = [
         b"key\tvalue\nwith\\nescapes\\x00\\xff\t\\\\ and \\t tabs\n\t\nlast\tno newline",
         b"id,name\n1,\"Doe, \"\"J\"\"\"\n2,\"two\nlines\"\r\n",
-        b"{\"id\":1,\"x\":[1,2,{\"id\":3}]}\n{\"id\":\"\\u6821\\ud83d\\ude00\",\"y\":null}\r\n{\"i\\u0064\":1e5}\n",
+        b"{\"id\":1,\"x\":[1,2,{\"id\":3}]}\n\
+          {\"id\":\"\\u6821\\ud83d\\ude00\",\"y\":null}\r\n{\"i\\u0064\":1e5}\n",
         b"\xef\xbb\xbfid,b\n\xff\xfe,1\n",
         b"C:\\new\tvalue\n",
         b"",

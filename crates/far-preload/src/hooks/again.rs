@@ -223,41 +223,73 @@ again! {
     fstat64(fd: c_int, to: *mut libc::stat64) -> c_int = [filled(to)];
     fstatat(at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int = [text(path), filled(to)];
     fstatat64(at: c_int, path: Path, to: *mut libc::stat64, flags: c_int) -> c_int = [text(path), filled(to)];
-    statx(at: c_int, path: Path, flags: c_int, mask: libc::c_uint, to: *mut libc::statx) -> c_int = [text(path), filled(to)];
+    statx(at: c_int, path: Path, flags: c_int, mask: libc::c_uint, to: *mut libc::statx) -> c_int =
+        [text(path), filled(to)];
     statfs(path: Path, to: *mut libc::statfs) -> c_int = [text(path), filled(to)];
     fstatfs(fd: c_int, to: *mut libc::statfs) -> c_int = [filled(to)];
     readlink(path: Path, to: *mut c_char, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes)];
-    readlinkat(at: c_int, path: Path, to: *mut c_char, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes)];
+    readlinkat(at: c_int, path: Path, to: *mut c_char, bytes: size_t) -> ssize_t =
+        [text(path), writes(to, bytes)];
     getdents64(fd: c_int, to: Any, bytes: size_t) -> ssize_t = [writes(to, bytes.min(1 << 16))];
     // Waiting: a descriptor that is ready stays ready.
-    epoll_wait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int = [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>())];
-    epoll_pwait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int = [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()), reads(mask, 8)];
-    epoll_ctl(fd: c_int, what: c_int, about: c_int, event: *mut libc::epoll_event) -> c_int = [reads(event, size_of::<libc::epoll_event>())];
-    poll(fds: *mut libc::pollfd, count: nfds_t, timeout: c_int) -> c_int = [writes(fds, count as usize * size_of::<libc::pollfd>())];
-    ppoll(fds: *mut libc::pollfd, count: nfds_t, timeout: *const libc::timespec, mask: *const libc::sigset_t) -> c_int = [writes(fds, count as usize * size_of::<libc::pollfd>()), reads(timeout, 16), reads(mask, 8)];
-    select(most: c_int, r: *mut libc::fd_set, w: *mut libc::fd_set, e: *mut libc::fd_set, timeout: *mut libc::timeval) -> c_int = [filled(r), filled(w), filled(e), filled(timeout)];
+    epoll_wait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int =
+        [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>())];
+    epoll_pwait(
+        fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t
+    ) -> c_int =
+        [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()), reads(mask, 8)];
+    epoll_ctl(fd: c_int, what: c_int, about: c_int, event: *mut libc::epoll_event) -> c_int =
+        [reads(event, size_of::<libc::epoll_event>())];
+    poll(fds: *mut libc::pollfd, count: nfds_t, timeout: c_int) -> c_int =
+        [writes(fds, count as usize * size_of::<libc::pollfd>())];
+    ppoll(
+        fds: *mut libc::pollfd, count: nfds_t, timeout: *const libc::timespec, mask: *const libc::sigset_t
+    ) -> c_int =
+        [writes(fds, count as usize * size_of::<libc::pollfd>()), reads(timeout, 16), reads(mask, 8)];
+    select(
+        most: c_int, r: *mut libc::fd_set, w: *mut libc::fd_set, e: *mut libc::fd_set,
+        timeout: *mut libc::timeval
+    ) -> c_int =
+        [filled(r), filled(w), filled(e), filled(timeout)];
     // Sockets.
-    bind(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int = [reads(name, bytes as usize)];
-    connect(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int = [reads(name, bytes as usize)];
-    getsockname(fd: c_int, name: *mut libc::sockaddr, bytes: *mut libc::socklen_t) -> c_int = [writes(name, 128), filled(bytes)];
-    getpeername(fd: c_int, name: *mut libc::sockaddr, bytes: *mut libc::socklen_t) -> c_int = [writes(name, 128), filled(bytes)];
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: Any, bytes: *mut libc::socklen_t) -> c_int = [writes(value, 256), filled(bytes)];
-    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, bytes: libc::socklen_t) -> c_int = [reads(value, bytes as usize)];
+    bind(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int =
+        [reads(name, bytes as usize)];
+    connect(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int =
+        [reads(name, bytes as usize)];
+    getsockname(fd: c_int, name: *mut libc::sockaddr, bytes: *mut libc::socklen_t) -> c_int =
+        [writes(name, 128), filled(bytes)];
+    getpeername(fd: c_int, name: *mut libc::sockaddr, bytes: *mut libc::socklen_t) -> c_int =
+        [writes(name, 128), filled(bytes)];
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: Any, bytes: *mut libc::socklen_t) -> c_int =
+        [writes(value, 256), filled(bytes)];
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, bytes: libc::socklen_t) -> c_int =
+        [reads(value, bytes as usize)];
     // Clocks, limits, signals.
     clock_gettime(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
     clock_getres(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
     gettimeofday(to: *mut libc::timeval, zone: Any) -> c_int = [filled(to), writes(zone, 8)];
-    nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int = [reads(time, 16), filled(left)];
+    nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int =
+        [reads(time, 16), filled(left)];
     getrlimit(which: libc::c_uint, to: *mut libc::rlimit) -> c_int = [filled(to)];
     getrusage(who: c_int, to: *mut libc::rusage) -> c_int = [filled(to)];
     sysinfo(to: *mut libc::sysinfo) -> c_int = [filled(to)];
     uname(to: *mut libc::utsname) -> c_int = [filled(to)];
-    sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int = [writes(to, bytes)];
+    sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int =
+        [writes(to, bytes)];
     // Other processes' memory.
-    process_vm_readv(process: libc::pid_t, to: *const libc::iovec, count: libc::c_ulong, from: *const libc::iovec, others: libc::c_ulong, flags: libc::c_ulong) -> ssize_t = [reads(to, count as usize * 16), first_part(to, count), reads(from, others as usize * 16)];
-    process_vm_writev(process: libc::pid_t, from: *const libc::iovec, count: libc::c_ulong, to: *const libc::iovec, others: libc::c_ulong, flags: libc::c_ulong) -> ssize_t = [reads(from, count as usize * 16), first_part(from, count), reads(to, others as usize * 16)];
+    process_vm_readv(
+        process: libc::pid_t, to: *const libc::iovec, count: libc::c_ulong, from: *const libc::iovec,
+        others: libc::c_ulong, flags: libc::c_ulong
+    ) -> ssize_t =
+        [reads(to, count as usize * 16), first_part(to, count), reads(from, others as usize * 16)];
+    process_vm_writev(
+        process: libc::pid_t, from: *const libc::iovec, count: libc::c_ulong, to: *const libc::iovec,
+        others: libc::c_ulong, flags: libc::c_ulong
+    ) -> ssize_t =
+        [reads(from, count as usize * 16), first_part(from, count), reads(to, others as usize * 16)];
     // Programs.
-    execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int = [text(path), texts_at(arguments), texts_at(environment)];
+    execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
+        [text(path), texts_at(arguments), texts_at(environment)];
     execv(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
     execvp(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
 }

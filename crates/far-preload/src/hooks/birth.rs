@@ -1,9 +1,10 @@
 //! Child processes that the C library's `fork` does not make: by `_Fork`, by `clone` without the parent's
-//! memory, and by the numbers of these calls. They get what a child of `fork` gets (`session::children`).
+//! memory, and by the numbers of these calls. Such a child is treated as a child of `fork`
+//! (`session::children`).
 //! Children with the parent's memory (`vfork`, `posix_spawn`, `CLONE_VM`) need nothing.
 //!
-//! The C library releases its allocator's locks in a child of `fork` only. A child of the others that another
-//! thread's call of the allocator met may wait there for ever, as it does in any program.
+//! The C library releases its allocator's locks in a child of `fork` only. If another thread was inside the
+//! allocator during one of the other calls, the child may wait for that lock for ever, as in any program.
 
 use crate::next::Next;
 use crate::session::with_child;

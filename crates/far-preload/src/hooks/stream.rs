@@ -69,7 +69,10 @@ pub(crate) struct UnknownStreams;
 
 impl std::fmt::Display for UnknownStreams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the tables of this C library's streams are not where they are known to be, and the kernel does not wait for far memory; where it does (as root, say) they are not needed")
+        f.write_str(
+            "the tables of this C library's streams are not where they are known to be, and the \
+            kernel does not wait for far memory; where it does (as root, say) they are not needed",
+        )
     }
 }
 

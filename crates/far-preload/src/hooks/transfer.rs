@@ -128,7 +128,9 @@ macro_rules! read {
         ///
         /// As the C library's.
         #[unsafe(no_mangle)]
-        pub(super) unsafe extern "C" fn $name(fd: c_int, at: *mut c_void, bytes: size_t $(, $offset: off_t)?) -> ssize_t {
+        pub(super) unsafe extern "C" fn $name(
+            fd: c_int, at: *mut c_void, bytes: size_t $(, $offset: off_t)?
+        ) -> ssize_t {
             // SAFETY: passed on.
             unsafe {
                 if !is_unserved(at as usize, bytes) {
@@ -148,7 +150,9 @@ macro_rules! write {
         ///
         /// As the C library's.
         #[unsafe(no_mangle)]
-        pub(super) unsafe extern "C" fn $name(fd: c_int, at: *const c_void, bytes: size_t $(, $offset: off_t)?) -> ssize_t {
+        pub(super) unsafe extern "C" fn $name(
+            fd: c_int, at: *const c_void, bytes: size_t $(, $offset: off_t)?
+        ) -> ssize_t {
             // SAFETY: passed on.
             unsafe {
                 if !is_unserved(at as usize, bytes) {
@@ -189,7 +193,9 @@ macro_rules! vector {
         ///
         /// As the C library's.
         #[unsafe(no_mangle)]
-        pub(super) unsafe extern "C" fn $name(fd: c_int, parts: *const iovec, count: c_int $(, $offset: off_t $(, $how: c_int)?)?) -> ssize_t {
+        pub(super) unsafe extern "C" fn $name(
+            fd: c_int, parts: *const iovec, count: c_int $(, $offset: off_t $(, $how: c_int)?)?
+        ) -> ssize_t {
             // SAFETY: passed on.
             unsafe {
                 match usize::try_from(count).ok().and_then(|count| unserved_parts(parts, count)) {

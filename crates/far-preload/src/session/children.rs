@@ -5,7 +5,7 @@
 //! |---|---|
 //! | has given out far memory | has a copy of it, with a pager and sessions of its own |
 //! | has not | has none, and sets it up when it allocates its first large block |
-//! | has, and no copy can be made | ends with a message and code 71 when it touches far memory; never reads other bytes there |
+//! | has, and no copy can be made | ends with a message and code 71 when it touches far memory |
 //!
 //! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
 //! second or third.

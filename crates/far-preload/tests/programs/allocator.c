@@ -1,6 +1,6 @@
-/* An allocator that a program brings, such as jemalloc: it takes memory by mmap, so its blocks are far memory, down to the
- * smallest, once it has used up what it mapped before far memory was there. A block's length lies
- * before it; what is freed is counted, and not used again. */
+/* An allocator that a program brings, such as jemalloc: it takes memory by mmap, so its blocks are far
+ * memory, down to the smallest, once it has used up what it mapped before far memory was there. A block's
+ * length lies before it; what is freed is counted, and not used again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -27,7 +27,8 @@ static void *take(size_t align, size_t bytes)
     if (most > left) {
         size_t more = most > CHUNK ? most : CHUNK;
         char *mapped = mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mapped != MAP_FAILED && many < CHUNKS) chunks[many].at = chunk = mapped, chunks[many++].bytes = left = more;
+        if (mapped != MAP_FAILED && many < CHUNKS) chunks[many].at = chunk = mapped, chunks[many++].bytes =
+            left = more;
     }
     if (most <= left) {
         made = (char *)(((uintptr_t)chunk + HEAD + align - 1) / align * align);
@@ -40,11 +41,13 @@ static void *take(size_t align, size_t bytes)
 }
 
 void *malloc(size_t bytes) { return take(HEAD, bytes); }
-void *calloc(size_t count, size_t size) { return take(HEAD, count * size); } /* nothing is used twice: zeros */
+/* nothing is used twice: zeros */
+void *calloc(size_t count, size_t size) { return take(HEAD, count * size); }
 void free(void *block) { if (block) __atomic_fetch_add(&freed, 1, __ATOMIC_RELAXED); }
 void *memalign(size_t align, size_t bytes) { return take(align, bytes); }
 void *aligned_alloc(size_t align, size_t bytes) { return take(align, bytes); }
-int posix_memalign(void **block, size_t align, size_t bytes) { return (*block = take(align, bytes)) ? 0 : ENOMEM; }
+int posix_memalign(void **block, size_t align, size_t bytes) { return (*block = take(align, bytes)) ? 0 :
+    ENOMEM; }
 
 size_t malloc_usable_size(void *block)
 {

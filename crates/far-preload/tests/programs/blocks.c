@@ -29,7 +29,8 @@ int main(void)
         case 1: {
             void *aligned;
             free(block[i]);
-            if (posix_memalign(&aligned, 4096, want + 1) || (uintptr_t)aligned % 4096) return puts("not aligned"), 1;
+            if (posix_memalign(&aligned, 4096, want + 1) || (uintptr_t)aligned % 4096) return
+                puts("not aligned"), 1;
             block[i] = aligned;
             break;
         }

@@ -1,5 +1,6 @@
-/* System calls of every kind with all their arguments in a block that is swept away before each of them: vectors, messages with names and control,
- * datagrams and events that are gone once given out, names and what is known of files, waiting, futexes, arguments of programs. */
+/* System calls of every kind with all their arguments in a block that is swept away before each of them:
+ * vectors, messages with names and control, datagrams and events that are gone once given out, names and
+ * what is known of files, waiting, futexes, arguments of programs. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MUST(what) do { if (!(what)) return printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno)), 1; } while (0)
+#define MUST(what) do { if (!(what)) return printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno)), \
+    1; } while (0)
 
 enum { MB = 1 << 20 };
 static unsigned char *far; /* 4 MiB to use */
@@ -62,12 +64,14 @@ static int vectors(void)
         v[2] = (struct iovec){far + 100000, 2 * MB + 777 - 100000};
         sweep();
         lseek(fd, 0, SEEK_SET);
-        MUST((round == 0 ? writev(fd, v, 3) : round == 1 ? pwritev(fd, v, 3, 5) : pwritev2(fd, v, 3, 7, 0)) == 2 * MB + 777);
+        MUST((round == 0 ? writev(fd, v, 3) : round == 1 ? pwritev(fd, v, 3, 5) : pwritev2(fd, v, 3, 7, 0))
+            == 2 * MB + 777);
         sweep();
         memset(far, 0, 2 * MB + 777);
         sweep();
         lseek(fd, 0, SEEK_SET);
-        MUST((round == 0 ? readv(fd, v, 3) : round == 1 ? preadv(fd, v, 3, 5) : preadv2(fd, v, 3, 7, 0)) == 2 * MB + 777);
+        MUST((round == 0 ? readv(fd, v, 3) : round == 1 ? preadv(fd, v, 3, 5) : preadv2(fd, v, 3, 7, 0)) ==
+            2 * MB + 777);
         MUST(is(far, 2 * MB + 777, 1));
     }
     MUST(readv(fd, v, -1) == -1 && errno == EINVAL);
@@ -106,16 +110,19 @@ static int messages(void)
         memset(c, 0, 64);
         m->msg_controllen = 4096;
         sweep();
-        MUST(recvmsg(pair[1], m, 0) == 30000 && is(far, 10000, 7) && is(far + MB / 2, 10000, 8) && is(far + MB, 10000, 9));
+        MUST(recvmsg(pair[1], m, 0) == 30000 && is(far, 10000, 7) && is(far + MB / 2, 10000, 8) && is(far +
+            MB, 10000, 9));
         int got;
-        MUST(c->cmsg_type == SCM_RIGHTS && m->msg_controllen >= CMSG_LEN(sizeof(int)) && !(m->msg_flags & MSG_CTRUNC));
+        MUST(c->cmsg_type == SCM_RIGHTS && m->msg_controllen >= CMSG_LEN(sizeof(int)) && !(m->msg_flags &
+            MSG_CTRUNC));
         memcpy(&got, CMSG_DATA(c), sizeof got);
         MUST(got > 2 && close(got) == 0);
         /* Several at once. */
         struct mmsghdr *mm = (struct mmsghdr *)(far + 3 * MB + 65536);
         memset(mm, 0, 4 * sizeof *mm);
         for (int i = 0; i < 4; i++)
-            v[i] = (struct iovec){far + i * 10000, 9000}, mm[i].msg_hdr.msg_iov = &v[i], mm[i].msg_hdr.msg_iovlen = 1, fill(far + i * 10000, 9000, i);
+            v[i] = (struct iovec){far + i * 10000, 9000}, mm[i].msg_hdr.msg_iov = &v[i],
+                mm[i].msg_hdr.msg_iovlen = 1, fill(far + i * 10000, 9000, i);
         sweep();
         MUST(sendmmsg(pair[0], mm, 4, 0) == 4 && mm[3].msg_len == 9000);
         memset(far, 0, 40000);
@@ -127,7 +134,8 @@ static int messages(void)
     }
     /* Names in the block. */
     int a = socket(AF_UNIX, SOCK_DGRAM, 0), b = socket(AF_UNIX, SOCK_DGRAM, 0);
-    struct sockaddr_un *to = (struct sockaddr_un *)(far + 3 * MB), *from = (struct sockaddr_un *)(far + 3 * MB + 8192);
+    struct sockaddr_un *to = (struct sockaddr_un *)(far + 3 * MB), *from = (struct sockaddr_un *)(far + 3 *
+        MB + 8192);
     socklen_t *length = (socklen_t *)(far + 2 * MB);
     memset(to, 0, sizeof *to);
     to->sun_family = AF_UNIX;
@@ -229,7 +237,8 @@ static int files(void)
     rewind(file);
     memset(far, 0, 3 * MB + 1);
     sweep();
-    MUST(fread(far, 1, 3 * MB + 1, file) == 3 * MB + 1 && far[3 * MB] == '\n' && far[3 * MB - 1] == 'a' + (3 * MB - 1) % 26);
+    MUST(fread(far, 1, 3 * MB + 1, file) == 3 * MB + 1 && far[3 * MB] == '\n' && far[3 * MB - 1] == 'a' +
+        (3 * MB - 1) % 26);
     sweep();
     MUST(fread(far, 999, 4000, file) == 3000000 / 999 && feof(file) && far[2999999] == 'a' + 2999999 % 26);
     fclose(file);
@@ -244,7 +253,8 @@ static void *wakes(void *ends)
     char go;
     if (read(*(int *)ends, &go, 1) != 1) return NULL;
     __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
-    while (syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 0 && __atomic_load_n(word, __ATOMIC_SEQ_CST) == 1)
+    while (syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 0 && __atomic_load_n(word,
+        __ATOMIC_SEQ_CST) == 1)
         sched_yield();
     return NULL;
 }

@@ -1,5 +1,6 @@
-/* fork and exec, posix_spawn and system, with large blocks around; the parent's stay what they are. With an argument the child touches a block
- * that it does not have, and must be ended instead of reading something else. */
+/* fork and exec, posix_spawn and system, with large blocks around; the parent's stay what they are. With an
+ * argument the child touches a block that it does not have, and must be ended instead of reading something
+ * else. */
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@ int main(int argc, char **argv)
     }
     waitpid(child, &status, 0);
     if (argc > 1)
-        return WIFEXITED(status) && WEXITSTATUS(status) == 71 ? puts("the child was stopped"), 0 : (printf("the child read %d\n", WEXITSTATUS(status)), 1);
+        return WIFEXITED(status) && WEXITSTATUS(status) == 71 ? puts("the child was stopped"), 0 :
+            (printf("the child read %d\n", WEXITSTATUS(status)), 1);
     char *arguments[] = {"echo", "by spawn", NULL};
     (void)argv;
     posix_spawnp(&child, "echo", NULL, NULL, arguments, environ);

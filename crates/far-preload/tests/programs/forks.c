@@ -1,5 +1,6 @@
-/* Children that use their parents' blocks, while the parent and a thread of it go on with theirs: everybody has the bytes as they were when
- * they parted, and nobody sees what the other writes. Then a child that daemonizes before it has any block. */
+/* Children that use their parents' blocks, while the parent and a thread of it go on with theirs: everybody
+ * has the bytes as they were when they parted, and nobody sees what the other writes. Then a child that
+ * daemonizes before it has any block. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

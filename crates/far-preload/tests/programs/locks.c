@@ -1,5 +1,5 @@
-/* Mutexes, condition variables, semaphores, barriers and read-write locks in a block that another thread sweeps away all the time: threads hand a turn to
- * each other by each of them. */
+/* Mutexes, condition variables, semaphores, barriers and read-write locks in a block that another thread
+ * sweeps away all the time: threads hand a turn to each other by each of them. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -61,7 +61,8 @@ int main(void)
 {
     pthread_t threads[THREADS], sweeper;
     locks = aligned_alloc(MB, sizeof *locks), crowd = malloc(6 * MB);
-    pthread_mutex_init(&locks->mutex, NULL), pthread_cond_init(&locks->turned, NULL), sem_init(&locks->free, 0, 1);
+    pthread_mutex_init(&locks->mutex, NULL), pthread_cond_init(&locks->turned, NULL),
+        sem_init(&locks->free, 0, 1);
     pthread_rwlock_init(&locks->shared, NULL), pthread_barrier_init(&locks->all, NULL, THREADS);
     locks->turn = locks->sum = locks->counted = 0;
     pthread_create(&sweeper, NULL, sweep, NULL);

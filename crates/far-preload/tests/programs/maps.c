@@ -26,7 +26,8 @@ static int beside(void)
         MUST(all(a, mb / 2, 7) && all(a + mb / 2, mb, 0) && all(b + mb / 2, 3 * mb / 2, 7));
         MUST(mprotect(a, 2 * mb, PROT_READ | PROT_WRITE) == 0);
         MUST(munmap(a, 2 * mb) == 0 && all(b + mb, mb, 7));
-        MUST(mmap(a, mb, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == a && munmap(a, mb) == 0);
+        MUST(mmap(a, mb, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0)
+            == a && munmap(a, mb) == 0);
         return munmap(b + mb, mb);
     }
     return munmap(b, 2 * mb);
@@ -43,10 +44,13 @@ int main(void)
         MUST(munmap(a, mb / 2) == 0 && munmap(a + mb / 2, mb / 2) == 0 && munmap(a + 6 * mb, 12288) == 0);
         MUST(all(a + mb, 5 * mb, 7));
         MUST(madvise(a + mb + 4096, 2 * mb, MADV_DONTNEED) == 0);
-        MUST(all(a + mb, 4096, 7) && all(a + mb + 4096, 2 * mb, 0) && all(a + 3 * mb + 4096, 3 * mb - 4096, 7));
+        MUST(all(a + mb, 4096, 7) && all(a + mb + 4096, 2 * mb, 0) && all(a + 3 * mb + 4096, 3 * mb - 4096,
+            7));
         unsigned char *b = mremap(a + mb, 5 * mb, 9 * mb, MREMAP_MAYMOVE);
-        MUST(b != MAP_FAILED && all(b, 4096, 7) && all(b + 2 * mb + 4096, 3 * mb - 4096, 7) && all(b + 5 * mb, 4 * mb, 0));
-        MUST(mmap(b, 2 * mb, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == b && all(b, 2 * mb, 0));
+        MUST(b != MAP_FAILED && all(b, 4096, 7) && all(b + 2 * mb + 4096, 3 * mb - 4096, 7) && all(b + 5 *
+            mb, 4 * mb, 0));
+        MUST(mmap(b, 2 * mb, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == b
+            && all(b, 2 * mb, 0));
         MUST(mprotect(b, mb, PROT_READ | PROT_WRITE) == 0);
         MUST(mremap(b, 9 * mb, 2 * mb, 0) == b && munmap(b, 2 * mb) == 0);
     }

@@ -1,11 +1,12 @@
-/* Blocks of an allocator that the program brings lie in far memory that it mapped, beside large blocks that are far on their own: each kind grows,
- * shrinks, tells its length and goes back to its allocator. */
+/* Blocks of an allocator that the program brings lie in far memory that it mapped, beside large blocks that
+ * are far on their own: each kind grows, shrinks, tells its length and goes back to its allocator. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MUST(what) do { if (!(what)) return printf("block %d, line %d: %s\n", i, __LINE__, #what), 1; } while (0)
+#define MUST(what) do { if (!(what)) return printf("block %d, line %d: %s\n", i, __LINE__, #what), 1; } \
+    while (0)
 
 size_t freed_here(void);
 int allocated_here(const void *block);
@@ -31,15 +32,18 @@ int main(void)
     for (i = 0; i < BLOCKS; i++) {
         MUST(malloc_usable_size(block[i]) == SMALL && all(block[i], SMALL, i % 251));
         block[i] = realloc(block[i], 2 * SMALL);
-        MUST(block[i] && allocated_here(block[i]) && malloc_usable_size(block[i]) == 2 * SMALL && all(block[i], SMALL, i % 251));
+        MUST(block[i] && allocated_here(block[i]) && malloc_usable_size(block[i]) == 2 * SMALL &&
+            all(block[i], SMALL, i % 251));
         memset(block[i] + SMALL, i % 251, SMALL);
     }
-    for (i = 0; i < SOME; i++) { /* from the allocator to the heap, and back; plainly all are the allocator's */
+    /* from the allocator to the heap, and back; plainly all are the allocator's */
+    for (i = 0; i < SOME; i++) {
         unsigned char *large = realloc(block[i], LARGE);
         MUST(large && malloc_usable_size(large) >= LARGE && all(large, 2 * SMALL, i % 251));
         memset(large, i % 251, LARGE);
         block[i] = realloc(large, SMALL);
-        MUST(block[i] && allocated_here(block[i]) && malloc_usable_size(block[i]) == SMALL && all(block[i], SMALL, i % 251));
+        MUST(block[i] && allocated_here(block[i]) && malloc_usable_size(block[i]) == SMALL && all(block[i],
+            SMALL, i % 251));
         large = calloc(1, LARGE);
         MUST(large && all(large, LARGE, 0));
         memset(large, 7, LARGE);

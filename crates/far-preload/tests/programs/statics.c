@@ -1,4 +1,5 @@
-/* Static arrays: some set before main, by a constructor; sums of all of them, system calls into them, children that have them. */
+/* Static arrays: some set before main, by a constructor; sums of all of them, system calls into them,
+ * children that have them. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@ int main(void)
 {
     for (size_t i = 0; i < N; i++)
         if (words[i]) return puts("not zero"), 1;
-    if (strcmp(early, "set by a constructor") || strcmp((char *)bytes + (4 << 20) + 5000, "in the middle")) return puts("lost"), 1;
+    if (strcmp(early, "set by a constructor") || strcmp((char *)bytes + (4 << 20) + 5000, "in the middle"))
+        return puts("lost"), 1;
     for (size_t i = 0; i < N; i++)
         words[i] = (uint32_t)(i * 2654435761u);
     for (int i = 0; i < 512; i++)
@@ -62,7 +64,8 @@ int main(void)
     madvise(page, 2 << 20, MADV_DONTNEED);
     for (size_t i = 0; i < 2 << 20; i++)
         if (page[i]) return puts("not emptied"), 1;
-    if (page[-1] != ((unsigned char *)words)[page - 1 - bytes] || matrix[500][300] != 150000) return puts("a neighbour changed"), 1;
+    if (page[-1] != ((unsigned char *)words)[page - 1 - bytes] || matrix[500][300] != 150000) return
+        puts("a neighbour changed"), 1;
     printf("%llu\n", (unsigned long long)sum());
     return 0;
 }

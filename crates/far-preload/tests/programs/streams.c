@@ -13,7 +13,8 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#define MUST(what) do { if (!(what)) return printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno)), 1; } while (0)
+#define MUST(what) do { if (!(what)) return printf("line %d: %s: %s\n", __LINE__, #what, strerror(errno)), \
+    1; } while (0)
 
 enum { MB = 1 << 20, LONG = 3 * MB };
 __attribute__((weak)) int allocated_here(const void *block); /* the allocator's */
@@ -29,7 +30,8 @@ static void sweep(void)
 
 static int letter(size_t i) { return 'a' + (int)((i * 2654435761u >> 9) % 26); }
 
-/* Written in pieces that fill the buffer, and read back likewise; with the C library's own buffer or one that was chosen. */
+/* Written in pieces that fill the buffer, and read back likewise; with the C library's own buffer or one
+ * that was chosen. */
 static int buffered(char *buffer, size_t bytes)
 {
     char name[] = "/tmp/azekura-streams-XXXXXX";
@@ -165,7 +167,8 @@ int main(void)
         if (!used) return 1;
     }
     far = malloc(4 * MB), crowd = malloc(6 * MB);
-    if (buffered(NULL, 0) || buffered(far + MB, 5000) || buffered(far + MB + 77, 100000) || texts() || lines() || directory()) return 1;
+    if (buffered(NULL, 0) || buffered(far + MB, 5000) || buffered(far + MB + 77, 100000) || texts() ||
+        lines() || directory()) return 1;
     setvbuf(stdout, far, _IOFBF, 65536);
     puts("well");
     sweep();

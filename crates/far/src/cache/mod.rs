@@ -1,10 +1,10 @@
-//! A cache on memory servers: images of pages that may be forgotten at any time, because they are somewhere
-//! else, too.
+//! Second tier of a store's page cache, on memory servers: images of clean pages, which the servers may drop
+//! at any time, because the disk has the pages too.
 //!
-//! It is the second tier of a store's page cache. Pages that leave the first tier are offered here, and a
-//! read looks here before it goes to the disk. The directory of images (page, slot, digest of the image) is
-//! in this process only, so an image of an earlier process, of another store or of another client is never
-//! used. An image is returned only if it equals, bit for bit, the image that was offered last.
+//! A page that is evicted from the first tier is offered to this one. A miss in the first tier looks here
+//! before it reads the disk. The directory of images (page, slot, digest of the image) is in this process
+//! only, so an image of an earlier process, of another store or of another client is never used. An image is
+//! returned only if it equals, bit for bit, the image that was offered last.
 //!
 //! | module | noun |
 //! |---|---|

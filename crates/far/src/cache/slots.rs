@@ -4,7 +4,7 @@
 //! | state | the image is | next state |
 //! |---|---|---|
 //! | `Free` | none | an image is offered → `Filling` |
-//! | `Filling` | in flight to the server | the server's answer → `Full`; refused, or the page was written meanwhile → `Free` |
+//! | `Filling` | in flight to the server | the answer → `Full`; refused, or the page was written → `Free` |
 //! | `Full` | at the server | the page is written, or another image takes the slot → `Free` |
 //!
 //! A slot that is being read keeps its image until the readers have theirs. An event that would free it

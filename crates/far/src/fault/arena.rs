@@ -49,7 +49,7 @@ impl Mapping {
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapping) }
     }
 
-    /// New memory in the place of some that is there.
+    /// Maps new memory in place of existing memory.
     pub(super) fn in_place_of(range: &Range<usize>) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(range.start);
@@ -104,7 +104,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: ours; its owner let no reference outlive it.
+        // SAFETY: our own mapping; its owner keeps no reference after it.
         unsafe {
             sys_munmap(self.at.cast(), self.bytes);
         }
@@ -120,22 +120,22 @@ pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
     }
 }
 
-/// Takes all access to memory of ours away: a touch ends the program.
+/// Removes all access to our own memory: a touch ends the program.
 pub(super) fn close(at: *mut u8, bytes: usize) -> io::Result<()> {
     // SAFETY: callers pass ranges of their own mappings.
     let done = unsafe { sys_mprotect(at.cast(), bytes, libc::PROT_NONE) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives access to memory of ours that was closed.
+/// Restores access to our own memory.
 pub(super) fn reopen(at: *mut u8, bytes: usize) -> io::Result<()> {
     // SAFETY: callers pass ranges of their own mappings.
     let done = unsafe { sys_mprotect(at.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The first addresses of those of the system's pages in a range that no memory stands behind, or memory that
-/// was swapped out; and their length.
+/// Returns the addresses of the system pages in a range that have no memory or were swapped out, and the size
+/// of a system page.
 pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usize)> {
     // SAFETY: no memory is passed.
     let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
@@ -149,7 +149,7 @@ pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usiz
     Ok((missing.map(|(i, _)| at as usize + i * piece).collect(), piece))
 }
 
-/// A descriptor that becomes readable when rung.
+/// A descriptor that becomes readable when notified.
 #[derive(Debug)]
 pub(crate) struct Bell(Hidden<OwnedFd>);
 
@@ -168,7 +168,7 @@ impl Bell {
         self.0.as_raw_fd()
     }
 
-    /// Closes a parent's in its child, which never uses it.
+    /// Closes, in a child process, the descriptor of the parent, which the child never uses.
     pub(super) fn abandon(&self) {
         descriptors::close(self.fd());
     }
@@ -177,7 +177,7 @@ impl Bell {
         ring(self.fd());
     }
 
-    /// Silences it.
+    /// Resets the notification.
     pub(crate) fn hush(&self) {
         let mut count = 0_u64;
         // SAFETY: the eight bytes of an eventfd counter.
@@ -187,7 +187,7 @@ impl Bell {
     }
 }
 
-/// Rings the bell behind a descriptor; may be called from a signal handler. The C library's `write` is a
+/// Notifies a descriptor; may be called from a signal handler. The C library's `write` is a
 /// point of cancellation: a thread that is canceled there would wait for a signal that the handler blocks.
 pub(crate) fn ring(fd: RawFd) {
     let one = 1_u64;
@@ -216,7 +216,7 @@ unsafe fn sys_mmap(
         fd as usize,
         offset.cast_unsigned() as usize,
     ];
-    // SAFETY: the caller's.
+    // SAFETY: that of the caller.
     let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
     at as *mut libc::c_void
 }
@@ -225,7 +225,7 @@ unsafe fn sys_mmap(
 ///
 /// As `munmap`.
 unsafe fn sys_munmap(at: *mut libc::c_void, bytes: usize) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: that of the caller.
     unsafe { sys::call(libc::SYS_munmap, [at as usize, bytes, 0, 0, 0, 0]) }
 }
 
@@ -233,7 +233,7 @@ unsafe fn sys_munmap(at: *mut libc::c_void, bytes: usize) -> isize {
 ///
 /// As `madvise`.
 unsafe fn sys_madvise(at: *mut libc::c_void, bytes: usize, advice: i32) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: that of the caller.
     unsafe { sys::call(libc::SYS_madvise, [at as usize, bytes, advice as usize, 0, 0, 0]) }
 }
 
@@ -241,6 +241,6 @@ unsafe fn sys_madvise(at: *mut libc::c_void, bytes: usize, advice: i32) -> isize
 ///
 /// As `mprotect`.
 pub(super) unsafe fn sys_mprotect(at: *mut libc::c_void, bytes: usize, protection: i32) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: that of the caller.
     unsafe { sys::call(libc::SYS_mprotect, [at as usize, bytes, protection as usize, 0, 0, 0]) }
 }

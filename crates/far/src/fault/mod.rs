@@ -2,8 +2,10 @@
 //!
 //! | module | mechanism | needs | accesses reported by |
 //! |---|---|---|---|
-//! | `userfault` | userfaultfd; pages are moved by `UFFDIO_MOVE`, or copied where the kernel lacks it | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
-//! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls return `EFAULT` (F1) |
+//! | `userfault` | userfaultfd: pages are moved (`UFFDIO_MOVE`) or copied | Linux 6.8 or 5.7 | the kernel |
+//! | `sigsegv`, `requests` | memory protection, SIGSEGV (paper, §2.2) | nothing | a signal handler |
+//!
+//! With userfaultfd, system calls wait for pages as programs do. With SIGSEGV they return `EFAULT` (F1).
 //!
 //! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both
 //! have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never
@@ -106,7 +108,8 @@ impl fmt::Display for Mechanism {
 /// No mechanism has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown mechanism {0:?}; use auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or sigsegv"
+    "unknown mechanism {0:?}; use auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or \
+     sigsegv"
 )]
 pub struct ParseMechanismError(String);
 

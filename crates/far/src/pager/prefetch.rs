@@ -1,12 +1,17 @@
 //! Prediction of the next pages: sequential and strided streams among the missed pages.
 //!
-//! | access pattern of the program | its stream |
-//! |---|---|
-//! | an array | from one page to the next. With small pages it becomes a stream of *runs* after some time: the number of predicted pages doubles each time, from twice the `unit` that comes for each miss there up to `depth` runs |
-//! | an array that is partly resident | the same: resident pages are passed without a fault, and the stream continues behind them |
-//! | several arrays in step, as in a stencil | one for each. Each has only its share of the prefetched pages; otherwise one stream would evict the pages of the next before they are touched |
-//! | two planes of a grid in step | one for each, though they are close: a page begins a strided stream without ending the one that the page before may have begun |
-//! | the columns of a matrix | strided and *thick*: the program returns for the next page of each row. If the pages before are still resident, the same number and as many again are predicted behind each |
+//! A stream is a series of misses:
+//!
+//! - **an array**: from one page to the next. With small pages the stream is one of *runs* after some time:
+//!   the number of predicted pages doubles, from twice the `unit` of a miss up to `depth` runs.
+//! - **an array that is partly resident**: the same. Resident pages are passed without a fault, and the
+//!   stream continues behind them.
+//! - **several arrays in step**, as in a stencil: one stream for each. Each has its share of the prefetched
+//!   pages; otherwise one stream would evict the pages of the next before they are touched.
+//! - **two planes of a grid in step**: one stream for each, though they are close: a page begins a strided
+//!   stream without ending the stream that the page before may have begun.
+//! - **the columns of a matrix**: strided and *thick*: the program returns for the next page of each row. If
+//!   the pages before are still resident, the same number and as many again are predicted behind each.
 
 use std::ops::Range;
 

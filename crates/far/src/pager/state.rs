@@ -10,14 +10,14 @@ pub(super) type Replicas = u16;
 /// | state | bytes are | counts as | leaves it by |
 /// |---|---|---|---|
 /// | `Empty` | all zeros, nowhere | – | a touch → `Resident` |
-/// | `Open` | in the region, or zeros: the system makes it when it is touched (`core::open`) | local | memory is short → `Resident` or `Empty` |
+/// | `Open` | in the region, or zeros (`core::open`) | local | memory is short → `Resident` or `Empty` |
 /// | `Away` | at the holders | – | a touch or a guess → `Coming` |
 /// | `Compressed` | in the tier (`core::tier`) | its bytes: `limit` is smaller | a touch → `Resident` |
-/// | `Coming` | at the holders, in flight into the frame | local | arrival → `Resident` or `Staged`; no holder left → `Lost` |
+/// | `Coming` | at the holders, in flight | local | arrival → `Resident`, `Staged`; no holder → `Lost` |
 /// | `Staged` | in the frame | local | a touch → `Resident`; room is needed → `Away` |
-/// | `Resident` | in the region | local | the policy's choice → `Leaving`, `Away` or `Empty`; a cleared bit → `Armed` |
-/// | `Armed` | in the frame, or in the region under protection | local | a touch → `Resident`; the policy's choice |
-/// | `Leaving` | in the frame, in flight to replicas | slack | all have answered → `Away`, or `Resident` if it was touched |
+/// | `Resident` | in the region | local | the policy → `Leaving`, `Away`, `Empty`; a cleared bit → `Armed` |
+/// | `Armed` | in the frame, or protected in the region | local | a touch → `Resident`; the policy's choice |
+/// | `Leaving` | in the frame, in flight | slack | all have answered → `Away`; touched → `Resident` |
 /// | `Unmanaged` | ordinary memory | unmanaged: `limit` is smaller by it | never (`core::unmanaged`) |
 /// | `Lost` | nowhere any more | – | never: a touch stops the program |
 #[derive(Clone, Copy, Debug)]

@@ -8,13 +8,13 @@
 //! | module | policy | looks at |
 //! |---|---|---|
 //! | [`simple`] | Simple: the next resident page by address | nothing |
-//! | [`swap_in_history`] | Swap-in history: Simple, sparing the page that followed last time | the order of swaps |
+//! | [`swap_in_history`] | Simple, sparing the page that followed last time | the order of swaps |
 //! | [`random`] | Random: any resident page | nothing |
 //! | [`fifo`] | FIFO: the page that came in first | the order of swaps |
 //! | [`clock`] | U-Clock: FIFO with a second chance | reference bits |
-//! | [`nru`] | U-NRU: a random page of the lowest of four classes; bits cleared by swap count or by timer | reference and modified bits |
+//! | [`nru`] | U-NRU: a random page of the lowest of four classes | reference and modified bits |
 //! | [`plru`] | U-pLRU: an active and an inactive list | reference bits |
-//! | [`adaptive`] | ours: the page with the farthest predicted next use, by each page's own history | reference bits, the times of uses |
+//! | [`adaptive`] | ours: the page with the farthest predicted next use | reference bits, times of uses |
 //!
 //! [`policy`] has them by name, [`replay`] runs recorded traces through them.
 //!

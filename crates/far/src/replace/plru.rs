@@ -1,13 +1,14 @@
 //! U-pLRU (paper §2.3): the two lists of Linux 2.6.11, by pseudo reference bits.
 //!
-//! A page comes in at the end of the inactive list. The search for a victim looks at the head of the inactive
-//! list: a page with bit 1 moves to the end of the active list, and the first page with bit 0 is the victim.
-//! When the inactive list is empty, the whole active list moves there and its bits are cleared. (The paper
-//! does not say at which end a page comes in or how many pages move; this is the plainest reading.)
+//! A page that is swapped in is appended to the inactive list. The search for a victim starts at the head of
+//! the inactive list: a page with bit 1 moves to the end of the active list, and the first page with bit 0 is
+//! the victim. When the inactive list is empty, the whole active list moves there and its bits are cleared.
+//! The paper does not state the end at which a page enters, or the number of pages that move; this module
+//! takes the simplest choice.
 //!
-//! Cost: as U-Clock, in bursts. Weak: one step between active and not; just after a move all pages look
-//! alike, and a sweep then takes them in their old order (the paper: worse than Simple at Himeno, IS and CG,
-//! "room for improvement").
+//! Cost: as U-Clock, in bursts. Weakness: the lists distinguish two degrees of use only. Just after a move
+//! all pages have the same bits, and a sweep evicts them in their old order (the paper: worse than Simple for
+//! Himeno, IS and CG, "room for improvement").
 
 use super::list::PageList;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};

@@ -63,7 +63,7 @@ pub enum ServeError {
     #[error("{0} can be reached from other machines: give a key (--auth-key FILE), or listen on 127.0.0.1")]
     Open(SocketAddr),
     /// The address cannot be listened on.
-    #[error("listen on {address}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// The address.
         address: String,

@@ -1,4 +1,4 @@
-//! One client of a memory server: its pages, its requests.
+//! Session of one client of a memory server: its pages and its requests.
 
 use super::capacity::Share;
 use super::fault_injector::InjectedAction;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Largest number of bytes of freed pages that are kept for reuse: as many as a run can have.
 const SPARE: usize = MAX_PAYLOAD as usize;
 
-/// The reason that no more is read from a connection.
+/// The reason for which a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The client disconnected, or the connection broke.
@@ -27,7 +27,7 @@ enum Ended {
     ProtocolError,
     /// The client has ended the session.
     Bye,
-    /// A test wanted it.
+    /// A test requested it.
     Injected,
 }
 
@@ -61,7 +61,7 @@ impl Stream for UnixStream {
     }
 }
 
-/// A stream that must have logged in by a point in time, however slowly its bytes come.
+/// A stream with a deadline for the login, which slow bytes do not extend.
 struct Login<'a, S> {
     stream: &'a mut S,
     until: Instant,
@@ -94,11 +94,11 @@ struct Session<'a, S> {
     share: Share<'a>,
     page_bytes: usize,
     session_pages: SessionPages<'a>,
-    /// Memory of pages that were forgotten, for those that come.
+    /// Memory of freed pages, reused for new ones.
     spare: Vec<Box<[u8]>>,
 }
 
-/// A new stream for a session, left at its resume point.
+/// A new stream for a session, stored at its resume point.
 #[derive(Debug)]
 pub(super) struct Newcomer {
     stream: TcpStream,
@@ -119,7 +119,7 @@ enum First {
     Resume { handshake: Handshake, proof: [u8; Handshake::PROOF], tag: u64 },
 }
 
-/// Serves one connection until it ends. Its pages are given back then.
+/// Serves one connection until it ends; then frees its pages.
 pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
     let session = first(shared, &mut stream).and_then(|first| match first {
         First::Open { wanted, tag } => open(shared, stream, &wanted, tag),
@@ -134,7 +134,7 @@ pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
     }
 }
 
-/// Serves a connection; when it breaks, those that take its place.
+/// Serves a session over its connection and, when that breaks, over the connections that replace it.
 pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, guard: ConnectionGuard) {
     let session = first(shared, &mut stream).and_then(|first| match first {
         First::Open { wanted, tag } => {
@@ -193,7 +193,7 @@ fn refuse_first(stream: &mut impl Stream, tag: u64, why: &str) -> io::Result<()>
     Header::with(Kind::Refused, tag, 0, why.as_bytes()).send(stream, why.as_bytes())
 }
 
-/// A session, if there is room for it.
+/// Creates a session, if there is memory for it.
 fn open<'a, S: Stream>(
     shared: &'a Shared,
     mut stream: S,
@@ -230,8 +230,7 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     let quota = shared.setting.quota_bytes;
     let mut share = with_capacity(shared, || shared.capacity.reserve(wanted.reserve_bytes, quota))
         .map_err(|left| refusal(wanted.reserve_bytes, left))?;
-    // Each page that two sessions have in common counts for both: either may write it, and then finds the
-    // room.
+    // Each page that two sessions share counts for both: each of them may write it, and needs memory then.
     let begins_with = session_pages.len() as u64 * u64::from(wanted.page_bytes);
     with_capacity(shared, || share.take(begins_with))
         .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;
@@ -254,7 +253,7 @@ fn with_capacity<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) ->
 }
 
 impl Session<'_, TcpStream> {
-    /// Until the client has ended the session, or does not come back.
+    /// Serves until the client ends the session, or does not return.
     fn serve_in_turn(mut self, guard: ConnectionGuard) {
         let resume_point = self.shared.resume_table.open(self.session_pages.name(), guard.number());
         let mut guard = Some(guard);
@@ -267,7 +266,7 @@ impl Session<'_, TcpStream> {
             }
             let Some(newcomer) = resume_point.wait(self.shared.setting.linger) else { break };
             (self.stream, guard) = (newcomer.stream, Some(newcomer.guard));
-            // If it is broken already, there may be another.
+            // If this stream is broken already, there may be another one.
             if self.greet(newcomer.tag).is_ok() {
                 self.shared.counters.resumed.fetch_add(1, Relaxed);
             }
@@ -293,7 +292,7 @@ impl<S: Stream> Session<'_, S> {
         self.stream.limit_reads(None)
     }
 
-    /// Until the client goes, or the stream breaks.
+    /// Serves until the client disconnects, or the stream breaks.
     fn serve(&mut self) -> Ended {
         loop {
             if let Err(ended) = self.request() {
@@ -367,7 +366,7 @@ impl<S: Stream> Session<'_, S> {
         Ok(answer.send(&mut self.stream, &[])?)
     }
 
-    /// The pages that are meant, if they can be a run.
+    /// Returns the pages of a request, if they can be a run.
     fn pages_of(&self, header: &Header) -> Result<Range<u64>, Ended> {
         let pages = u64::from(header.more) + 1;
         let end = header.page.checked_add(pages).ok_or(Ended::ProtocolError)?;
@@ -470,7 +469,7 @@ impl<S: Stream> Session<'_, S> {
     }
 }
 
-/// A run as a server gives it that lies or is broken.
+/// The answer of a faulty server: a run with wrong bytes.
 fn spoil(act: InjectedAction, reply: Header, page_bytes: usize, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
     let middle = bytes.len() / 2;
     match act {

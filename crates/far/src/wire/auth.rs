@@ -56,7 +56,7 @@ fn key_of(session: u128) -> AuthKey {
 #[non_exhaustive]
 pub enum AuthError {
     /// The connection failed, or took too long.
-    #[error("the handshake failed")]
+    #[error("the connection broke in the handshake")]
     Io(#[from] io::Error),
     /// The other side has another protocol.
     #[error("the other side is no azekura memory server or client")]
@@ -76,7 +76,7 @@ pub enum AuthError {
     )]
     KeyUnknown,
     /// The keys differ.
-    #[error("the keys of client and server differ")]
+    #[error("the keys of client and server differ; give both the same file (--auth-key)")]
     KeyWrong,
 }
 

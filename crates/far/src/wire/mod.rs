@@ -23,9 +23,9 @@
 //! | request | payload | answer |
 //! |---|---|---|
 //! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
-//! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | the same; the first frame of a connection, in the place of `Open`: continues a session after a lost connection |
-//! | `Put` | a run | `Stored` with the number of its pages that are held now, from the first on; or `Refused` (no memory for any) |
-//! | `Get` | – | `Page` with the run and the digest that follows from its pages' digests; or `Missing`, if one of them is missing |
+//! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | as to `Open`; continues a session |
+//! | `Put` | a run | `Stored`: how many of its first pages are held now; or `Refused` (no memory for any) |
+//! | `Get` | – | `Page`: the run and the digest of its pages' digests; or `Missing`, if one is missing |
 //! | `Free` | – | none |
 //! | `Ping` | – | `Pong` |
 //! | `Reserve` (bytes as page) | – | `Reserved`: the session can hold so many bytes; or `Refused` |

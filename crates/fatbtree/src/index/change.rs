@@ -174,12 +174,13 @@ impl Index {
     /// Returns `true` if the placement keeps this page elsewhere.
     fn is_unneeded(&self, page: PageNo) -> bool {
         let index_page = &self.pages[&page];
-        page != PageNo::ROOT
-            && index_page.level == 1
-            && {
-                let is_own = |piece: &Piece<LogicalPageId>| matches!(piece.value.pointer(), Pointer::Page(pe, page) if pe == self.me && page != PageNo::ROOT);
-                !self.placement.keeps(self.me, index_page.entries.pieces().iter().any(is_own))
-            }
+        page != PageNo::ROOT && index_page.level == 1 && {
+            let is_own = |piece: &Piece<LogicalPageId>| match piece.value.pointer() {
+                Pointer::Page(pe, page) => pe == self.me && page != PageNo::ROOT,
+                _ => false,
+            };
+            !self.placement.keeps(self.me, index_page.entries.pieces().iter().any(is_own))
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! | page | entries |
 //! |---|---|
 //! | level 1 | leaves, at whichever PE; or a PE's root, where only the owner is known |
-//! | above | a page of this PE, directly; or an entry of a pointer page, if copies elsewhere have to be known |
+//! | above | a page of this PE, directly; or an entry of a pointer page, if other copies have to be known |
 //!
 //! - **INDEX-1** The root covers all keys and never moves; an inner entry covers what its local page covers.
 //! - **INDEX-2** (I2) Each route entry in it was true at its version; of two about a key the newer one is

@@ -143,8 +143,8 @@ pub enum MembershipError {
     Content(String),
     /// The list was changed meanwhile: read it again.
     #[error(
-        "wrong version: the list of members now has version {found}, but the change is to version {expected}; \
-         read the list again"
+        "wrong version: the list of members now has version {found}, but the change is to version \
+         {expected}; read the list again"
     )]
     Stale {
         /// The present value.

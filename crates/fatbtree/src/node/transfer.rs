@@ -1,11 +1,11 @@
 //! Moves of leaves to other nodes, while searches and updates run (hazard B6).
 //!
-//! | step | source | receiver | a crash of the source now | of the receiver now |
+//! | step | source | receiver | source crashes | receiver crashes |
 //! |---|---|---|---|---|
 //! | 1 | X on the leaf; sends it | | aborted | aborted by timeout |
-//! | 2 | | stores it without owning it (`staged`); sends `Kept` | receiver asks: aborted | source times out: aborted; receiver asks |
-//! | 3 | one transaction: removes leaf and rows, adds `forwarding` and `decided` | | decided: repeats `Install` | receiver asks |
-//! | 4 | | one transaction: owns the leaf; sends `Installed` | receiver serves | decided: requests it |
+//! | 2 | | stores it, not owned (`staged`); sends `Kept` | it asks: aborted | timeout: aborted; it asks |
+//! | 3 | removes leaf and rows, adds `forwarding`, `decided` | | decided: repeats `Install` | it asks |
+//! | 4 | | one transaction: owns the leaf; sends `Installed` | it serves | decided: requests it |
 //! | 5 | removes `decided`, keeps `forwarding` | | | |
 //!
 //! - **MOVE-1** Step 3 is the decision. Only the source makes it, and only for a move that it has not

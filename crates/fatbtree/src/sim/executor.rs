@@ -1,7 +1,7 @@
-//! Tasks in virtual time, one at a time. Ready tasks run in order; when none is ready, the clock advances to
-//! the next timer.
+//! Executor of tasks in virtual time, one at a time. Ready tasks run in order; when none is ready, the clock
+//! advances to the next timer.
 //!
-//! Tasks belong to groups; a group that ends takes its tasks along at once, as a crash does.
+//! Tasks belong to groups. When a group ends, all its tasks end at once, as in a crash.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ use crate::world::{Clock, Rng, Spawn, Task};
 type TaskId = u64;
 type Event = Box<dyn FnOnce()>;
 
-/// The event loop. Clones are the same.
+/// The event loop. Clones are handles of the same loop.
 #[derive(Clone)]
 pub struct Executor(Rc<Inner>);
 
@@ -38,7 +38,7 @@ struct Inner {
 
 struct Running {
     group: Group,
-    /// Taken out while it runs.
+    /// The task; absent while it runs.
     task: Option<Task<'static, ()>>,
 }
 
@@ -48,7 +48,7 @@ pub struct Group(u64);
 
 struct Timer {
     at: Duration,
-    /// First set, first due.
+    /// Order of timers that are due at the same time.
     number: u64,
     what: Due,
 }
@@ -96,7 +96,7 @@ impl fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// An executor at simulated time 0 that draws random numbers from `seed`.
+    /// Creates an executor at simulated time 0 that draws random numbers from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Rc::new(Inner {
@@ -117,19 +117,19 @@ impl Executor {
         self.0.events.get()
     }
 
-    /// A new group.
+    /// Creates a group.
     #[must_use]
     pub fn group(&self) -> Group {
         Group(self.draw())
     }
 
-    /// A spawner for tasks of `group`.
+    /// Returns a spawner for tasks of `group`.
     #[must_use]
     pub fn spawner(&self, group: Group) -> Rc<dyn Spawn> {
         Rc::new(Spawner { executor: self.clone(), group })
     }
 
-    /// Begins a task, unless its group has ended: a task that still holds parts of an ended group cannot
+    /// Starts a task, unless its group has ended: a task that still holds parts of an ended group cannot
     /// revive it.
     pub fn spawn_in(&self, group: Group, task: Task<'static, ()>) {
         if self.0.ended.borrow().contains(&group) {
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_only_while_everybody_waits() {
+    fn time_advances_only_while_all_tasks_wait() {
         let executor = Executor::new(1);
         let clock = executor.clone();
         let slept = executor.block_on(async move {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_ends_takes_its_tasks_along() {
+    fn the_end_of_a_group_ends_its_tasks() {
         let executor = Executor::new(1);
         let group = executor.group();
         let (held, clock) = (Rc::new(()), executor.clone());
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_what_never_comes_is_told() {
+    fn a_wait_without_an_event_is_reported() {
         assert_eq!(Executor::new(1).block_on(std::future::pending::<()>()), None);
     }
 }

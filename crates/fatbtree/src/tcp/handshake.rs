@@ -3,10 +3,17 @@
 //!
 //! | | sender | bytes |
 //! |---|---|---|
-//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, digest of its [list](ListMark) 4, nonce 32, its store's name 8, version of its list 8, its clock 8 (ms since 1970; 0: none) |
-//! | 2 | called | the same of its own, the zero being its [`Verdict`], without its list; after any but `Welcome` it closes |
+//! | 1 | caller | hello: the fields below |
+//! | 2 | called | the same of its own, with its [`Verdict`]; after any but `Welcome` it closes |
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
-//! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it has recorded another store of the caller; or zeros: both close |
+//! | 4 | called | 1 for yes and the HMAC of "azekura node answers"; or zeros: both close |
+//! | | | 2 and the HMAC of "azekura node refuses", if it has recorded another store of the caller |
+//!
+//! Fields of a hello, with their bytes: magic 8, version 1, version of frames 1, zero 1 (in message 2 the
+//! verdict), [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), epoch in which the sender assumes
+//! the receiver 4, cluster 8, PE of the sender 2, PE of the receiver 2, digest of the [list](ListMark) of the
+//! sender 4 (not in message 2), nonce 32, name of its store 8, version of its list 8, its clock 8 (ms since
+//! 1970; 0: none).
 //!
 //! Every message has a fixed size: no length is read from an unauthenticated peer. Before the peer has proved
 //! the key, a node learns only the other's cluster, PE, epoch and store. Then [frames](crate::frame) follow,
@@ -72,7 +79,8 @@ pub enum HandshakeError {
     },
     /// The other side belongs to another cluster; correct the list of members.
     #[error(
-        "the other node belongs to cluster {found:016x}, this one to {expected:016x}; correct the list of members"
+        "the other node belongs to cluster {found:016x}, this one to {expected:016x}; correct the list of \
+         members"
     )]
     Cluster {
         /// The other's.
@@ -101,8 +109,8 @@ pub enum HandshakeError {
     NoMember(PeId),
     /// Both go by this version of the list of members, and their lists differ.
     #[error(
-        "both nodes have version {0} of the list of members, with different contents; raise the version with each \
-         change, and give all nodes the same list"
+        "both nodes have version {0} of the list of members, with different contents; raise the version with \
+         each change, and give all nodes the same list"
     )]
     List(u64),
     /// The clocks of the two nodes differ too much to judge the same rows.
@@ -113,8 +121,8 @@ pub enum HandshakeError {
     Key,
     /// The other side has another store than this node has recorded.
     #[error(
-        "{0} has another store than the cluster knows; start it with the old one, or, if that is lost for good, serve \
-         the empty one with --accept-loss"
+        "{0} has another store than the cluster knows; start it with the old one, or, if that is lost for \
+         good, serve the empty one with --accept-loss"
     )]
     OtherStore(PeId),
     /// The other side has recorded another store of this node.

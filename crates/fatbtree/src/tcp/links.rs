@@ -373,7 +373,10 @@ impl Link {
         };
         // The other side sends nothing over this connection, so any read is its end.
         tokio::select! {
-            ended = sending => { let ended: io::Result<()> = ended; ended.err().map_or_else(String::new, |error| error.to_string()) }
+            ended = sending => {
+                let ended: io::Result<()> = ended;
+                ended.err().map_or_else(String::new, |error| error.to_string())
+            }
             read = reader.read(&mut byte) => match read {
                 Ok(0) => "by the other side".to_owned(),
                 Ok(_) => "the other side said what it should not".to_owned(),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `channels`, `write_ns`, `read_ns` | concurrent commands, and the time of one without its bytes |
 //! | `channel_bytes_per_s`, `bytes_per_s` | transfer rate of one command, and of all together |
-//! | `flush_ns`, `flush_slots`, `merges_flushes` | emptying the cache: time, concurrency, and merging of waiting flushes |
+//! | `flush_ns`, `flush_slots`, `merges_flushes` | flush of the cache: time, concurrency, merging |
 //! | `jitter_permille`, `seed` | uniform variation of `write_ns`, `read_ns` and `flush_ns`, to both sides |
 
 /// The costs of a device.

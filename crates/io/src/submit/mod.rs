@@ -7,8 +7,11 @@
 //! | way | system call | not available for |
 //! |---|---|---|
 //! | [`Way::Pwrite`] | `pwritev2` with `RWF_DSYNC` on a direct file | – |
-//! | [`Way::Ring`] | io_uring with a registered buffer, `RWF_DSYNC` | kernels and containers that refuse it; writes above 256 KiB go by `pwritev2` |
-//! | [`SubmitFs::atomic`] | `RWF_ATOMIC` in addition, in either way: torn writes cannot happen | files without atomic units in `statx`; writes that are not a power of two within them, at a multiple of their size |
+//! | [`Way::Ring`] | io_uring with a registered buffer, `RWF_DSYNC` | kernels, containers that refuse it |
+//! | [`SubmitFs::atomic`] | `RWF_ATOMIC` as well: no torn writes | files without atomic units (`statx`) |
+//!
+//! With a ring, writes above 256 KiB go by `pwritev2`. An atomic write has a length of a power of two within
+//! the units of the file, at a multiple of that length; other writes are plain.
 //!
 //! If a way is not available, a fallback is used, for one write or permanently, and reported by
 //! [`SubmitFs::report`]; a write is never less durable for it. All other calls are those of [`OsFs`].
@@ -483,7 +486,8 @@ mod tests {
                 atomic_units: Some((1, 1 << 20)),
                 no_atomic: AtomicBool::new(false),
             };
-            file.write_at_sync(0, &[5; 4096]).unwrap(); // buffered, so an atomic write is refused by every kernel
+            // Buffered, so an atomic write is refused by every kernel
+            file.write_at_sync(0, &[5; 4096]).unwrap();
             let report = fs.report();
             assert!(matches!(report.fallbacks[..], [.., Fallback::AtomicRefused { .. }]), "{report:?}");
             assert_eq!(report.atomic, 0);

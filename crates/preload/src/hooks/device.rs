@@ -66,7 +66,11 @@ fn kind_of(file: c_int) -> WaitKind {
 /// Hooks a function that moves bytes through a descriptor, its first argument; told as `$what`, with the
 /// registers that hold where it was called from.
 macro_rules! transfer {
-    ($name:ident => $hook:ident, $next:ident = $symbol:literal as $what:ident, $intel:literal, $arm:literal; $($argument:ident: $type:ty),*) => {
+    (
+        $name:ident => $hook:ident, $next:ident = $symbol:literal as $what:ident,
+        $intel:literal, $arm:literal;
+        $($argument:ident: $type:ty),*
+    ) => {
         next!($next: unsafe extern "C-unwind" fn(c_int, $($type),*) -> ssize_t = new($symbol));
 
         hook!($name => $hook, $intel, $arm);

@@ -3,10 +3,10 @@
 //!
 //! | event | mechanism | needs |
 //! |---|---|---|
-//! | `switches`: when threads were off their processors, and whether they were preempted | `PERF_RECORD_SWITCH` | nothing, for processes of one's own, up to perf_event_paranoid 2 |
+//! | `switches`: times off the processors, preemption | `PERF_RECORD_SWITCH` | perf_event_paranoid up to 2 |
 //! | samples of the program counter: spin loops | `PERF_COUNT_SW_CPU_CLOCK` | as switches |
 //! | `functions`: operations by function symbols | uprobes at entry and return | root or CAP_PERFMON |
-//! | [`attach`]: waits of a process that runs already | tracepoints of the futex calls | root or CAP_PERFMON |
+//! | [`attach`]: waits of a running process | tracepoints of the futex calls | root or CAP_PERFMON |
 //!
 //! All of it is on `CLOCK_MONOTONIC`, to which the recorder's own clock is calibrated (hazard T3). A switch
 //! with a record costs 1 microsecond more, a probed call about 6 (two traps). Records that found no room are

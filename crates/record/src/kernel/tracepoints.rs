@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn fields_are_found_by_name_and_not_by_part_of_it() {
         let format = "name: sys_enter_futex\nformat:\n\tfield:int __syscall_nr;\toffset:8;\tsize:4;\n\n\
-                      \tfield:u32 * uaddr;\toffset:16;\tsize:8;\n\tfield:u32 * uaddr2;\toffset:48;\tsize:8;\nprint fmt: \"uaddr\"";
+                      \tfield:u32 * uaddr;\toffset:16;\tsize:8;\n\tfield:u32 * \
+                          uaddr2;\toffset:48;\tsize:8;\nprint fmt: \"uaddr\"";
         let point = Tracepoint { id: 1, format: format.into() };
         assert_eq!(
             (point.offset("uaddr"), point.offset("uaddr2"), point.offset("addr")),

@@ -1,5 +1,5 @@
-// Two locks with any times, for predictions: THREADS FIRST_US SECOND_US THINK_US COMPUTE WITHOUT. With WITHOUT the first
-// lock costs nothing: what it protected goes on beside others.
+// Two locks with any times, for predictions: THREADS FIRST_US SECOND_US THINK_US COMPUTE WITHOUT. With
+// WITHOUT the first lock costs nothing: what it protected goes on beside others.
 #include "planted.h"
 static pthread_mutex_t first_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t second_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -25,6 +25,7 @@ static void *worker(void *unused) {
 int main(int count, char **a) {
     if (count != 7)
         return 2;
-    first_us = atol(a[2]), second_us = atol(a[3]), think_us = atol(a[4]), steps = atol(a[5]), without = atol(a[6]);
+    first_us = atol(a[2]), second_us = atol(a[3]), think_us = atol(a[4]), steps = atol(a[5]), without =
+        atol(a[6]);
     run_one(atoi(a[1]), worker);
 }

@@ -8,7 +8,8 @@
 
 typedef void *(*thread_function)(void *);
 
-// Work that needs no processor. Not `usleep`: that is a wait of its own, and this stands for what a lock protects.
+// Work that needs no processor. Not `usleep`: that is a wait of its own, and this stands for what a lock
+// protects.
 static inline void work_us(long us) {
     struct timespec now, until;
     clock_gettime(CLOCK_MONOTONIC, &until);

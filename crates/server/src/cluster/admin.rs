@@ -118,7 +118,8 @@ impl Cluster {
                 let known = here.node.list_versions().0;
                 if let Some(version) = version.filter(|version| u64::try_from(*version) != Ok(known)) {
                     return Err(format!(
-                        "wrong version: this node goes by version {known} of the list of members, not by {version}"
+                        "wrong version: this node goes by version {known} of the list of members, not by \
+                         {version}"
                     ));
                 }
                 here.leave().await.map_err(|error| error.to_string())

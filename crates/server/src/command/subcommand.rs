@@ -11,8 +11,9 @@ type Subcommand = (&'static str, i16);
 /// The subcommands of each command.
 #[rustfmt::skip] // a table
 const CONTAINERS: &[(&str, &[Subcommand])] = &[
-    ("client", &[("id", 2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("info", 2), ("list", -2), ("kill", -3), ("unblock", -3),
-                 ("getredir", 2), ("no-evict", 3), ("no-touch", 3), ("help", 2)]),
+    ("client", &[("id", 2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("info", 2), ("list", -2),
+                 ("kill", -3), ("unblock", -3), ("getredir", 2), ("no-evict", 3), ("no-touch", 3),
+                 ("help", 2)]),
     ("command", &[("count", 2), ("list", -2), ("info", -2), ("docs", -2), ("getkeys", -3), ("help", 2)]),
     ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
     ("memory", &[("usage", -3), ("help", 2)]),

@@ -8,7 +8,7 @@
 //! | duration of the last wait | new expected duration |
 //! |---|---|
 //! | first wait | that duration |
-//! | longer than expected | that duration, at most three times the old expectation: one slow flush among fast ones changes nothing, two or three in a row do |
+//! | longer than expected | that duration, at most three times the old expectation |
 //! | shorter than expected | the old expectation less an eighth of the difference |
 //!
 //! The growth limit tolerates the single slow flushes that every device and every busy machine has. Without

@@ -8,7 +8,7 @@
 //! | state | next state |
 //! |---|---|
 //! | settled with `n` | after the pause: a trial with `2 n` or `n / 2`, alternating |
-//! | trial | after one stretch: back to `n`; a win is repeated after one stretch and kept after several in a row; a loss doubles the pause |
+//! | trial | after one stretch back to `n`; a win is repeated, then kept; a loss doubles the pause |
 //!
 //! - **SCALING-1** Doubling the reactors must raise the rate by a quarter; halving may cost a tenth. So a
 //!   load that one reactor can serve uses one.

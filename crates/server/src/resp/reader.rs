@@ -407,7 +407,8 @@ mod tests {
         Ok(found)
     }
 
-    const STREAM: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\nPING\r\n\r\n*0\r\n*-1\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\nECHO \"a \\x41\" 'b c'\n";
+    const STREAM: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\nPING\r\n\r\n\
+        *0\r\n*-1\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\nECHO \"a \\x41\" 'b c'\n";
 
     #[test]
     fn requests_are_the_same_however_they_come_in_pieces() {

@@ -173,7 +173,8 @@ fn cluster(shared: &Shared, text: &mut String) {
 /// are none, and goes on as with one server.
 pub(super) fn cluster_command(request: Request<'_>) -> Result<Reply, CommandError> {
     if is_word(request.arg(1), "INFO") {
-        let text = "cluster_enabled:0\r\ncluster_state:ok\r\ncluster_slots_assigned:0\r\ncluster_known_nodes:1\r\ncluster_size:0\r\n";
+        let text = "cluster_enabled:0\r\ncluster_state:ok\r\ncluster_slots_assigned:0\r\n\
+                    cluster_known_nodes:1\r\ncluster_size:0\r\n";
         return Ok(Reply::text(text));
     }
     Err(CommandError::NoSlots)

@@ -6,8 +6,8 @@
 //! |---|---|---|
 //! | plain | each data command is a transaction | – |
 //! | queueing | `MULTI`: data commands are queued | `EXEC`, `DISCARD`, `RESET` |
-//! | open | `AZ.BEGIN`: data commands use the open transaction or its snapshot | `AZ.COMMIT`, `AZ.ABORT`, `RESET`, timeout |
-//! | failed | the open transaction was rolled back; commands are refused | `AZ.COMMIT` (an error), `AZ.ABORT`, `RESET` |
+//! | open | `AZ.BEGIN`: commands use the transaction | `AZ.COMMIT`, `AZ.ABORT`, `RESET`, timeout |
+//! | failed | rolled back; commands are refused | `AZ.COMMIT` (an error), `AZ.ABORT`, `RESET` |
 
 mod client;
 mod connection;

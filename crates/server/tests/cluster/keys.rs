@@ -87,7 +87,9 @@ fn transactions_take_place_at_one_node_and_others_are_refused_whole() {
 }
 
 fn refused() -> String {
-    "-CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to one node (AZ.CLUSTER MOVE)".into()
+    "-CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to one \
+     node (AZ.CLUSTER MOVE)"
+        .into()
 }
 
 #[test]

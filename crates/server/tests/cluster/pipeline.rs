@@ -65,7 +65,8 @@ fn what_is_not_for_single_keys_comes_in_its_turn() {
         "INCR b",
     ];
     let replies = pipeline(&mut client, &requests);
-    let cross = "-CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to one node (AZ.CLUSTER MOVE)";
+    let cross = "-CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their \
+        leaves to one node (AZ.CLUSTER MOVE)";
     let expected = [
         "OK",
         ":2",

@@ -1,4 +1,4 @@
-//! Nodes that go and come back.
+//! Nodes of a cluster that stop and start again.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn a_store_of_a_node_is_served_as_such_only() {
 }
 
 #[test]
-fn a_node_that_is_away_is_told_of_and_its_keys_are_back_with_it() {
+fn keys_of_a_stopped_node_are_refused_and_return_with_it() {
     let mut nodes = Nodes::with(&["", "h", "p"], |options| {
         options.request_timeout = Duration::from_millis(300);
         options.read_timeout = Duration::from_millis(100);
@@ -44,7 +44,7 @@ fn a_node_that_is_away_is_told_of_and_its_keys_are_back_with_it() {
     assert_eq!(nodes.client(2).ask("GET a"), "nil");
 }
 
-/// A client would give up before the time that a request may take here.
+/// The time limits are an hour, so a reply within the test comes without waiting for them.
 #[test]
 fn requests_for_keys_of_a_dead_node_are_refused_at_once_and_others_go_on() {
     let mut nodes = Nodes::with(&["", "h", "p"], |options| {
@@ -65,8 +65,8 @@ fn requests_for_keys_of_a_dead_node_are_refused_at_once_and_others_go_on() {
     }
 }
 
-/// Looks until something is so.
-fn comes_to_be(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits up to a minute until `is_so` returns `true`.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let is_so = (0..6000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         is_so()
@@ -80,7 +80,7 @@ fn health_names_a_node_that_cannot_be_reached() {
     let page = nodes.page(0, "/healthz");
     assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
     nodes.stop(2);
-    comes_to_be("node 2 is named", || {
+    wait_until("node 2 is named", || {
         let page = nodes.page(0, "/healthz");
         page.starts_with("HTTP/1.1 503") && page.contains("node 2 cannot be reached")
     });
@@ -89,7 +89,7 @@ fn health_names_a_node_that_cannot_be_reached() {
     assert!(nodes.page(0, "/healthz").starts_with("HTTP/1.1 200 OK"));
 }
 
-/// A clock goes an hour ahead while its node runs, and is so at the node's next start.
+/// The clock of a node jumps an hour ahead while the node runs, and is wrong at its next start too.
 #[test]
 fn a_node_with_a_clock_far_off_is_refused_by_name_and_no_key_expires_by_that_clock() {
     const HOUR_MS: u64 = 3_600_000;
@@ -106,21 +106,21 @@ fn a_node_with_a_clock_far_off_is_refused_by_name_and_no_key_expires_by_that_clo
         let status = nodes.client(0).ask("AZ.CLUSTER STATUS");
         status.contains("its clock is 3600000 ms ahead of this node's, 2000 are allowed")
     };
-    comes_to_be("a heartbeat shows it", || is_named(&nodes));
+    wait_until("a heartbeat shows it", || is_named(&nodes));
     let refused = client.ask("AZ.CLUSTER MOVE a 2");
     assert!(refused.starts_with('-') && refused.contains("clock"), "{refused}");
     assert!(client.ask("SET z 1").starts_with("-UNAVAIL node 2 cannot be reached"));
     assert_eq!(client.ask("GET a"), "1");
     nodes.stop(2);
     nodes.launch(2);
-    comes_to_be("the handshake shows it", || is_named(&nodes));
+    wait_until("the handshake shows it", || is_named(&nodes));
     assert!(client.ask("AZ.CLUSTER MOVE a 2").starts_with('-'));
     assert_eq!(client.ask("GET a"), "1");
 
     clock.fetch_sub(HOUR_MS, SeqCst);
     // A busy machine may delay heartbeats for longer than four of these.
-    comes_to_be("it is taken back", || client.ask("AZ.CLUSTER MOVE a 2") == "OK");
-    comes_to_be("it has the key", || client.ask("GET a") == "1");
+    wait_until("the node is accepted again", || client.ask("AZ.CLUSTER MOVE a 2") == "OK");
+    wait_until("it has the key", || client.ask("GET a") == "1");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
     });
     nodes.lose(1);
     nodes.launch(1);
-    // By the node itself, as soon as it has been told; until then it has no keys.
+    // The node refuses itself once another node has told it; until then it has no keys.
     let refused = (0..600).any(|_| {
         let reply = nodes.client(1).ask("GET i");
         assert!(reply.starts_with('-'), "{reply}");
@@ -184,7 +184,7 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
     assert_eq!(nodes.client(1).ask("GET i"), "nil");
     assert_eq!(nodes.client(1).ask("GET a"), "1");
     assert_eq!(nodes.client(1).ask("SET i 2"), "OK");
-    // For good: no need to say so again.
+    // The acceptance is recorded: the option is not needed again.
     nodes.stop(1);
     nodes.change(|options| options.is_loss_accepted = false);
     nodes.start(1);

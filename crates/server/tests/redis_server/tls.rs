@@ -1,4 +1,4 @@
-//! Encrypted connections.
+//! Connections with TLS.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::support::{Client, TestServer};
 
-/// A certificate for `localhost`, signed by itself, with its key, as files.
+/// Writes a self-signed certificate for `localhost` and its key to files.
 fn files(dir: &tempfile::TempDir) -> (TlsFiles, rcgen::CertifiedKey<rcgen::KeyPair>) {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let files = TlsFiles { certificates: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
@@ -33,7 +33,7 @@ fn connect(redis: &TestServer, roots: RootCertStore) -> StreamOwned<ClientConnec
 }
 
 #[test]
-fn requests_and_replies_of_any_size_go_encrypted() {
+fn requests_and_replies_of_any_size_are_encrypted() {
     let dir = tempfile::tempdir().unwrap();
     let (files, certified) = files(&dir);
     let redis = TestServer::with(|options| options.tls = Some(files));

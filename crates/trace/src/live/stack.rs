@@ -3,7 +3,7 @@
 //! | levels | state | in the ring |
 //! |---|---|---|
 //! | below `told` | recorded | its `Enter` |
-//! | at `told`, if it has a begin | held back | nothing yet: if nothing happens inside, one event records all of it |
+//! | at `told`, if it has a begin | held back | nothing yet: if nothing happens inside, one event has all |
 //! | above | not drawn (see `stride`) | nothing, and nothing will be, unless something happens inside |
 //!
 //! - **STACK-1** Before any other event is pushed all levels are recorded, from the outermost in. So in the

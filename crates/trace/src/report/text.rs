@@ -64,9 +64,9 @@ fn operations(analysis: &Analysis, top: usize, out: &mut String) {
     }
     table.write(out);
     out.push_str(
-        "  elapsed = CPU + lock wait + I/O wait + idle + other - CPU in wait: a thread that spins both waits and \
-         uses CPU.\n  Inner operations are part of the outer; (all) has the outermost ones. Other: off the \
-         processor, no probe says why; of it, preempted: another thread had the processor.\n",
+        "  elapsed = CPU + lock wait + I/O wait + idle + other - CPU in wait: a thread that spins both waits \
+         and uses CPU.\n  Inner operations are part of the outer; (all) has the outermost ones. Other: off \
+         the processor, no probe says why; of it, preempted: another thread had the processor.\n",
     );
 }
 
@@ -317,7 +317,8 @@ fn timed_sampled(operations: &[OperationRow], out: &mut String) {
         let (timed, all, of) = (sum(|o| o.timed), sum(|o| o.executions), sampled().count());
         let _ = writeln!(
             out,
-            "  Short operations were sampled: {timed} of {all} executions of {of} operations. Waits were recorded in all."
+            "  Short operations were sampled: {timed} of {all} executions of {of} operations. Waits were \
+             recorded in all."
         );
     }
 }
@@ -331,8 +332,8 @@ fn losses(r: &Recorded, out: &mut String) {
         let (lost, unmatched) = (grouped(r.lost as i64), grouped(r.unmatched as i64));
         let _ = writeln!(
             out,
-            "  LOST: {lost} events ({part}) found a ring full; {unmatched} beginnings or ends had no partner. \
-             Times are too low; use larger rings."
+            "  LOST: {lost} events ({part}) found a ring full; {unmatched} beginnings or ends had no \
+             partner. Times are too low; use larger rings."
         );
     }
     if let Some(offset) = r.cut_short_at {
@@ -371,8 +372,8 @@ pub(super) fn diff(diff: &Diff, top: usize) -> String {
     }
     out.push_str(
         "\n  The interval is that of the difference, after minus before, from slices of each recording drawn \
-         again and\n  again; * where it does not hold zero. It knows the noise inside these two recordings, not \
-         that between runs.\n",
+         again and\n  again; * where it does not hold zero. It knows the noise inside these two recordings, \
+         not that between runs.\n",
     );
     out
 }

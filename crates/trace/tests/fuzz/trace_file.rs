@@ -1,4 +1,4 @@
-//! Entry: a trace file of rubbish. It is read and can be reported on, or there is a typed error.
+//! Entry: random bytes as a trace file. The file can be read and reported on, or the error is typed.
 
 #[path = "sample.rs"]
 mod sample;

@@ -13,8 +13,8 @@ pub struct Lead<'g> {
 }
 
 impl Lead<'_> {
-    /// Ends the flush: wakes the heir first, so that the device is not idle, then the group. Call it after
-    /// the marks have moved. Returns the number of threads in the group.
+    /// Ends the flush. Wakes the heir, which leads the next flush, first, so that the device is not idle, and
+    /// then the group. The caller has advanced the durable marks. Returns the number of threads in the group.
     pub fn finish(self) -> u32 {
         let gate = self.gate;
         let number = self.number;

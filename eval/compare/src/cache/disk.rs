@@ -41,7 +41,8 @@ impl Disk {
         let mut chunk = PageBuf::zeroed(CHUNK_PAGES * PAGE_BYTES);
         for first in (0..pages).step_by(CHUNK_PAGES) {
             for (page, bytes) in (first..pages).zip(chunk.chunks_exact_mut(PAGE_BYTES)) {
-                let word = page.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes(); // nothing to be compressed away
+                // Nothing to be compressed away
+                let word = page.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
                 bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|eight| *eight = word);
                 bytes[8..16].copy_from_slice(&page.to_le_bytes());
             }

@@ -5,9 +5,9 @@
 //! Scans in key order need `AZ.RANGE`; other servers can only read a whole table, in any order. Durability at
 //! the time of the answer is a setting of the server, which is in the report.
 //!
-//! A cluster of this project's has a door at each node; sessions are dealt out to those that are given. It
-//! has no transactions over several nodes, so several writes without a read (loads) are `SET`s there, sent
-//! together, and other workloads with several keys a transaction are left out.
+//! Each node of an Azekura cluster accepts clients; the sessions are divided among the given addresses. A
+//! cluster has no transactions over several nodes. Loads, which write several keys and read none, are sent to
+//! it as pipelined `SET`s; other workloads with several keys per transaction are left out.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, WriteWork, Writer, retry_conflicts,

@@ -151,7 +151,8 @@ impl Calibration {
         }
         let _ = writeln!(
             out,
-            "\nthousand operations per second; one thread that never waits agrees by construction, the log's and two are the test; to agree: within {:.0} %",
+            "\nthousand operations per second; one thread that never waits agrees by construction, the log's \
+             and two are the test; to agree: within {:.0} %",
             CLOSE * 100.0
         );
         let _ = writeln!(

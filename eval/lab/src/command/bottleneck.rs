@@ -43,7 +43,13 @@ pub(crate) struct Bottleneck {
 
     /// Blocks of four slices for each row of that table [default: 150, some seven minutes; or 10 with
     /// --quick]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), requires = "slowdown", conflicts_with = "pairs")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..),
+        requires = "slowdown",
+        conflicts_with = "pairs"
+    )]
     blocks: Option<u16>,
 
     /// Pairs of runs for Table 4, each with a new recording; with --slowdown, instead of slices [default: 20,
@@ -53,7 +59,12 @@ pub(crate) struct Bottleneck {
 
     /// Run on a simulated machine like the paper's instead, with N processors and with half as many (a build
     /// with the feature sim)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16), conflicts_with = "slowdown")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=16),
+        conflicts_with = "slowdown"
+    )]
     simulate: Option<u16>,
 
     #[command(flatten)]
@@ -81,7 +92,12 @@ pub(crate) struct Bottleneck {
     exponential: bool,
 
     /// Items in the shop
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(10..=10_000_000)
+    )]
     items: u64,
 
     /// Connections, each a thread of the engine

@@ -33,11 +33,21 @@ pub(super) struct FarKills {
     trials: u64,
 
     /// Protection of the pages
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "copies,spill,none", value_parser = guard)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',', default_value = "copies,spill,none",
+        value_parser = guard
+    )]
     guard: Vec<Guard>,
 
     /// Fault of a server
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "killed,stalled,lies", value_parser = wrong)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',', default_value = "killed,stalled,lies",
+        value_parser = wrong
+    )]
     server: Vec<Wrong>,
 
     #[command(flatten)]

@@ -46,7 +46,11 @@ pub(super) struct FarMemory {
     policy: Vec<Policy>,
 
     /// Local memory in per cent of the program's [default: 100,75,50,25]
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
     local: Vec<u32>,
 
     /// Run the programs on real far memory, with a memory server on this machine, instead of a replay

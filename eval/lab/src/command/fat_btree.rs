@@ -32,7 +32,11 @@ pub(super) struct FatBtree {
     output: Output,
 
     /// Numbers of PEs; updates are measured with the last [default: 4, 8, 16]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64)
+    )]
     pes: Vec<u16>,
 
     /// Pages of each PE's cache [default: 5, 10, 20, 30, 50, 100, 200]
@@ -40,7 +44,11 @@ pub(super) struct FatBtree {
     caches: Vec<u16>,
 
     /// Shares of inserts, in per cent, for the update side [default: 10, 50]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=100)
+    )]
     inserts: Vec<u8>,
 
     /// Operations that are counted for each point [default: 10000]

@@ -28,7 +28,7 @@ Examples:
   azekura-lab kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
   azekura-lab kv --workload load --bulk --runs 5
   azekura-lab kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
-  azekura-lab kv --workload ycsb-a,ycsb-f --threads 50 --resp 127.0.0.1:7001+127.0.0.1:7002+127.0.0.1:7003    a cluster, by three nodes
+  azekura-lab kv --workload ycsb-a,ycsb-f --resp 127.0.0.1:7001+127.0.0.1:7002    a cluster, by two nodes
 
 Workloads:
   u1, u10     durable transactions of one and of ten random updates
@@ -105,7 +105,12 @@ pub(super) struct Kv {
     /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server; a cluster
     /// by several of its nodes as ADDRESS+ADDRESS. They must hold no keys, and hold none afterwards. YCSB-E
     /// and scans from the middle need `AZ.RANGE`
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = doors, conflicts_with = "in_flight")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',', value_parser = doors,
+        conflicts_with = "in_flight"
+    )]
     resp: Vec<Doors>,
 
     /// Directory for the stores, which are removed afterwards [default: a temporary one]. Durable

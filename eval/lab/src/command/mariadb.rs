@@ -20,18 +20,29 @@ Examples:
   azekura-lab mariadb --install              apt-get install mariadb-server first, if it is not there
   azekura trace report mariadb.trace --format html -o mariadb.html
 
-A server of its own is started in a temporary directory, without network; nothing that is installed is changed.";
+A server of its own is started in a temporary directory, without network; nothing that is installed is \
+changed.";
 
 /// Record an unmodified MariaDB server, and print its top locks beside its own answer
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Mariadb {
     /// Client connections
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
     connections: u16,
 
     /// Rows of each of the four tables
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1000..=10_000_000)
+    )]
     rows: u32,
 
     /// Length of each stretch, with recording and without
@@ -39,12 +50,23 @@ pub(super) struct Mariadb {
     seconds: Duration,
 
     /// Pairs of such stretches: as many recordings
-    #[arg(long, visible_alias = "runs", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        visible_alias = "runs",
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     pairs: u16,
 
     /// Hold the top mutex longer by so many microseconds in a last stretch: the row of the performance schema
     /// that rises is its name there; 0 leaves it out
-    #[arg(long, value_name = "US", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(
+        long,
+        value_name = "US",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(0..=100_000)
+    )]
     plant: u32,
 
     /// Small tables and one short pair

@@ -47,11 +47,23 @@ Results go to stdout, errors and progress to stderr.
 #[derive(Args, Clone, Copy, Debug)]
 struct StoreArguments {
     /// Page cache, such as 64M or 2G [default: 1G]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SIZE",
+        value_parser = cache_bytes,
+        help_heading = "Store options"
+    )]
     cache: Option<usize>,
 
     /// Page size: 4K, 8K (default), 16K, 32K or 64K
-    #[arg(long, global = true, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SIZE",
+        value_parser = page_bytes,
+        help_heading = "Store options"
+    )]
     page_size: Option<usize>,
 }
 

@@ -37,7 +37,11 @@ pub(super) struct NbGclock {
     output: Output,
 
     /// Numbers of threads [default: 1 to 64]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
     threads: Vec<u16>,
 
     /// Measured time of each rate [default: 0.3]

@@ -59,7 +59,11 @@ pub(super) struct PWal {
     log: Vec<Variant>,
 
     /// Numbers of workers [default: 1, 2, 4, 8, 16], and of clients [1, 2, 4, 8, 16, 64]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64)
+    )]
     workers: Vec<u16>,
 
     /// Transactions that each worker may have in flight [default: 64]

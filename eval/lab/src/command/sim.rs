@@ -73,7 +73,12 @@ struct Scale {
     profile: Machine,
 
     /// Numbers of processors
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',', default_value = "1,2,4,8,16,32,64",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     cores: Vec<u16>,
 
     /// Predict the result without the cost of this line: shows the next limit of the curve; may be given

@@ -38,7 +38,12 @@ recovered, checked and gone on with.";
 #[command(after_help = EXAMPLES)]
 pub(super) struct Tpcc {
     /// Warehouses
-    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "W",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     warehouses: u32,
 
     /// Client threads [default: one for each core]
@@ -62,7 +67,12 @@ pub(super) struct Tpcc {
     in_flight: Option<u32>,
 
     /// Divide the specification's items, stocks, customers and orders by this, for a quick try
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
     scale: u32,
 
     /// Log protocol: p-wal, serial (after Aether), or epoch:MS (after Silo; default 40 ms)

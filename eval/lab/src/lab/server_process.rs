@@ -1,5 +1,5 @@
-//! Processes of a lab: memory servers, and programs, to be killed and stopped. They end with the lab, however
-//! that ends.
+//! Processes of a lab, which it kills and stops: memory servers, and programs. Each process ends when the lab
+//! ends, also if the lab is killed.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Result};
 use std::path::Path;

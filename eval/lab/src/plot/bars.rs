@@ -30,7 +30,8 @@ impl Bars {
         let mut out = String::new();
         let _ = writeln!(
             out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             font-family=\"sans-serif\" \
              font-size=\"12\"><rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>"
         );
         text(&mut out, 10.0, 22.0, "start", &self.title);
@@ -43,7 +44,8 @@ impl Bars {
                 let width = value / longest * (WIDTH - LEFT - RIGHT);
                 let _ = writeln!(
                     out,
-                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"20\" fill=\"{}\"><title>{}: {value:.3}</title></rect>",
+                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"20\" \
+                     fill=\"{}\"><title>{}: {value:.3}</title></rect>",
                     colour(&names, name),
                     escape(name)
                 );

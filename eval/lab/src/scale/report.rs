@@ -53,7 +53,8 @@ impl Report {
             }
         }
         out.push_str(
-            "\nBelow each number: where clients waited for cache lines (part of their time; of that, on the worst line).\n",
+            "\nBelow each number: where clients waited for cache lines (part of their time; of that, on the \
+             worst line).\n",
         );
         out
     }

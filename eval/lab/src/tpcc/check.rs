@@ -12,7 +12,7 @@
 //! | 7 | a line has no delivery date exactly when its order has no carrier |
 //! | 8, 9 | `W_YTD`, `D_YTD` = Σ `H_AMOUNT` paid there |
 //! | 10 | `C_BALANCE` = Σ `OL_AMOUNT` delivered − Σ `H_AMOUNT` |
-//! | 11 | orders − open orders = those delivered at first + Σ `C_DELIVERY_CNT` (the specification states it before any delivery) |
+//! | 11 | orders − open orders = those delivered at first + Σ `C_DELIVERY_CNT` (specified: at first 0) |
 //! | 12 | `C_BALANCE` + `C_YTD_PAYMENT` = Σ `OL_AMOUNT` delivered |
 //! | 13 | each customer is in the index by name under the customer's name, and the index has no others |
 //! | 14 | each order is in the index by customer, and nothing else |

@@ -27,16 +27,18 @@
 //! |---|---|
 //! | [`schema`] | tables and indexes |
 //! | [`load`](mod@load) | the initial population, written |
-//! | [`new_order`](mod@new_order), [`payment`](mod@payment), [`order_status`](mod@order_status), [`delivery`](mod@delivery), [`stock_level`](mod@stock_level) | the transactions |
+//! | [`new_order`](mod@new_order), [`payment`](mod@payment) | transactions |
+//! | [`order_status`](mod@order_status), [`delivery`](mod@delivery) | transactions |
+//! | [`stock_level`](mod@stock_level) | transactions |
 //! | [`customer`] | finding a customer by name |
-//! | [`rows`] | requirements of a transaction on a store; [`keyed`]: the same of any engine with bytes in key order |
+//! | [`rows`], [`keyed`] | requirements of a transaction on a store, and on an engine with ordered bytes |
 //! | [`client`] | work of one thread |
 //! | [`phase`] | one timed stretch of work by many threads |
 //! | [`check`](mod@check) | the consistency conditions |
 //! | [`plan`] | settings of a run |
 //! | [`run`](mod@run) | a run from beginning to end |
 //! | [`report`] | its result |
-//! | [`contest`](mod@contest) | the same over several engines, side by side; [`session`]: a transaction in one of them |
+//! | [`contest`](mod@contest), [`session`] | the same over several engines in turns; a transaction |
 //! | [`standing`] | results of the engines there |
 
 pub mod check;

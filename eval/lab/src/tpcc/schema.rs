@@ -4,7 +4,7 @@
 //! | table | key | |
 //! |---|---|---|
 //! | `history` | customer, number of the payment among his | the specification gives it none |
-//! | `customer_by_name` | warehouse, district, last name, first name, customer | index for Payment and Order-Status |
+//! | `customer_by_name` | warehouse, district, last name, first name, customer | Payment, Order-Status |
 //! | `order_by_customer` | warehouse, district, customer, order | index for Order-Status |
 //! | `tpcc` | `settings` | how the database was made |
 

@@ -143,7 +143,9 @@ pub fn render(standings: &[Standing]) -> String {
         let Cell { workload, commit, threads, in_flight, warehouses, scale_divisor } = cell;
         let _ = writeln!(
             text,
-            "\n{workload}, {warehouses} warehouse{}, scale 1/{scale_divisor}: {threads} thread{}, {in_flight} commit{} in flight ({commit})\n{:<16} {:>10} {:>16} {:>12} {:>10} {:>10} {:>12} {:>8}",
+            "\n{workload}, {warehouses} warehouse{}, scale 1/{scale_divisor}: {threads} thread{}, \
+             {in_flight} commit{} in flight ({commit})\n{:<16} {:>10} {:>16} {:>12} {:>10} {:>10} {:>12} \
+             {:>8}",
             plural(*warehouses),
             plural(*threads as u64),
             plural(*in_flight as u64),

@@ -46,13 +46,15 @@ impl Profile {
                 write_occupancy: reasoned(2.0 * CYCLE, "a bank takes in a request every second cycle"),
                 swap_occupancy: document(
                     18.0 * CYCLE,
-                    "OpenSPARC T1, L2 miss buffer (sctag_mbctl.v): of the two packets of a CAS the second is made ready in cycle 9 of the first, \
-                     whether it will write or not, and who waits for the line in cycle 4 of the second; 3 cycles each from there to the \
-                     pipeline are assumed, and one for the stage more that the T2 has",
+                    "OpenSPARC T1, L2 miss buffer (sctag_mbctl.v): of the two packets of a CAS the second is \
+                     made ready in cycle 9 of the first, whether it will write or not, and who waits for the \
+                     line in cycle 4 of the second; 3 cycles each from there to the pipeline are assumed, \
+                     and one for the stage more that the T2 has",
                 ),
                 queued_occupancy: document(
                     6.0 * CYCLE,
-                    "the same: who waits for the line is made ready in cycle 4 of who was before it; 3 cycles to the pipeline are assumed",
+                    "the same: who waits for the line is made ready in cycle 4 of who was before it; 3 \
+                     cycles to the pipeline are assumed",
                 ),
                 pipe_share: reasoned(0.3, "a thread in order waits for caches for two thirds of its time"),
                 pause: reasoned(
@@ -129,7 +131,8 @@ impl Profile {
     #[must_use]
     pub fn e7310() -> Self {
         const CYCLE: f64 = 1.0 / 1.6;
-        let bus = "a line that another core has changed comes over the front-side bus, and the memory controller sees it pass: as memory";
+        let bus = "a line that another core has changed comes over the front-side bus, and the memory \
+            controller sees it pass: as memory";
         let costs = Costs {
             load_hit: reasoned(CYCLE, "several independent loads are under way at once"),
             store: reasoned(CYCLE, "a store a cycle"),
@@ -150,7 +153,8 @@ impl Profile {
             alarm: reasoned(8_000.0, "as another thread's wake"),
             slice: reasoned(
                 1e6,
-                "Linux 2.6.18 gives 100 ms, but a thread that waits gains priority over one that computes all the time",
+                "Linux 2.6.18 gives 100 ms, but a thread that waits gains priority over one that computes \
+                 all the time",
             ),
             copy_byte: reasoned(0.4, "2.5 GB/s by one core"),
             between_accesses: reasoned(6.0 * CYCLE, "six to eight instructions"),
@@ -158,7 +162,9 @@ impl Profile {
         };
         Self {
             name: "e7310".into(),
-            describes: "four sockets x two pairs of cores, 1.6 GHz, a last cache per pair, front-side buses (Xeon E7310)".into(),
+            describes: "four sockets x two pairs of cores, 1.6 GHz, a last cache per pair, front-side buses \
+                (Xeon E7310)"
+                .into(),
             topology: topology([4, 2, 2, 1, 1], (512, 8), (32_768, 8)),
             protocol: Protocol::Owned,
             adds_in_one_step: true,
@@ -193,11 +199,13 @@ fn x86_costs() -> Costs {
         store: reasoned(0.5, "one store a cycle or two"),
         swap: reasoned(
             6.0,
-            "a locked instruction on an owned line: some 20 cycles; 5 ns were measured on the development machine",
+            "a locked instruction on an owned line: some 20 cycles; 5 ns were measured on the development \
+             machine",
         ),
         transfer_occupancy: reasoned(
             1.0,
-            "no request for a line is served before the one before it; less was measured on the development machine, whose two cores share a cache",
+            "no request for a line is served before the one before it; less was measured on the development \
+             machine, whose two cores share a cache",
         ),
         read_occupancy: reasoned(2.0, "a slice of the last cache answers a request every few cycles"),
         write_occupancy: reasoned(0.0, there_are_none),
@@ -215,18 +223,21 @@ fn x86_costs() -> Costs {
         alarm: reasoned(5_000.0, "as another thread's wake"),
         alarm_set: reasoned(
             0.0,
-            "a register is written; 8 us were measured on the development machine, a guest whose host is asked to do it",
+            "a register is written; 8 us were measured on the development machine, a guest whose host is \
+             asked to do it",
         ),
         alarm_missed: reasoned(0.0, "an interrupt, counted with the call; 18 us were measured there"),
         wake_busy: reasoned(
             0.0,
-            "an interrupt, counted with the switch; 5 us were measured on the development machine, whose host delivers it",
+            "an interrupt, counted with the switch; 5 us were measured on the development machine, whose \
+             host delivers it",
         ),
         alarm_busy: reasoned(0.0, "the same; 16 us were measured there"),
         interrupt: reasoned(0.0, "counted with the switch; some 11 us were measured there"),
         undisturbed: reasoned(
             0.0,
-            "Linux: who has slept goes before who computes; so it was measured on 6.18, too, after sleeps of 30 us (`azekura-lab sim calibrate`)",
+            "Linux: who has slept goes before who computes; so it was measured on 6.18, too, after sleeps of \
+             30 us (`azekura-lab sim calibrate`)",
         ),
         slice: reasoned(3e6, "Linux: 3 ms"),
         copy_byte: reasoned(

@@ -22,12 +22,12 @@ pub(super) fn balance(
     let mut takers: Vec<u16> = directory.members.nodes().iter().map(|member| member.pe.0).collect();
     if let Some(node) = without {
         if !takers.contains(&node) {
-            bail!("there is no node {node}");
+            bail!("there is no node {node}; `azekura cluster status` lists the nodes");
         }
         takers.retain(|taker| *taker != node);
     }
     if takers.is_empty() {
-        bail!("no other node could take the leaves");
+        bail!("no other node could take the leaves; start or join another node");
     }
     let (mut owners, mut keys) = (Vec::new(), Vec::new());
     each_leaf(directory, |leaf| {

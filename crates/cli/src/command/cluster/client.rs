@@ -28,7 +28,7 @@ pub(super) enum Reply {
     Array(Vec<Self>),
 }
 
-/// The failure of a command.
+/// An error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     /// The connection failed, or the node did not answer in time.

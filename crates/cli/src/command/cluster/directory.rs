@@ -46,7 +46,7 @@ pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
             return Ok([*one, *two]);
         }
     }
-    bail!("no free port between {} and {}", PORTS.start, PORTS.end)
+    bail!("no free port between {} and {}: end a program that listens there", PORTS.start, PORTS.end)
 }
 
 /// The last line of a node's log: if the node ended, the reason.
@@ -162,7 +162,7 @@ impl ClusterDirectory {
     /// Checks that a lost store of a node can be accepted: the node exists and does not run.
     pub(super) fn can_go_on_without(&self, pe: PeId) -> Result<()> {
         if self.members.node(pe).is_none() {
-            bail!("there is no node {}", pe.0);
+            bail!("there is no node {}; `azekura cluster status` lists the nodes", pe.0);
         }
         if self.process(pe).is_some() {
             bail!(

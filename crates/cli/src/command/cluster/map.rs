@@ -46,7 +46,7 @@ pub(super) fn each_leaf(
             Reply::Array(leaves) => leaves.iter().map(Leaf::parse).collect::<Option<Vec<_>>>(),
             _ => None,
         };
-        let Some(leaves) = leaves else { bail!("the node's reply is not a map of the cluster") };
+        let Some(leaves) = leaves else { bail!("the reply is not a map; use the azekura of the nodes") };
         let Some(last) = leaves.last() else { return Ok(()) };
         let next = last.high.clone();
         leaves.into_iter().try_for_each(&mut take)?;

@@ -8,7 +8,7 @@
 //! | 32-bit, or for another processor | the library has another architecture |
 //! | with another C library (musl, Android) | the library needs the GNU one |
 //! | made by Go | it requests memory from the kernel, not from the C library: none of it would be far |
-//! | with a loader that does not accept the library | an old C library, or a directory that forbids execution |
+//! | with a loader that refuses the library | an old C library, or a directory that forbids execution |
 
 use anyhow::{Context, Result, bail};
 use object::Endianness;
@@ -307,7 +307,8 @@ mod tests {
 
     #[test]
     fn programs_made_by_go_are_refused() {
-        let source = "__attribute__((section(\".go.buildinfo\"))) char made[32] = {1}; int main(void) { return made[0] - 1; }";
+        let source = "__attribute__((section(\".go.buildinfo\"))) char made[32] = {1}; int main(void) { \
+            return made[0] - 1; }";
         assert!(refused(&Bench::new().cc("go", source, &[])).contains("Go program"));
     }
 

@@ -40,7 +40,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The handshake failed.
-    #[error("memory server {server}")]
+    #[error("the handshake with memory server {server} failed")]
     Auth {
         /// Address of the server.
         server: String,

@@ -20,7 +20,7 @@
 //! | the stream | action |
 //! |---|---|
 //! | ended, reset | another stream, tried for `stall`; a server that refuses it is lost at once |
-//! | silent for `stall` | lost; if no other replica has its pages (`alone`), another stream, tried for `stall` |
+//! | silent for `stall` | lost; without another replica (`alone`) another stream, tried for `stall` |
 //! | sends an impossible answer | the server is lost |
 //!
 //! The reader then closes the stream, waits until the writer has ended (so no thread reads a frame any more,

@@ -9,7 +9,7 @@
 //! | `Staged`, `Armed` | the same | frames are inherited |
 //! | `Compressed` | the same | the tier is memory of this process, which the child has a copy of |
 //! | `Coming` | `Away` | the answer goes to the parent; the page's holders still have it |
-//! | `Leaving` | `Leaving`, sent anew; `Staged` if no replica is left | the parent's replicas may or may not have the page yet |
+//! | `Leaving` | `Leaving`, sent anew; `Staged` without a replica | the replicas may lack the page |
 //!
 //! - **FORK-1** The child relies on no request in flight: every page that it reads from replicas had been
 //!   acknowledged before.
@@ -75,7 +75,8 @@ impl Core {
                 if alone > 0 {
                     let refusal = &self.last_refusal;
                     crate::say(&format!(
-                        "azekura far memory: a child process cannot have {alone} pages of its parent: {refusal}\n"
+                        "azekura far memory: a child process cannot have {alone} pages of its parent: \
+                         {refusal}\n"
                     ));
                 }
             }

@@ -8,8 +8,10 @@
 //!
 //! | a span is | its pages | created by | left by |
 //! |---|---|---|---|
-//! | not open | in any state but `Open` | the pager, each at its touch | a touch, if all are `Empty` and there is room for all → open |
-//! | open | all `Open` | the system | room is short, or a child process is to be created → not open; existing pages `Resident`, others `Empty` |
+//! | not open | any but `Open` | the pager, each at its touch | a touch of empty pages that fit → open |
+//! | open | all `Open` | the system | memory is short, or the process forks → not open |
+//!
+//! When an open span is closed, its existing pages become `Resident` and the others `Empty`.
 //!
 //! - **OPEN-1** All pages of an open span count as local, whether they exist or not. So untracked touches of
 //!   the program stay within the budget (PAGER-1).

@@ -8,7 +8,7 @@
 //!
 //! | | pages that take part |
 //! |---|---|
-//! | fetched | the pages that a stream is predicted to touch next (`prefetch`): first two, then twice as many each time; or some behind each page of a thick stream |
+//! | fetched | the pages that `prefetch` predicts: two, then twice as many each time |
 //! | come | the touched page and all adjacent pages that were prefetched and have arrived |
 //! | first touched | as fetched, but nothing need come |
 //! | may be written; have their bit cleared, and set; leave | those that came together |

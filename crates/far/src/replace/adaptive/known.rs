@@ -87,7 +87,7 @@ impl Known {
         self.duels.used(page, |rival| self.histories[rival.index()].last_touch());
         let reuse_history = &mut self.histories[page.index()];
         if reuse_history.touch(now, longest_burst_exponent)
-            && let Some(borne_out) = reuse_history.bore_out_its_first()
+            && let Some(borne_out) = reuse_history.second_confirms_first()
         {
             self.confidence.learn(borne_out);
         }

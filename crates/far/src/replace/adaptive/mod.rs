@@ -1,5 +1,5 @@
-//! Adaptive: evicts the page with the farthest predicted next use, by each page's own history. It is ours,
-//! not the paper's: the paper leaves open a policy that fits each program without a parameter (§3.3, §4).
+//! Adaptive: evicts the page with the farthest predicted next use, by each page's own history. This policy is
+//! not in the paper, which leaves open a policy without parameters that fits each program (§3.3, §4).
 //! Farthest next use is Belady's rule, which is optimal if the prediction is right.
 //!
 //! 1. **Time** counts the visible events: pages that come in, and reference bits that are set again.

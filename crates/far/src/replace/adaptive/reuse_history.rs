@@ -12,8 +12,8 @@ pub struct ReuseHistory {
     cleared: u64,
     /// Time of the predicted next use; zero if there is no prediction.
     due: u64,
-    /// Logarithms of the intervals, the latest first; so they take two bytes each, and likeness is a
-    /// difference.
+    /// Logarithms of the intervals, the latest first: two bytes each, and the difference of two measures how
+    /// similar the intervals are.
     intervals: [u16; REMEMBERED],
     known: u8,
     burst_exponent: u8,
@@ -34,7 +34,7 @@ impl ReuseHistory {
             self.remember(now - self.last);
             self.burst_exponent = self.burst_exponent.saturating_sub(1);
         } else if self.last > 0 {
-            // Still the same burst: it was looked at too early.
+            // The same burst continues: the bit was cleared too early.
             self.burst_exponent = (self.burst_exponent + 1).min(longest_burst_exponent);
         }
         self.last = now;
@@ -48,7 +48,7 @@ impl ReuseHistory {
         self.known = (self.known + 1).min(REMEMBERED as u8);
     }
 
-    /// The reference bit was cleared.
+    /// Records that the reference bit was cleared.
     pub fn clear(&mut self, now: u64) {
         self.cleared = now;
     }
@@ -59,19 +59,19 @@ impl ReuseHistory {
         1 << self.burst_exponent
     }
 
-    /// The logarithm of that.
+    /// Returns the logarithm of [`burst`](Self::burst).
     #[must_use]
     pub fn burst_exponent(&self) -> u8 {
         self.burst_exponent
     }
 
-    /// The last touch that was seen.
+    /// Returns the time of the last recorded touch.
     #[must_use]
     pub fn last_touch(&self) -> u64 {
         self.last
     }
 
-    /// The latest interval, if there was one.
+    /// Returns the latest interval, if there is one.
     #[must_use]
     pub fn latest(&self) -> Option<u64> {
         (self.known > 0).then(|| length(self.intervals[0]))
@@ -83,10 +83,10 @@ impl ReuseHistory {
         self.known == 1
     }
 
-    /// For a page that was used three times: returns `true` if the second interval was at least half as
-    /// long as the first.
+    /// For a page that was used three times: returns `true` if the second interval is at least half as
+    /// long as the first. `None` for any other number of uses.
     #[must_use]
-    pub fn bore_out_its_first(&self) -> Option<bool> {
+    pub fn second_confirms_first(&self) -> Option<bool> {
         (self.known == 2).then(|| self.intervals[0] + (1 << FRACTION) >= self.intervals[1])
     }
 
@@ -99,20 +99,22 @@ impl ReuseHistory {
         (self.due > 0).then_some(self.due)
     }
 
-    /// After the interval that followed the one most like the latest, of those that are not over; the most
-    /// recent of equals. Zero if all are over.
+    /// Predicts the next use from the intervals that followed similar ones. Of the intervals that have not
+    /// passed yet, the one with the predecessor most similar to the latest interval counts, and of equals the
+    /// most recent. Returns zero if all have passed.
     fn forecast(&self, now: u64) -> u64 {
         let intervals = &self.intervals[..self.known.into()];
         let Some(&latest) = intervals.first() else { return 0 };
         let after = |interval: u16| Some(self.last + length(interval)).filter(|&due| due > now);
         let followed =
             intervals.windows(2).filter_map(|pair| Some((pair[1].abs_diff(latest), after(pair[0])?)));
-        // With no precedent it is taken to go on as it did.
+        // Without a precedent, the latest interval is expected again.
         followed.min_by_key(|&(unlike, _)| unlike).map(|(_, due)| due).or_else(|| after(latest)).unwrap_or(0)
     }
 }
 
-/// To base two, with ten bits behind the point; straight between powers of two. Of zero as of one.
+/// Returns the logarithm to base two with ten fraction bits, linear between powers of two. Zero counts as
+/// one.
 fn logarithm(interval: u64) -> u16 {
     let interval = interval.max(1);
     let power = interval.ilog2();
@@ -120,7 +122,7 @@ fn logarithm(interval: u64) -> u16 {
     (power as u16) << FRACTION | rest
 }
 
-/// The interval again, but for its lowest bits.
+/// Returns the interval of a logarithm, without its lowest bits.
 fn length(logarithm: u16) -> u64 {
     let rest = u128::from(logarithm & ((1 << FRACTION) - 1) | 1 << FRACTION);
     (rest << (logarithm >> FRACTION) >> FRACTION) as u64
@@ -130,8 +132,8 @@ fn length(logarithm: u16) -> u64 {
 mod tests {
     use super::*;
 
-    /// Touched after each of these intervals, each time cleared in between, the last time at the number that
-    /// is given back.
+    /// Returns a history with a touch after each of these intervals and a cleared bit before it, and the time
+    /// of the last touch.
     fn used(intervals: &[u64]) -> (ReuseHistory, u64) {
         let (mut page, mut now) = (ReuseHistory::new(0), 1);
         page.touch(now, 8);
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn a_page_used_every_hundred_events_is_expected_after_a_hundred() {
         let (mut page, now) = used(&[]);
-        assert_eq!(page.next_use(now), None, "no reuse_history yet");
+        assert_eq!(page.next_use(now), None, "no interval yet");
         for uses in 1..5 {
             let (mut page, now) = used(&vec![100; uses]);
             assert_eq!((page.next_use(now), page.last_touch()), (Some(now + 100), now));
@@ -156,16 +158,16 @@ mod tests {
             page.clear(used_at - 10);
             page.touch(used_at, 8);
         }
-        assert_eq!(page.burst(), 1, "twice not touched at once: half as patient each time");
+        assert_eq!(page.burst(), 1, "two touches ended intervals: the burst is halved each time");
     }
 
     #[test]
-    fn what_followed_the_most_similar_interval_is_expected_however_far_back_it_is() {
+    fn the_interval_after_the_most_similar_one_is_expected_at_any_age() {
         // Sixteen uses in each step of a program, of which nine intervals are alike.
         let step = [10, 10, 300, 40, 10, 70, 10, 10, 150, 10, 10, 1000, 10, 10, 20, 500];
         let steps: Vec<u64> = step.iter().copied().cycle().take(48).collect();
         for uses in 34..48 {
-            // The mean of what followed tens says nothing; after another number only one can follow.
+            // After 10, several intervals are possible; after each other number only one.
             if step[(uses - 1) % 16] != 10 {
                 let (mut page, now) = used(&steps[..uses]);
                 let due = page.next_use(now).unwrap() - now;
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_overdue_is_expected_after_the_next_precedent_and_after_the_last_nobody_can_say() {
+    fn an_overdue_page_is_expected_after_the_next_precedent_and_without_one_not_at_all() {
         let (mut page, now) = used(&[20, 500, 20, 60, 20]);
         assert_eq!(page.next_use(now), Some(now + 60), "the most recent of equals");
         assert_eq!(page.next_use(now + 59), Some(now + 60));
@@ -197,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn the_second_interval_bears_out_the_first_unless_it_is_shorter_than_half() {
-        for (intervals, borne_out) in [
+    fn the_second_interval_confirms_the_first_unless_it_is_shorter_than_half() {
+        for (intervals, is_confirmed) in [
             (&[][..], None),
             (&[100], None),
             (&[100, 300], Some(true)),
@@ -207,7 +209,7 @@ mod tests {
             (&[100, 49, 100], None),
         ] {
             let (page, _) = used(intervals);
-            assert_eq!(page.bore_out_its_first(), borne_out, "{intervals:?}");
+            assert_eq!(page.second_confirms_first(), is_confirmed, "{intervals:?}");
             assert_eq!((page.is_single(), page.latest()), (intervals.len() == 1, intervals.last().copied()));
         }
     }

@@ -10,7 +10,8 @@ use crate::leaf::MoveId;
 pub enum LeaveError {
     /// The paper's protocols do not move leaves, and the single index does not move at all.
     #[error(
-        "{0} cannot leave: leaves are moved by the lazy protocol only, and an index that is at one node stays there"
+        "{0} cannot leave: leaves are moved by the lazy protocol only, and an index that is at one node \
+         stays there"
     )]
     #[cfg(feature = "baseline-protocols")]
     Protocol(PeId),

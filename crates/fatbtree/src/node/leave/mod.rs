@@ -4,9 +4,9 @@
 //! | step | leaving node | each other node | after a crash of the leaving node |
 //! |---|---|---|---|
 //! | 1 | moves its leaves away, takes none (`Declined`) | takes them | member with its remaining leaves |
-//! | 2 | no leaf, no open move; sends `Decommission` | stores the entries, acknowledges | member without leaves |
+//! | 2 | no leaf, no open move; sends `Decommission` | stores it, acknowledges | member without leaves |
 //! | 3 | all acknowledged: one transaction, state *left* | | no member |
-//! | 4 | sends `Left` until all know; may be stopped | stores that (`LeftNoted`) | no member; repeats `Left` |
+//! | 4 | sends `Left` until all know; may be stopped | stores `LeftNoted` | no member; repeats `Left` |
 //!
 //! After a crash in step 1 or 2 the node is an ordinary member; the operator gives the command again.
 //!

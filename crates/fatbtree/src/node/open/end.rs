@@ -73,7 +73,7 @@ impl Node {
         });
     }
 
-    /// OPEN-3: looks after the time of all of them, as long as there are any.
+    /// OPEN-3: ends overdue transactions, as long as there are open ones.
     pub(super) fn watch_time(&self) {
         if self.open.is_watched.replace(true) {
             return;

@@ -9,7 +9,7 @@
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
 //! | `fat.left` | PE, big-endian | nothing: that PE has left the cluster |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
-//! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`](crate::leaf::Staged), the receiver |
+//! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`](crate::leaf::Staged); receiver |
 //! | `fat.given` | first key | [`RouteEntry`](crate::leaf::RouteEntry) |
 
 mod recovery;

@@ -11,7 +11,7 @@
 //! | think time | 3.6 s | 12 ms: a page takes microseconds here, not tens of milliseconds |
 //! | connections | 100 | 32 |
 //! | CPU per `index_read` | 87 µs | well under a microsecond: so two events for each weigh more |
-//! | what holds the latch's mutex | the travel of its cache line between sixteen processors | with few cores, an account of the latch's holders as in InnoDB's debug build (`rw_lock_debug_t`) |
+//! | cost inside the latch's mutex | transfer of its cache line | a list of holders (`rw_lock_debug_t`) |
 //!
 //! The last row is the planted part: [`Latch::Account`](front::search::Latch::Account) is the latch *before*,
 //! the plain [`Latch::Mutex`](front::search::Latch::Mutex) is shown beside it, with whatever the analyzer

@@ -12,7 +12,8 @@ use std::fmt::Write;
 #[must_use]
 pub fn html(study: &Study) -> String {
     let mut out = String::from(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Bottlenecks by event tracing, again</title>\n\
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Bottlenecks by event tracing, \
+         again</title>\n\
          <style>body{font-family:sans-serif;max-width:75em;margin:2em auto;padding:0 1em}\
          pre{overflow-x:auto;background:#f6f6f6;padding:1em}svg{max-width:760px;width:100%;height:auto}\
          .ok{color:#060}.failed{color:#a00;font-weight:bold}\

@@ -389,7 +389,8 @@ fn conditions(s: &Settings) -> String {
         Conformance::TpcW => "TPC-W's",
     };
     format!(
-        "{} items, {} customers, {} mix by {rules} rules, {law} think time {think:?}, {} connections; {} processors at most",
+        "{} items, {} customers, {} mix by {rules} rules, {law} think time {think:?}, {} connections; {} \
+         processors at most",
         s.scale.items(),
         s.scale.customers(),
         format!("{:?}", s.mix).to_lowercase(),

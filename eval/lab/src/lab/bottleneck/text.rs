@@ -134,7 +134,8 @@ fn scaling(out: &mut String, study: &Study) {
     }
     line(
         out,
-        "The paper, before the cure (Table 4): 406 with 8 processors, 91 with 16; with the best limit 473 (8) and 485 (6).",
+        "The paper, before the cure (Table 4): 406 with 8 processors, 91 with 16; with the best limit 473 \
+         (8) and 485 (6).",
     );
 }
 
@@ -152,7 +153,8 @@ fn operations(out: &mut String, recorded: &Recorded) {
     heading(
         out,
         &format!(
-            "Tables 2, 3: seconds by operation, latch state: {}, processors: {}, no limit, {} users, in {:.2} s",
+            "Tables 2, 3: seconds by operation, latch state: {}, processors: {}, no limit, {} users, in \
+             {:.2} s",
             recorded.point.latch.name(),
             recorded.point.processors,
             recorded.point.users,
@@ -254,7 +256,8 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     for row in slowdowns {
         let _ = writeln!(
             out,
-            "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>8.1}  {:16}{:>8.1}  {:16}{:>6}",
+            "{:16}{:>10} {:26}{:>9.0}{:>7.0}{:>9.0}{:>7.0}{:>11.0}{:>8.1}  {:16}{:>8.1}  {:16}{:>8.1}  \
+             {:16}{:>6}",
             row.point.latch.name(),
             row.point.limit_name(),
             probes_name(row.probes),
@@ -275,7 +278,8 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     let lost: u64 = slowdowns.iter().map(|s| s.lost).sum();
     line(
         out,
-        "median: of the pairs' losses, with the interval that their order gives: pairs in which the machine changed its pace do not move it.",
+        "median: of the pairs' losses, with the interval that their order gives: pairs in which the machine \
+         changed its pace do not move it.",
     );
     line(out, "CPU +%: what recording takes of a page's processor time, the collector's included.");
     line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
@@ -324,7 +328,8 @@ pub fn sliced(out: &mut String, rows: &[Sliced]) {
     line(
         out,
         &format!(
-            "Lost events: {lost}. Other programs used {:.0} % of a processor at most. The paper lost 20 to 35 % of its throughput.",
+            "Lost events: {lost}. Other programs used {:.0} % of a processor at most. The paper lost 20 to \
+             35 % of its throughput.",
             others * 100.0
         ),
     );

@@ -73,7 +73,8 @@ impl Measured {
             format!("{fault:.0} us, {:.2} times", fault / bare),
             format!("TCP {bare:.0} us"),
             fault <= 1.25 * bare,
-            "the fault wakes the pager's thread and its reader's, each over another processor if there is one",
+            "the fault wakes the pager's thread and its reader's, each over another processor if there is \
+             one",
         )
     }
 
@@ -111,7 +112,8 @@ impl Measured {
                 format!("{moved:.0} ns, {:.2} times as fast", copied / moved),
                 format!("copied {copied:.0} ns"),
                 *copied >= 1.2 * moved,
-                "huge pages count where the memory is many times what the processor's caches and address caches reach",
+                "huge pages count where the memory is many times what the processor's caches and address \
+                 caches reach",
             ),
             Err(why) => not_here("M3", wanted, String::new(), why),
         }
@@ -130,14 +132,25 @@ impl Measured {
         let well = trials.iter().filter(|trial| trial.is_well()).count();
         let mut row = judged(
             "M7",
-            "a server killed, stopped or lying at any moment: no hang, no wrong byte, at most 2 s of pause, 5 s to stop".into(),
-            format!("{well} of {} trials end as they must; longest pause {:.0} ms, to stop {:.0} ms", trials.len(), self.kills.longest_pause_ms(), self.kills.longest_stop_ms()),
+            "a server killed, stopped or lying at any moment: no hang, no wrong byte, at most 2 s of pause, \
+             5 s to stop"
+                .into(),
+            format!(
+                "{well} of {} trials end as they must; longest pause {:.0} ms, to stop {:.0} ms",
+                trials.len(),
+                self.kills.longest_pause_ms(),
+                self.kills.longest_stop_ms()
+            ),
             "azekura-lab far-kills has 200".into(),
-            well == trials.len() && self.kills.longest_pause_ms() <= 2000.0 && self.kills.longest_stop_ms() <= 5000.0,
+            well == trials.len()
+                && self.kills.longest_pause_ms() <= 2000.0
+                && self.kills.longest_stop_ms() <= 5000.0,
             "see the trials that went wrong: azekura-lab far-kills --seed N --trials 1",
         );
         if well == trials.len() && row.standing == Standing::Missed {
-            row.note = "no byte was wrong and nobody hung; a server that only stalls is given 2 s, and a busy machine adds its own".into();
+            row.note = "no byte was wrong and nobody hung; a server that only stalls is given 2 s, and a \
+                busy machine adds its own"
+                .into();
         }
         row
     }
@@ -169,11 +182,14 @@ impl Measured {
         };
         judged(
             "M6b",
-            "a random touch of twice the local memory in half of UMap's time, with the page size of the sweeps".into(),
+            "a random touch of twice the local memory in half of UMap's time, with the page size of the \
+             sweeps"
+                .into(),
             format!("{ours:.0} us"),
             format!("UMap, 64 KiB {:.0} us (quoted){swap}", UMAP.2),
             ours <= 0.5 * UMAP.2,
-            "the page that leaves for it is checked and sent, and program, pager and server share the processors",
+            "the page that leaves for it is checked and sent, and program, pager and server share the \
+             processors",
         )
     }
 
@@ -185,7 +201,8 @@ impl Measured {
             format!("{ours:.0} MB/s, {:.0} %", 100.0 * ours / bare),
             format!("TCP {bare:.0} MB/s"),
             ours >= 0.9 * bare,
-            "half of the swept pages are local, so that more than the link's is possible; checksums are computed on both sides",
+            "half of the swept pages are local, so that more than the link's is possible; checksums are \
+             computed on both sides",
         )
     }
 
@@ -204,7 +221,9 @@ impl Measured {
         let [disk, far] = self.tier;
         judged(
             "tier",
-            "point reads of a store ten times its page cache are faster with memory servers than from the disk alone".into(),
+            "point reads of a store ten times its page cache are faster with memory servers than from the \
+             disk alone"
+                .into(),
             format!(
                 "{:.0} reads/s, {:.2} times; {} pages from servers, {} asked for in vain",
                 far.per_second,

@@ -242,8 +242,8 @@ impl Lab {
 
     fn settings(&self, sizes: Sizes) -> String {
         format!(
-            "{} MiB swept with half of it local, pages of {} KiB, policy {}, fetched ahead of need, one memory server on this machine over TCP; one \
-             run; seed {}",
+            "{} MiB swept with half of it local, pages of {} KiB, policy {}, fetched ahead of need, one \
+             memory server on this machine over TCP; one run; seed {}",
             sizes.sweep >> 20,
             PAGE >> 10,
             self.policy,

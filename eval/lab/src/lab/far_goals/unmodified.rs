@@ -95,8 +95,9 @@ fn sort(folder: &Path, share: u32) -> Vec<String> {
 
 fn sqlite(_: &Path, share: u32) -> Vec<String> {
     let sql = format!(
-        "pragma journal_mode = off; create table t(a integer primary key, b text, c blob); with recursive n(i) as (select 1 union all select i + 1 from n \
-         where i < {}) insert into t select i, hex(i * 7919), zeroblob(i % 400) from n; create index u on t(b); delete from t where a % 7 = 0; select \
+        "pragma journal_mode = off; create table t(a integer primary key, b text, c blob); with recursive \
+         n(i) as (select 1 union all select i + 1 from n where i < {}) insert into t select i, hex(i * \
+         7919), zeroblob(i % 400) from n; create index u on t(b); delete from t where a % 7 = 0; select \
          count(*), sum(length(b)), sum(length(c)), min(b), max(b) from t; pragma integrity_check;",
         40_000 * share
     );
@@ -105,7 +106,8 @@ fn sqlite(_: &Path, share: u32) -> Vec<String> {
 
 fn python(_: &Path, share: u32) -> Vec<String> {
     let code = format!(
-        "a = [i * 7919 % 1000003 for i in range({} * 100000)]; b = sorted(a); print(b[::9999], sum(x * y % 1013 for x, y in zip(a, b)))",
+        "a = [i * 7919 % 1000003 for i in range({} * 100000)]; b = sorted(a); print(b[::9999], sum(x * y % \
+         1013 for x, y in zip(a, b)))",
         4 * share
     );
     ["-c", &code].map(str::to_owned).into()

@@ -194,7 +194,8 @@ impl Lab {
     fn settings(&self, costs: &Costs) -> String {
         if let Some(live) = self.live {
             return format!(
-                "real paging by {}, pages of {} bytes{}, one memory server on this machine; one run each; seed {}",
+                "real paging by {}, pages of {} bytes{}, one memory server on this machine; one run each; \
+                 seed {}",
                 live.mechanism,
                 self.page_bytes,
                 if live.prefetch { ", fetched ahead of need" } else { "" },
@@ -202,8 +203,8 @@ impl Lab {
             );
         }
         format!(
-            "replay of page touches, pages of {} bytes, each standing for 1 MiB; virtual time: {:.0} us for a page's way in or out, {:.0} us for a \
-             fault, {:.0} us for a change of protection; seed {}",
+            "replay of page touches, pages of {} bytes, each standing for 1 MiB; virtual time: {:.0} us for \
+             a page's way in or out, {:.0} us for a fault, {:.0} us for a change of protection; seed {}",
             self.page_bytes,
             costs.swap_in / 1e3,
             costs.fault / 1e3,

@@ -1,4 +1,4 @@
-//! The lab's figures as text, JSON and a page.
+//! Report of the far-memory lab, as text, JSON and an HTML page.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -6,51 +6,52 @@ use std::fmt::Write;
 use super::cell::Cell;
 use crate::plot::{self, bars};
 
-/// The policy that the others are compared with.
+/// Base of the relative figures.
 const BASE: &str = "simple";
-/// The paper's eight with its intervals (Fig. 7).
+/// The eight policies of the paper, with its intervals (Fig. 7).
 const EIGHT: [&str; 8] =
     ["simple", "swap-in-history", "random", "fifo", "u-clock", "u-nru-s:50", "u-nru-t:100ms", "u-plru"];
 const OURS: &str = "adaptive";
 
-/// Everything of one run.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The settings, as text.
     pub settings: String,
-    /// By program, share of local memory, policy.
+    /// Cells, ordered by program, share of local memory, and policy.
     pub cells: Vec<Cell>,
 }
 
-/// Distance of ours from the goal, over all programs and shares with swaps.
+/// Numbers of cases in which the adaptive policy reaches its goals, over all programs and shares with swaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Cases.
+    /// All cases.
     pub cases: usize,
-    /// At most 1.10 times the best of the eight.
+    /// Cases with at most 1.10 times the swaps of the best of the eight.
     pub near_best: usize,
-    /// At most as many swaps as Simple.
+    /// Cases with at most as many swaps as Simple.
     pub not_above_simple: usize,
-    /// At most 1.3 times the least possible.
+    /// Cases with at most 1.3 times the least possible number of swaps.
     pub near_optimal: usize,
 }
 
-/// Swaps of ours, of the best of the eight and of Simple, for one program and share of local memory.
+/// Swaps of the adaptive policy, of the best of the eight and of Simple, for one program and share of local
+/// memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contest {
     /// The program with its size.
     pub kernel: String,
     /// Local memory, in per cent.
     pub local: u32,
-    /// The adaptive policy's.
+    /// Swaps of the adaptive policy.
     pub ours: u64,
-    /// The best of the eight's.
+    /// Swaps of the best of the eight.
     pub best: u64,
     /// Name of that policy.
     pub best_policy: String,
-    /// Simple's.
+    /// Swaps of Simple.
     pub simple: u64,
-    /// That no policy avoids; zero if that is not known.
+    /// Least possible number of swaps; zero if it is not known.
     pub optimal: u64,
 }
 
@@ -91,7 +92,7 @@ impl Contest {
 }
 
 impl Report {
-    /// As tables.
+    /// Returns the report as text tables.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = format!("Far memory, {}\n", self.settings);
@@ -132,7 +133,7 @@ impl Report {
         self.cells.chunk_by(|a, b| a.kernel == b.kernel && a.local == b.local)
     }
 
-    /// A line per case, a column per policy.
+    /// Returns a table with a line per case and a column per policy.
     fn grid(
         &self,
         with: impl Fn(&[Cell]) -> bool,
@@ -211,7 +212,7 @@ impl Report {
         )
     }
 
-    /// Ours against the eight, case by case; none if it or one of the eight was not run.
+    /// Compares the adaptive policy with the eight, case by case; `None` if one of them was not run.
     #[must_use]
     pub fn contests(&self) -> Option<Vec<Contest>> {
         let cases = self.cases().filter(|case| case[0].swap_outs > 0);
@@ -219,7 +220,7 @@ impl Report {
         contests.filter(|contests| !contests.is_empty())
     }
 
-    /// Returns the distance of ours from the goal; none if it or one of the eight was not run.
+    /// Returns the numbers of cases that reach the goals; `None` if a policy was not run.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let contests = self.contests()?;
@@ -266,7 +267,7 @@ impl Report {
         Some(text)
     }
 
-    /// As one page that needs nothing from the network.
+    /// Returns the report as one page that needs nothing from the network.
     #[must_use]
     pub fn to_html(&self) -> String {
         let mut body = format!("<p>{}</p>\n", plot::escape(&self.settings));
@@ -297,7 +298,7 @@ fn find<'c>(case: &'c [Cell], policy: &str) -> Option<&'c Cell> {
     case.iter().find(|cell| cell.policy == policy)
 }
 
-/// Of what is above zero; none of nothing.
+/// Returns the geometric mean of the positive values; `None` without any.
 fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0);
     for value in values.filter(|&value| value > 0.0) {

@@ -107,7 +107,8 @@ impl Judged for Report {
 
     fn to_text(&self) -> String {
         let mut text = String::from(
-            "guard   stretches  restarts  pauses   cuts   lost  resumed  recopied  accesses  pages in  pages out  wrong  longest access  longest recovery\n",
+            "guard   stretches  restarts  pauses   cuts   lost  resumed  recopied  accesses  pages in  pages \
+             out  wrong  longest access  longest recovery\n",
         );
         for guard in [Guard::Copies, Guard::Spill] {
             let of: Vec<&Stretch> = self.stretches.iter().filter(|s| s.guard == guard).collect();

@@ -75,7 +75,8 @@ impl Lab {
     #[must_use]
     pub fn run(&self, progress: &Progress) -> Report {
         let settings = format!(
-            "{} tuples, {} to a leaf, {} keys to an index page; {} operations after {}, {} clients per PE; seed {}",
+            "{} tuples, {} to a leaf, {} keys to an index page; {} operations after {}, {} clients per PE; \
+             seed {}",
             run::TUPLES,
             run::LEAF_TUPLES.0,
             run::INDEX_KEYS.0,
@@ -129,7 +130,8 @@ impl Lab {
             16 => "Fig. 6",
             _ => "as Figs 4 to 6",
         };
-        let note = "The paper's search: IS hand over hand, S on the leaf; any copy of an index page. Beside: the model's rate.";
+        let note = "The paper's search: IS hand over hand, S on the leaf; any copy of an index page. Beside: \
+            the model's rate.";
         let mut cells = Vec::new();
         for &cache_pages in &self.caches {
             for placement in Placement::ALL {
@@ -148,7 +150,8 @@ impl Lab {
     }
 
     fn updates(&self, pes: u16, share: usize) -> Planned {
-        let note = "B-OPT and INC-OPT lock copies; with lazy copies only the leaf's owner waits, and requests go to the copy nearest to the leaf.";
+        let note = "B-OPT and INC-OPT lock copies; with lazy copies only the leaf's owner waits, and \
+            requests go to the copy nearest to the leaf.";
         let mut cells = Vec::new();
         for cache_pages in self.few_caches() {
             for protocol in Protocol::ALL {

@@ -15,16 +15,16 @@ use std::thread::JoinHandle;
 const TABLES: u32 = 4;
 const RANGE: u32 = 100;
 
-/// Makes and fills the tables.
+/// Creates and fills the tables.
 pub(super) fn fill(server: &Server, rows: u32) -> Result<(), LabError> {
     for table in 1..=TABLES {
         server.sql(&format!(
-            "CREATE TABLE lab.sbtest{table} (id INT PRIMARY KEY, k INT NOT NULL DEFAULT 0, c CHAR(120) NOT NULL \
-             DEFAULT '', pad CHAR(60) NOT NULL DEFAULT '', KEY k_{table} (k)) ENGINE=InnoDB"
+            "CREATE TABLE lab.sbtest{table} (id INT PRIMARY KEY, k INT NOT NULL DEFAULT 0, c CHAR(120) NOT \
+             NULL DEFAULT '', pad CHAR(60) NOT NULL DEFAULT '', KEY k_{table} (k)) ENGINE=InnoDB"
         ))?;
         server.sql(&format!(
-            "USE lab; INSERT INTO sbtest{table} SELECT seq, (seq * 7919) % {rows}, REPEAT(MD5(seq), 3), MD5(seq + 1) \
-             FROM seq_1_to_{rows}"
+            "USE lab; INSERT INTO sbtest{table} SELECT seq, (seq * 7919) % {rows}, REPEAT(MD5(seq), 3), \
+             MD5(seq + 1) FROM seq_1_to_{rows}"
         ))?;
     }
     Ok(())
@@ -50,8 +50,8 @@ impl Load {
             let sender = std::thread::spawn(move || {
                 let mut random = StdRng::seed_from_u64(number);
                 let mut statements = String::new();
-                // Relaxed: a flag that stands for nothing else. A pipe that is full holds us back; one that
-                // is broken means that the server is gone.
+                // Relaxed: the flag publishes no other data. A full pipe blocks this thread; a broken pipe
+                // means that the server has ended.
                 while !stop.load(Relaxed) {
                     transaction(&mut statements, rows, &mut random);
                     if input.write_all(statements.as_bytes()).is_err() {
@@ -64,7 +64,7 @@ impl Load {
         Ok(Self { stop, connections })
     }
 
-    /// Stops the connections; requests that are sent and not done are dropped.
+    /// Stops the connections; unanswered requests are dropped.
     pub(super) fn stop(self) {
         self.stop.store(true, Relaxed);
         for (mut client, sender) in self.connections {

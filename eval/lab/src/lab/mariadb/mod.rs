@@ -286,8 +286,8 @@ fn commits_per_second(server: &Server, stretch: Duration) -> Result<f64, LabErro
 fn of_the_server(server: &Server) -> Result<Vec<LockTime>, LabError> {
     let rows = server.sql(
         "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT/1e12 FROM \
-         performance_schema.events_waits_summary_global_by_event_name WHERE EVENT_NAME LIKE 'wait/synch/%' AND \
-         EVENT_NAME NOT LIKE '%/cond/%' AND COUNT_STAR > 0 ORDER BY SUM_TIMER_WAIT DESC LIMIT 200",
+         performance_schema.events_waits_summary_global_by_event_name WHERE EVENT_NAME LIKE 'wait/synch/%' \
+         AND EVENT_NAME NOT LIKE '%/cond/%' AND COUNT_STAR > 0 ORDER BY SUM_TIMER_WAIT DESC LIMIT 200",
     )?;
     let lock = |row: Vec<String>| {
         let [name, count, seconds] = row.try_into().ok()?;
@@ -324,7 +324,8 @@ pub fn text(answer: &Answer) -> String {
     );
     let _ = writeln!(
         out,
-        "Commits per second: {without:.0} without recording, {with:.0} with ({:+.1} %; medians of {} pairs)\n",
+        "Commits per second: {without:.0} without recording, {with:.0} with ({:+.1} %; medians of {} \
+         pairs)\n",
         (with / without - 1.0) * 100.0,
         answer.with_recording.len()
     );
@@ -354,8 +355,8 @@ pub fn text(answer: &Answer) -> String {
     if let Some(p) = &answer.planted {
         let _ = writeln!(
             out,
-            "\nA delay of {:.0} us planted under {}:\n  recorded {:.3} s -> {:.3} s; of the server's rows {} rose most, \
-             {:.3} s -> {:.3} s: that is its name there.",
+            "\nA delay of {:.0} us planted under {}:\n  recorded {:.3} s -> {:.3} s; of the server's rows {} \
+             rose most, {:.3} s -> {:.3} s: that is its name there.",
             p.delay * 1e6,
             p.mutex,
             p.recorded.0,

@@ -20,20 +20,20 @@ const VISITS: u64 = 2_000;
 pub struct Cost {
     /// Atomic read-modify-writes.
     pub read_modify_writes: f64,
-    /// Writes to lines that threads share, these included.
+    /// Writes to shared cache lines, including the read-modify-writes.
     pub shared_writes: f64,
-    /// Calls of the system, where pages come by `pread`.
+    /// System calls, if pages are read with `pread`.
     pub system_calls: f64,
 }
 
-/// Of one cache.
+/// Costs of one cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// The cache.
     pub cache: String,
     /// A visit to a page that was visited often.
     pub hit: Cost,
-    /// A visit to a page never seen, while the cache is full.
+    /// A visit to a new page while the cache is full.
     pub miss: Cost,
 }
 
@@ -42,7 +42,7 @@ pub struct Costs {
 pub fn count(kind: Kind) -> Costs {
     let cache = kind.build(FRAMES, Device::memory());
     let hot = || (0..50u64).cycle().take(VISITS as usize);
-    per_visit(&*cache, hot()); // until its counts are as high as they go
+    per_visit(&*cache, hot()); // until the reference counts are saturated
     let hit = per_visit(&*cache, hot());
     let new = |nth: u64| (1 + nth) * 10_000..(1 + nth) * 10_000 + VISITS;
     per_visit(&*cache, new(0)); // until it is full

@@ -119,8 +119,9 @@ impl Lab {
     /// Panics if a cache returns another page than the requested one.
     pub fn run(&self, progress: &Progress) -> io::Result<Report> {
         let settings = format!(
-            "{} pages of 8 KiB, 20 % of the references in scans of 100 pages; hit ratios over {} references after {}; \
-             rates: median of {} run(s) of {} ms, fewer where time ran out; file of {} MiB, in the system's cache",
+            "{} pages of 8 KiB, 20 % of the references in scans of 100 pages; hit ratios over {} references \
+             after {}; rates: median of {} run(s) of {} ms, fewer where time ran out; file of {} MiB, in the \
+             system's cache",
             self.pages,
             self.references.1,
             self.references.0,
@@ -229,8 +230,8 @@ impl Run<'_> {
     fn ways_of_reading(&self) -> Timed {
         let name = "Blocking against optimistic reading";
         let note = format!(
-            "Fig. 9 and Table 2, {} threads, 80/20. Behind each rate: installs that failed per miss, processor time of \
-             each thread's (at most {:.0} % with so many threads).",
+            "Fig. 9 and Table 2, {} threads, 80/20. Behind each rate: installs that failed per miss, \
+             processor time of each thread's (at most {:.0} % with so many threads).",
             self.lab.many_threads,
             100.0 * Machine::here(&self.lab.dir).cores as f64 / self.lab.many_threads as f64
         );
@@ -253,7 +254,8 @@ impl Run<'_> {
         let name = "Scaling, all pages resident";
         let figure = figure(
             name,
-            "Figs 10 and 12. Beyond the machine's cores this shows what happens when threads wait for a processor, not scaling.",
+            "Figs 10 and 12. Beyond the machine's cores this shows what happens when threads wait for a \
+             processor, not scaling.",
             "threads",
             "visits per second",
         );

@@ -68,8 +68,9 @@ impl Report {
     }
 }
 
-const COSTS_NOTE: &str = "Of a page that is hot, and of one that is new to a full cache: atomic read-modify-writes, writes to lines that threads share \
-     (these, and plain stores), system calls. Under a lock, what the policy writes to its lists is not counted, only lock and frame.";
+const COSTS_NOTE: &str = "Of a page that is hot, and of one that is new to a full cache: atomic \
+    read-modify-writes, writes to lines that threads share (these, and plain stores), system calls. Under a \
+    lock, what the policy writes to its lists is not counted, only lock and frame.";
 
 fn cell_text(point: &Point) -> String {
     let mut text = if point.value < 1000.0 {

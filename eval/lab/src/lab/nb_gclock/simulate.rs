@@ -164,7 +164,8 @@ impl Simulated {
         }
         Ok(Report {
             settings: format!(
-                "{} frames of 8 KiB; {}, 20 % of the references in scans; {} ns to draw one; {:?} after {:?}; seed {}{}",
+                "{} frames of 8 KiB; {}, 20 % of the references in scans; {} ns to draw one; {:?} after \
+                 {:?}; seed {}{}",
                 self.frames,
                 self.skew.name,
                 self.draw_ns,
@@ -320,7 +321,8 @@ impl Report {
                 axis: "processors".into(),
                 decimals: 2,
                 lines: points.chunk_by(|a, b| a.cache == b.cache).map(line).collect(),
-                waits: "Where threads waited for cache lines, with most processors (part of their time; on the worst line)"
+                waits: "Where threads waited for cache lines, with most processors (part of their time; on \
+                    the worst line)"
                     .into(),
             }
         };

@@ -20,8 +20,8 @@ impl Skew {
     pub const NAMED_80_20: Self = Self {
         name: "80/20 (exponent 0.14)",
         exponent: 0.14,
-        note: "The paper's alpha = 0.86 by its name: a fifth of the pages gets four fifths of the references. Its hit ratios of some 70 % are out of \
-               reach with 4,000,000 pages, as a0 shows.",
+        note: "The paper's alpha = 0.86 by its name: a fifth of the pages gets four fifths of the \
+            references. Its hit ratios of some 70 % are out of reach with 4,000,000 pages, as a0 shows.",
     };
     /// 45 % of the references to 20 % of the pages: α = 0.5, the same in both readings.
     pub const NAMED_45_20: Self = Self {
@@ -33,8 +33,8 @@ impl Skew {
     pub const LITERAL_086: Self = Self {
         name: "alpha 0.86 taken literally",
         exponent: 0.86,
-        note: "The paper's alpha = 0.86 by its formula, P(page <= i) = (i/N)^0.86: a fifth of the pages gets 25 % and not 80 %, and no cache has much \
-               to keep; belady says what there is.",
+        note: "The paper's alpha = 0.86 by its formula, P(page <= i) = (i/N)^0.86: a fifth of the pages gets \
+            25 % and not 80 %, and no cache has much to keep; belady says what there is.",
     };
 }
 

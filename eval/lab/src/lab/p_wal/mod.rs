@@ -5,7 +5,7 @@
 //! | [`ground`] | the device: this machine's, or a modeled one | Table 1 |
 //! | [`writes`] | synchronous writers | §2.2, Fig. 3 |
 //! | [`variant`] | the logs that are compared | §5.1 |
-//! | [`micro`] | U-1 and U-10 on the log alone, with the paper's records and groups | §5.2.1, Figs 7 to 10, 13 |
+//! | [`micro`] | U-1 and U-10 on the log alone, with the paper's records, groups | §5.2.1, Figs 7 to 10, 13 |
 //! | [`store`] | U-1, U-10 and TPC-C on the whole store | §5.2.2, Figs 11, 12, 14 |
 //! | [`long`] | writing for long, with trim and without | §5.5, Fig. 15 |
 //! | [`restart`] | recovery: merging against sorting, and the store's restart | §4 |

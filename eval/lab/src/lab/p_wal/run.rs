@@ -28,7 +28,8 @@ impl Lab {
     pub fn run(&self, progress: &Progress) -> Result<Report, BenchError> {
         let names: Vec<&str> = self.devices.iter().map(Choice::name).collect();
         let settings = format!(
-            "devices {}; {} transactions in flight for each worker; median of {} run(s) of {} ms; TPC-C with {} warehouses at a scale of 1/{}",
+            "devices {}; {} transactions in flight for each worker; median of {} run(s) of {} ms; TPC-C with \
+             {} warehouses at a scale of 1/{}",
             names.join(", "),
             self.window,
             self.runs,

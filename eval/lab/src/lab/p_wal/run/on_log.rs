@@ -21,8 +21,8 @@ impl Run<'_> {
     pub(super) fn device(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("Synchronous writes, {}", ground.name());
         let note = match ground.device() {
-            None => "Fig. 3 on this machine: each writer writes its own zero-written file, O_DIRECT and RWF_DSYNC, \
-                     one write after the other."
+            None => "Fig. 3 on this machine: each writer writes its own zero-written file, O_DIRECT and \
+                RWF_DSYNC, one write after the other."
                 .to_owned(),
             Some(device) => format!("Fig. 3 on a modelled device: {:?}", device.model()),
         };
@@ -56,7 +56,8 @@ impl Run<'_> {
     /// Time of a commit without other committers.
     pub(super) fn lone(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("{}, {}", goals::LONE, ground.name());
-        let note = "Transactions of three records, each waited for, one after the other, against synchronous writes of 4 KiB in turns with them.";
+        let note = "Transactions of three records, each waited for, one after the other, against synchronous \
+            writes of 4 KiB in turns with them.";
         self.figure(&name, note, "committers", "microseconds, median");
         self.progress.begin(&name, self.lab.runs as u64);
         let mut runs = Vec::new();
@@ -91,9 +92,11 @@ impl Run<'_> {
         for updates in [1, 10] {
             let name = format!("U-{updates} on the log, {}", ground.name());
             let note = format!(
-                "{} with the paper's records on the log alone. record and written MiB/s: without and with headers and padding; device %: of \
-                 what the same number of writers gets from the device with chunks of the same size, measured right after; flush: until \
-                 a transaction's own log was written; until its commit was known: the others. Each worker has at most {} in flight, with epochs 64 times as many.",
+                "{} with the paper's records on the log alone. record and written MiB/s: without and with \
+                 headers and padding; device %: of what the same number of writers gets from the device with \
+                 chunks of the same size, measured right after; flush: until a transaction's own log was \
+                 written; until its commit was known: the others. Each worker has at most {} in flight, with \
+                 epochs 64 times as many.",
                 if updates == 1 { "Figs 7, 8, 13: U-1" } else { "Figs 9, 10: U-10" },
                 self.lab.window,
             );
@@ -141,8 +144,9 @@ impl Run<'_> {
     /// Past the paper: clients that wait for each of their commits.
     pub(super) fn clients(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("{}, {}", goals::CLIENTS, ground.name());
-        let note = "U-1 with the paper's records on the log alone, each commit waited for before the next transaction; as many log buffers as a \
-                    store has. Of each commit: flushes, processor time, and times that a thread went to sleep or was sent to.";
+        let note = "U-1 with the paper's records on the log alone, each commit waited for before the next \
+            transaction; as many log buffers as a store has. Of each commit: flushes, processor time, and \
+            times that a thread went to sleep or was sent to.";
         self.figure(&name, note, "clients", "transactions per second");
         let greedy = |variant: &&Variant| variant.pace() == Pace::Greedy;
         let variants: Vec<Variant> = self.lab.variants.iter().filter(greedy).copied().collect();

@@ -17,7 +17,8 @@ impl Run<'_> {
         let updates = Updates::fill(ground)?;
         for of in [1, 10] {
             let name = format!("U-{of} on the store, {}", ground.name());
-            let note = "65,536 rows of 4 bytes, updated through tree and lock table; the store's own compact records.";
+            let note = "65,536 rows of 4 bytes, updated through tree and lock table; the store's own compact \
+                records.";
             self.figure(&name, note, "workers", "transactions per second");
             self.on_the_store(&name, self.lab.time, &mut |cell| updates.run(cell, of))?;
         }

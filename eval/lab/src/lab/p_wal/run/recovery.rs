@@ -17,8 +17,9 @@ impl Run<'_> {
         let writers = self.lab.workers.last().copied().unwrap_or(16);
         let name = format!("Writing for long, {}", ground.name());
         let note = format!(
-            "Fig. 15: {writers} writers, each through two halves of {} MiB; with trim a half is discarded when it is full. Through a file \
-             system the next write there has to allocate. A model does not age.",
+            "Fig. 15: {writers} writers, each through two halves of {} MiB; with trim a half is discarded \
+             when it is full. Through a file system the next write there has to allocate. A model does not \
+             age.",
             half_bytes >> 20
         );
         self.figure(&name, &note, "ms since the start", "MiB per second");
@@ -49,7 +50,8 @@ impl Run<'_> {
             let name = format!("Reading a log of {records} records back, {}", ground.name());
             self.figure(
                 &name,
-                "§4: records of 156 bytes in so many streams, brought into order by the merge of Fig. 5 or by sorting all of them, and only looked at.",
+                "§4: records of 156 bytes in so many streams, brought into order by the merge of Fig. 5 or \
+                 by sorting all of them, and only looked at.",
                 "streams",
                 "million records per second",
             );
@@ -85,7 +87,8 @@ impl Run<'_> {
         let name = "Undo at a restart, in memory";
         self.figure(
             name,
-            "A store is killed while one transaction has changed so many rows of 100 bytes in random order; its restart undoes them. A bound on restarts counts 100,000 a second.",
+            "A store is killed while one transaction has changed so many rows of 100 bytes in random order; \
+             its restart undoes them. A bound on restarts counts 100,000 a second.",
             "changes",
             "million changes per second",
         );
@@ -106,7 +109,8 @@ impl Run<'_> {
     /// Measures a restart with a limit for its duration.
     fn restart_within(&mut self) -> Result<(), BenchError> {
         let setting = self.lab.recovery_time;
-        let note = "A store in memory that is killed while it keeps its restart within a setting, by checkpoints along the way.";
+        let note = "A store in memory that is killed while it keeps its restart within a setting, by \
+            checkpoints along the way.";
         self.figure(goals::BOUND, note, "log records", "seconds");
         let restarted = restart::restart_within(setting)?;
         let (took, asked) = (restarted.took.as_secs_f64(), setting.as_secs_f64());
@@ -124,7 +128,8 @@ impl Run<'_> {
         let name = goals::RESTART;
         self.figure(
             name,
-            "A killed store in memory, so without any device, comes back: rows of 100 bytes inserted in random order, nothing in a checkpoint.",
+            "A killed store in memory, so without any device, comes back: rows of 100 bytes inserted in \
+             random order, nothing in a checkpoint.",
             "log records",
             "million records per second",
         );
