@@ -1,13 +1,13 @@
-//! New blocks of a segment: filled with zeroes before small chunks, and written once by streams of large ones.
+//! New blocks of a segment: filled with zeroes before small chunks, written once by streams of large ones.
 //!
-//! The blocks of a new segment are allocated and not written. The first write of a block makes the file system
-//! change its metadata, and a synchronous write waits for that: it takes 1.2 to 1.6 times as long
+//! The blocks of a new segment are allocated and not written. The first write of a block makes the file
+//! system change its metadata, and a synchronous write waits for that: it takes 1.2 to 1.6 times as long
 //! (`docs/decisions/044-new-log-segments-are-filled.md`).
 //!
 //! - **SEGMENT-5** Before a small chunk the leader fills the next [`FILL_BYTES`] with zeroes, so the chunks
 //!   after it find written blocks. A chunk of [`STREAM_BYTES`] or more is written as it is: a load writes its
-//!   log once (`docs/decisions/057-streams-write-new-log-blocks-once.md`). A recycled segment has no new blocks,
-//!   except where its last run has left its end unused.
+//!   log once (`docs/decisions/057-streams-write-new-log-blocks-once.md`). A recycled segment has no new
+//!   blocks, except where its last run has left its end unused.
 
 use std::io;
 use std::path::PathBuf;
