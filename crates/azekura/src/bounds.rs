@@ -253,6 +253,46 @@ pub(crate) struct ByteBounds {
     pub(crate) row_limit: usize,
 }
 
+/// The largest batch of rows that a cursor reads at once, if a leaf has more.
+pub(crate) const MAX_BATCH: usize = 256;
+
+/// The rows that a cursor may still deliver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowsLeft {
+    left: usize,
+    is_limited: bool,
+}
+
+impl RowsLeft {
+    pub(crate) const fn of(bounds: &ByteBounds) -> Self {
+        Self { left: bounds.row_limit, is_limited: bounds.row_limit != usize::MAX }
+    }
+
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.left == 0
+    }
+
+    /// Counts a row, if one is delivered. A range without a limit has fewer than `usize::MAX` rows.
+    #[inline]
+    pub(crate) fn count(&mut self, is_delivered: bool) {
+        self.left -= usize::from(is_delivered);
+    }
+
+    /// Counts up to `rows` delivered rows; returns their number.
+    pub(crate) fn count_up_to(&mut self, rows: usize) -> usize {
+        let counted = rows.min(self.left);
+        self.left -= counted;
+        counted
+    }
+
+    /// Returns the rows of the next batch: all that are left, and `unlimited` of a range without a limit; at
+    /// most [`MAX_BATCH`].
+    pub(crate) fn next_batch(self, unlimited: usize) -> usize {
+        if self.is_limited { self.left.min(MAX_BATCH) } else { unlimited.min(MAX_BATCH) }
+    }
+}
+
 impl ByteBounds {
     pub(crate) const ALL: Self = Self::new(Bound::Unbounded, Bound::Unbounded);
 

@@ -96,8 +96,8 @@ impl OwnWrites {
     }
 
     /// Returns the position of the undo log when the cursor was made.
-    pub(crate) const fn mark(&self) -> UndoMark {
-        self.mark
+    pub(crate) const fn mark(&self) -> &UndoMark {
+        &self.mark
     }
 
     /// Takes in the new entries of `undo`.

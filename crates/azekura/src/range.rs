@@ -110,11 +110,13 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
 
     /// Returns the key as stored; for byte and text keys their bytes.
     #[must_use]
+    #[inline]
     pub const fn key_bytes(&self) -> &'r [u8] {
         self.key
     }
 
     /// Returns the value as stored, without reading a large one.
+    #[inline]
     #[must_use]
     pub const fn value_ref(&self) -> ValueRef<'r> {
         self.value

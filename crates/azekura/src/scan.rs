@@ -5,22 +5,18 @@
 //! - **CURSOR-2** The buffer has rows as of the creation of the cursor ([`crate::own_writes`]), so it stays
 //!   valid when the transaction writes. Other transactions cannot change these rows: they are locked.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use azekura_btree::node::Cell;
 use azekura_btree::{Env, LeafBatch, NoLocks, Outcome, Scan, Tree};
 
 use crate::Error;
-use crate::bounds::ByteBounds;
+use crate::bounds::{ByteBounds, MAX_BATCH, RowsLeft};
 use crate::locking::{Purpose, ScanLocks};
 use crate::own_writes::{OwnWrites, ShownRow};
-use crate::scan_memory::ScanRows;
+use crate::thread_memory::ScanRows;
 use crate::transaction::{Direction, OpenTree, State, Transaction};
 use crate::value_ref::ValueRef;
-
-/// The first step of a range without a limit reads one row, so that `first()` locks one; later ones double up
-/// to this.
-const MAX_BATCH: usize = 256;
 
 /// The position of a scan; moves from either end, and has the current row.
 #[derive(Debug)]
@@ -42,10 +38,10 @@ pub(crate) struct Cursor<'tx> {
     /// Number of delivered rows; the last of them is the current one.
     delivered: usize,
     is_exhausted: bool,
-    /// Rows of the next step of a range without a limit.
+    /// Rows of the next step of a range without a limit. The first one reads one row, so that `first()` locks
+    /// one; later ones double up to [`MAX_BATCH`].
     limit: usize,
-    /// Rows that may still be delivered; `usize::MAX`: all.
-    left: usize,
+    left: RowsLeft,
     own: OwnWrites,
     /// The transaction's count of writes when `own` was last compared with its undo log.
     writes: u64,
@@ -62,7 +58,7 @@ impl<'tx> Cursor<'tx> {
             is_tree_old: tree.is_some(),
             locks,
             is_over: bounds.is_empty(),
-            left: bounds.row_limit,
+            left: RowsLeft::of(&bounds),
             rest: bounds,
             direction: Direction::Forward,
             scan: None,
@@ -83,13 +79,11 @@ impl<'tx> Cursor<'tx> {
     /// Moves to the next row from one end; returns `false` when there is none left, and in each later call.
     #[inline]
     pub(crate) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
-        if self.left == 0 {
+        if self.left.is_none() {
             return Ok(false);
         }
         let is_moved = self.step(direction)?;
-        if is_moved && self.left != usize::MAX {
-            self.left -= 1;
-        }
+        self.left.count(is_moved);
         Ok(is_moved)
     }
 
@@ -165,11 +159,7 @@ impl<'tx> Cursor<'tx> {
         };
         // Rows that other consumers could take are not locked ahead of the cursor.
         let is_locked_ahead = locks.purpose != Purpose::Remove && !locks.skips_locked;
-        let rows = match *left {
-            usize::MAX => *limit,
-            left if is_locked_ahead => left.min(MAX_BATCH),
-            _ => 1,
-        };
+        let rows = if is_locked_ahead { left.next_batch(*limit) } else { 1 };
         self.is_exhausted = tx.scan((tree, *locks), rest, scan, *direction, rows, found)?;
         *limit = if is_locked_ahead { (*limit * 2).min(MAX_BATCH) } else { 1 };
         tx.look_at_own(&mut self.own, tree, rest)?;
@@ -215,18 +205,40 @@ impl<'tx> Cursor<'tx> {
         self.settle();
     }
 
-    /// Returns key and cell of the current row.
+    /// Passes the encoded key and the value of each row from one end to `each`, until it breaks.
     #[inline]
+    pub(crate) fn for_each(
+        mut self,
+        direction: Direction,
+        mut each: impl FnMut(&[u8], ValueRef<'_>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        while self.advance(direction)? {
+            loop {
+                let (key, cell) = self.at();
+                ValueRef::check(cell)?;
+                if each(key, ValueRef::locked(cell, self.tx, self.own.mark()))?.is_break() {
+                    return Ok(());
+                }
+                // The step to a row of the buffer, if nothing has happened since the last one.
+                let is_next = self.delivered < self.found.len() && self.shown.is_none();
+                if !is_next || self.left.is_none() || self.writes != self.tx.write_count() {
+                    break;
+                }
+                self.delivered += 1;
+                self.left.count(true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns key and cell of the current row.
+    #[inline(always)]
     fn at(&self) -> (&[u8], Cell<'_>) {
         let at = self.delivered - 1;
-        let found = match &self.shown {
-            None => at,
-            Some(shown) => match &shown[at] {
-                ShownRow::Original { key, flags, value } => return (key, Cell { flags: *flags, value }),
-                &ShownRow::Found(i) => i,
-            },
-        };
-        (self.found.key(found), self.found.cell(found))
+        match &self.shown {
+            None => self.found.row(at),
+            Some(shown) => shown[at].row(&self.found),
+        }
     }
 
     /// Returns the encoded key and the value of the current row.
@@ -237,11 +249,20 @@ impl<'tx> Cursor<'tx> {
     #[inline]
     pub(crate) fn row(&self) -> Result<(&[u8], ValueRef<'_>), Error> {
         let (key, cell) = self.at();
-        Ok((key, ValueRef::locked(cell, self.tx, self.own.mark())?))
+        ValueRef::check(cell)?;
+        Ok((key, ValueRef::locked(cell, self.tx, self.own.mark())))
     }
 }
 
 impl ShownRow {
+    #[cold]
+    fn row<'r>(&'r self, found: &'r LeafBatch) -> (&'r [u8], Cell<'r>) {
+        match self {
+            Self::Found(i) => found.row(*i),
+            Self::Original { key, flags, value } => (key, Cell { flags: *flags, value }),
+        }
+    }
+
     fn key<'r>(&'r self, found: &'r LeafBatch) -> &'r [u8] {
         match self {
             Self::Found(i) => found.key(*i),

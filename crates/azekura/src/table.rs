@@ -483,14 +483,10 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         direction: Direction,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.tx, self.tree.clone(), bounds, ScanLocks::default());
-        while cursor.advance(direction)? {
-            let (key, value) = cursor.row()?;
-            if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        let cursor = Cursor::new(self.tx, self.tree.clone(), bounds, ScanLocks::default());
+        cursor.for_each(direction, |key, value| {
+            each(RowRef { table: self.tree.name(), key, value, types: PhantomData })
+        })
     }
 
     /// Returns the row with the least key.

@@ -8,6 +8,7 @@ mod closing;
 mod held;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use azekura::{Builder, Database, Error, ErrorKind, TableDefinition};
@@ -493,6 +494,46 @@ fn memory_of_small_stores() {
     let reads = read_calls() - reads;
     assert!(reads < 100, "{reads} calls that read files, of {STORES_OF_A_SUITE} stores in memory");
     assert_eq!(Costs::at_rest().threads, threads);
+}
+
+#[test]
+fn scans_allocate_nothing_for_a_row() {
+    in_own_process("allocations_of_rows");
+}
+
+#[test]
+#[ignore = "counts the allocations of its process: run by another test"]
+fn allocations_of_rows() {
+    const MANY: u64 = 20_000;
+    let db = Database::builder().background(false).cache_bytes(16 << 20).open_in_memory().unwrap();
+    db.transact(|tx| (0..MANY).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &key))).unwrap();
+    let scans: [(&str, &dyn Fn(&mut u64) -> Result<(), Error>); 6] = [
+        ("for_each", &|sum| db.transact(|tx| tx.table(&ROWS)?.for_each(.., |row| add(row, sum)))),
+        ("for_each_back", &|sum| db.transact(|tx| tx.table(&ROWS)?.for_each_back(.., |row| add(row, sum)))),
+        ("iter", &|sum| {
+            db.transact(|tx| tx.table(&ROWS)?.iter().try_for_each(|row| row.map(|(_, value)| *sum += value)))
+        }),
+        ("for_each of a snapshot", &|sum| db.read(|s| s.table(&ROWS)?.for_each(.., |row| add(row, sum)))),
+        ("for_each_back of a snapshot", &|sum| {
+            db.read(|s| s.table(&ROWS)?.for_each_back(.., |row| add(row, sum)))
+        }),
+        ("iter of a snapshot", &|sum| {
+            db.read(|s| s.table(&ROWS)?.iter().try_for_each(|row| row.map(|(_, value)| *sum += value)))
+        }),
+    ];
+    for (name, scan) in scans {
+        let (mut sum, before) = (0, ALLOCATED[0].load(SeqCst));
+        scan(&mut sum).unwrap();
+        let calls = ALLOCATED[0].load(SeqCst) - before;
+        println!("{name}: {calls} allocations for {MANY} rows");
+        assert_eq!(sum, MANY * (MANY - 1) / 2, "{name}");
+        assert!(calls < MANY / 20, "{name}: {calls} allocations for {MANY} rows");
+    }
+}
+
+fn add(row: azekura::RowRef<'_, u64, u64>, sum: &mut u64) -> Result<ControlFlow<()>, Error> {
+    *sum += row.value()?;
+    Ok(ControlFlow::Continue(()))
 }
 
 #[test]

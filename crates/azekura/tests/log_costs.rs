@@ -182,6 +182,27 @@ fn ordered_growth_writes_each_row_to_the_log_and_to_its_page() {
     }
 }
 
+/// The first rows of a store: its log grows into new blocks, and transactions of 2 MB write each block once.
+#[test]
+fn a_load_into_a_new_store_writes_each_row_to_the_log_once() {
+    const ROWS: u64 = 40_000;
+    let fs = CountingFs::new(Arc::new(MemFs::new()));
+    let db = Database::builder().background(false).cache_bytes(64 << 20).file_system(Arc::new(fs.clone()));
+    let db = db.open("/db").unwrap();
+    for first in (0..ROWS).step_by(5000) {
+        db.transact(|tx| {
+            let table = tx.table(&BLOBS)?;
+            (first..first + 5000).try_for_each(|key| table.insert(&key, &VALUE[..]))
+        })
+        .unwrap();
+    }
+    db.close().unwrap();
+    let written = Written::by(&fs, ROWS);
+    println!("{written:?}");
+    assert!(written.log < 1.2, "{written:?}");
+    assert!(written.pages < 1.1, "{written:?}");
+}
+
 #[test]
 fn a_bulk_load_writes_each_row_once() {
     const ROWS: u64 = 100_000;

@@ -7,6 +7,7 @@
 
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u8, take_u64};
 use azekura_base::{PageId, TreeId};
+use azekura_buffer::PageVersion;
 
 use crate::change::{PageOp, put_cell, take_cell, take_u16};
 use crate::error::RecordError;
@@ -226,6 +227,10 @@ pub struct UndoLog {
     shrink_count: u64,
     /// The removals after which the log was never shorter: number and length, both ascending.
     shrinks: Vec<(u64, usize)>,
+    /// The leaf of the last change (LAST-1 in `write`), which is kept when the log is cleared.
+    pub(crate) last_leaf: Option<(Tree, PageVersion)>,
+    /// Descents to a leaf for rows to be put.
+    pub(crate) descents: u64,
 }
 
 impl UndoLog {
@@ -315,6 +320,12 @@ impl UndoLog {
     pub fn shortest_since(&self, count: u64) -> Option<usize> {
         let later = self.shrinks.partition_point(|&(number, _)| number <= count);
         self.shrinks.get(later).map(|&(_, len)| len)
+    }
+
+    /// Returns the number of descents to put rows, since the log was made: at least one for each leaf.
+    #[must_use]
+    pub const fn descents(&self) -> u64 {
+        self.descents
     }
 
     /// Removes all entries and keeps the memory.

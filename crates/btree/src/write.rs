@@ -3,6 +3,11 @@
 //! Each operation finds the leaf and latches it, looks for the key, tries the gap lock if a key is inserted
 //! or removed, makes room if needed (by a structure change, then starts over), and performs the
 //! mini-transaction.
+//!
+//! - **LAST-1** A transaction remembers the leaf of its last change and the version that the page had after
+//!   it. While this is the page's version, the leaf is in the tree (HOP-2) and has the same fences. So if
+//!   they enclose the next key, it is changed without a descent: an upgrade of that version takes the latch.
+//!   Rows in key order descend once for each leaf.
 
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
@@ -105,7 +110,13 @@ impl Tree {
     ) -> Result<Outcome<Written>, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
-            let leaf = covering_leaf(&mut descent, key)?;
+            let leaf = match self.last_leaf(env, ctx, key) {
+                Some(leaf) => leaf,
+                None => {
+                    ctx.undo.descents += 1;
+                    covering_leaf(&mut descent, key)?
+                }
+            };
             let node = Node::new(leaf.words());
             let step = match (node.search(key), mode) {
                 (Position::Found(_), PutMode::Insert) => return Ok(Outcome::Done(Written::Exists)),
@@ -129,6 +140,17 @@ impl Tree {
                 Step::NoRoom => structure::make_room(env, *self, ctx.worker, key, cell.value.len())?,
             }
         }
+    }
+
+    /// Returns the leaf of the last change, latched, if it is unchanged since and covers `key` (LAST-1).
+    #[inline]
+    fn last_leaf<'e>(&self, env: &'e Env, ctx: &mut WriteCtx<'_>, key: &[u8]) -> Option<ExclusiveGuard<'e>> {
+        let (_, seen) = ctx.undo.last_leaf.take().filter(|(tree, _)| tree == self)?;
+        let page = env.pool().peek_again(seen)?;
+        if !Node::new(page.words()).covers(key) {
+            return None;
+        }
+        page.upgrade()
     }
 
     #[expect(clippy::too_many_arguments, reason = "as above")]
@@ -157,9 +179,8 @@ impl Tree {
         }
         let op = PageOp::Insert { slot: slot as u16, suffix, cell };
         let undo = UndoOp::RemoveKey { tree: *self, key };
-        let page_id = leaf.page_id();
-        let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
-        Ok(Step::Changed(Written::Inserted, Change { page_id, lsn }))
+        let change = self.change_leaf(env, ctx, leaf, undo, op)?;
+        Ok(Step::Changed(Written::Inserted, change))
     }
 
     #[expect(clippy::too_many_arguments, reason = "as above")]
@@ -190,10 +211,25 @@ impl Tree {
             let op = PageOp::Replace { slot: slot as u16, cell };
             (op, UndoOp::PutBack { tree: *self, key, cell: old_cell })
         };
-        let page_id = leaf.page_id();
-        let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        let change = self.change_leaf(env, ctx, leaf, undo, op)?;
         hand_out(env, old_slot.flags, old, old_out)?;
-        Ok(Step::Changed(Written::Replaced, Change { page_id, lsn }))
+        Ok(Step::Changed(Written::Replaced, change))
+    }
+
+    /// Performs the mini-transaction of one operation on a leaf, and remembers the leaf.
+    fn change_leaf(
+        &self,
+        env: &Env,
+        ctx: &mut WriteCtx<'_>,
+        leaf: ExclusiveGuard<'_>,
+        undo: UndoOp<'_>,
+        op: PageOp<'_>,
+    ) -> Result<Change, TreeError> {
+        let mut guards = [leaf];
+        let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
+        let [leaf] = guards;
+        ctx.undo.last_leaf = Some((*self, leaf.version_after()));
+        Ok(Change { page_id: leaf.page_id(), lsn })
     }
 
     /// Splits the leaf with `key`, which this thread has just changed, if writers of different records

@@ -249,3 +249,70 @@ proptest! {
         run(65536, 40, &steps);
     }
 }
+
+/// LAST-1: rows in key order descend once for each leaf, and twice more where a split makes room. Rows of two
+/// trees in turns, and rows between which others change the leaf, descend each time.
+#[test]
+fn rows_in_key_order_descend_once_for_each_leaf() {
+    const ROWS: u32 = 3000;
+    let (world, catalog) = World::new(4096, 1000);
+    let mut txn = world.txn(1);
+    let tree = txn.create(7);
+    for key in 0..ROWS {
+        txn.put(tree, &key.to_be_bytes(), &[7; 40]);
+    }
+    let leaves = world.assert_sound(&[catalog, tree], &[]).trees[1].leaf_pages;
+    let descents = txn.undo.descents();
+    assert!(leaves > 30 && descents <= 3 * leaves, "{descents} descents to {leaves} leaves");
+
+    for key in (0..ROWS).rev() {
+        txn.put(tree, &key.to_be_bytes(), &[8; 40]);
+    }
+    let backward = txn.undo.descents() - descents;
+    assert!(backward <= leaves + 1, "{backward} descents for updates in {leaves} leaves");
+
+    let (mut other, before) = (world.txn(2), txn.undo.descents());
+    for key in 0..100 {
+        txn.put(tree, &u32::to_be_bytes(2 * key), &[9; 40]);
+        other.put(tree, &u32::to_be_bytes(2 * key + 1), &[10; 40]);
+    }
+    // The leaf of the first key is the one of the last update before.
+    assert_eq!((txn.undo.descents() - before, other.undo.descents()), (99, 100));
+    let wanted = (0..ROWS).map(|key| {
+        let byte = if key >= 200 { 8 } else { 9 + (key % 2) as u8 };
+        (key.to_be_bytes().to_vec(), vec![byte; 40])
+    });
+    assert!(world.contents(tree) == wanted.collect::<Vec<_>>());
+}
+
+/// The leaf of the last change is merged away, and its page becomes one of another tree.
+#[test]
+fn a_remembered_leaf_that_has_left_the_tree_is_not_written() {
+    const ROWS: u32 = 1000;
+    let (world, catalog) = World::new(4096, 1000);
+    let mut txn = world.txn(1);
+    let tree = txn.create(7);
+    let (mut model, mut trees) = (Model::new(), vec![catalog, tree]);
+    for key in 0..ROWS {
+        txn.put(tree, &key.to_be_bytes(), &[7; 40]);
+        model.insert(key.to_be_bytes().to_vec(), vec![7; 40]);
+    }
+    for middle in [500u32, 40, 980] {
+        txn.put(tree, &middle.to_be_bytes(), &[8; 40]);
+        let mut other = world.txn(2);
+        for key in middle.saturating_sub(200)..(middle + 200).min(ROWS) {
+            other.remove(tree, &key.to_be_bytes());
+            model.remove(&key.to_be_bytes()[..]);
+        }
+        let second = other.create(100 + middle);
+        for key in 0..ROWS {
+            other.put(second, &key.to_be_bytes(), &[1; 40]);
+        }
+        txn.put(tree, &(middle + 1).to_be_bytes(), &[9; 40]);
+        model.insert((middle + 1).to_be_bytes().to_vec(), vec![9; 40]);
+        assert!(world.contents(second).iter().all(|(_, value)| *value == [1; 40]));
+        trees.push(second);
+        world.assert_sound(&trees, &[]);
+        assert!(world.contents(tree) == model.clone().into_iter().collect::<Vec<_>>());
+    }
+}

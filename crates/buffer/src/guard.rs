@@ -230,6 +230,17 @@ impl<'p> ExclusiveGuard<'p> {
         }
     }
 
+    /// Returns the version that the page has once this guard of a changed page is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If [`will_change`](Self::will_change) was not called before.
+    #[must_use]
+    pub fn version_after(&self) -> PageVersion {
+        assert!(self.has_changed, "only a change makes another version");
+        PageVersion { frame: self.guard.frame, version: self.guard.frame().latch.version_after() }
+    }
+
     /// Returns the page for writing.
     ///
     /// # Panics

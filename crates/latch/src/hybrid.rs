@@ -135,6 +135,14 @@ impl HybridLatch {
         true
     }
 
+    /// Returns the version that [`unlock_exclusive`](Self::unlock_exclusive) will leave. The caller holds the
+    /// latch exclusively.
+    #[inline]
+    pub fn version_after(&self) -> Version {
+        // Relaxed: only the holder changes the version; other threads change other bits.
+        Version((self.0.load(Relaxed) + 1) & VERSION)
+    }
+
     /// Releases after a change: optimistic readers start over.
     #[inline]
     #[track_caller]

@@ -61,6 +61,7 @@ mod log;
 pub mod log_buffer;
 pub mod lsn_gap;
 pub mod lsn_range;
+mod new_blocks;
 pub mod notifier;
 pub mod options;
 mod protocol_buffer;

@@ -4,7 +4,7 @@
 //!
 //! | segment | content | left by |
 //! |---|---|---|
-//! | ready | zeroes, or stale chunks of a recycled segment; all synced | a flush starts to write it |
+//! | ready | allocated, reads as zeroes; or a recycled segment's stale chunks; synced, name durable | the leader of a flush starts to write it |
 //! | current | chunks of this run | it is full: sealed |
 //! | sealed | chunks of this run; its largest LSN is known | [`SegmentStore::trim`]: all of it is below |
 //! | old | chunks of earlier runs, never written again (W5) | `trim` |
@@ -23,6 +23,7 @@
 //!   file system that is mounted with `discard` reports every removed block to the device. Segments of
 //!   earlier runs do not count as needed: otherwise each opening would keep one file more than the one
 //!   before. A spare file that is smaller than the segments made now is removed.
+//! - **SEGMENT-5** New blocks are written once in streams, and filled before small chunks: `new_blocks`.
 //! - **SEGMENT-3** The last bytes of the prepared segments are a reserve that admits only undo records: on a
 //!   full disk a transaction can be rolled back, up to that much log for each stream, and the store
 //!   continues.
@@ -37,6 +38,7 @@ use azekura_io::{File, Fs, OpenOptions};
 
 use crate::chunk::{HEADER_BYTES, Header, Place, UNIT_BYTES};
 use crate::error::WalError;
+use crate::new_blocks::Segment;
 use crate::options::{Admission, LogIdentity};
 use crate::recovery::scan;
 use crate::sizes::Sizes;
@@ -60,15 +62,6 @@ pub(crate) fn segment_name(segment: u64) -> String {
 pub(crate) fn parse_segment(name: &str) -> Option<u64> {
     let is_ours = name.len() == 16 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     is_ours.then(|| u64::from_str_radix(name, 16).ok())?
-}
-
-/// A segment that can be written.
-#[derive(Clone, Debug)]
-pub(crate) struct Segment {
-    pub(crate) number: u64,
-    pub(crate) path: PathBuf,
-    pub(crate) file: Arc<dyn File>,
-    pub(crate) bytes: u64,
 }
 
 /// A file that is not written any more.
@@ -317,8 +310,7 @@ impl SegmentStore {
 
     /// Makes one more segment ready if less is ready than wanted: recycles a spare one, or writes a new one.
     ///
-    /// Blocks for the device: a new segment is written with zeroes and synced. A failure leaves no file
-    /// behind.
+    /// Blocks for the device: a new segment is allocated and synced. A failure leaves no file behind.
     pub(crate) fn prepare_one(&self) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let (number, spare, bytes) = {
@@ -330,6 +322,7 @@ impl SegmentStore {
         let path = self.dir.join(segment_name(number));
         let recycled = spare.is_some();
         let bytes = spare.as_ref().map_or(bytes, |&(_, bytes)| bytes);
+        let filled = if recycled { bytes } else { 0 };
         let made = match spare {
             Some((spare, bytes)) => self.recycle(&spare, &path).inspect_err(|_| {
                 // If the file has the new name already, the next opening finds it unused.
@@ -346,7 +339,7 @@ impl SegmentStore {
         // A failure uses the number up as well: its file may still exist.
         state.next_number = number + 1;
         let file = made?;
-        state.ready.push_back(Segment { number, path, file, bytes });
+        state.ready.push_back(Segment { number, path, file, bytes, filled });
         state.prepared += 1;
         state.recycled += u64::from(recycled);
         Ok(())
@@ -355,7 +348,7 @@ impl SegmentStore {
     fn make(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn File>> {
         let file = self.fs.open(path, OpenOptions::new().create_new(true).direct(self.direct))?;
         check_alignment(&*file)?;
-        file.write_zeroes(0, bytes)?;
+        file.allocate(0, bytes)?;
         file.sync()?;
         self.fs.sync_dir(&self.dir)?;
         Ok(file)

@@ -20,10 +20,11 @@ use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
 use crate::durable_lsn::DurableHorizon;
 use crate::log_buffer::Batch;
+use crate::new_blocks::Segment;
 use crate::notifier::Notifier;
 use crate::options::{Admission, LogIdentity};
 use crate::protocol_buffer::ProtocolBuffer;
-use crate::segment::{Segment, SegmentStore};
+use crate::segment::SegmentStore;
 use crate::stats::StreamCounters;
 use crate::{lsn_gap, record};
 
@@ -306,7 +307,10 @@ impl Stream {
         let bytes = &memory[..total];
         let written = match horizon.is_synced_at_intervals() {
             true => file.write_at(offset, bytes),
-            false => file.write_at_sync(offset, bytes),
+            false => {
+                let filled = writer.segment.as_mut().map_or(Ok(()), |s| s.fill_for(offset, total as u64));
+                filled.and_then(|()| file.write_at_sync(offset, bytes))
+            }
         };
         page::spare::give([memory]);
         written.map_err(|error| {

@@ -1,16 +1,16 @@
 //! A position in a range of a snapshot, which moves from both ends.
 
+use std::ops::ControlFlow;
+
 use azekura_btree::{Scan, Tree};
 
 use super::Snapshot;
 use crate::Error;
-use crate::bounds::ByteBounds;
-use crate::scan_memory::ScanRows;
+use crate::bounds::{ByteBounds, RowsLeft};
+use crate::thread_memory::ScanRows;
 use crate::transaction::Direction;
 use crate::value_ref::ValueRef;
 
-/// The largest batch of rows that an iterator copies at once.
-const MAX_BATCH: usize = 256;
 /// Rows of the first step of a range without a limit: it costs a descent, which takes as long as copying some
 /// 30 rows.
 const FIRST_BATCH: usize = 8;
@@ -44,8 +44,7 @@ pub(super) struct Cursor<'s> {
     back: Buffer,
     /// The current row: the buffer, and the position in it.
     at: (Direction, usize),
-    /// Rows that may still be delivered; `usize::MAX`: all.
-    left: usize,
+    left: RowsLeft,
 }
 
 impl<'s> Cursor<'s> {
@@ -56,20 +55,18 @@ impl<'s> Cursor<'s> {
             front: Buffer::default(),
             back: Buffer::default(),
             at: (Direction::Forward, 0),
-            left: bounds.row_limit,
+            left: RowsLeft::of(bounds),
         }
     }
 
     /// Moves to the next row from one end; `false` if none is left. After an error there is none left.
     #[inline]
     pub(super) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
-        if self.left == 0 {
+        if self.left.is_none() {
             return Ok(false);
         }
         let is_moved = self.step(direction)?;
-        if is_moved && self.left != usize::MAX {
-            self.left -= 1;
-        }
+        self.left.count(is_moved);
         Ok(is_moved)
     }
 
@@ -97,10 +94,7 @@ impl<'s> Cursor<'s> {
             && let Some(scan) = &mut self.scan
         {
             mine.clear();
-            mine.limit = match self.left {
-                usize::MAX => (mine.limit * 8).clamp(FIRST_BATCH, MAX_BATCH),
-                left => left.min(MAX_BATCH),
-            };
+            mine.limit = self.left.next_batch((mine.limit * 8).max(FIRST_BATCH));
             let snapshot = self.snapshot;
             let (env, view) = (&snapshot.db().env, snapshot.view());
             let read = snapshot.db().lifetime.check_process().and_then(|()| {
@@ -138,6 +132,40 @@ impl<'s> Cursor<'s> {
         Ok(false)
     }
 
+    /// Passes the encoded key and the value of each row from one end to `each`, until it breaks.
+    #[inline]
+    pub(super) fn for_each(
+        mut self,
+        direction: Direction,
+        mut each: impl FnMut(&[u8], ValueRef<'_>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        while self.advance(direction)? {
+            let (_, first) = self.at;
+            let run = self.take_run(direction);
+            let Self { snapshot, front, back, .. } = &self;
+            let rows = if direction == Direction::Forward { &front.rows } else { &back.rows };
+            for at in first..first + 1 + run {
+                let (key, cell) = rows.row(at);
+                ValueRef::check(cell)?;
+                if each(key, ValueRef::seen(cell, snapshot))?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers the rest of the rows that were read from one end; returns their number.
+    fn take_run(&mut self, direction: Direction) -> usize {
+        let mine = match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Backward => &mut self.back,
+        };
+        let run = self.left.count_up_to(mine.end - mine.next);
+        mine.next += run;
+        run
+    }
+
     /// Returns the encoded key and the value of the current row.
     #[inline]
     pub(super) fn row(&self) -> Result<(&[u8], ValueRef<'_>), Error> {
@@ -146,6 +174,8 @@ impl<'s> Cursor<'s> {
             Direction::Forward => &self.front.rows,
             Direction::Backward => &self.back.rows,
         };
-        Ok((rows.key(at), ValueRef::seen(rows.cell(at), self.snapshot)?))
+        let (key, cell) = rows.row(at);
+        ValueRef::check(cell)?;
+        Ok((key, ValueRef::seen(cell, self.snapshot)))
     }
 }

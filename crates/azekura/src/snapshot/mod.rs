@@ -5,7 +5,6 @@
 mod cursor;
 mod durable;
 mod leaves;
-mod memory;
 mod table;
 
 use std::fmt;
@@ -21,7 +20,6 @@ use azekura_lock::KeyRef;
 use self::cursor::Cursor;
 use self::durable::Durability;
 pub(crate) use self::durable::{DurableSnapshots, SnapshotDurability};
-use self::memory::{is_checked, note_checked, with_buffers};
 pub use self::table::{SnapshotRange, SnapshotTable};
 use crate::bounds::ByteBounds;
 use crate::catalog::{self, CATALOG, TableInfo};
@@ -30,6 +28,7 @@ use crate::events::millis;
 use crate::key::Key;
 use crate::lifetime::Use;
 use crate::table::TableDefinition;
+use crate::thread_memory::{is_checked, note_checked, with_buffers};
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
 use crate::value_ref::ValueRef;
@@ -246,7 +245,10 @@ impl Snapshot {
         let seen = seen?;
         let last_commit = || self.db().locks.key_dependency(tree.id, KeyRef::Key(key));
         self.inner.durability.note(seen.page_lsn, last_commit);
-        seen.flags.map(|flags| ValueRef::seen(Cell { flags, value: cell }, self)).transpose()
+        let Some(flags) = seen.flags else { return Ok(None) };
+        let cell = Cell { flags, value: cell };
+        ValueRef::check(cell)?;
+        Ok(Some(ValueRef::seen(cell, self)))
     }
 
     /// Returns the tree of a table, if the table existed and has the requested types.

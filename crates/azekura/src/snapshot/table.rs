@@ -8,12 +8,12 @@ use azekura_btree::Tree;
 
 use super::Snapshot;
 use super::cursor::Cursor;
-use super::memory::with_buffers;
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::key::{EncodeKey, Key};
 use crate::range::RowRef;
 use crate::table::{RowOf, Types};
+use crate::thread_memory::with_buffers;
 use crate::transaction::Direction;
 use crate::value::Value;
 use crate::value_ref::ValueRef;
@@ -170,15 +170,10 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         direction: Direction,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.snapshot, self.tree, bounds);
-        while cursor.advance(direction)? {
-            let (key, value) = cursor.row()?;
-            let row = RowRef { table: &self.name, key, value, types: PhantomData };
-            if each(row)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        let cursor = Cursor::new(self.snapshot, self.tree, bounds);
+        cursor.for_each(direction, |key, value| {
+            each(RowRef { table: &self.name, key, value, types: PhantomData })
+        })
     }
 
     /// The row with the smallest key.

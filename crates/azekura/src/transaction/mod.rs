@@ -413,6 +413,7 @@ impl Transaction {
     }
 
     /// Changes with every write, so that iterators notice that their buffers are outdated.
+    #[inline]
     pub(crate) fn write_count(&self) -> u64 {
         self.state.borrow().as_ref().map_or(u64::MAX, |s| s.write_count)
     }

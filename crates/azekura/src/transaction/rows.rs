@@ -44,7 +44,9 @@ impl Transaction {
             let Some(flags) = flags else { return Ok(None) };
             // A small value needs no mark; a mark costs a lock.
             let mark = if flags == 0 { UndoMark::default() } else { UndoMark::of(&self.state()?.undo().log) };
-            each(ValueRef::locked(Cell { flags, value: cell }, self, mark)?).map(Some)
+            let cell = Cell { flags, value: cell };
+            ValueRef::check(cell)?;
+            each(ValueRef::locked(cell, self, &mark)).map(Some)
         })
     }
 

@@ -10,6 +10,8 @@ use azekura::{Database, Error, ErrorKind, TableDefinition, ValueRef};
 const BYTES: TableDefinition<u32, [u8]> = TableDefinition::new("bytes");
 /// Payload of a page of a large value, in pages of 4 KiB.
 const PAYLOAD: usize = 4048;
+/// Longest value that lies in the leaf, under keys of at most 8 bytes: five sixteenths of a page, less 40.
+const LONGEST_IN_LEAF: usize = 1240;
 
 fn value(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (seed + i + i / 251) as u8).collect()
@@ -17,7 +19,7 @@ fn value(seed: u32, len: usize) -> Vec<u8> {
 
 /// Empty, in the leaf and at its border, one page and its borders, one log record and its borders, several
 /// runs.
-fn sizes() -> [usize; 15] {
+fn sizes() -> [usize; 18] {
     let record = 16 * PAYLOAD;
     let page = [PAYLOAD - 1, PAYLOAD, PAYLOAD + 1];
     let records = [record - 1, record, record + 1];
@@ -28,6 +30,9 @@ fn sizes() -> [usize; 15] {
         511,
         512,
         513,
+        LONGEST_IN_LEAF - 1,
+        LONGEST_IN_LEAF,
+        LONGEST_IN_LEAF + 1,
         page[0],
         page[1],
         page[2],
@@ -62,6 +67,8 @@ fn pieces(value: ValueRef<'_>) -> Result<Vec<u8>, Error> {
 fn check(value: ValueRef<'_>, wanted: &[u8]) -> Result<(), Error> {
     assert_eq!((value.len(), value.is_empty()), (wanted.len() as u64, wanted.is_empty()));
     assert!(*value.bytes()? == *wanted, "{} bytes, whole", wanted.len());
+    let in_leaf = (wanted.len() <= LONGEST_IN_LEAF).then_some(wanted);
+    assert!(value.as_slice() == in_leaf, "{} bytes, as a slice", wanted.len());
     assert!(pieces(value)? == wanted, "{} bytes, in pieces", wanted.len());
     let len = wanted.len();
     for at in
@@ -339,4 +346,82 @@ fn a_value_ends_with_its_transaction() -> Result<(), Error> {
         drop(done);
         Ok(())
     })
+}
+
+/// Prefixes of keys, rests of keys and values below, at and above the blocks in which a scan copies them.
+#[test]
+fn rows_of_all_lengths_are_lent_as_they_were_written() -> Result<(), Error> {
+    const ROWS: TableDefinition<[u8], [u8]> = TableDefinition::new("rows");
+    let lengths = [0, 1, 7, 8, 9, 16, 31, 32, 33, 63, 64, 65, 100];
+    for prefix_len in lengths {
+        let mut rows = Vec::new();
+        for (i, rest_len) in lengths.into_iter().enumerate() {
+            for (j, value_len) in lengths.into_iter().enumerate() {
+                let mut key = vec![0xAA; prefix_len];
+                key.extend([i as u8, j as u8]);
+                key.extend(value(7, rest_len));
+                rows.push((key, value((i + 31 * j) as u32, value_len)));
+            }
+        }
+        let db = Database::in_memory()?;
+        let fill = |tx: &azekura::Transaction| {
+            let table = tx.table(&ROWS)?;
+            rows.iter().try_for_each(|(key, value)| table.insert(key, value))
+        };
+        db.transact(fill)?;
+        let (tx, snapshot) = (db.begin()?, db.snapshot()?);
+        let (table, old) = (tx.table(&ROWS)?, snapshot.table(&ROWS)?);
+        let lend = |lent: &mut Vec<_>, row: azekura::RowRef<'_, [u8], [u8]>| {
+            lent.push((row.key_bytes().to_vec(), row.value_ref().bytes()?.into_owned()));
+            Ok(Continue(()))
+        };
+        let mut lent = [const { Vec::new() }; 4];
+        let [forward, back, old_forward, old_back] = &mut lent;
+        table.for_each(.., |row| lend(forward, row))?;
+        table.for_each_back(.., |row| lend(back, row))?;
+        old.for_each(.., |row| lend(old_forward, row))?;
+        old.for_each_back(.., |row| lend(old_back, row))?;
+        back.reverse();
+        old_back.reverse();
+        assert!(lent.iter().all(|lent| *lent == rows), "keys with a prefix of {prefix_len} bytes");
+        assert!(old.iter().collect::<Result<Vec<_>, _>>()? == rows);
+        assert!(table.iter().collect::<Result<Vec<_>, _>>()? == rows);
+    }
+    Ok(())
+}
+
+/// A closure that writes, removes and rolls back sees the rows of the time when the scan began.
+#[test]
+fn rows_are_lent_as_they_were_while_the_closure_writes() -> Result<(), Error> {
+    let rows: Vec<_> = (0..600).map(|key| (key, value(key, 9))).collect();
+    let db = store(1 << 20, &[]);
+    db.transact(|tx| {
+        let table = tx.table(&BYTES)?;
+        rows.iter().try_for_each(|(key, value)| table.insert(key, value))
+    })?;
+    for back in [false, true] {
+        let (tx, mut lent) = (db.begin()?, Vec::new());
+        let table = tx.table(&BYTES)?;
+        let each = |row: azekura::RowRef<'_, u32, [u8]>| {
+            let key = row.key()?;
+            lent.push((key, row.value()?));
+            match key % 3 {
+                0 => table.insert(&(if back { key.saturating_sub(1) } else { key + 1 }), &[1])?,
+                1 => drop(table.remove(&(if back { key.saturating_sub(2) } else { key + 2 }))?),
+                _ => {}
+            }
+            Ok(Continue(()))
+        };
+        if back {
+            table.for_each_back(.., each)?
+        } else {
+            table.for_each(.., each)?
+        }
+        if back {
+            lent.reverse();
+        }
+        assert!(lent == rows, "back: {back}");
+        tx.abort()?;
+    }
+    Ok(())
 }

@@ -95,6 +95,15 @@ impl<'a> PageWords<'a> {
         self.0.get(index).map_or(0, |w| u64::from_le(w.load(Relaxed)))
     }
 
+    /// Words `index` and `index + 1`; zeroes if one of them is beyond the page.
+    #[inline]
+    #[must_use]
+    pub fn two_words(self, index: usize) -> [u64; 2] {
+        // Relaxed: the latch's version loads and fences around the read order them.
+        let words = self.0.get(index..).and_then(<[_]>::first_chunk::<2>);
+        words.map_or([0; 2], |words| words.each_ref().map(|word| u64::from_le(word.load(Relaxed))))
+    }
+
     /// The byte at `at`.
     #[inline]
     #[must_use]
@@ -141,6 +150,26 @@ impl<'a> PageWords<'a> {
             let last = self.word(index + whole.len() / 8).to_le_bytes();
             rest.copy_from_slice(&last[..rest.len()]);
         }
+    }
+
+    /// Copies four words from `index` on; words beyond the page are zero. Takes half of the instructions of
+    /// [`read_words`](Self::read_words).
+    #[inline]
+    pub fn read_block(self, index: usize, out: &mut [u8; 32]) {
+        match self.0.get(index..).and_then(<[_]>::first_chunk::<4>) {
+            Some(words) => {
+                for (chunk, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                    // Relaxed: the latch's version loads and fences around the read order it.
+                    *chunk = word.load(Relaxed).to_ne_bytes();
+                }
+            }
+            None => self.read_end(index, out),
+        }
+    }
+
+    #[cold]
+    fn read_end(self, index: usize, out: &mut [u8; 32]) {
+        self.read_words(index, out);
     }
 
     /// Copies the words from `index` on over `out`, which has a length that is a multiple of 8; words beyond

@@ -247,7 +247,8 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn slot(self, i: usize) -> Slot {
         let at = (SLOTS_AT + SLOT_BYTES * i) / 8;
-        Slot::from_words(self.0.word(at), self.0.word(at + 1))
+        let [head, meta] = self.0.two_words(at);
+        Slot::from_words(head, meta)
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! Records copied out of a leaf: the output of a scan.
 
-use azekura_base::PageId;
+use azekura_base::{PageId, PageWords};
 
 use crate::env::Env;
 use crate::error::TreeError;
@@ -24,12 +24,32 @@ impl<'a> ValueRef<'a> {
     /// [`TreeError::Corrupt`] for a reference of another length than references have.
     #[inline]
     pub fn of_cell(cell: Cell<'a>) -> Result<Self, TreeError> {
-        if cell.flags & FLAG_OVERFLOW == 0 {
-            return Ok(Self::Inline(cell.value));
+        Self::check(cell)?;
+        Ok(Self::of_checked(cell))
+    }
+
+    /// Checks that a cell of a leaf is no reference of another length than references have.
+    ///
+    /// # Errors
+    ///
+    /// As for [`of_cell`](Self::of_cell).
+    #[inline]
+    pub fn check(cell: Cell<'_>) -> Result<(), TreeError> {
+        if cell.flags & FLAG_OVERFLOW == 0 || OverflowRef::decode(cell.value).is_some() {
+            return Ok(());
         }
-        let reference = OverflowRef::decode(cell.value);
-        let reason = "a reference to a large value has a wrong length";
-        reference.map(Self::Large).ok_or(TreeError::corrupt(PageId(0), reason))
+        Err(wrong_reference())
+    }
+
+    /// As [`of_cell`](Self::of_cell), for a cell that was [checked](Self::check). The bytes of a wrong
+    /// reference would be taken for a value.
+    #[inline]
+    #[must_use]
+    pub fn of_checked(cell: Cell<'a>) -> Self {
+        if cell.flags & FLAG_OVERFLOW == 0 {
+            return Self::Inline(cell.value);
+        }
+        OverflowRef::decode(cell.value).map_or(Self::Inline(cell.value), Self::Large)
     }
 
     /// Number of bytes.
@@ -81,8 +101,13 @@ impl<'a> ValueRef<'a> {
     }
 }
 
+#[cold]
+fn wrong_reference() -> TreeError {
+    TreeError::corrupt(PageId(0), "a reference to a large value has a wrong length")
+}
+
 /// The place of a record in a batch's buffer: key, then value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     key_at: u32,
     value_at: u32,
@@ -90,15 +115,17 @@ struct Entry {
     flags: u16,
 }
 
-/// Space after the last record, so that words and the prefix can be copied whole.
-const SLACK: usize = 16;
+/// Bytes that the copy of a prefix or of a short value takes at once.
+const BLOCK: usize = 32;
+/// Space after the last record, so that blocks can be copied whole.
+const SLACK: usize = BLOCK;
 
 /// Records copied out of one leaf, in the order of the scan. Reuse a batch: it keeps its memory.
 #[derive(Debug, Default)]
 pub struct LeafBatch {
     bytes: Vec<u8>,
     used: usize,
-    /// The prefix of all keys, padded to a multiple of [`SLACK`].
+    /// The prefix of all keys, padded to a multiple of [`BLOCK`].
     prefix: Vec<u8>,
     prefix_len: usize,
     entries: Vec<Entry>,
@@ -148,6 +175,20 @@ impl LeafBatch {
         Cell { flags: entry.flags, value: &self.bytes[entry.value_at as usize..entry.end as usize] }
     }
 
+    /// Key and cell of record `i`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no record `i`.
+    #[inline]
+    #[must_use]
+    pub fn row(&self, i: usize) -> (&[u8], Cell<'_>) {
+        let entry = self.entries[i];
+        let row = &self.bytes[entry.key_at as usize..entry.end as usize];
+        let (key, value) = row.split_at((entry.value_at - entry.key_at) as usize);
+        (key, Cell { flags: entry.flags, value })
+    }
+
     /// Appends the value of record `i` to `out`, inline or large.
     ///
     /// # Errors
@@ -182,12 +223,44 @@ impl LeafBatch {
         self.push_copy(other.key(i), entry.flags, value);
     }
 
-    pub(super) fn start(&mut self, node: Node<'_>) {
-        self.clear();
+    /// Takes slots of `node` in place of the records of the batch: copies whole words and blocks at a time.
+    /// Rare cases are calls, so that the variables of the loop stay in registers.
+    pub(super) fn take(&mut self, node: Node<'_>, slots: impl ExactSizeIterator<Item = usize>) {
         self.prefix.clear();
         node.prefix_into(&mut self.prefix);
         self.prefix_len = self.prefix.len();
-        self.prefix.resize(self.prefix_len.next_multiple_of(SLACK), 0);
+        self.prefix.resize(self.prefix_len.next_multiple_of(BLOCK), 0);
+        let (prefix, prefix_len, page) = (self.prefix.as_chunks::<BLOCK>().0, self.prefix_len, node.page());
+        let (bytes, mut at) = (&mut self.bytes, 0);
+        self.entries.resize(slots.len(), Entry::default());
+        for (entry, i) in self.entries.iter_mut().zip(slots) {
+            let slot = node.slot(i);
+            let (suffix_len, value_len) = (usize::from(slot.suffix_len), usize::from(slot.value_len));
+            let (key_at, value_at) = (at, at + prefix_len + suffix_len);
+            at = value_at + value_len;
+            if at + SLACK > bytes.len() {
+                grow(bytes, at + SLACK);
+            }
+            *entry =
+                Entry { key_at: key_at as u32, value_at: value_at as u32, end: at as u32, flags: slot.flags };
+            // Excess bytes of the copy of one part are overwritten by the next one.
+            match prefix {
+                [] => {}
+                [block] => bytes[key_at..key_at + BLOCK].copy_from_slice(block),
+                blocks => copy_long(blocks.as_flattened(), &mut bytes[key_at..]),
+            }
+            let suffix_at = key_at + prefix_len;
+            bytes[suffix_at..suffix_at + 8].copy_from_slice(&slot.head.to_be_bytes());
+            if suffix_len > 8 {
+                page.read(8 * usize::from(slot.offset), &mut bytes[suffix_at + 8..value_at]);
+            }
+            let value = &mut bytes[value_at..at + SLACK];
+            match value.first_chunk_mut::<BLOCK>() {
+                Some(block) if value_len <= BLOCK => page.read_block(slot.value_at() / 8, block),
+                _ => read_long(page, slot.value_at() / 8, &mut value[..value_len.next_multiple_of(8)]),
+            }
+        }
+        self.used = at;
     }
 
     /// Returns the memory of the batch, in bytes.
@@ -206,39 +279,19 @@ impl LeafBatch {
     pub(super) fn leave_out(&mut self, i: usize) {
         self.entries.remove(i);
     }
+}
 
-    /// Copies slot `i` of `node`, whole words at a time, into reserved memory.
-    #[inline]
-    pub(super) fn push(&mut self, node: Node<'_>, i: usize) {
-        let slot = node.slot(i);
-        let (suffix_len, value_len) = (usize::from(slot.suffix_len), usize::from(slot.value_len));
-        let key_at = self.used;
-        let suffix_at = key_at + self.prefix_len;
-        let value_at = suffix_at + suffix_len;
-        let end = value_at + value_len;
-        if end + SLACK > self.bytes.len() {
-            self.bytes.resize((end + SLACK).next_power_of_two(), 0);
-        }
-        // Excess bytes of the copy are overwritten by the next part.
-        let (chunks, _) = self.prefix.as_chunks::<SLACK>();
-        for (n, chunk) in chunks.iter().enumerate() {
-            let at = key_at + n * SLACK;
-            self.bytes[at..at + SLACK].copy_from_slice(chunk);
-        }
-        self.bytes[suffix_at..suffix_at + 8].copy_from_slice(&slot.head.to_be_bytes());
-        if suffix_len > 8 {
-            node.page().read(8 * usize::from(slot.offset), &mut self.bytes[suffix_at + 8..value_at]);
-        }
-        node.page().read_words(
-            slot.value_at() / 8,
-            &mut self.bytes[value_at..value_at + value_len.next_multiple_of(8)],
-        );
-        self.entries.push(Entry {
-            key_at: key_at as u32,
-            value_at: value_at as u32,
-            end: end as u32,
-            flags: slot.flags,
-        });
-        self.used = end;
-    }
+#[cold]
+fn grow(bytes: &mut Vec<u8>, len: usize) {
+    bytes.resize(len.next_power_of_two(), 0);
+}
+
+#[inline(never)]
+fn copy_long(prefix: &[u8], out: &mut [u8]) {
+    out[..prefix.len()].copy_from_slice(prefix);
+}
+
+#[inline(never)]
+fn read_long(page: PageWords<'_>, index: usize, out: &mut [u8]) {
+    page.read_words(index, out);
 }

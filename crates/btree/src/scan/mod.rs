@@ -273,9 +273,8 @@ impl Scan {
             _ => (count, node.is_last()),
         };
         let copied = (end - start).min(limit);
-        batch.start(node);
         prefetch_cells(node, copied);
-        (start..start + copied).for_each(|i| batch.push(node, i));
+        batch.take(node, start..start + copied);
         let is_cut = copied < end - start;
         let mut fence = Vec::new();
         if is_cut {
@@ -402,9 +401,8 @@ impl Scan {
         let is_last = node.covers(&self.from);
         let start = if is_last { node.search(&self.from).slot().min(end) } else { 0 };
         let copied = (end - start).min(limit);
-        batch.start(node);
         prefetch_cells(node, copied);
-        (end - copied..end).rev().for_each(|i| batch.push(node, i));
+        batch.take(node, (end - copied..end).rev());
         let mut fence = Vec::new();
         node.lower_into(&mut fence);
         let is_cut = copied < end - start;
