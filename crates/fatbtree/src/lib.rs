@@ -39,7 +39,8 @@
 //! | [`node`] | a PE: requests of clients, searches, work at leaves, splits, merges, moves |
 //! | `index` | a PE's index pages and pointer pages; the initial build |
 //! | `ranges`, `leaf` | versioned values of key ranges; leaves and their route entries |
-//! | `id`, `key`, `placement` | logical page ids; ranges of keys; placement of index pages |
+//! | `id`, `key`, `key_set` | logical page ids; ranges and sets of keys |
+//! | `placement` | placement of index pages |
 //! | `baseline` | the organizations and protocols that the paper compares, for the evaluation |
 //! | [`store`] | durable state of a PE: in an [`azekura::Database`], or in memory |
 //! | `lock_service`, `page_service` | the paper's two services |
@@ -59,6 +60,7 @@ pub mod frame;
 mod id;
 mod index;
 mod key;
+mod key_set;
 mod leaf;
 mod lock_service;
 mod membership;
@@ -89,8 +91,8 @@ pub use message::{
     Answer, DecommissionId, DecommissionRefusal, Find, Message, Refusal, RequestId, TransactionId, Work,
 };
 pub use node::{
-    Application, Asked, Counts, Credentials, LeaveError, ListError, MISSED_HEARTBEATS, MoveError,
-    NoApplication, Node, OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
+    Application, Asked, Counts, Credentials, Growth, LeaveError, ListError, LocalEntry, LocalKeys,
+    MISSED_HEARTBEATS, MoveError, NoApplication, Node, OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
 };
 pub use options::Options;
 pub use page_service::{Access, PageService, StorePages};

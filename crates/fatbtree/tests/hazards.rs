@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
@@ -125,6 +126,41 @@ fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
         }
     }
     assert!(waited > 20, "{waited} of 40 came while the leaf was split");
+}
+
+/// A move reads the rows of its leaf only after the threads that serve its keys have left, and gives the keys
+/// to no thread until the leaf has come back (LOCAL-1). A split excludes no thread.
+#[test]
+fn a_move_waits_for_the_threads_that_serve_keys_of_the_leaf_and_a_split_does_not() {
+    let cluster = started(1, options(2));
+    put_rows(&cluster);
+    let (source, receiver) = (cluster.running(SOURCE), cluster.running(RECEIVER));
+    let keys = Arc::clone(source.local_keys());
+    assert!(receiver.local_keys().enter(&[3]).is_none(), "it does not own the key");
+    let entry = keys.enter(&[3]).expect("the source owns it");
+    let (splitter, page) = (Rc::clone(&source), source.leaves()[0].page);
+    cluster.wait(async move { splitter.split_leaf(page, vec![4]).await }).expect("no thread is in its way");
+    let executor = cluster.executor().clone();
+    let (mover, done) = (Rc::clone(&source), Rc::new(Cell::new(false)));
+    let tell = Rc::clone(&done);
+    let task = async move {
+        mover.move_leaf(page, RECEIVER).await.expect("both run");
+        tell.set(true);
+    };
+    executor.spawn_in(executor.group(), Box::pin(task));
+    executor.run_for(Duration::from_secs(5));
+    assert!(!done.get() && source.counts().moved == 0, "a thread serves a key of the leaf");
+    assert!(!entry.serves(&[3]) && keys.enter(&[3]).is_none(), "no further request begins");
+    drop(entry);
+    assert!(executor.run_until(|| done.get() && receiver.local_keys().serves(&[3])));
+    assert!(!keys.serves(&[3]), "it is the receiver's");
+    assert!(keys.serves(&[5]), "the right half is still the source's");
+    assert_eq!(cluster.verify(), [""; 0]);
+    // A move that is given up returns the keys.
+    cluster.network().cut(SOURCE, RECEIVER);
+    let (mover, right) = (Rc::clone(&source), page_of(&source, 5).expect("it is there"));
+    cluster.wait(async move { mover.move_leaf(right, RECEIVER).await }).expect_err("no answer comes");
+    assert!(keys.serves(&[5]), "LOCAL-3");
 }
 
 fn page_of(node: &Node, key: u8) -> Option<PageNo> {

@@ -105,6 +105,8 @@ struct Seen {
     /// Of those that ended: their leaf had gone to where the next key was.
     followed: usize,
     vanished: usize,
+    /// Without a lock on a leaf.
+    here: usize,
     readers: Vec<Transaction>,
     /// Those that were refused because a leaf had moved.
     outdated: usize,
@@ -157,6 +159,29 @@ async fn single(node: &Node, wanted: (u64, Option<u64>), ops: &mut Vec<Op>) -> S
         Ok(other) => panic!("{other:?}"),
         Err(_) => Status::Aborted,
     }
+}
+
+/// An append to two lists in one transaction, of a thread that needs no lock on a leaf (LOCAL-1); `None` if
+/// the keys are not there.
+async fn both_here(node: &Node, seen: &Shared, number: u64, ops: &mut Vec<Op>) -> Option<Status> {
+    seen.borrow_mut().value += 1;
+    let value = seen.borrow().value;
+    let other = (number + 1) % KEYS;
+    let (first, second) = (number.min(other), number.max(other));
+    let done = node.run_here(&[key(first), key(second)], bytes_of(Some(value))).await?;
+    seen.borrow_mut().here += 1;
+    Some(match done {
+        Ok(before) => {
+            note(ops, first, Some(value), &before);
+            ops.push(Op::Append { key: second, value });
+            Status::Committed
+        }
+        Err(Error::Unknown { .. }) => {
+            ops.extend([first, second].map(|key| Op::Append { key, value }));
+            Status::Unknown
+        }
+        Err(_) => Status::Aborted,
+    })
 }
 
 /// A transaction of several requests.
@@ -229,8 +254,11 @@ async fn client(cluster: Cluster, plan: Plan, seen: Shared) {
         let mut ops = Vec::new();
         let status = match clock.below(4) {
             0 => {
-                let wanted = draw(&clock, &seen, clock.below(KEYS as usize) as u64);
-                single(&node, wanted, &mut ops).await
+                let number = clock.below(KEYS as usize) as u64;
+                match both_here(&node, &seen, number, &mut ops).await {
+                    Some(status) => status,
+                    None => single(&node, draw(&clock, &seen, number), &mut ops).await,
+                }
             }
             _ => several(&cluster, &node, &seen, &mut ops).await,
         };
@@ -376,6 +404,7 @@ fn run(plan: Plan) -> (Cluster, Shared, usize) {
 #[test]
 fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_happens() {
     let (mut committed, mut unknown, mut ended, mut elsewhere, mut vanished, mut moved) = (0, 0, 0, 0, 0, 0);
+    let mut here = 0;
     let (mut followed, mut splits, mut merges, mut readers, mut outdated) = (0, 0, 0, 0, 0);
     for seed in chaos::seeds(100) {
         let plan = Plan::of(seed);
@@ -389,6 +418,7 @@ fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_hap
         ended += seen.ended;
         elsewhere += seen.elsewhere;
         vanished += seen.vanished;
+        here += seen.here;
         readers += seen.readers.len();
         outdated += seen.outdated;
         moved += moves;
@@ -401,11 +431,12 @@ fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_hap
     println!(
         "{committed} committed, {unknown} unknown, {ended} ended, {elsewhere} steps elsewhere, {followed} \
          after their leaf, {vanished} vanished, {moved} moves, {splits} splits, {merges} merges, {readers} \
-         readers, {outdated} readers refused"
+         readers, {outdated} readers refused, {here} without leaf locks"
     );
     let is_one = chaos::seeds(100).count() == 1;
     assert!(is_one || [ended, elsewhere, followed, vanished, moved, unknown].iter().all(|count| *count > 0));
     assert!(is_one || [splits, merges].iter().all(|count| *count > 0));
+    assert!(is_one || here > 0);
     assert!(is_one || readers > 0 && outdated > 0);
     assert!(is_one || committed > unknown * 5);
 }

@@ -16,10 +16,12 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`gate`] | admission of threads by a published value; changes of it wait for the threads inside |
 //! | [`hybrid`] | one word: version, shared holders, exclusive holder |
 //! | [`park`] | wait words for sleeping threads |
 //! | [`traced`] | a mutex with traced waits and holds |
 
+pub mod gate;
 pub mod hybrid;
 pub mod park;
 pub mod traced;

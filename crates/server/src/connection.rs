@@ -255,7 +255,8 @@ impl Connection {
     /// Runs the requests that remained because the group had to be closed first.
     pub(crate) fn serve_on(&mut self, group: &mut Group) {
         self.run_all(group);
-        if self.ends || self.is_over {
+        // Requests of the pipeline run after the end of the group; only then everything is answered.
+        if self.is_over || (self.ends && !self.session.has_pipelined()) {
             self.session.close();
         }
     }
@@ -353,11 +354,9 @@ impl Connection {
                     flow
                 }
                 Err(error) => {
-                    self.session.flush_pipeline(&mut self.out);
                     self.shared.counters.protocol_errors.inc();
                     self.shared.events.refused(&self.client.socket.peer, Refusal::Protocol);
-                    let reply = Reply::Error(CommandError::Protocol(error.to_string()));
-                    reply.encode(Protocol::Resp2, &mut self.out);
+                    self.session.reply(Err(CommandError::Protocol(error.to_string())), &mut self.out);
                     Flow::Close
                 }
             };
@@ -376,6 +375,10 @@ impl Connection {
                 self.unauthenticated_since =
                     if is_in { None } else { self.unauthenticated_since.or_else(|| Some(Instant::now())) };
             }
+        }
+        if self.session.has_pipelined() && group.is_open() {
+            (self.needs_group_end, self.has_requests) = (true, true); // HERE-1
+            return;
         }
         self.session.flush_pipeline(&mut self.out);
         self.batch.take_if(|batch| batch.requests == 0); // a part of a request has arrived
@@ -446,7 +449,7 @@ impl Connection {
         if self.send_blocked_since.take().is_some() {
             self.last_input_at = Instant::now();
         }
-        self.is_over |= self.ends;
+        self.is_over |= self.ends && !self.session.has_pipelined();
     }
 }
 

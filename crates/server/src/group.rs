@@ -28,6 +28,9 @@
 //!   the group accepts no member while a transaction waits, and a bounded number of members and bytes of
 //!   requests and replies otherwise.
 //!
+//! In a cluster the group is inside the gate of this node's keys until it is committed (`cluster::local`): a
+//! request for a key that is not this node's does not join.
+//!
 //! Serializability: the locks of all members are held until the commit, as if the members had run at that
 //! moment one after the other. Each request arrived before that moment and is answered after it. Each has
 //! its own time (KEY-2), as it would alone. The watchers of a key are notified while its lock is held
@@ -39,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use azekura::{CommitTicket, Durability, Error, Transaction};
+use azekura_fatbtree::LocalEntry;
 
 use crate::command::{CommandResult, GroupKind, Spec};
 use crate::engine::Engine;
@@ -69,6 +73,9 @@ pub(crate) struct Group {
 #[derive(Debug)]
 struct Open {
     tx: Transaction,
+    /// In a cluster: no leaf with a key of the group moves before the transaction has ended. Dropped after
+    /// it.
+    entry: Option<LocalEntry>,
     shared: Arc<Shared>,
     kind: GroupKind,
     /// Records that the members have added.
@@ -80,8 +87,10 @@ struct Open {
 pub(crate) enum Joined {
     /// Joined, with the reply.
     Done(Result<Reply, CommandError>),
-    /// The request would wait: it runs alone after the group is closed.
+    /// The request would wait, or is of another kind: it runs alone after the group is closed.
     WouldBlock,
+    /// This thread may not serve its key now (`cluster::local`).
+    Elsewhere,
 }
 
 /// Result of a group: the commit ticket of all members, or an error if no member was committed.
@@ -127,19 +136,32 @@ impl Group {
         request: Request<'_>,
     ) -> Joined {
         let engine = &shared.engine;
+        let key = request.arg(1);
         let open = match &mut self.open {
-            Some(open) => open,
-            None => match Open::begin(shared, kind) {
-                Ok(open) => self.open.insert(open),
+            Some(open) => {
+                if open.entry.as_ref().is_some_and(|entry| !entry.serves(key)) {
+                    return Joined::Elsewhere;
+                }
+                open
+            }
+            None => match Open::begin(shared, kind, key) {
+                Ok(Some(open)) => self.open.insert(open),
+                Ok(None) => return Joined::Elsewhere,
                 Err(error) => return Joined::Done(Err(engine.told(error.into()))),
             },
         };
+        let added = open.added;
         let before = match open.tx.savepoint() {
             Ok(before) => before,
             Err(error) => return Joined::Done(Err(engine.told(error.into()))),
         };
         let reply = match open.apply(apply, request) {
-            Ok(reply) => Ok(reply),
+            Ok(reply) => {
+                if let Some(cluster) = shared.cluster.get() {
+                    cluster.note_growth(key, open.added - added, request.bytes());
+                }
+                Ok(reply)
+            }
             Err(failure) => {
                 let is_undone = open.tx.rollback_to(before).is_ok(); // GROUP-3
                 if matches!(failure, Failure::Store(Error::WouldBlock { .. })) && is_undone {
@@ -174,7 +196,7 @@ impl Group {
         if let Some(why) = failure {
             return Some(Err(why));
         }
-        let Open { tx, shared, added, .. } = open?;
+        let Open { tx, entry, shared, added, .. } = open?;
         shared.counters.groups.add(1);
         shared.counters.grouped.add(members as u64);
         let is_waited_for = shared.engine.durability == Durability::Immediate;
@@ -184,16 +206,25 @@ impl Group {
             false => Ok(()),
         };
         let ticket = counted.and_then(|()| tx.commit_deferred_flush());
+        drop(entry);
         let ticket = ticket.map_err(|error| shared.engine.told(error.into()));
         Some(ticket.map(|ticket| is_waited_for.then_some(ticket)))
     }
 }
 
 impl Open {
-    fn begin(shared: &Arc<Shared>, kind: GroupKind) -> Result<Self, Error> {
+    /// Begins a group with its first key; `None` if this thread may not serve the key.
+    fn begin(shared: &Arc<Shared>, kind: GroupKind, key: &[u8]) -> Result<Option<Self>, Error> {
+        let entry = match shared.cluster.get() {
+            None => None,
+            Some(cluster) => match cluster.enter(key) {
+                None => return Ok(None),
+                entry => entry,
+            },
+        };
         let tx = shared.engine.db.begin()?;
         tx.set_nowait(true)?; // GROUP-1
-        Ok(Self { tx, shared: Arc::clone(shared), kind, added: 0 })
+        Ok(Some(Self { tx, entry, shared: Arc::clone(shared), kind, added: 0 }))
     }
 
     fn apply(&mut self, apply: Apply, request: Request<'_>) -> CommandResult {

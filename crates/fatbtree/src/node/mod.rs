@@ -8,6 +8,7 @@
 //! | `heartbeat` | which other nodes are silent |
 //! | `find` | a request that is looking for its leaf |
 //! | `work` | work at the leaf |
+//! | `local_keys` | keys that other threads serve without a task of the node |
 //! | `open` | transactions that stay open over several requests |
 //! | `structure` | splits and merges |
 //! | `transfer` | moves of leaves to other nodes |
@@ -26,7 +27,8 @@
 //! | splits, merges, moves | X |
 //!
 //! - **NODE-1** A leaf answers only under a lock, after its fences were compared with the target *under that
-//!   lock*. That is the linearization point; index pages decide about the number of hops only.
+//!   lock*, or to a thread inside the gate of `local_keys` (LOCAL-1). That is the linearization point; index
+//!   pages decide about the number of hops only.
 //! - **NODE-2** A task that holds a lock never waits for a lock of another node. A merge locks two leaves,
 //!   and a transaction of several keys locks all of their leaves, from left to right (a leaf's first key
 //!   never changes while it has its number). Every other operation locks one leaf. A move waits for another
@@ -44,6 +46,7 @@ mod coupled;
 mod find;
 mod heartbeat;
 mod leave;
+mod local_keys;
 mod members;
 mod messages;
 mod open;
@@ -56,6 +59,7 @@ mod work;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use crate::error::{Error, StoreError};
 use crate::id::{PageNo, PeId};
@@ -75,6 +79,7 @@ pub use application::{Application, Asked, NoApplication, Ran, RunError};
 pub use client_request::Rows;
 pub use heartbeat::MISSED_HEARTBEATS;
 pub use leave::LeaveError;
+pub use local_keys::{Growth, LocalEntry, LocalKeys};
 pub use members::ListError;
 pub use open::{OpenTransaction, Stepped};
 pub use store_identity::Credentials;
@@ -159,6 +164,7 @@ pub struct Node {
     /// A leaf that came was installed, or dropped.
     changed: Bell,
     store_identity: StoreIdentity,
+    local_keys: Arc<LocalKeys>,
     open: OpenTransactions,
     heartbeats: Heartbeats,
     counts: Cell<Counts>,
@@ -199,6 +205,7 @@ impl Node {
         let is_built = built.is_some();
         let store_identity = StoreIdentity::new(recovered.birth, recovered.is_settled, &founding);
         let members = Members::new(members.into_iter().chain([me]), &recovered);
+        let local_keys = Arc::new(LocalKeys::new(&options));
         let state = State::recover(&founding, &options, recovered, built);
         let node = Rc::new_cyclic(|itself| Self {
             me,
@@ -214,6 +221,7 @@ impl Node {
             state: RefCell::new(state),
             changed: Bell::default(),
             store_identity,
+            local_keys,
             open: OpenTransactions::default(),
             heartbeats: Heartbeats::default(),
             counts: Cell::default(),
@@ -226,6 +234,9 @@ impl Node {
             node.refuse_since_it_has_left();
             node.tell_that_it_has_left();
             return Ok(node);
+        }
+        if node.is_settled() {
+            node.leaves().iter().for_each(|leaf| node.serve_locally(&leaf.range));
         }
         node.begin_to_settle().await;
         node.resume_moves();
@@ -273,7 +284,9 @@ impl Node {
     /// Returns the violated invariants of this node; empty unless the program has a defect.
     #[must_use]
     pub fn verify(&self) -> Vec<String> {
-        let mut wrong = self.state.borrow().index.verify(&self.leaves());
+        let leaves = self.leaves();
+        let mut wrong = self.state.borrow().index.verify(&leaves);
+        wrong.extend(self.local_keys.beyond(leaves.iter().map(|leaf| &leaf.range)));
         // LEAVE-1.
         let state = self.state.borrow();
         // A store without its keys keeps nothing but the founding shares; it is told the rest before it
@@ -297,10 +310,16 @@ impl Node {
         self.failure.borrow().clone()
     }
 
-    fn spawn(&self, task: impl FnOnce(Rc<Self>) -> Task<'static, ()>) {
+    pub(crate) fn spawn(&self, task: impl FnOnce(Rc<Self>) -> Task<'static, ()>) {
         if let Some(node) = self.itself.upgrade() {
             self.world.tasks.spawn(task(node));
         }
+    }
+
+    /// For simulations, which take the place of an application's threads.
+    #[cfg(feature = "sim")]
+    pub(crate) fn parts(&self) -> (&World, &Options, &Rc<dyn Application>) {
+        (&self.world, &self.options, &self.application)
     }
 
     fn count(&self, add: impl FnOnce(&mut Counts)) {
@@ -371,6 +390,7 @@ impl Node {
         if failure.is_none() {
             tracing::error!(node = self.me.0, reason, "this node refuses all requests from now on");
             *failure = Some(reason);
+            self.local_keys.shut();
         }
     }
 }

@@ -334,6 +334,7 @@ impl Node {
             state.decided.extend(decisions.iter().copied());
         }
         self.store_identity.is_settled.set(true);
+        leaves.iter().for_each(|head| self.serve_locally(&head.range));
         self.changed.ring();
         for (id, to) in decisions {
             self.remind_of_decision(id, to);

@@ -108,7 +108,17 @@ impl Node {
         if let Some(offset) = self.clock_offset(to) {
             return Err(MoveError::Clock(to, offset));
         }
-        let (held, head) = self.lock_to_move(page).await?;
+        let (_held, head) = self.lock_to_move(page).await?;
+        let moved = self.move_locked(&head, to).await;
+        if moved.is_err() {
+            self.serve_locally(&head.range); // LOCAL-3
+        }
+        moved
+    }
+
+    /// Gives a leaf away that is locked, and that no other thread serves.
+    async fn move_locked(&self, head: &LeafHead, to: PeId) -> Result<(), MoveError> {
+        let page = head.page;
         let rows = self.go_ahead(self.store.rows(head.range.clone(), usize::MAX, false)).await?;
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
         if bytes > MOST_BYTES {
@@ -135,16 +145,19 @@ impl Node {
             self.send(to, &Message::Abort { id });
             return Err(MoveError::NoAnswer(to));
         };
-        self.decide(held, id, &head, to, page).await
+        self.decide(id, head, to, page).await
     }
 
-    /// X on a leaf with which no open transaction has to do any more (OPEN-1).
+    /// X on a leaf with which no open transaction has to do any more (OPEN-1), and that no other thread
+    /// serves (LOCAL-1). The threads leave first (LOCAL-4).
     async fn lock_to_move(&self, page: PageNo) -> Result<(Held, LeafHead), MoveError> {
         let deadline = self.world.clock.now() + self.options.move_timeout;
         loop {
             let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
             let head = self.leaf(page).ok_or(MoveError::NotHere(page))?;
+            self.go_ahead(self.local_keys.close(&head.range)).await;
             let Some(next_end) = self.end_those_in(&head.range).await else { return Ok((held, head)) };
+            self.serve_locally(&head.range); // LOCAL-3
             drop(held);
             let left = deadline.saturating_sub(self.world.clock.now());
             if self.world.timeout(left, next_end).await.is_none() {
@@ -153,14 +166,7 @@ impl Node {
         }
     }
 
-    async fn decide(
-        &self,
-        held: Held,
-        id: MoveId,
-        head: &LeafHead,
-        to: PeId,
-        page: PageNo,
-    ) -> Result<(), MoveError> {
+    async fn decide(&self, id: MoveId, head: &LeafHead, to: PeId, page: PageNo) -> Result<(), MoveError> {
         let moved = LeafHead { page, right: None, version: head.version + 1, range: head.range.clone() };
         let route_entry = moved.route_entry(to);
         // One decision at a time: each rewrites what is kept of its neighbors, too. Nothing else is waited
@@ -187,7 +193,6 @@ impl Node {
             state.decided.insert(id, to);
         }
         self.count(|counts| counts.moved += 1);
-        drop(held);
         self.remind_of_decision(id, to);
         Ok(())
     }
@@ -324,6 +329,7 @@ impl Node {
             state.staged.remove(&id);
         }
         self.open.note_arrival(&head.range);
+        self.serve_locally(&head.range);
         self.changed.ring();
         self.tell(&[head.route_entry(self.me)]);
         Ok(())

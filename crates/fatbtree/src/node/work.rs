@@ -14,8 +14,8 @@ use crate::store::Edit;
 use crate::world::Task;
 
 /// Result of some work.
-pub(super) struct Worked {
-    pub(super) result: Result<Answer, Refusal>,
+pub(crate) struct Worked {
+    pub(crate) result: Result<Answer, Refusal>,
     /// Rows and bytes that the leaf has more now, about.
     pub(super) rows: isize,
     pub(super) bytes: usize,
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    async fn edit(&self, key: Key, work: &Work) -> Worked {
+    pub(crate) async fn edit(&self, key: Key, work: &Work) -> Worked {
         let (edit, bytes) = match work {
             Work::Put(value) => (Edit::Put(value.clone()), key.len() + value.len()),
             Work::Insert(value) => (Edit::Insert(value.clone()), key.len() + value.len()),

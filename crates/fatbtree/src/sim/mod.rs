@@ -16,6 +16,7 @@
 mod cluster;
 mod executor;
 mod history;
+mod local;
 mod network;
 
 pub use cluster::{Cluster, ClusterOptions, MakeApplication, MakePages, MakeStore};

@@ -18,7 +18,7 @@ use tokio::task::LocalSet;
 use crate::error::Error;
 use crate::id::PeId;
 use crate::membership::Membership;
-use crate::node::{Application, Credentials, ListError, Node, Parts};
+use crate::node::{Application, Credentials, ListError, LocalKeys, Node, Parts};
 use crate::options::Options;
 use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
@@ -103,6 +103,7 @@ impl Tools {
 #[derive(Debug)]
 pub struct NodeThread {
     handle: Option<NodeHandle>,
+    local_keys: Arc<LocalKeys>,
     address: SocketAddr,
     stop: UnboundedSender<()>,
     thread: Option<JoinHandle<()>>,
@@ -146,8 +147,9 @@ impl NodeThread {
                 let begun = begin(db, attachments, application(tools), config).await;
                 match begun {
                     Ok(here) => {
+                        let local_keys = Shut(Arc::clone(here.node.local_keys()));
                         // The starting thread waits for it.
-                        let _ = tell.send(Ok(()));
+                        let _ = tell.send(Ok(Arc::clone(&local_keys.0)));
                         work(here, queue, stopped).await;
                     }
                     Err(error) => drop(tell.send(Err(error))),
@@ -159,12 +161,23 @@ impl NodeThread {
             runtime.shutdown_timeout(STOP_PATIENCE);
             apart.shutdown_timeout(STOP_PATIENCE);
         })?;
-        let running = Self { handle: Some(handle), address, stop, thread: Some(thread) };
-        match told.recv() {
-            Ok(Ok(())) => Ok(running),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(io::Error::other("the node's thread ended").into()),
+        let begun = told.recv().unwrap_or_else(|_| Err(io::Error::other("the node's thread ended").into()));
+        match begun {
+            Ok(local_keys) => {
+                Ok(Self { handle: Some(handle), local_keys, address, stop, thread: Some(thread) })
+            }
+            Err(error) => {
+                // A thread that panicked has printed its message.
+                let _ = thread.join();
+                Err(error)
+            }
         }
+    }
+
+    /// The keys that other threads may serve; none after the end of the node.
+    #[must_use]
+    pub const fn local_keys(&self) -> &Arc<LocalKeys> {
+        &self.local_keys
     }
 
     /// Address for connections of other nodes.
@@ -203,6 +216,15 @@ impl NodeThread {
 impl Drop for NodeThread {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Ends the service of other threads with the node's thread, also if that panics.
+struct Shut(Arc<LocalKeys>);
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        self.0.shut();
     }
 }
 

@@ -100,6 +100,9 @@ impl Application for Lists {
         let mut changes = self.begin();
         Box::pin(async move {
             let ran = changes.apply(&asked).await?;
+            for key in &asked.others {
+                changes.apply(&Asked { target: Target::At(key.clone()), ..asked.clone() }).await?;
+            }
             changes.commit().await?;
             Ok(ran)
         })

@@ -149,7 +149,8 @@ impl Cluster {
     pub(crate) fn tell(&self, text: &mut String) {
         let Ok(status) = self.at_node(|here| Box::pin(async move { here.status() })) else { return };
         let waits = ("azekura_waits", self.waits.recent().to_string());
-        for (name, value) in lines(&status).into_iter().chain([waits]) {
+        let served = ("azekura_served_here", self.served_here.recent().to_string());
+        for (name, value) in lines(&status).into_iter().chain([waits, served]) {
             let _ = write!(text, "{name}:{value}\r\n");
         }
     }

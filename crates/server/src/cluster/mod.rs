@@ -3,6 +3,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `local` | requests for keys of this node, without the node's thread |
 //! | `pipeline` | requests of one connection that are in flight together |
 //! | `gateway` | a request of a client of this node, until its reply |
 //! | `interactive` | transactions over several requests |
@@ -12,9 +13,6 @@
 //! | `watched` | keys that a client watches |
 //! | `admin` | `AZ.CLUSTER` |
 //! | `wire` | messages between gateway and owner |
-//!
-//! Requests for keys of this node also go through the node: the leaf lock keeps a write out of a leaf that
-//! is moving to another node.
 //!
 //! - **GATEWAY-1** The reply to a write is sent after the write is durable at the owner. The reply to a read
 //!   is sent after everything that it has seen is durable.
@@ -27,6 +25,7 @@
 mod admin;
 mod gateway;
 mod interactive;
+mod local;
 mod owner;
 mod pipeline;
 mod reader;
@@ -39,9 +38,9 @@ use std::sync::Arc;
 
 use azekura_auth::AuthKey;
 use azekura_fatbtree::tcp::{NodeConfig, NodeHandle, NodeThread};
-use azekura_fatbtree::{Meta, Options, PeId};
+use azekura_fatbtree::{LocalKeys, Meta, Options, PeId};
 
-use crate::counters::Count;
+use crate::counters::{Count, SpreadCount};
 use crate::error::ServerError;
 use crate::keyspace::KEYS_TABLE;
 use crate::listener;
@@ -92,11 +91,15 @@ impl std::fmt::Debug for ClusterOptions {
 pub(crate) struct Cluster {
     pe: PeId,
     node: NodeHandle,
+    /// Keys that this server's own threads serve.
+    local_keys: Arc<LocalKeys>,
     meta: Arc<dyn Meta + Send + Sync>,
     /// Bound of all replies to one request, in bytes.
     max_reply_bytes: usize,
     /// Number of waits of connections for requests to nodes: one per batch of requests in flight.
     waits: Count,
+    /// Requests that threads of connections have served, without those of groups.
+    served_here: SpreadCount,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -139,7 +142,15 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
     let for_node = Arc::clone(&meta);
     thread.handle().tell(move |here| Box::pin(here.follow(for_node)));
     let max_reply_bytes = shared.options.max_reply_bytes;
-    let cluster = Cluster { pe, node: thread.handle(), meta, max_reply_bytes, waits: Count::default() };
+    let cluster = Cluster {
+        pe,
+        node: thread.handle(),
+        local_keys: Arc::clone(thread.local_keys()),
+        meta,
+        max_reply_bytes,
+        waits: Count::default(),
+        served_here: SpreadCount::default(),
+    };
     // Set only here.
     let _ = shared.cluster.set(cluster);
     Ok(Some(thread))

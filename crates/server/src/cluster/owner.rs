@@ -29,7 +29,7 @@ use crate::resp::{OwnedRequest, Protocol, Reply};
 use crate::server::Shared;
 
 /// OWNER-1.
-const LOCK_WAIT: Duration = Duration::from_millis(50);
+pub(super) const LOCK_WAIT: Duration = Duration::from_millis(50);
 /// Pauses before work is done again.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const MOST_PAUSE: Duration = Duration::from_millis(8);

@@ -1,6 +1,7 @@
-//! Requests of one connection that are in flight together. They run in *waves*: a request joins the first
-//! wave after those of all earlier requests that it must not overtake. The thread of the connection waits
-//! for all waves.
+//! Requests of one connection that wait for their replies together: those that go through the node, with the
+//! replies of those that ran meanwhile on the connection's thread (`local`). They run in *waves*: a request
+//! joins the first wave after those of all earlier requests that it must not overtake. The thread of the
+//! connection waits for all waves.
 //!
 //! - **PIPELINE-1** Replies have the order of the requests.
 //! - **PIPELINE-2** If two requests name the same key and one of them may change it, the later one begins
@@ -29,20 +30,15 @@ const MOST_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct KeyRequest {
     /// Index in the command table.
-    pub(crate) at: usize,
+    at: usize,
     pub(super) spec: &'static Spec,
     pub(super) request: OwnedRequest,
 }
 
 impl KeyRequest {
-    /// Creates it, if the command names its keys.
-    pub(crate) fn of(at: usize, spec: &'static Spec, request: Request<'_>) -> Option<Self> {
-        let has_keys = command::key_places(spec, request.len()).next().is_some();
-        (matches!(spec.run, command::Run::Data(_)) && has_keys).then(|| Self {
-            at,
-            spec,
-            request: request.to_owned(),
-        })
+    /// Of a command that names its keys.
+    pub(crate) fn new(at: usize, spec: &'static Spec, request: Request<'_>) -> Self {
+        Self { at, spec, request: request.to_owned() }
     }
 
     pub(super) fn keys(&self) -> Vec<&[u8]> {
@@ -50,26 +46,55 @@ impl KeyRequest {
     }
 }
 
-/// Requests that will run together.
+/// Requests that will run together, and replies of others that are sent in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Pipeline {
-    requests: Vec<KeyRequest>,
+    entries: Vec<Entry>,
     bytes: usize,
 }
+
+#[derive(Debug)]
+enum Entry {
+    Request(KeyRequest),
+    Done(Result<Reply, CommandError>),
+}
+
+/// The reply to a request; with its index in the command table if it ran in the pipeline.
+pub(crate) type Replied = (Option<usize>, Result<Reply, CommandError>);
 
 impl Pipeline {
     pub(crate) fn add(&mut self, request: KeyRequest) {
         self.bytes += request.request.as_request().kept_bytes();
-        self.requests.push(request);
+        self.entries.push(Entry::Request(request));
+    }
+
+    /// Adds the reply to a request that has run already (PIPELINE-1).
+    pub(crate) fn add_reply(&mut self, reply: Result<Reply, CommandError>) {
+        self.bytes += size_of::<Entry>() + reply.as_ref().map_or(0, Reply::value_bytes);
+        self.entries.push(Entry::Done(reply));
+    }
+
+    /// Returns `true` if a request must not overtake one of the pipeline (PIPELINE-2).
+    pub(crate) fn must_come_before(&self, spec: &Spec, request: Request<'_>) -> bool {
+        let shares_a_key = |earlier: &KeyRequest| {
+            let before = earlier.request.as_request();
+            command::key_places(earlier.spec, before.len()).any(|at| {
+                command::key_places(spec, request.len()).any(|own| before.arg(at) == request.arg(own))
+            })
+        };
+        self.entries.iter().any(|entry| match entry {
+            Entry::Request(earlier) => (spec.is_write || earlier.spec.is_write) && shares_a_key(earlier),
+            Entry::Done(_) => false,
+        })
     }
 
     /// PIPELINE-3.
     pub(crate) const fn is_full(&self) -> bool {
-        self.requests.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES
+        self.entries.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.requests.is_empty()
+        self.entries.is_empty()
     }
 }
 
@@ -103,24 +128,37 @@ fn waves(requests: &[KeyRequest]) -> Vec<usize> {
 }
 
 impl Cluster {
-    /// Runs all requests of a pipeline. Returns the index in the command table and the reply of each, in
-    /// their order. Blocks the thread.
-    pub(crate) fn run_pipeline(
-        &self,
-        pipeline: &mut Pipeline,
-        protocol: Protocol,
-    ) -> Vec<(usize, Result<Reply, CommandError>)> {
-        let Pipeline { requests, .. } = std::mem::take(pipeline);
-        let places: Vec<_> = requests.iter().map(|request| request.at).collect();
+    /// Runs all requests of a pipeline, and returns all its replies in their order. Blocks the thread.
+    pub(crate) fn run_pipeline(&self, pipeline: &mut Pipeline, protocol: Protocol) -> Vec<Replied> {
+        let Pipeline { entries, .. } = std::mem::take(pipeline);
+        let mut requests = Vec::with_capacity(entries.len());
+        let mut replies: Vec<Replied> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            replies.push(match entry {
+                Entry::Done(reply) => (None, reply),
+                Entry::Request(request) => {
+                    let at = request.at;
+                    requests.push(request);
+                    (Some(at), Err(refusal(Error::Interrupted))) // until it has run
+                }
+            });
+        }
         let (waves, most_bytes) = (waves(&requests), self.max_reply_bytes);
         self.waits.add(waves.iter().max().map_or(0, |last| *last as u64 + 1));
         let done = self.at_node(move |here| {
             Box::pin(async move { go(&here, requests, &waves, protocol, most_bytes).await })
         });
         match done {
-            Ok(replies) => places.into_iter().zip(replies).collect(),
-            Err(error) => places.into_iter().map(|at| (at, Err(error.clone()))).collect(),
+            Ok(done) => {
+                let ran = replies.iter_mut().filter(|(at, _)| at.is_some());
+                ran.zip(done).for_each(|((_, reply), done)| *reply = done);
+            }
+            Err(error) => {
+                let ran = replies.iter_mut().filter(|(at, _)| at.is_some());
+                ran.for_each(|(_, reply)| *reply = Err(error.clone()));
+            }
         }
+        replies
     }
 }
 
@@ -160,7 +198,7 @@ mod tests {
         let request = |line: &&str| {
             let request = OwnedRequest::from_arguments(line.split(' ').map(str::as_bytes));
             let (at, spec) = command::find(request.as_request().arg(0)).expect("a command");
-            KeyRequest::of(at, spec, request.as_request()).expect("it has keys")
+            KeyRequest::new(at, spec, request.as_request())
         };
         lines.iter().map(request).collect()
     }

@@ -22,10 +22,11 @@ use std::time::Instant;
 
 use crate::clients::Client;
 use crate::cluster::{KeyRequest, Pipeline, Watched};
-use crate::command::{self, Run, SessionCommand, Spec};
+use crate::command::{self, CommandResult, Run, SessionCommand, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
 use crate::group::{Group, Joined};
+use crate::keyspace::Keyspace;
 use crate::resp::{Output, Protocol, Reply, Request};
 use crate::server::Shared;
 use crate::watch::WatchSet;
@@ -57,7 +58,7 @@ pub(crate) struct Session {
     snapshots: Exported,
     /// Watched keys, in a cluster.
     seen: Watched,
-    /// Requests without replies yet; in a cluster only.
+    /// Requests that go through the node, and the replies after them; in a cluster only.
     pipeline: Pipeline,
     /// The next request left a group because it would wait for a lock: it runs alone.
     would_block: bool,
@@ -107,6 +108,7 @@ impl Session {
         self.open = Open::None;
         self.snapshots.clear();
         self.queue = None;
+        self.pipeline = Pipeline::default();
         self.unwatch();
     }
 
@@ -123,8 +125,7 @@ impl Session {
 
     /// Runs a request and appends its reply to `out`. The reply may be sent when `pending` is durable and,
     /// if the request joined the group, the group has ended. In a cluster the request may be delayed to run
-    /// together with later ones: call [`flush_pipeline`](Self::flush_pipeline) before the replies are sent
-    /// or other bytes are appended.
+    /// together with later ones: call [`flush_pipeline`](Self::flush_pipeline) before the replies are sent.
     pub(crate) fn execute(
         &mut self,
         request: Request<'_>,
@@ -133,19 +134,32 @@ impl Session {
         group: &mut Group,
     ) -> Flow {
         self.check_deadlines();
+        if self.pipeline.is_full() {
+            if group.is_open() {
+                return Flow::Retry; // HERE-1
+            }
+            self.flush_pipeline(out);
+        }
         let reply = match self.admit(request) {
             Ok((at, spec)) => {
-                let joined = self.join(spec, request, group);
-                if joined.is_none() && group.is_open() {
+                let begun = self.begin_request(spec, request, pending, group);
+                if matches!(begun, Begun::Retry) {
                     return Flow::Retry;
                 }
                 self.client.count_request();
                 self.client.last_command.store(at, Relaxed);
                 self.shared.counters.calls.inc(at);
-                if self.is_pipelined(at, spec, request, out) {
-                    return Flow::Continue;
-                }
-                let done = joined.unwrap_or_else(|| self.dispatch(spec, request, pending));
+                let done = match begun {
+                    Begun::Done(done) => done,
+                    Begun::Through => {
+                        self.pipeline.add(KeyRequest::new(at, spec, request));
+                        return Flow::Continue;
+                    }
+                    Begun::Alone | Begun::Retry => {
+                        self.flush_pipeline(out);
+                        self.dispatch(spec, request, pending)
+                    }
+                };
                 if done.is_err() {
                     self.shared.counters.failed_calls.inc(at);
                 }
@@ -153,13 +167,51 @@ impl Session {
             }
             Err(error) => {
                 self.client.count_request();
-                self.flush_pipeline(out);
                 self.shared.counters.refused.inc();
                 Err(self.abort_queue(error))
             }
         };
-        reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
+        self.reply(reply, out);
         if self.ends { Flow::Close } else { Flow::Continue }
+    }
+
+    /// Appends a reply after those of the pipeline.
+    pub(crate) fn reply(&mut self, reply: Result<Reply, CommandError>, out: &mut Output) {
+        if self.pipeline.is_empty() {
+            reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
+        } else {
+            self.pipeline.add_reply(reply);
+        }
+    }
+
+    /// Runs a request in the group, or on this thread if it is for keys of this node of a cluster; or tells
+    /// how it has to run.
+    fn begin_request(
+        &mut self,
+        spec: &'static Spec,
+        request: Request<'_>,
+        pending: &mut Pending,
+        group: &mut Group,
+    ) -> Begun {
+        let shared = Arc::clone(&self.shared);
+        let is_plain = self.queue.is_none() && matches!(self.open, Open::None);
+        let of_cluster = shared.cluster.get().filter(|_| is_plain).zip(key_function(spec, request));
+        if of_cluster.is_some() && self.pipeline.must_come_before(spec, request) {
+            return Begun::Through; // PIPELINE-2
+        }
+        match self.join(spec, request, group) {
+            Joined::Done(reply) => return Begun::Done(reply),
+            Joined::Elsewhere => return Begun::Through,
+            Joined::WouldBlock => {}
+        }
+        match of_cluster {
+            Some((cluster, _)) if group.is_open() && !cluster.serves(spec, request) => Begun::Through,
+            _ if group.is_open() => Begun::Retry, // GROUP-2
+            Some((cluster, apply)) => {
+                cluster.run_here(&shared, spec, apply, request, pending).map_or(Begun::Through, Begun::Done)
+            }
+            None => Begun::Alone,
+        }
     }
 
     /// Marks the queue of `MULTI` as aborted, after a command of it was refused. A refused `EXEC` ends the
@@ -177,53 +229,26 @@ impl Session {
     }
 
     /// Runs a request in the group, if it may join.
-    fn join(
-        &mut self,
-        spec: &Spec,
-        request: Request<'_>,
-        group: &mut Group,
-    ) -> Option<Result<Reply, CommandError>> {
-        let Run::Data(apply) = spec.run else { return None };
-        let kind = Group::kind_of(spec, request).filter(|kind| group.is_for(*kind))?;
+    fn join(&mut self, spec: &Spec, request: Request<'_>, group: &mut Group) -> Joined {
+        let kind = Group::kind_of(spec, request).filter(|kind| group.is_for(*kind));
+        let (Run::Data(apply), Some(kind)) = (spec.run, kind) else { return Joined::WouldBlock };
         let may_join = self.queue.is_none() && matches!(self.open, Open::None);
-        let may_join = may_join && self.shared.cluster.get().is_none() && self.shared.options.groups_writes;
+        let may_join = may_join && self.shared.options.groups_writes;
         if !may_join || std::mem::take(&mut self.would_block) {
-            return None;
+            return Joined::WouldBlock;
         }
-        match group.run(&self.shared, kind, apply, request) {
-            Joined::Done(reply) => Some(reply),
-            Joined::WouldBlock => {
-                self.would_block = group.is_open();
-                None
-            }
-        }
+        let joined = group.run(&self.shared, kind, apply, request);
+        self.would_block = matches!(joined, Joined::WouldBlock) && group.is_open();
+        joined
     }
 
-    /// Adds a request to the pipeline and returns `true`, if it can run at other nodes; otherwise runs the
-    /// pipeline first.
-    fn is_pipelined(
-        &mut self,
-        at: usize,
-        spec: &'static Spec,
-        request: Request<'_>,
-        out: &mut Output,
-    ) -> bool {
-        if self.shared.cluster.get().is_none() {
-            return false;
-        }
-        let request = KeyRequest::of(at, spec, request)
-            .filter(|_| self.queue.is_none() && matches!(self.open, Open::None));
-        let is_pipelined = request.is_some();
-        if let Some(request) = request {
-            self.pipeline.add(request);
-        }
-        if !is_pipelined || self.pipeline.is_full() {
-            self.flush_pipeline(out);
-        }
-        is_pipelined
+    /// Returns `true` if requests wait for [`flush_pipeline`](Self::flush_pipeline).
+    pub(crate) const fn has_pipelined(&self) -> bool {
+        !self.pipeline.is_empty()
     }
 
-    /// Runs the requests of the pipeline, and appends their replies. Blocks.
+    /// Runs the requests of the pipeline, and appends all its replies. Blocks: no group of this thread may be
+    /// open (HERE-1).
     pub(crate) fn flush_pipeline(&mut self, out: &mut Output) {
         if self.pipeline.is_empty() {
             return;
@@ -231,7 +256,7 @@ impl Session {
         let shared = Arc::clone(&self.shared);
         let Some(cluster) = shared.cluster.get() else { return };
         for (at, reply) in cluster.run_pipeline(&mut self.pipeline, self.protocol) {
-            if reply.is_err() {
+            if let (Some(at), Err(_)) = (at, &reply) {
                 shared.counters.failed_calls.inc(at);
             }
             reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
@@ -356,6 +381,27 @@ impl Session {
             _ => Err(CommandError::Syntax),
         }
     }
+}
+
+/// The beginning of a request.
+enum Begun {
+    /// Run.
+    Done(Result<Reply, CommandError>),
+    /// Not run: goes through the node, with the pipeline.
+    Through,
+    /// Not run: runs alone, after the pipeline.
+    Alone,
+    /// Not run: the group must be closed first (GROUP-2).
+    Retry,
+}
+
+/// Returns the function of a command that names its keys.
+fn key_function(
+    spec: &Spec,
+    request: Request<'_>,
+) -> Option<fn(&Keyspace<'_>, Request<'_>) -> CommandResult> {
+    let Run::Data(apply) = spec.run else { return None };
+    command::key_places(spec, request.len()).next().map(|_| apply)
 }
 
 /// Returns the error for an unknown command, with the beginning of its arguments.

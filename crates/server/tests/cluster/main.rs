@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+mod here;
 mod interactive;
 mod keys;
 mod leaving;

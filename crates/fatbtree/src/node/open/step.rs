@@ -171,8 +171,11 @@ impl Node {
             false => None,
         };
         let Some(work) = work else {
-            // If a step of it is at work, its client has given it up.
-            self.open.request_end("its client gave it up", |other, _| other == id);
+            // If a step of it is at work, its client has given it up. A reader of several nodes may have a
+            // part here although this request is about another one: that part ends by itself.
+            if coordinator == self.me {
+                self.open.request_end("its client gave it up", |other, _| other == id);
+            }
             let reason = match coordinator == self.me {
                 true => self.open.why_over(id).unwrap_or_else(|| self.open.why_ended(id)),
                 false => self.why_left(coordinator),

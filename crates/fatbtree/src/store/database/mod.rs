@@ -210,8 +210,14 @@ impl Base {
         })
     }
 
+    /// By a snapshot: it waits for no transaction, and no writer waits for it. Other threads may write into
+    /// the leaf meanwhile, so the result is an estimate anyway.
     fn weigh(&self, range: &KeyRange) -> Result<Weight, Error> {
-        let rows = self.rows(range, usize::MAX, false)?;
+        if range.is_empty() {
+            return Ok(Weight::default());
+        }
+        let snapshot = self.db.snapshot()?;
+        let rows = snapshot.table(&self.rows)?.range(bounds(range)).collect::<Result<Vec<_>, _>>()?;
         let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
         let middle = (rows.len() > 1).then(|| rows[rows.len() / 2].0.clone());
         Ok(Weight { rows: rows.len(), bytes, middle })

@@ -1,0 +1,78 @@
+//! Requests that are served as by threads of an application, without the node's locks on leaves (LOCAL-1): a
+//! simulation has one thread, so tasks take their place.
+
+use std::rc::Rc;
+
+use crate::error::Error;
+use crate::key::{Key, KeyRange, Target};
+use crate::message::{Answer, Refusal, Work};
+use crate::node::{Asked, LocalEntry, Node, RunError};
+use crate::world::{Slot, Task};
+
+impl Node {
+    /// Serves a request for a single key, in a task that ends with the node; `None` if other threads may not
+    /// serve the key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`call`](Self::call).
+    pub async fn serve_one_here(&self, key: Key, work: Work) -> Option<Result<Answer, Error>> {
+        let entry = self.local_keys().enter(&key)?;
+        let done =
+            self.beside(entry, |node| Box::pin(async move { node.edit(key, &work).await.result })).await;
+        Some(
+            done.unwrap_or_else(|| Err(Refusal::Failed { pe: self.pe(), reason: "no answer".to_owned() }))
+                .map_err(error),
+        )
+    }
+
+    /// Has the application do something with several keys; else as [`serve_one_here`](Self::serve_one_here).
+    ///
+    /// # Errors
+    ///
+    /// As for [`call`](Self::call).
+    pub async fn run_here(&self, keys: &[Key], bytes: Vec<u8>) -> Option<Result<Vec<u8>, Error>> {
+        let (first, others) = keys.split_first()?;
+        let entry = self.local_keys().enter(first)?;
+        if !others.iter().all(|key| entry.serves(key)) {
+            return None;
+        }
+        let (target, range) = (Target::At(first.clone()), KeyRange::all());
+        let asked = Asked { target, range, others: others.to_vec(), is_write: true, bytes };
+        let done = self.beside(entry, |node| {
+            Box::pin(async move { node.parts().2.run(asked).await.map(|ran| ran.bytes) })
+        });
+        let pe = self.pe();
+        Some(match done.await {
+            Some(Ok(bytes)) => Ok(bytes),
+            Some(Err(RunError::Refused(reason))) => Err(Error::Store { pe, reason }),
+            Some(Err(RunError::Failed(_))) | None => Err(Error::Unknown { timeout_ms: 0 }),
+        })
+    }
+
+    async fn beside<T: 'static>(
+        &self,
+        entry: LocalEntry,
+        job: impl FnOnce(Rc<Node>) -> Task<'static, T>,
+    ) -> Option<T> {
+        let slot = Slot::new();
+        let told = Rc::clone(&slot);
+        self.spawn(|node| {
+            let job = job(node);
+            Box::pin(async move {
+                let done = job.await;
+                drop(entry);
+                told.put(done);
+            })
+        });
+        let (world, options, _) = self.parts();
+        world.timeout(options.request_timeout, slot.take()).await
+    }
+}
+
+fn error(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Store { pe, reason } => Error::Store { pe, reason },
+        _ => Error::Unknown { timeout_ms: 0 },
+    }
+}

@@ -1,0 +1,187 @@
+//! A gate: threads enter while a published value admits them; a change of the value can wait for the threads
+//! inside.
+//!
+//! Entering never waits for a change, and a change never blocks a thread: it is a future. So a thread may do
+//! inside whatever a change waits for, and a single-threaded owner of the value can wait for many threads.
+//! The threads are spread over *stripes*, each with a mutex of its own that is held for a few instructions.
+//!
+//! | a stripe | [`Gate::enter`] | left by |
+//! |---|---|---|
+//! | open | admits by its value | [`Gate::exclude`] |
+//! | draining | refuses all | the drop of each [`Drained`] of the gate |
+//!
+//! | thread in a stripe | owner |
+//! |---|---|
+//! | 1. lock; not draining, and the value admits it: `inside + 1`; unlock | |
+//! | 2. works | 1. in each stripe: lock; new value, `draining + 1`; unlock |
+//! | 3. lock; `inside - 1`; unlock; at 0 wake | 2. in each stripe: lock; 0 inside, or add a waker; unlock |
+//! | | 3. does what must not meet a thread of the old value |
+//!
+//! - **GATE-1** A thread enters only by a value that is its stripe's at that moment. So after the return of
+//!   [`Gate::exclude`] no thread enters that only an older value admits.
+//! - **GATE-2** When [`Drained`] is ready, no thread is inside that has entered before the exclusion.
+//! - **GATE-3** A draining stripe admits nobody. So the threads inside get fewer, and GATE-2 is reached as
+//!   soon as each of them has left once.
+//! - **GATE-4** The thread that leaves a stripe as the last one wakes the futures that have found it inside.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use azekura_base::CachePadded;
+use azekura_base::sync::{Arc, Mutex};
+
+/// A gate with a value of type `T`; see the module's head. Clones are the same gate.
+pub struct Gate<T> {
+    stripes: Arc<Vec<CachePadded<Mutex<Stripe<T>>>>>,
+}
+
+impl<T> Clone for Gate<T> {
+    fn clone(&self) -> Self {
+        Self { stripes: Arc::clone(&self.stripes) }
+    }
+}
+
+struct Stripe<T> {
+    value: Arc<T>,
+    /// Threads inside.
+    inside: usize,
+    /// Exclusions that are not dropped yet.
+    draining: usize,
+    /// Futures that have found a thread inside.
+    wakers: Vec<Waker>,
+}
+
+impl<T> fmt::Debug for Gate<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("stripes", &self.stripes.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> Gate<T> {
+    /// A gate with this number of stripes, at least one.
+    pub fn new(stripes: usize, value: T) -> Self {
+        let value = Arc::new(value);
+        let stripe = || Stripe { value: Arc::clone(&value), inside: 0, draining: 0, wakers: Vec::new() };
+        let stripes = (0..stripes.max(1)).map(|_| CachePadded::new(Mutex::new(stripe()))).collect();
+        Self { stripes: Arc::new(stripes) }
+    }
+
+    fn stripe(&self, stripe: usize) -> &Mutex<Stripe<T>> {
+        &self.stripes[stripe % self.stripes.len()]
+    }
+
+    /// Enters, if the value admits it and no exclusion is under way (GATE-1, GATE-3). Never waits. Concurrent
+    /// threads should give different numbers of stripes.
+    pub fn enter(&self, stripe: usize, admits: impl FnOnce(&T) -> bool) -> Option<Entry<T>> {
+        let mut own = self.stripe(stripe).lock();
+        if own.draining > 0 || !admits(&own.value) {
+            return None;
+        }
+        own.inside += 1;
+        drop(own);
+        Some(Entry { gate: self.clone(), stripe })
+    }
+
+    /// Returns `true` if [`enter`](Self::enter) would have succeeded at some moment during the call.
+    pub fn would_admit(&self, stripe: usize, admits: impl FnOnce(&T) -> bool) -> bool {
+        let own = self.stripe(stripe).lock();
+        own.draining == 0 && admits(&own.value)
+    }
+
+    /// Publishes a value that admits all that the one before admits. Waits for no thread.
+    pub fn publish(&self, value: T) {
+        let value = Arc::new(value);
+        for stripe in &*self.stripes {
+            stripe.lock().value = Arc::clone(&value);
+        }
+    }
+
+    /// Publishes a value that admits less. Await the result before an action that must not meet a thread of
+    /// an older value (GATE-2). Until it is dropped the gate refuses all.
+    pub fn exclude(&self, value: T) -> Drained<'_, T> {
+        let value = Arc::new(value);
+        for stripe in &*self.stripes {
+            let mut stripe = stripe.lock();
+            stripe.value = Arc::clone(&value);
+            stripe.draining += 1;
+        }
+        Drained { gate: self, next: 0 }
+    }
+
+    fn leave(&self, stripe: usize) {
+        let mut own = self.stripe(stripe).lock();
+        own.inside -= 1;
+        if own.inside > 0 || own.wakers.is_empty() {
+            return;
+        }
+        let wakers = std::mem::take(&mut own.wakers);
+        drop(own);
+        wakers.into_iter().for_each(Waker::wake); // GATE-4
+    }
+}
+
+/// A thread inside a gate, until it is dropped.
+pub struct Entry<T> {
+    gate: Gate<T>,
+    stripe: usize,
+}
+
+impl<T> fmt::Debug for Entry<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("stripe", &self.stripe).finish_non_exhaustive()
+    }
+}
+
+impl<T> Entry<T> {
+    /// Admits a further use to the thread inside, by the value of now. Refuses all during an exclusion, so
+    /// that a thread with many uses leaves soon.
+    #[must_use]
+    pub fn admits(&self, admits: impl FnOnce(&T) -> bool) -> bool {
+        self.gate.would_admit(self.stripe, admits)
+    }
+}
+
+impl<T> Drop for Entry<T> {
+    fn drop(&mut self) {
+        self.gate.leave(self.stripe);
+    }
+}
+
+/// An exclusion: ready when all threads that were inside at its begin have left.
+#[must_use = "threads of the older value may be inside until it is ready"]
+pub struct Drained<'a, T> {
+    gate: &'a Gate<T>,
+    /// All stripes below were empty after the exclusion.
+    next: usize,
+}
+
+impl<T> fmt::Debug for Drained<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drained").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl<T> Future for Drained<'_, T> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(stripe) = self.gate.stripes.get(self.next) {
+            let mut stripe = stripe.lock();
+            if stripe.inside > 0 {
+                stripe.wakers.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            self.next += 1;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<T> Drop for Drained<'_, T> {
+    fn drop(&mut self) {
+        for stripe in &*self.gate.stripes {
+            stripe.lock().draining -= 1;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Requests for keys of the node that receives them: they run on the thread of their connection, by groups,
+//! and no task of the node's thread runs for them.
+
+use crate::nodes::Nodes;
+use crate::support::{Client, encoded};
+
+fn pipeline<T: AsRef<str>>(client: &mut Client, requests: &[T]) -> Vec<String> {
+    let words = |request: &T| encoded(&request.as_ref().split(' ').collect::<Vec<_>>());
+    let bytes: Vec<u8> = requests.iter().flat_map(words).collect();
+    client.send_raw(&bytes).unwrap();
+    requests.iter().map(|_| client.reply()).collect()
+}
+
+fn count(nodes: &Nodes, node: usize, name: &str) -> u64 {
+    nodes.told(node, name).parse().unwrap()
+}
+
+fn grouped(client: &mut Client) -> u64 {
+    let info = client.ask("INFO");
+    let line = info.lines().find_map(|line| line.strip_prefix("grouped_writes:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn requests_for_keys_of_this_node_need_no_other_thread() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    let (waits, worked) = (count(&nodes, 0, "waits"), count(&nodes, 0, "worked"));
+    let (served, members) = (count(&nodes, 0, "served_here"), grouped(&mut client));
+    let requests = [
+        ("SET a 1", "OK"),
+        ("GET a", "1"),
+        ("INCR a", ":2"),
+        ("APPEND b xy", ":2"),
+        ("STRLEN b", ":2"),
+        ("MSET c 3 d 4", "OK"),
+        ("MGET a b c d e", "[2 xy 3 4 nil]"),
+        ("EXISTS a b e", ":2"),
+        ("EXPIRE a 100", ":1"),
+        ("TTL a", ":100"),
+        ("RENAME c e", "OK"),
+        ("DEL d", ":1"),
+        ("DEL a e", ":2"),
+        ("GET", "-ERR wrong number of arguments for 'get' command"),
+        ("INCR b", "-ERR value is not an integer or out of range"),
+    ];
+    for (request, expected) in requests {
+        assert_eq!(client.ask(request), expected, "{request}");
+    }
+    let sets: Vec<_> = (0..200).map(|number| format!("SET a{number} {number}")).collect();
+    assert!(pipeline(&mut client, &sets).iter().all(|reply| reply == "OK"));
+    let gets: Vec<_> = (0..200).map(|number| format!("GET a{number}")).collect();
+    let replies = pipeline(&mut client, &gets);
+    assert!(replies.iter().enumerate().all(|(number, reply)| *reply == number.to_string()), "{replies:?}");
+    assert_eq!(count(&nodes, 0, "waits"), waits, "no request waited for the node's thread");
+    assert_eq!(count(&nodes, 0, "worked"), worked, "no task of the node's thread was at a leaf");
+    // Of one key, stored or removed: SET, INCR, APPEND, DEL d, INCR b, and 200 SETs.
+    assert_eq!(grouped(&mut client) - members, 205);
+    assert_eq!(count(&nodes, 0, "served_here") - served, 9 + 200);
+    // Keys of others go through the node, alone and together with own ones.
+    assert_eq!(client.ask("SET z 9"), "OK");
+    assert_eq!(client.ask("MGET a1 z"), "[1 9]");
+    assert_eq!(count(&nodes, 0, "waits") - waits, 2);
+}
+
+/// Requests for other nodes' keys are waited for once; those for own keys do not wait for them, but for
+/// earlier ones of the same key.
+#[test]
+fn own_keys_in_a_pipeline_do_not_wait_for_those_of_other_nodes() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    let members = grouped(&mut client);
+    let waits = count(&nodes, 0, "waits");
+    let requests: Vec<_> =
+        (0..20).flat_map(|number| [format!("SET a{number} x"), format!("SET z{number} y")]).collect();
+    assert!(pipeline(&mut client, &requests).iter().all(|reply| reply == "OK"));
+    assert_eq!(grouped(&mut client) - members, 20);
+    let together = count(&nodes, 0, "waits") - waits;
+    assert!(together < 20, "{together}");
+    // MSET is refused, as its keys are at several nodes; the requests behind it come after it.
+    let replies =
+        pipeline(&mut client, &["SET z 1", "MSET a 1 z 2", "GET a", "SET a 5", "GET a", "GET z", "PING"]);
+    assert_eq!(replies[0], "OK");
+    assert!(replies[1].starts_with("-CROSSNODE"), "{replies:?}");
+    assert_eq!(replies[2..], ["nil", "OK", "5", "1", "PONG"]);
+    // An error of the protocol comes after all replies, and a closing request too.
+    client.send_raw(b"SET a 6\r\nSET z 2\r\nSET a7 7\r\n*x\r\n").unwrap();
+    assert_eq!([client.reply(), client.reply(), client.reply()], ["OK"; 3]);
+    assert!(client.reply().starts_with("-ERR Protocol error"));
+    let mut client = nodes.client(0);
+    assert_eq!(pipeline(&mut client, &["SET a 7", "SET z 3", "INCR a", "QUIT"]), ["OK", "OK", ":8", "OK"]);
+    assert_eq!(nodes.client(1).ask("MGET a z a7"), "[8 3 7]");
+}
+
+/// The node hears of the growth of its leaves, though it does none of the work.
+#[test]
+fn leaves_grow_by_writes_of_other_threads_and_are_split_and_merged() {
+    let nodes = Nodes::with(&[""], |options| options.leaf_rows = 16);
+    let mut client = nodes.client(0);
+    let worked = count(&nodes, 0, "worked");
+    let leaves = |nodes: &Nodes| count(nodes, 0, "leaves");
+    for number in 0..400 {
+        assert_eq!(client.ask(&format!("SET key{number:03} x")), "OK");
+    }
+    assert_eq!(count(&nodes, 0, "worked"), worked);
+    while leaves(&nodes) < 400 / 32 {
+        // The reports go to the node's thread, which may be late; each write reports a row here.
+        client.ask("SET more x");
+        client.ask("DEL more");
+    }
+    for number in 0..400 {
+        assert_eq!(client.ask(&format!("DEL key{number:03}")), ":1");
+    }
+    let before = leaves(&nodes);
+    while count(&nodes, 0, "merges") == 0 {
+        client.ask("SET more x");
+        client.ask("DEL more");
+    }
+    assert!(leaves(&nodes) < before.max(2));
+}
+
+/// A request for a key that an interactive transaction of this node has locked waits for it, at the node.
+#[test]
+fn a_request_that_waits_for_a_lock_goes_through_the_node() {
+    let nodes = Nodes::with(&[""], |_| ());
+    let (mut holder, mut other) = (nodes.client(0), nodes.client(0));
+    assert_eq!(other.ask("SET a 1"), "OK");
+    assert_eq!(holder.ask("AZ.BEGIN"), "OK");
+    assert_eq!(holder.ask("INCR a"), ":2");
+    let waits = count(&nodes, 0, "waits");
+    other.send(&["INCR", "a"]);
+    while count(&nodes, 0, "waits") == waits {}
+    assert_eq!(nodes.client(0).ask("SET b 1"), "OK", "others are served meanwhile");
+    assert_eq!(holder.ask("AZ.COMMIT"), "OK");
+    assert_eq!(other.reply(), ":3");
+}
