@@ -4,7 +4,7 @@
 //!
 //! | segment | content | left by |
 //! |---|---|---|
-//! | ready | allocated zeroes, or stale chunks of a recycled segment; synced, name durable | a flush opens it |
+//! | ready | allocated zeroes, or stale chunks of a recycled segment; synced, name durable | a flush begins |
 //! | current | chunks of this run | it is full: sealed |
 //! | sealed | chunks of this run; its largest LSN is known | [`SegmentStore::trim`]: all of it is below |
 //! | old | chunks of earlier runs, never written again (W5) | `trim` |
