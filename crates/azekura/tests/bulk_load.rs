@@ -217,7 +217,7 @@ fn a_load_that_fails_has_no_write_under_way_any_more_when_it_returns() {
     let rows = (0..ROWS).map(|n| Ok((n.to_be_bytes().to_vec(), [3; 100].to_vec())));
     let torn = std::iter::from_fn(|| {
         hold.wait_for_one();
-        hold.let_go();
+        hold.release();
         Some(Err(Error::other("the last line is torn")))
     });
     let tx = store.begin().unwrap();
@@ -444,7 +444,7 @@ fn a_rollback_while_rows_come_in_waits_for_the_writes_of_the_load() {
         let error = tx.table(&OTHER).unwrap().get(b"a".as_slice()).unwrap_err();
         assert!(tx.is_over() && error.is_retryable(), "{error:?}");
         assert_eq!(db.stats().log.records, logged, "nothing is undone while a page is being written");
-        hold.let_go();
+        hold.release();
         Ok((vec![0xff; 5], b"ignores the error".to_vec()))
     });
     let result = tx.table(&T).unwrap().try_bulk_load(rows.chain(failing));

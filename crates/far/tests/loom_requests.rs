@@ -8,32 +8,32 @@ use azekura_far::model::ModelRequests;
 
 /// A model of the pager's eventfd.
 #[derive(Debug, Default)]
-struct Bell {
-    rung: Mutex<bool>,
+struct Notifier {
+    notified: Mutex<bool>,
     heard: Condvar,
 }
 
-impl Bell {
-    fn ring(&self) {
-        *self.rung.lock() = true;
+impl Notifier {
+    fn notify(&self) {
+        *self.notified.lock() = true;
         self.heard.notify_one();
     }
 
-    fn hush(&self) {
-        *self.rung.lock() = false;
+    fn reset(&self) {
+        *self.notified.lock() = false;
     }
 
     fn wait(&self) {
-        let mut rung = self.rung.lock();
-        while !*rung {
-            self.heard.wait(&mut rung);
+        let mut notified = self.notified.lock();
+        while !*notified {
+            self.heard.wait(&mut notified);
         }
     }
 }
 
 struct Region<const N: usize> {
     requests: ModelRequests<N>,
-    bell: Bell,
+    notifier: Notifier,
     /// The pager's mutex, where two threads answer: faults are taken without it, and answered under it
     /// (REQUEST-4).
     core: Option<Mutex<()>>,
@@ -49,7 +49,7 @@ impl<const N: usize> Region<N> {
     fn guarded(core: Option<Mutex<()>>) -> Arc<Self> {
         Arc::new(Self {
             requests: ModelRequests::default(),
-            bell: Bell::default(),
+            notifier: Notifier::default(),
             core,
             pages: [AtomicU32::new(0), AtomicU32::new(0)],
         })
@@ -57,7 +57,7 @@ impl<const N: usize> Region<N> {
 
     /// A thread of the program touches a page that is away.
     fn touch(&self, page: usize) {
-        self.requests.post(page, || self.bell.ring());
+        self.requests.post(page, || self.notifier.notify());
         // Relaxed: what must order it is the table.
         assert_eq!(
             self.pages[page].load(Relaxed),
@@ -73,8 +73,8 @@ impl<const N: usize> Region<N> {
                 if let Some(page) = self.requests.take() {
                     break page;
                 }
-                self.bell.wait();
-                self.bell.hush();
+                self.notifier.wait();
+                self.notifier.reset();
             };
             let _answers = self.core.as_ref().map(Mutex::lock);
             self.pages[page].store(7, Relaxed);

@@ -34,7 +34,7 @@ impl Hold {
         }
     }
 
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release(&self) {
         self.is_let_go.store(true, SeqCst);
     }
 

@@ -52,7 +52,7 @@ fn written_beside<T: Send + 'static>(
         thread::yield_now();
     }
     let beside = bytes() - before;
-    hold.let_go();
+    hold.release();
     hold.note_return(); // nothing waits for the write
     (writer.join().unwrap(), beside)
 }

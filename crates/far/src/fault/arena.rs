@@ -151,9 +151,9 @@ pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usiz
 
 /// A descriptor that becomes readable when notified.
 #[derive(Debug)]
-pub(crate) struct Bell(Hidden<OwnedFd>);
+pub(crate) struct Notifier(Hidden<OwnedFd>);
 
-impl Bell {
+impl Notifier {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no memory is passed.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -173,12 +173,12 @@ impl Bell {
         descriptors::close(self.fd());
     }
 
-    pub(crate) fn ring(&self) {
-        ring(self.fd());
+    pub(crate) fn notify(&self) {
+        notify(self.fd());
     }
 
     /// Resets the notification.
-    pub(crate) fn hush(&self) {
+    pub(crate) fn reset(&self) {
         let mut count = 0_u64;
         // SAFETY: the eight bytes of an eventfd counter.
         unsafe {
@@ -189,7 +189,7 @@ impl Bell {
 
 /// Notifies a descriptor; may be called from a signal handler. The C library's `write` is a
 /// point of cancellation: a thread that is canceled there would wait for a signal that the handler blocks.
-pub(crate) fn ring(fd: RawFd) {
+pub(crate) fn notify(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: the eight bytes of an eventfd counter. They fit: there are fewer than 2^64 faults.
     unsafe {

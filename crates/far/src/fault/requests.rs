@@ -14,8 +14,8 @@
 //! - **REQUEST-1** Address, access and region of a request change only in state 1.
 //! - **REQUEST-2** A handler returns only after state 4. The pager sets it after the page was made
 //!   accessible, or when access will never be needed.
-//! - **REQUEST-3** No posted request is missed: a handler posts and then rings the bell. A pager that was
-//!   rung resets the bell, then reads all requests, and waits only if it found none.
+//! - **REQUEST-3** No posted request is missed: a handler posts and then notifies. A pager that was
+//!   notified resets the notifier, then reads all requests, and waits only if it found none.
 //! - **REQUEST-4** One thread at a time completes requests of a region, because it holds the pager's mutex.
 //!   So only that thread changes the requests that it finds taken. Otherwise a late answer could mark a
 //!   request that is free by then as done, and no handler would ever free it.
@@ -76,7 +76,7 @@ impl<const N: usize> Requests<N> {
     }
 
     /// A handler's side: posts a fault, rings, and sleeps until it was answered.
-    pub(crate) fn post(&self, region: usize, address: usize, access: Access, ring: impl FnOnce()) {
+    pub(crate) fn post(&self, region: usize, address: usize, access: Access, notify: impl FnOnce()) {
         let request = self.claim();
         // Relaxed, all three: published by the store of POSTED below (REQUEST-1).
         request.region.store(region, Relaxed);
@@ -84,7 +84,7 @@ impl<const N: usize> Requests<N> {
         request.wrote.store(access == Access::Write, Relaxed);
         // Release: pairs with Acquire in `take`, which then sees this request's fault.
         request.state.word().store(POSTED, Release);
-        ring();
+        notify();
         loop {
             // Acquire: pairs with Release in `finish`: the page is as the pager made it (REQUEST-2).
             let state = request.state.word().load(Acquire);

@@ -7,17 +7,17 @@
 //!
 //! # The handler
 //!
-//! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), rings a bell and
-//! sleeps; the pager's thread does the rest. All its calls are async-signal-safe: atomics, `write`, `futex`.
-//! The processor reports a read or a write (bit 1 of the page fault's error code). A fault outside all
-//! regions goes to the previously installed handler.
+//! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), notifies the pager
+//! and sleeps; the pager's thread does the rest. All its calls are async-signal-safe: atomics, `write`,
+//! `futex`. The processor reports a read or a write (bit 1 of the page fault's error code). A fault outside
+//! all regions goes to the previously installed handler.
 //!
 //! # Limits
 //!
 //! A system call on a paged-out page returns `EFAULT` (F1). Child processes have no mapping in place of the
 //! region.
 
-use super::arena::{Bell, Mapping, ring};
+use super::arena::{Mapping, Notifier, notify};
 use super::page_set::PageSet;
 use super::requests::Requests;
 use super::signals;
@@ -47,7 +47,7 @@ struct Place {
     /// Zero while the entry is unused.
     base: AtomicUsize,
     bytes: AtomicUsize,
-    bell: AtomicI32,
+    notifier: AtomicI32,
     /// Of the region; never dropped, as a handler may still look at it.
     unmanaged: AtomicPtr<PageSet>,
     reserved: AtomicPtr<PageSet>,
@@ -62,7 +62,7 @@ static PLACES: [Place; REGIONS] = [const {
     Place {
         base: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
-        bell: AtomicI32::new(-1),
+        notifier: AtomicI32::new(-1),
         unmanaged: AtomicPtr::new(ptr::null_mut()),
         reserved: AtomicPtr::new(ptr::null_mut()),
         page_bytes: AtomicUsize::new(1),
@@ -89,7 +89,7 @@ pub(crate) struct SigsegvBackend {
     /// at its own offset, so that the kernel merges neighbors into one mapping again.
     private: Mapping,
     page_bytes: usize,
-    bell: Bell,
+    notifier: Notifier,
     stopped: AtomicBool,
     unmanaged: &'static PageSet,
     reserved: &'static PageSet,
@@ -116,11 +116,11 @@ impl SigsegvBackend {
         let private = Mapping::anonymous(bytes)?;
         // SAFETY: just made. The kernel joins mappings only if one of them had memory before they were cut.
         unsafe { private.at().write_volatile(0) };
-        let bell = Bell::new()?;
+        let notifier = Notifier::new()?;
         let pages = u32::try_from(bytes.div_ceil(page_bytes)).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let unmanaged: &'static PageSet = Box::leak(Box::new(PageSet::none(pages)?));
         let reserved: &'static PageSet = Box::leak(Box::new(PageSet::none(pages)?));
-        let region = enter(&seen, &bell, [unmanaged, reserved], page_bytes)?;
+        let region = enter(&seen, &notifier, [unmanaged, reserved], page_bytes)?;
         let stopped = AtomicBool::new(false);
         Ok(Self {
             region,
@@ -130,7 +130,7 @@ impl SigsegvBackend {
             frames,
             private,
             page_bytes,
-            bell,
+            notifier,
             stopped,
             unmanaged,
             reserved,
@@ -317,16 +317,16 @@ impl Backend for SigsegvBackend {
                 #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
                 return Ok(Event::Fault(Fault { page: (offset / self.page_bytes) as u32, access }));
             }
-            if !wait(&[self.bell.fd()], within)? {
+            if !wait(&[self.notifier.fd()], within)? {
                 return Ok(Event::Nothing);
             }
-            self.bell.hush(); // and then looks again (REQUEST-3)
+            self.notifier.reset(); // and then looks again (REQUEST-3)
         }
     }
 
     fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        self.bell.ring();
+        self.notifier.notify();
     }
 }
 
@@ -342,7 +342,7 @@ impl Drop for SigsegvBackend {
 /// Takes a place for a region, and the signal when it is the first.
 fn enter(
     seen: &Mapping,
-    bell: &Bell,
+    notifier: &Notifier,
     [unmanaged, reserved]: [&'static PageSet; 2],
     page_bytes: usize,
 ) -> io::Result<usize> {
@@ -357,7 +357,7 @@ fn enter(
     let place = &PLACES[free];
     // Relaxed, all: published by the store of the base below.
     place.bytes.store(seen.bytes(), Relaxed);
-    place.bell.store(bell.fd(), Relaxed);
+    place.notifier.store(notifier.fd(), Relaxed);
     place.unmanaged.store(ptr::from_ref(unmanaged).cast_mut(), Relaxed);
     place.reserved.store(ptr::from_ref(reserved).cast_mut(), Relaxed);
     place.page_bytes.store(page_bytes, Relaxed);
@@ -455,7 +455,7 @@ extern "C-unwind" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
             }
             Some(region) if (*info).si_code > 0 && !FORKED.load(Relaxed) => {
                 let access = if was_write(context) { Access::Write } else { Access::Read };
-                TABLE.post(region, address, access, || ring(PLACES[region].bell.load(Relaxed)));
+                TABLE.post(region, address, access, || notify(PLACES[region].notifier.load(Relaxed)));
             }
             _ => pass_on(signal, info, context),
         }

@@ -35,7 +35,7 @@
 //! `MADV_NOHUGEPAGE`, and existing page tables are dropped before a page of 2 MiB comes.
 
 use super::abi::{self, Userfault};
-use super::arena::{Bell, Mapping, advise, close, missing, reopen};
+use super::arena::{Mapping, Notifier, advise, close, missing, reopen};
 use super::page_set::PageSet;
 use super::places::Places;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
@@ -60,7 +60,7 @@ pub(crate) struct UserfaultBackend {
     region: Places,
     frames: Mapping,
     page_bytes: usize,
-    bell: Bell,
+    notifier: Notifier,
     stopped: AtomicBool,
     /// Pages may be shared with a child or a parent.
     forked: AtomicBool,
@@ -105,8 +105,8 @@ impl UserfaultBackend {
             // the system.
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
         }
-        let (bell, stopped, forked) = (Bell::new()?, AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { mechanism, uffd, region, frames, page_bytes, bell, stopped, forked })
+        let (notifier, stopped, forked) = (Notifier::new()?, AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { mechanism, uffd, region, frames, page_bytes, notifier, stopped, forked })
     }
 
     fn page(&self, page: u32) -> *mut u8 {
@@ -423,7 +423,7 @@ impl Backend for UserfaultBackend {
 
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
         loop {
-            // Relaxed: a flag for itself; the bell makes us look.
+            // Relaxed: the flag publishes no other data; the notification makes the pager read it.
             if self.stopped.load(Relaxed) {
                 return Ok(Event::Stopped);
             }
@@ -438,15 +438,15 @@ impl Backend for UserfaultBackend {
                 };
                 return Ok(Event::Fault(Fault { page, access }));
             }
-            if !wait(&[self.uffd.fd(), self.bell.fd()], within)? {
+            if !wait(&[self.uffd.fd(), self.notifier.fd()], within)? {
                 return Ok(Event::Nothing);
             }
         }
     }
 
     fn stop(&self) {
-        self.stopped.store(true, Relaxed); // the bell makes it seen
-        self.bell.ring();
+        self.stopped.store(true, Relaxed); // read after the notification
+        self.notifier.notify();
     }
 
     fn before_fork(&self) -> io::Result<()> {
@@ -466,7 +466,7 @@ impl Backend for UserfaultBackend {
     fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
         let (region, frames) = (self.region.for_child(), self.frames.for_child());
         self.uffd.abandon();
-        self.bell.abandon();
+        self.notifier.abandon();
         // A process that has given its rights up since has those of any user.
         let own = (self.mechanism, open(self.mechanism));
         let (mechanism, uffd) = match (own, self.mechanism.for_any_user()) {
@@ -490,7 +490,7 @@ impl Backend for UserfaultBackend {
 
     fn abandon(&self) {
         self.uffd.abandon();
-        self.bell.abandon();
+        self.notifier.abandon();
         // There is nothing else to be done should it fail, and it does not: the mapping is ours.
         let _ = self.region.close();
         let _ = self.frames.advise(libc::MADV_DONTNEED);

@@ -1,4 +1,4 @@
-//! Random numbers of the policies: a small seeded generator of the `rand` crate that allocates nothing
+//! Random numbers for the policies: a small seeded generator of the crate `rand`, which allocates nothing
 //! (REPLACE-2).
 
 use super::PageNo;
@@ -14,13 +14,13 @@ impl Lots {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// A number below `end`, which is not zero.
+    /// Returns a number below `end`, which must not be zero.
     pub(crate) fn below(&mut self, end: u32) -> u32 {
         self.0.random_range(0..end)
     }
 }
 
-/// Chooses one of the pages it is shown, each with the same chance.
+/// Chooses one of the offered pages, each with the same probability.
 #[derive(Debug, Default)]
 pub(crate) struct Urn {
     chosen: Option<PageNo>,

@@ -2,7 +2,7 @@
 //! POSIX, with other results.
 
 use super::condvar::waits;
-use super::{address, begun, ended, hook, let_go, signals, taken};
+use super::{address, begun, ended, hook, released, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -82,7 +82,7 @@ unsafe extern "C-unwind" fn try_lock(mutex: Mutex, from: usize) -> c_int {
 unsafe extern "C-unwind" fn unlock(mutex: Mutex, _from: usize) -> c_int {
     // SAFETY: as above.
     let result = unsafe { UNLOCK.get()(mutex) };
-    let_go(address(mutex));
+    released(address(mutex));
     result
 }
 
@@ -107,7 +107,7 @@ unsafe extern "C-unwind" fn signal(cond: Cond, from: usize) -> c_int {
     signals(Called::Condition, from, address(cond));
     // SAFETY: as above.
     let result = unsafe { SIGNAL.get()(cond) };
-    let_go(address(cond));
+    released(address(cond));
     result
 }
 
@@ -115,7 +115,7 @@ unsafe extern "C-unwind" fn broadcast(cond: Cond, from: usize) -> c_int {
     signals(Called::Condition, from, address(cond));
     // SAFETY: as above.
     let result = unsafe { BROADCAST.get()(cond) };
-    let_go(address(cond));
+    released(address(cond));
     result
 }
 

@@ -5,7 +5,7 @@
 //! tells locks from queues. The mutex of a condition variable is taken again inside the C library; a wait for
 //! it there counts as part of this one.
 
-use super::{address, begun, ended, ended_by, hook, let_go, signals, taken};
+use super::{address, begun, ended, ended_by, hook, released, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -48,7 +48,7 @@ hook!(pthread_barrier_wait => barrier, "rsi", "x1");
 
 /// Records `call`, in which `mutex` is released and taken again.
 pub(super) fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -> c_int) -> c_int {
-    let_go(address(mutex));
+    released(address(mutex));
     let waiting = begun(Called::Condition, from, address(cond), WaitKind::Idle);
     let result = call();
     ended_by(waiting, result == 0);
@@ -92,7 +92,7 @@ unsafe extern "C-unwind" fn signal(cond: Cond, from: usize) -> c_int {
     signals(Called::Condition, from, address(cond));
     // SAFETY: as in `wait`.
     let result = unsafe { SIGNAL.get()(cond) };
-    let_go(address(cond));
+    released(address(cond));
     result
 }
 
@@ -100,7 +100,7 @@ unsafe extern "C-unwind" fn broadcast(cond: Cond, from: usize) -> c_int {
     signals(Called::Condition, from, address(cond));
     // SAFETY: as in `wait`.
     let result = unsafe { BROADCAST.get()(cond) };
-    let_go(address(cond));
+    released(address(cond));
     result
 }
 
@@ -157,7 +157,7 @@ unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, from: usize) -> c_int {
     signals(Called::Semaphore, from, object);
     // SAFETY: as above. Afterwards it may be freed.
     let result = unsafe { POST.get()(semaphore) };
-    let_go(object);
+    released(object);
     result
 }
 

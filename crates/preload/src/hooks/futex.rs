@@ -7,7 +7,7 @@
 //! for work. This is a first guess: holds of the word, between a wait and a wake of one thread, and the
 //! functions that wait decide (crates/record). Reports call such a lock `futex`.
 
-use super::{address, begun, ended_by, let_go, signals, taken};
+use super::{address, begun, ended_by, released, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -91,7 +91,7 @@ unsafe extern "C" fn futex(
         }
         let result = call();
         if is_wake {
-            let_go(address(word));
+            released(address(word));
         }
         return result;
     };

@@ -119,9 +119,9 @@ fn taken(called: Called, from: usize, object: usize, mode: HoldMode) {
     }
 }
 
-/// A lock was released. Of most holds nothing is recorded.
+/// Records the release of a lock. Most holds are not recorded.
 #[inline]
-fn let_go(object: usize) {
+fn released(object: usize) {
     if local().held.get() > 0 {
         end_hold(object);
     }

@@ -1,6 +1,6 @@
 //! Mutexes and spin locks: tried first, and recorded only when that failed; holds drawn at random.
 
-use super::{address, begun, ended, hook, let_go, taken};
+use super::{address, begun, ended, hook, released, taken};
 use crate::next::next;
 use crate::session::{if_recording, is_on, is_planted, passes_over_hold, planted};
 use azekura_trace::area::Called;
@@ -111,7 +111,7 @@ unsafe extern "C-unwind" fn clock_lock(
 unsafe extern "C-unwind" fn unlock(mutex: Mutex, _from: usize) -> c_int {
     // SAFETY: as in `lock`.
     let result = unsafe { UNLOCK.get()(mutex) };
-    let_go(address(mutex));
+    released(address(mutex));
     result
 }
 
@@ -135,6 +135,6 @@ unsafe extern "C-unwind" fn spin_lock(lock: Spin, from: usize) -> c_int {
 unsafe extern "C-unwind" fn spin_unlock(lock: Spin, _from: usize) -> c_int {
     // SAFETY: as in `lock`.
     let result = unsafe { UNSPIN.get()(lock) };
-    let_go(address(lock));
+    released(address(lock));
     result
 }

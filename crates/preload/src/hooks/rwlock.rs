@@ -1,6 +1,6 @@
 //! Reader-writer locks: tried first, and recorded only when that failed; holds drawn at random.
 
-use super::{address, begun, ended, hook, let_go, taken};
+use super::{address, begun, ended, hook, released, taken};
 use crate::next::next;
 use crate::session::{if_recording, is_on, passes_over_hold};
 use azekura_trace::area::Called;
@@ -110,7 +110,7 @@ unsafe extern "C-unwind" fn timed_write(lock: Lock, until: *const timespec, from
 unsafe extern "C-unwind" fn unlock(lock: Lock, _from: usize) -> c_int {
     // SAFETY: as in `read`.
     let result = unsafe { UNLOCK.get()(lock) };
-    let_go(address(lock));
+    released(address(lock));
     result
 }
 

@@ -199,10 +199,10 @@ impl Uses {
                 let Some(ends) = ends.get(&instance) else { continue };
                 let after = ends.partition_point(|(at, _)| *at <= end + LATE_NS);
                 let others = ends[..after].iter().rev().take_while(|(at, _)| *at >= wait.begin);
-                if let Some((let_go, _)) =
+                if let Some((released_at, _)) =
                     others.filter(|(_, t)| *t != index).min_by_key(|(at, _)| at.abs_diff(end))
                 {
-                    self.gaps.entry(instance).add(end.saturating_sub(*let_go));
+                    self.gaps.entry(instance).add(end.saturating_sub(*released_at));
                 }
             }
         }

@@ -47,11 +47,11 @@ pub(super) enum Task {
 ///
 /// A word to sleep on, and no condition variable of the workspace: see [`PlainMutex`].
 #[derive(Default)]
-pub(super) struct Bell(WaitWord);
+pub(super) struct Notifier(WaitWord);
 
-impl Bell {
+impl Notifier {
     /// Called by one thread at a time (SESSION-1).
-    pub(super) fn tell(&self, task: Task) {
+    pub(super) fn request(&self, task: Task) {
         // Relaxed: the word publishes no other data; the events are in the rings.
         self.0.word().store(task as u32, Relaxed);
         self.0.wake_all();
@@ -69,16 +69,16 @@ impl Bell {
 
 /// Runs the collector's thread: drains and sleeps until the task is to end. Does not sleep while a ring fills
 /// quickly.
-pub(super) fn collect(mut collector: Box<Collector>, bell: &Bell, pause: Duration) -> Box<Collector> {
+pub(super) fn collect(mut collector: Box<Collector>, notifier: &Notifier, pause: Duration) -> Box<Collector> {
     loop {
         let busy = collector.drain();
         if !busy {
-            bell.wait(Task::Drain, Some(pause));
+            notifier.wait(Task::Drain, Some(pause));
         }
-        while bell.is(Task::Rest) {
-            bell.wait(Task::Rest, None);
+        while notifier.is(Task::Rest) {
+            notifier.wait(Task::Rest, None);
         }
-        if bell.is(Task::End) {
+        if notifier.is(Task::End) {
             return collector;
         }
     }

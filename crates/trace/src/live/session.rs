@@ -11,15 +11,15 @@
 //! thread is writing at that moment may be lost. A ring lives as long as either end, so the order in which
 //! the ends are dropped does not matter.
 //!
-//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock; the last
-//!   write of the bell is by the thread that removed the recording from `ACTIVE`. One exception: the
+//! - **SESSION-1** `SESSION` and the collector's [`Notifier`] are written under [`ACTIVE`]'s lock; the last
+//!   write of the notifier is by the thread that removed the recording from `ACTIVE`. One exception: the
 //!   collector itself ends a recording that it cannot write, by a compare-and-swap from that recording's
 //!   number to 0 at each attempt to write, so that a concurrent resume is undone.
 //! - **SESSION-2** An operation, wait or hold that began during a recording is recorded to its end even if
 //!   `SESSION` is 0 by then, so a suspended recording has no unfinished spans. After [`stop`] no collector
 //!   drains the ring, so such an event has no effect.
 
-use super::collector::{Bell, Collector, JOINING, Joining, Task, collect};
+use super::collector::{Collector, JOINING, Joining, Notifier, Task, collect};
 use super::plain_mutex::PlainMutex;
 use super::recorder::{Common, Recorder};
 use super::sample_counts::SampleCounts;
@@ -59,13 +59,13 @@ enum Collecting {
     /// By the caller of [`stop`]: no thread, one drain at the end.
     AtStop(Box<Collector>),
     /// By a thread.
-    Thread { bell: Arc<Bell>, thread: std::thread::JoinHandle<Box<Collector>> },
+    Thread { notifier: Arc<Notifier>, thread: std::thread::JoinHandle<Box<Collector>> },
 }
 
 impl Collecting {
-    fn tell(&self, task: Task) {
-        if let Self::Thread { bell, .. } = self {
-            bell.tell(task);
+    fn request(&self, task: Task) {
+        if let Self::Thread { notifier, .. } = self {
+            notifier.request(task);
         }
     }
 }
@@ -111,8 +111,8 @@ pub fn stop() -> Result<Recording, StopError> {
     };
     let collector = match active.collector {
         Collecting::AtStop(collector) => collector,
-        Collecting::Thread { bell, thread } => {
-            bell.tell(Task::End);
+        Collecting::Thread { notifier, thread } => {
+            notifier.request(Task::End);
             thread.join().map_err(|_| StopError::CollectorDied)?
         }
     };
@@ -140,7 +140,7 @@ pub fn suspend() -> Option<Suspension> {
     let active = active.as_ref()?;
     // Relaxed: as all accesses.
     SESSION.compare_exchange(active.session, 0, Relaxed, Relaxed).ok()?;
-    active.collector.tell(Task::Rest);
+    active.collector.request(Task::Rest);
     Some(Suspension { session: active.session })
 }
 
@@ -150,7 +150,7 @@ impl Drop for Suspension {
         // It may have been stopped meanwhile, and another begun.
         if let Some(active) = active.as_ref().filter(|active| active.session == self.session) {
             SESSION.store(self.session, Relaxed);
-            active.collector.tell(Task::Drain);
+            active.collector.request(Task::Drain);
         }
     }
 }
@@ -238,15 +238,15 @@ pub(super) fn join(tag: u32) -> Option<Recorder> {
 }
 
 fn spawn(collector: Box<Collector>, pause: Duration) -> Result<Collecting, StartError> {
-    let bell = Arc::new(Bell::default());
-    let theirs = Arc::clone(&bell);
+    let notifier = Arc::new(Notifier::default());
+    let theirs = Arc::clone(&notifier);
     let spawned = without_signals(|| {
         std::thread::Builder::new()
             .name("azekura-trace".to_owned())
             .spawn(move || collect(collector, &theirs, pause))
     });
     let thread = spawned.map_err(|source| StartError::Thread { source })?;
-    Ok(Collecting::Thread { bell, thread })
+    Ok(Collecting::Thread { notifier, thread })
 }
 
 /// Runs `f` with all signals blocked; a thread that it starts inherits that, so that no handler of the
