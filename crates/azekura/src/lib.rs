@@ -63,6 +63,7 @@ mod compound;
 mod control;
 mod database;
 mod deferred;
+mod encryption;
 mod entry;
 mod error;
 mod events;

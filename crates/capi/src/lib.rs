@@ -229,7 +229,8 @@ pub extern "C" fn azk_abi_version() -> u32 {
 }
 
 /// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
-/// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`; null for none.
+/// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`,
+/// `encryption_key` (64 hexadecimal digits); null for none.
 ///
 /// # Safety
 ///

@@ -61,7 +61,9 @@ fn without_gil<T: Send>(
 
 /// Opens a store, or creates it.
 #[pyfunction]
-#[pyo3(signature = (path, *, create=true, read_only=false, cache_bytes=None, page_size=None))]
+#[pyo3(signature = (
+    path, *, create=true, read_only=false, cache_bytes=None, page_size=None, encryption_key=None
+))]
 fn open(
     py: Python<'_>,
     path: PathBuf,
@@ -69,6 +71,7 @@ fn open(
     read_only: bool,
     cache_bytes: Option<usize>,
     page_size: Option<usize>,
+    encryption_key: Option<[u8; 32]>,
 ) -> PyResult<Database> {
     let mut builder = azekura::Database::builder().create(create).read_only(read_only);
     if let Some(bytes) = cache_bytes {
@@ -76,6 +79,9 @@ fn open(
     }
     if let Some(bytes) = page_size {
         builder = builder.page_size(bytes);
+    }
+    if let Some(key) = encryption_key {
+        builder = builder.encryption_key(&key);
     }
     Ok(Database { db: without_gil(py, || builder.open(path))? })
 }

@@ -89,5 +89,6 @@ def open(
     read_only: bool = False,
     cache_bytes: int | None = None,
     page_size: int | None = None,
+    encryption_key: bytes | None = None,
 ) -> Database: ...
 def restore(source: _Path, path: _Path, *, verify: bool = False) -> int: ...
