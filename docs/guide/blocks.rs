@@ -12,6 +12,10 @@ mod coming_from_redb {}
 mod operations_backup {}
 
 #[cfg(doctest)]
+#[doc = include_str!("src/operations/encryption.md")]
+mod operations_encryption {}
+
+#[cfg(doctest)]
 #[doc = include_str!("src/users/async-commits.md")]
 mod users_async_commits {}
 

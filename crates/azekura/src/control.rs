@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use azekura_base::varint::{put_u64, take_u64};
+use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
 use azekura_io::{File, Fs, OpenOptions};
 use azekura_wal::recovery::LogRange;
@@ -36,6 +36,8 @@ use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
 pub(crate) const FORMAT_VERSION: u32 = 9;
+/// Version of the format of an encrypted store.
+const ENCRYPTED_FORMAT_VERSION: u32 = 10;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 /// Name of the file before it is complete and becomes CONTROL.
 pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";
@@ -94,6 +96,8 @@ pub(crate) struct Control {
     pub(crate) ranges: Vec<LogRange>,
     /// Oldest first.
     pub(crate) gaps: Vec<LsnGap>,
+    /// The data key under the caller's key; empty: the store is not encrypted.
+    pub(crate) wrapped_key: Vec<u8>,
 }
 
 impl Control {
@@ -127,10 +131,18 @@ impl Control {
             put_u64(&mut body, gap.after.0);
             put_u64(&mut body, gap.before.0);
         }
+        if self.version() == ENCRYPTED_FORMAT_VERSION {
+            put_bytes(&mut body, &self.wrapped_key);
+        }
         body
     }
 
-    fn decode(mut body: &[u8]) -> Option<Self> {
+    /// Returns the format version of a slot with this content.
+    const fn version(&self) -> u32 {
+        if self.wrapped_key.is_empty() { FORMAT_VERSION } else { ENCRYPTED_FORMAT_VERSION }
+    }
+
+    fn decode(version: u32, mut body: &[u8]) -> Option<Self> {
         let input = &mut body;
         let mut control = Self {
             sequence: take_u64(input)?,
@@ -147,6 +159,7 @@ impl Control {
             covered: take_u64(input)?,
             ranges: Vec::new(),
             gaps: Vec::new(),
+            wrapped_key: Vec::new(),
         };
         for _ in 0..take_u64(input)? {
             control.ranges.push(LogRange {
@@ -158,7 +171,10 @@ impl Control {
         for _ in 0..take_u64(input)? {
             control.gaps.push(LsnGap { after: Lsn(take_u64(input)?), before: Lsn(take_u64(input)?) });
         }
-        (input.is_empty() && control.has_sound_numbers()).then_some(control)
+        if version == ENCRYPTED_FORMAT_VERSION {
+            control.wrapped_key = take_bytes(input)?.to_vec();
+        }
+        (input.is_empty() && control.version() == version && control.has_sound_numbers()).then_some(control)
     }
 
     /// Returns `true` if one can be added to every number, and subtracted from every LSN, without overflow.
@@ -206,7 +222,7 @@ impl Control {
         }
         let mut slot = PageBuf::zeroed(SLOT_BYTES);
         slot[..8].copy_from_slice(&MAGIC);
-        slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        slot[8..12].copy_from_slice(&self.version().to_le_bytes());
         slot[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &body);
         slot[16..20].copy_from_slice(&crc.to_le_bytes());
@@ -245,7 +261,9 @@ fn read_slot(bytes: &[u8]) -> Slot {
         return Slot::Invalid;
     }
     match u32_at(8) {
-        FORMAT_VERSION => Control::decode(body).map_or(Slot::Invalid, Slot::Valid),
+        version @ (FORMAT_VERSION | ENCRYPTED_FORMAT_VERSION) => {
+            Control::decode(version, body).map_or(Slot::Invalid, Slot::Valid)
+        }
         version => Slot::OtherVersion(version),
     }
 }
@@ -391,6 +409,7 @@ mod tests {
             covered: 0,
             ranges: vec![LogRange::open(1, Lsn(1))],
             gaps: Vec::new(),
+            wrapped_key: Vec::new(),
         }
     }
 
@@ -425,7 +444,7 @@ mod tests {
 
     #[test]
     fn another_format_is_refused_and_named() {
-        for version in [1, FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
+        for version in [1, FORMAT_VERSION - 1, ENCRYPTED_FORMAT_VERSION + 1] {
             let fs = MemFs::new();
             let control = created(&fs);
             let mut slot = vec![0; SLOT_BYTES];

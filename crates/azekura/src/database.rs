@@ -8,7 +8,7 @@ use std::sync::Arc;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock, random, thread};
-use azekura_base::{CachePadded, Lsn, TxnId};
+use azekura_base::{CachePadded, Cipher, Lsn, TxnId};
 use azekura_btree::Env;
 use azekura_buffer::BufferPool;
 use azekura_io::FileLock;
@@ -23,6 +23,7 @@ use crate::check::Leaks;
 use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
 use crate::deferred::Unfreed;
+use crate::encryption::StoreKeys;
 use crate::events::{Reported, millis};
 #[cfg(feature = "far")]
 use crate::far_tier::FarTier;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) states: StatePool,
     pub(crate) parked: Parked,
     pub(crate) archive: Option<Archive>,
+    /// `None`: the store is not encrypted.
+    pub(crate) keys: Option<StoreKeys>,
     pub(crate) control: Arc<Mutex<ControlFile>>,
     /// History of work done, for the bound on the time of a restart.
     pub(crate) restart_past: Mutex<Past>,
@@ -89,6 +92,7 @@ pub(crate) struct Parts {
     pub(crate) checkpoint_calls: Arc<Notifier>,
     pub(crate) catalog: Catalog,
     pub(crate) archive: Option<Archive>,
+    pub(crate) keys: Option<StoreKeys>,
     pub(crate) control: Arc<Mutex<ControlFile>>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
@@ -111,6 +115,16 @@ impl Shared {
 
     pub(crate) fn page_size(&self) -> usize {
         self.pool.page_size()
+    }
+
+    /// Longest key in bytes.
+    pub(crate) fn max_key(&self) -> usize {
+        azekura_btree::max_key(self.pool.body_bytes())
+    }
+
+    /// The cipher of the store's files.
+    pub(crate) fn cipher(&self) -> Option<Arc<dyn Cipher>> {
+        self.keys.as_ref().map(|keys| Arc::clone(&keys.cipher))
     }
 
     pub(crate) fn wait_durable(&self, commit: Lsn) -> Result<(), Error> {
@@ -241,6 +255,7 @@ impl Database {
             catalog: parts.catalog,
             active: ActiveList::new(),
             archive: parts.archive,
+            keys: parts.keys,
             control: parts.control,
             restart_past: Mutex::default(),
             undo_pace,
@@ -498,7 +513,7 @@ impl Database {
     /// Longest key in bytes, as encoded; it follows from the page size.
     #[must_use]
     pub fn max_key_bytes(&self) -> usize {
-        azekura_btree::max_key(self.shared.page_size())
+        self.shared.max_key()
     }
 
     /// Returns a sorter of rows for loads in any order. It uses `memory_bytes` for rows, and half of that, at

@@ -318,6 +318,37 @@ pub enum Error {
         /// The version that this build reads.
         supported: u32,
     },
+    /// The store, backup or archive is encrypted, and no key was given. Give the key with which it was made
+    /// (`Builder::encryption_key`, in a build with the feature `encryption`).
+    #[error(
+        "{} is encrypted: give its key (`Builder::encryption_key` of the feature `encryption`, or \
+         `--key-file`)",
+        path.display()
+    )]
+    EncryptionKeyMissing {
+        /// The directory or file.
+        path: PathBuf,
+    },
+    /// The store, backup or archive is encrypted with another key. Nothing was changed. Give the key with
+    /// which it was made, or the one that replaced it.
+    #[error(
+        "{} is encrypted with another key: give the one that it was made with, or changed to",
+        path.display()
+    )]
+    WrongEncryptionKey {
+        /// The directory or file.
+        path: PathBuf,
+    },
+    /// The store is not encrypted, and a key was given. Nothing was changed. Open it without a key; to
+    /// encrypt it, restore a backup of it with a key.
+    #[error(
+        "{} is not encrypted: open it without a key, or restore a backup of it with a key to encrypt it",
+        path.display()
+    )]
+    NotEncrypted {
+        /// The store's directory.
+        path: PathBuf,
+    },
     /// A file of the store contains other bytes than were written.
     #[error("{} is damaged at byte {offset}: {reason}", path.display())]
     Corrupt {
@@ -388,6 +419,9 @@ impl Error {
             | Self::NotFound { .. }
             | Self::NotABackup { .. }
             | Self::RestoreUnfinished { .. }
+            | Self::EncryptionKeyMissing { .. }
+            | Self::WrongEncryptionKey { .. }
+            | Self::NotEncrypted { .. }
             | Self::Aborted { .. }
             | Self::SelfDeadlock { .. }
             | Self::TableTypeMismatch { .. }
@@ -482,6 +516,7 @@ impl From<StoreError> for Error {
             }
             StoreError::Corrupt { page, .. }
             | StoreError::Unwritten { page, .. }
+            | StoreError::Unauthentic { page, .. }
             | StoreError::Outdated { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
             StoreError::Stale { ref path, .. } | StoreError::Refused { ref path, .. } => {
                 Self::Corrupt { path: path.to_path_buf(), offset: 0, reason: error.to_string() }
@@ -530,6 +565,9 @@ impl From<ReplayError<Error>> for Error {
             ReplayError::Apply { source, .. } => source,
             ReplayError::Io { action, path, source } => Self::Io { action, path, source },
             ReplayError::Corrupt { ref file, offset, .. } => {
+                Self::Corrupt { path: file.clone(), offset, reason: error.to_string() }
+            }
+            ReplayError::Unauthentic { ref file, offset } => {
                 Self::Corrupt { path: file.clone(), offset, reason: error.to_string() }
             }
             ReplayError::StaleRanges { ref file, .. } => {

@@ -73,6 +73,7 @@ mod compound;
 mod control;
 mod database;
 mod deferred;
+mod encryption;
 mod entry;
 mod error;
 mod events;

@@ -40,6 +40,7 @@ pub enum Durability {
 /// | [`file_mode`](Self::file_mode) | 0600 | other users read the files |
 /// | [`page_size`](Self::page_size) | 8 KiB | keys are longer than 1 KiB (a key takes an eighth of a page) |
 /// | [`file_system`](Self::file_system) | the system's | tests inject faults |
+/// | `encryption_key` | none | others can read the files; feature `encryption` |
 /// | **memory** | | |
 /// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use need more |
 /// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
@@ -103,6 +104,7 @@ pub struct Builder {
     /// The file system below that of a store which is only read.
     pub(crate) disk: Option<Arc<dyn Fs>>,
     pub(crate) archive: Option<PathBuf>,
+    pub(crate) encryption_key: Option<crate::encryption::CallerKey>,
     file_mode: Option<u32>,
     has_own_fs: bool,
     #[cfg(feature = "far")]
@@ -150,6 +152,7 @@ impl Default for Builder {
             fs: Arc::new(OsFs::new()),
             disk: None,
             archive: None,
+            encryption_key: None,
             file_mode: None,
             has_own_fs: false,
             #[cfg(feature = "far")]
@@ -443,7 +446,7 @@ impl Builder {
     /// [`Error::Invalid`] for settings out of bounds.
     pub fn open_in_memory(mut self) -> Result<Database, Error> {
         self.fs = Arc::new(MemFs::new());
-        self.file_mode = None;
+        (self.file_mode, self.encryption_key) = (None, None);
         self.streams = self.streams.or(Some(1));
         self.segment_bytes = self.segment_bytes.min(MIN_SEGMENT_BYTES);
         self.close_time = Some(Duration::ZERO); // nothing can open the files again
@@ -500,6 +503,7 @@ impl Builder {
         if self.protocol.epoch_interval() == Some(Duration::ZERO) {
             return refuse("the epoch interval must be greater than 0".into());
         }
+        crate::encryption::check_settings(self)?;
         let buffers = self.log_buffer_count();
         if let Some(streams) = self.streams
             && (streams == 0 || streams > buffers)

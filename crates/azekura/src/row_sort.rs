@@ -13,6 +13,7 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura_base::Cipher;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_io::Fs;
 
@@ -64,6 +65,7 @@ struct RunFiles {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     block_bytes: usize,
+    cipher: Option<Arc<dyn Cipher>>,
 }
 
 impl RunFiles {
@@ -72,7 +74,7 @@ impl RunFiles {
         static MADE: AtomicU64 = AtomicU64::new(0);
         self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
         let path = self.dir.join(format!("run-{}", MADE.fetch_add(1, Relaxed)));
-        RunWriter::create(&self.fs, path, self.block_bytes)
+        RunWriter::create(&self.fs, path, self.block_bytes, self.cipher.clone())
     }
 }
 
@@ -92,10 +94,11 @@ pub(crate) fn remove_leftovers(fs: &dyn Fs, store: &Path) -> Result<(), Error> {
 impl RowSorter {
     pub(crate) fn new(db: &Shared, memory_bytes: usize) -> Self {
         let block_bytes = (memory_bytes / (2 * FAN_IN)).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1);
-        let files = RunFiles { fs: Arc::clone(&db.options.fs), dir: db.path.join(DIR), block_bytes };
+        let fs = Arc::clone(&db.options.fs);
+        let files = RunFiles { fs, dir: db.path.join(DIR), block_bytes, cipher: db.cipher() };
         let most_bytes = memory_bytes.max(FAN_IN * block_bytes);
         Self {
-            page_size: db.page_size(),
+            page_size: db.env.page_size(),
             files,
             most_bytes,
             rows: Collected::default(),

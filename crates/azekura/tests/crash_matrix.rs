@@ -131,3 +131,11 @@ fn every_log_recovers_what_every_other_log_has_left() {
         }
     }
 }
+
+#[test]
+fn an_encrypted_store_recovers_as_a_plain_one() {
+    let mut met = Met::default();
+    common::with_key(|| (0..24).for_each(|seed| history_of(seed, &mut met)));
+    let lives = 24 * LIVES as usize;
+    assert!(met.acknowledged > 3 * lives && met.cut > lives / 5, "{met:?} in {lives} lives");
+}

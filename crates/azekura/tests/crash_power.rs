@@ -88,6 +88,23 @@ fn every_cut_recovers_to_what_was_acknowledged() {
     }
 }
 
+#[test]
+fn an_encrypted_store_recovers_from_cuts_to_what_was_acknowledged() {
+    common::with_key(|| {
+        for cut in (1..).step_by(3) {
+            let (fs, outcome, happened) = run_until(cut, 5, 4096);
+            let context = format!("encrypted, power cut at I/O {cut}");
+            let disk = fs.crash(cut);
+            let db = recover(&disk, 4096, 5, cut).unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
+            assert_recovered(&db, &outcome, &context);
+            if !happened {
+                assert!(cut > 50, "{cut}");
+                break;
+            }
+        }
+    });
+}
+
 /// Every 7th crash is followed by recoveries that lose power in their turn, at each of their I/Os, one crash
 /// on top of the other: the answer must not change any more once it has been given.
 #[test]

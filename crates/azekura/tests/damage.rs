@@ -170,6 +170,14 @@ fn a_damaged_unclosed_store_never_answers_wrongly() {
 }
 
 #[test]
+fn a_damaged_encrypted_store_never_answers_wrongly() {
+    common::with_key(|| {
+        damage_and_ask(60, true);
+        damage_and_ask(40, false);
+    });
+}
+
+#[test]
 fn a_changed_control_file_opens_the_store_or_says_what_is_wrong() {
     mutate::run_mutated(100, &control_file::seeds(), control_file::control_file);
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+#[path = "openings/encryption.rs"]
+mod encryption;
 #[path = "openings/release.rs"]
 mod release;
 

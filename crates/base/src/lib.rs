@@ -15,6 +15,7 @@
 //! | [`id`] | `PageId`, `Lsn`, `TxnId`, `TreeId` |
 //! | [`page`] | page bytes as relaxed atomic words, and the header that every page carries |
 //! | [`checksum`] | CRC-32C |
+//! | [`cipher`] | interface of encryption for the page file, the log and the archive |
 //! | [`durable`] | interface of the log for the page cache |
 //! | [`sync`] | the only import of std or loom atomics, mutexes and parking |
 //! | [`background`] | background work of stores, done by threads of the process |
@@ -30,6 +31,7 @@ pub mod background;
 pub mod backoff;
 pub mod blocking;
 pub mod checksum;
+pub mod cipher;
 pub mod durable;
 pub mod fork;
 pub mod id;
@@ -42,6 +44,7 @@ pub mod varint;
 pub mod zeroed;
 
 pub use backoff::Backoff;
+pub use cipher::Cipher;
 pub use crossbeam_utils::CachePadded;
 pub use durable::{DurableLog, LogFailed};
 pub use id::{Lsn, PageId, TreeId, TxnId};

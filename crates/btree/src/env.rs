@@ -92,7 +92,7 @@ impl Env {
     /// Combines a pool and a log. No I/O.
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
-        let space = Space::new(pool.page_size(), options.max_pages);
+        let space = Space::new(pool.body_bytes(), options.max_pages);
         Self {
             pool,
             log,
@@ -120,10 +120,10 @@ impl Env {
         &*self.log
     }
 
-    /// Bytes of a page.
+    /// Bytes of a page, without those that the page file uses for itself.
     #[must_use]
     pub fn page_size(&self) -> usize {
-        self.pool.page_size()
+        self.pool.body_bytes()
     }
 
     pub(crate) const fn optimistic_attempts(&self) -> u32 {

@@ -41,7 +41,7 @@ pub struct PageVersion {
 impl<'p> OptimisticPage<'p> {
     #[inline]
     pub(crate) fn new(pool: &'p BufferPool, frame: FrameId, version: Version, buffer: u32) -> Self {
-        Self { pool, frame, version, words: pool.words_of(buffer) }
+        Self { pool, frame, version, words: pool.body_of(buffer) }
     }
 
     fn frame(&self) -> &'p Frame {
@@ -111,7 +111,7 @@ impl<'p> PageGuard<'p> {
     }
 
     fn words(&self) -> PageWords<'p> {
-        self.pool.words_of(self.frame().buffer())
+        self.pool.body_of(self.frame().buffer())
     }
 
     /// Returns the id of the page.

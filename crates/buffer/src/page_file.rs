@@ -104,7 +104,7 @@ use azekura_base::page::image;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::AtomicBool;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use azekura_base::{Lsn, PageBuf, PageId, PageWords};
+use azekura_base::{Cipher, Lsn, PageBuf, PageId, PageWords};
 use azekura_io::{File, Fs, OpenOptions};
 
 pub use self::area::AreaShape;
@@ -175,6 +175,8 @@ pub struct PageFile {
     /// See [`PageFile::filled_once`].
     grows_tightly: bool,
     repairing: Mutex<()>,
+    /// See [`PageFile::encrypted`].
+    cipher: Option<Arc<dyn Cipher>>,
     /// One buffer for bytes that are read and dropped; every reading thread may write it at any time. Made at
     /// the first such read.
     dropped: OnceLock<PageMemory>,
@@ -287,7 +289,8 @@ impl PageFile {
 impl PageStore for PageFile {
     fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
         let offset = self.read_unverified(id, out)?;
-        self.verify(id, out, offset)
+        self.verify(id, out, offset)?;
+        self.decrypt(id, out, offset)
     }
 
     /// By one read, as far as the file goes.
@@ -304,15 +307,18 @@ impl PageStore for PageFile {
         if !there.is_empty() {
             self.pages.read(offset, there, Some(first))?;
         }
-        out.chunks_exact(page_size).enumerate().try_for_each(|(nth, page)| {
+        out.chunks_exact_mut(page_size).enumerate().try_for_each(|(nth, page)| {
             let id = PageId(first.0.saturating_add(nth as u64));
-            self.verify(id, page, self.offset(id).unwrap_or(u64::MAX))
+            let offset = self.offset(id).unwrap_or(u64::MAX);
+            self.verify(id, page, offset)?;
+            self.decrypt(id, page, offset)
         })
     }
 
-    /// By one call that copies nothing, as far as the file goes.
+    /// By one call that copies nothing, as far as the file goes. Encrypted pages are copied: their words show
+    /// no other bytes than those of the page.
     fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
-        if self.read_places(first, out)? {
+        if self.cipher.is_none() && self.read_places(first, out)? {
             self.verify_words(first, out.iter().map(Some))
         } else {
             read_and_copy(self, first, out)
@@ -321,6 +327,9 @@ impl PageStore for PageFile {
 
     /// By one call across the pages that are not wanted, as far as the file goes.
     fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
+        if self.cipher.is_some() {
+            return read_runs(self, first, out);
+        }
         let dropped = self.dropped.get_or_init(|| PageMemory::zeroed(1, self.area.page_size));
         let dropped = PageWords::new(dropped.buffer(0));
         let places: Vec<PageWords<'_>> = out.iter().map(|words| words.unwrap_or(dropped)).collect();
@@ -341,7 +350,7 @@ impl PageStore for PageFile {
     /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be
     /// written otherwise. The first call repairs the file.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
-        let mut order = seal_batch(batch, self.area.page_size);
+        let mut order = self.seal(batch)?;
         self.prepare_for(batch)?;
         if let Some(&last) = order.last() {
             self.grow_to_hold(batch[last].0)?;
@@ -356,7 +365,7 @@ impl PageStore for PageFile {
 
     /// In place at once, neighbors in one write: no copies in the double-write area.
     fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
-        let order = seal_batch(batch, self.area.page_size);
+        let order = self.seal(batch)?;
         self.prepare_for(batch)?;
         self.new_pages.never(batch.iter().map(|&(id, _)| id));
         self.write_without_slot(self.ledger.begin_without_slot()?, batch, &order)
@@ -392,6 +401,12 @@ fn page_lsn((id, page): &(PageId, PageBuf)) -> (PageId, Lsn) {
 
 /// Steps.
 impl PageFile {
+    /// Seals a batch; returns its order by page id.
+    fn seal(&self, batch: &mut [(PageId, PageBuf)]) -> Result<Vec<usize>, StoreError> {
+        let sealed = seal_batch(batch, self.area.page_size, self.cipher.as_deref());
+        sealed.map_err(self.pages.error("encrypt pages of", None, 0))
+    }
+
     /// Prepares before the first byte of a batch is written: repairs the file if that is not done yet, and
     /// lowers the bounds of pages that get a smaller LSN.
     fn prepare_for(&self, batch: &[(PageId, PageBuf)]) -> Result<(), StoreError> {

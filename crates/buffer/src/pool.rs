@@ -92,6 +92,7 @@ impl Default for PoolOptions {
 /// The page cache.
 pub struct BufferPool {
     page_size: usize,
+    body_bytes: usize,
     pub(crate) frames: ZeroedArray<Frame>,
     words: PageMemory,
     pub(crate) table: PageTable,
@@ -141,6 +142,7 @@ impl BufferPool {
         let buffers = frames + SPARE_BUFFERS;
         Ok(Self {
             page_size,
+            body_bytes: page_size,
             frames: ZeroedArray::new(frames, Frame::new),
             words: PageMemory::try_zeroed(buffers, page_size)
                 .map_err(|_| PoolError::Memory { capacity_bytes })?,
@@ -159,10 +161,27 @@ impl BufferPool {
         })
     }
 
+    /// Leaves this many bytes at the end of each page to the store: guards do not show them.
+    ///
+    /// # Panics
+    ///
+    /// If they are not a multiple of 8, or more than half of a page.
+    #[must_use]
+    pub fn reserving(self, bytes: usize) -> Self {
+        assert!(bytes.is_multiple_of(8) && bytes <= self.page_size / 2, "a page has a body of whole words");
+        Self { body_bytes: self.page_size - bytes, ..self }
+    }
+
     /// Bytes of a page.
     #[must_use]
     pub const fn page_size(&self) -> usize {
         self.page_size
+    }
+
+    /// Bytes of a page as guards show it: without those that the store uses for itself.
+    #[must_use]
+    pub const fn body_bytes(&self) -> usize {
+        self.body_bytes
     }
 
     /// Number of frames.
@@ -412,6 +431,12 @@ impl BufferPool {
     #[inline]
     pub(crate) fn words_of(&self, buffer: u32) -> PageWords<'_> {
         PageWords::new(self.words.buffer(buffer))
+    }
+
+    /// The words that guards show.
+    #[inline]
+    pub(crate) fn body_of(&self, buffer: u32) -> PageWords<'_> {
+        PageWords::new(&self.words.buffer(buffer)[..self.body_bytes / 8])
     }
 
     /// Returns the least recovery LSN of all dirty pages, including those being written: redo must start

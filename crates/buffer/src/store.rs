@@ -17,7 +17,7 @@ use azekura_base::{Lsn, PageBuf, PageId, PageWords};
 use crate::memory::store_words;
 
 pub use self::memory::{Access, MemStore};
-pub(crate) use self::seal::{seal_batch, stored_checksum, verify};
+pub(crate) use self::seal::{open_page, seal_batch, seal_page, stored_checksum, verify};
 
 /// Storage of pages by number. All calls block and may come from any thread. The caller excludes that a
 /// thread reads or writes a page while another one writes it.
@@ -278,6 +278,16 @@ pub enum StoreError {
         /// A page LSN with which the page was written.
         written_lsn: Lsn,
     },
+    /// The page's checksum is right, but the bytes are not those that were encrypted for this place: they
+    /// were changed, moved or encrypted with another key. Restore a backup.
+    Unauthentic {
+        /// The page.
+        page: PageId,
+        /// The file.
+        path: Arc<Path>,
+        /// The offset in the file, in bytes.
+        offset: u64,
+    },
     /// The page file is older than the checkpoint: it lacks page writes that the checkpoint requires.
     /// Restore all files from one moment.
     Stale {
@@ -345,6 +355,12 @@ impl fmt::Display for StoreError {
                  {found_lsn}, and the page was written with page LSN {written_lsn}",
                 path.display()
             ),
+            Self::Unauthentic { page, path, offset } => write!(
+                f,
+                "page {page} at offset {offset} of {} cannot be decrypted: its bytes are not those that were \
+                 encrypted for this place",
+                path.display()
+            ),
             Self::Stale { path, found, expected } => write!(
                 f,
                 "{} is older than the control file: it holds page writes up to batch {found}, and the \
@@ -366,6 +382,7 @@ impl std::error::Error for StoreError {
             Self::Io { source, .. } => Some(&**source),
             Self::Failed { first } => Some(&**first),
             Self::Corrupt { .. } | Self::Unwritten { .. } | Self::Outdated { .. } => None,
+            Self::Unauthentic { .. } => None,
             Self::Stale { .. } | Self::Refused { .. } => None,
         }
     }

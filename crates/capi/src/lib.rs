@@ -230,7 +230,7 @@ pub extern "C" fn azk_abi_version() -> u32 {
 
 /// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
 /// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
-/// `lock_timeout_ms`, `close_time_ms`; null for none.
+/// `lock_timeout_ms`, `close_time_ms`, `encryption_key` (64 hexadecimal digits); null for none.
 ///
 /// # Safety
 ///

@@ -48,6 +48,15 @@ pub(crate) fn unknown(name: &str) -> Error {
     invalid(format!("there is no option {name:?} here"))
 }
 
+/// Reads a key of 64 hexadecimal digits. The error does not have them.
+fn key(digits: &str) -> Result<[u8; 32], Error> {
+    let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+    let key = bytes.filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    key.and_then(|key| key.try_into().ok())
+        .ok_or_else(|| invalid("option encryption_key has not the 64 hexadecimal digits of a key".to_owned()))
+}
+
 /// The settings of a store.
 ///
 /// # Errors
@@ -66,6 +75,7 @@ pub(crate) fn builder(text: &str) -> Result<Builder, Error> {
             "transaction_timeout_ms" => old.transaction_timeout(time(name, given)?),
             "lock_timeout_ms" => old.lock_timeout(time(name, given)?),
             "close_time_ms" => old.close_time(time(name, given)?),
+            "encryption_key" => old.encryption_key(&key(given)?),
             "direct_pages" => old.direct_pages(value(name, given)?),
             _ => return Err(unknown(name)),
         };
@@ -80,13 +90,19 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_are_named() {
+        let key = format!("encryption_key={}", "0aF9".repeat(16));
         for right in [
             "",
             " create = false , cache_bytes=33554432,",
             "page_size=4096,read_only=true",
             "close_time_ms=5",
+            &key,
         ] {
             assert!(builder(right).is_ok(), "{right}");
+        }
+        for wrong in ["", "0a", &"+1".repeat(32), &"é".repeat(32)] {
+            let error = builder(&format!("encryption_key={wrong}")).expect_err(wrong).to_string();
+            assert!(error.contains("64 hexadecimal digits"), "{error}");
         }
         for (wrong, named) in [
             ("colour=red", "colour"),

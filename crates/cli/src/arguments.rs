@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Backup, Check, Cluster, Compact, Completions, Delete, Demo, DemoChild, Dump, Far, Get, Load, Man,
-    MemoryServer, Put, Restore, Scan, Serve, Stats, Tables, Trace,
+    Backup, ChangeKey, Check, Cluster, Compact, Completions, Delete, Demo, DemoChild, Dump, Far, Get, Load,
+    Man, MemoryServer, Put, Restore, Scan, Serve, Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -35,10 +35,11 @@ pub(crate) struct StoreArguments {
     pub(crate) page_size: Option<usize>,
     pub(crate) direct_pages: bool,
     pub(crate) archive: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 // No doc comment: clap would show it as the help of each command.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 struct CacheArguments {
     /// Page cache, such as 64M or 2G [default: 256M, or an eighth of the available memory if less]
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
@@ -47,6 +48,17 @@ struct CacheArguments {
     /// Bypass the operating system's page cache (O_DIRECT) for pages of the store
     #[arg(long, help_heading = "Store options")]
     direct_pages: bool,
+
+    /// File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits. A new store is encrypted
+    #[arg(long, value_name = "FILE", help_heading = "Store options")]
+    key_file: Option<PathBuf>,
+}
+
+impl CacheArguments {
+    fn store(&self, page_size: Option<usize>) -> StoreArguments {
+        let Self { cache, direct_pages, key_file } = self.clone();
+        StoreArguments { cache, page_size, direct_pages, archive: None, key_file }
+    }
 }
 
 // A command that opens an existing store, with the options for that.
@@ -60,9 +72,8 @@ pub(crate) struct Opens<C: Args> {
 }
 
 impl<C: Args> Opens<C> {
-    pub(crate) const fn store(&self) -> StoreArguments {
-        let CacheArguments { cache, direct_pages } = self.cache;
-        StoreArguments { cache, page_size: None, direct_pages, archive: None }
+    pub(crate) fn store(&self) -> StoreArguments {
+        self.cache.store(None)
     }
 }
 
@@ -87,9 +98,8 @@ pub(crate) struct Creates<C: Args> {
 }
 
 impl<C: Args> Creates<C> {
-    pub(crate) const fn store(&self) -> StoreArguments {
-        let CacheArguments { cache, direct_pages } = self.cache;
-        StoreArguments { cache, page_size: self.page_size, direct_pages, archive: None }
+    pub(crate) fn store(&self) -> StoreArguments {
+        self.cache.store(self.page_size)
     }
 }
 
@@ -125,6 +135,7 @@ pub(crate) enum Command {
     Backup(Opens<Archives<Backup>>),
     Restore(Creates<Archives<Restore>>),
     Compact(Creates<Compact>),
+    ChangeKey(Opens<ChangeKey>),
     Serve(Creates<Archives<Serve>>),
     Cluster(Cluster),
     Trace(Trace),
@@ -277,17 +288,20 @@ mod tests {
     fn store_options_exist_only_where_they_have_an_effect() {
         let long = |command: &clap::Command, name: &str| {
             let command = command.find_subcommand(name).expect("a command").clone();
-            ["cache", "direct-pages", "page-size", "archive"]
+            ["cache", "direct-pages", "key-file", "page-size", "archive"]
                 .map(|option| command.get_arguments().any(|argument| argument.get_long() == Some(option)))
         };
         let mut all = Arguments::command();
         all.build();
         for (names, options) in [
-            (&["memory-server", "far", "trace", "cluster", "completions", "man"][..], [false; 4]),
-            (&["get", "scan", "dump", "tables", "stats", "check"], [true, true, false, false]),
-            (&["delete", "backup"], [true, true, false, true]),
-            (&["demo", "compact"], [true, true, true, false]),
-            (&["load", "put", "restore", "serve"], [true; 4]),
+            (&["memory-server", "far", "trace", "cluster", "completions", "man"][..], [false; 5]),
+            (
+                &["get", "scan", "dump", "tables", "stats", "check", "change-key"],
+                [true, true, true, false, false],
+            ),
+            (&["delete", "backup"], [true, true, true, false, true]),
+            (&["demo", "compact"], [true, true, true, true, false]),
+            (&["load", "put", "restore", "serve"], [true; 5]),
         ] {
             for name in names {
                 assert_eq!(long(&all, name), options, "{name}");

@@ -3,23 +3,23 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use azekura::{Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, Transaction};
 
 use crate::arguments::StoreArguments;
 use crate::format::escape::escaped;
 
 impl StoreArguments {
-    pub(crate) fn builder(&self) -> Builder {
-        let builder = self.settings();
-        match &self.archive {
+    pub(crate) fn builder(&self) -> Result<Builder> {
+        let builder = self.settings()?;
+        Ok(match &self.archive {
             Some(directory) => builder.archive(directory),
             None => builder,
-        }
+        })
     }
 
     /// Returns the settings without the archive.
-    pub(crate) fn settings(&self) -> Builder {
+    pub(crate) fn settings(&self) -> Result<Builder> {
         let mut builder = Database::builder().direct_pages(self.direct_pages);
         if let Some(bytes) = self.cache {
             builder = builder.cache_bytes(bytes);
@@ -27,17 +27,20 @@ impl StoreArguments {
         if let Some(bytes) = self.page_size {
             builder = builder.page_size(bytes);
         }
-        builder
+        if let Some(file) = &self.key_file {
+            builder = builder.encryption_key(&read_key(file)?);
+        }
+        Ok(builder)
     }
 
     /// Opens the store at `path`, or creates one there.
     pub(crate) fn open_or_create(&self, path: &Path) -> Result<Database> {
-        Ok(self.builder().open(path)?)
+        Ok(self.builder()?.open(path)?)
     }
 
     /// Opens the store at `path` for reading, without writing to it.
     pub(crate) fn open_to_read(&self, path: &Path) -> Result<Database> {
-        self.builder().read_only(true).open(path).map_err(|error| match error {
+        self.builder()?.read_only(true).open(path).map_err(|error| match error {
             Error::NotFound { .. } => {
                 anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
             }
@@ -53,18 +56,36 @@ impl StoreArguments {
 
     /// The same with a log that is synced once per interval, if there is one.
     pub(crate) fn open_or_create_synced(&self, path: &Path, interval: Option<Duration>) -> Result<Database> {
-        Ok(self.builder().log_sync_interval(interval).open(path)?)
+        Ok(self.builder()?.log_sync_interval(interval).open(path)?)
     }
 
     /// Opens the store at `path`; creates nothing.
     pub(crate) fn open_existing(&self, path: &Path) -> Result<Database> {
-        self.builder().create(false).open(path).map_err(|error| match error {
+        self.builder()?.create(false).open(path).map_err(|error| match error {
             Error::NotFound { .. } => {
                 anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
             }
             error => error.into(),
         })
     }
+}
+
+/// Reads a key from a file: 32 bytes, or 64 hexadecimal digits.
+pub(crate) fn read_key(file: &Path) -> Result<[u8; 32]> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read the key in {}", file.display()))?;
+    let digits = bytes.trim_ascii();
+    let from_hex = || -> Option<[u8; 32]> {
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let bytes: Option<Vec<u8>> =
+            digits.chunks(2).map(|two| Some(digit(two[0])? << 4 | digit(*two.get(1)?)?)).collect();
+        bytes?.try_into().ok()
+    };
+    bytes.as_slice().try_into().ok().or_else(from_hex).ok_or_else(|| {
+        anyhow!(
+            "{} holds no key: write 32 bytes or 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
+            file.display()
+        )
+    })
 }
 
 /// A table of bytes.

@@ -31,7 +31,7 @@ const MOST_RUNS: u32 = 1000;
 #[pyfunction]
 #[pyo3(signature = (
     path, *, create=true, read_only=false, cache_bytes=None, page_size=None, transaction_timeout=Some(60.0),
-    lock_timeout=None, close_time=None
+    lock_timeout=None, close_time=None, encryption_key=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are named arguments in Python")]
 fn open(
@@ -44,6 +44,7 @@ fn open(
     transaction_timeout: Option<f64>,
     lock_timeout: Option<f64>,
     close_time: Option<f64>,
+    encryption_key: Option<[u8; 32]>,
 ) -> PyResult<Database> {
     let mut builder = azekura::Database::builder().create(create).read_only(read_only);
     if let Some(limit) = transaction_timeout {
@@ -60,6 +61,9 @@ fn open(
     }
     if let Some(bytes) = page_size {
         builder = builder.page_size(bytes);
+    }
+    if let Some(key) = encryption_key {
+        builder = builder.encryption_key(&key);
     }
     Ok(Database { db: without_gil(py, || builder.open(path))? })
 }

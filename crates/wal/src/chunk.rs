@@ -27,7 +27,8 @@
 //! The payload is a sequence of blocks, one per log buffer that had records: buffer, number of records, first
 //! LSN (three varints), then the block's [LSN gaps](crate::lsn_gap) and its [records](crate::record), each
 //! with its length in bytes (a varint) before it. The least and the largest LSN of a chunk are those of its
-//! records and gaps.
+//! records and gaps. In an encrypted log the payload is encrypted, with the cipher's trailer at its end; the
+//! header is its associated data.
 //!
 //! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that
 //!   it names, so a chunk left in a recycled segment never passes for a new one (W6).
@@ -37,6 +38,7 @@
 //!   claims that it was durable: headers tell what is synced.
 
 use azekura_base::checksum::crc32c;
+use azekura_base::cipher::{self, Kind, TRAILER_BYTES};
 use azekura_base::varint;
 
 use crate::log_buffer::Batch;
@@ -54,6 +56,9 @@ const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
 /// Most bytes that a block adds to its records and gaps, with the last gap, which may be added to a full
 /// buffer.
 const MAX_BLOCK_OVERHEAD: usize = 60 + lsn_gap::MAX_BYTES;
+/// Bytes of a header with a different value in each chunk, which the encryption of its payload covers: all
+/// except the checksums.
+const PLACE_BYTES: usize = HEADER_BYTES - 8;
 
 /// The place of a chunk, found or claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +172,11 @@ impl Header {
     }
 }
 
+/// The associated data of a payload that is encrypted: it belongs to the chunk with this header.
+pub(crate) fn associated(header: &[u8; HEADER_BYTES]) -> [u8; 1 + PLACE_BYTES] {
+    cipher::associated(Kind::Chunk, &header[8..])
+}
+
 /// Bytes in the file of a chunk with this much payload.
 #[must_use]
 pub const fn chunk_bytes(payload_bytes: usize) -> u64 {
@@ -175,7 +185,7 @@ pub const fn chunk_bytes(payload_bytes: usize) -> u64 {
 
 /// Bytes in the file of a chunk that holds one full buffer, at most.
 pub(crate) const fn max_chunk_bytes(buffer_bytes: usize) -> u64 {
-    chunk_bytes(MAX_BLOCK_OVERHEAD + buffer_bytes)
+    chunk_bytes(MAX_BLOCK_OVERHEAD + buffer_bytes + TRAILER_BYTES)
 }
 
 /// Bytes that a block with these records takes in the payload, at most.

@@ -141,6 +141,18 @@ pub enum ReplayError<E> {
         /// The newest incarnation that the caller knows.
         newest: u32,
     },
+    /// A chunk of an encrypted log has a right checksum, but its bytes are not those that were encrypted for
+    /// its place: they were changed, moved or encrypted with another key.
+    #[error(
+        "the log chunk at byte {offset} of {} cannot be decrypted: its bytes are not those that were \
+         encrypted for this place", file.display()
+    )]
+    Unauthentic {
+        /// The file.
+        file: PathBuf,
+        /// Offset of the chunk.
+        offset: u64,
+    },
     /// The ranges given are not in order.
     #[error("log ranges: {reason}")]
     Ranges {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::striped::stripe_count;
-use azekura_base::{Lsn, processors};
+use azekura_base::{Cipher, Lsn, processors};
 
 use crate::chunk::{self, UNIT_BYTES};
 use crate::error::WalError;
@@ -183,6 +183,8 @@ pub struct WalOptions {
     pub grown: Option<Grown>,
     /// Called after each flush that wrote records, once its commits are acknowledged.
     pub durable: Option<NoteDurable>,
+    /// Encrypts the payload of each chunk. Not for the logs that P-WAL is measured against.
+    pub cipher: Option<Arc<dyn Cipher>>,
 }
 
 /// The function that notifies the log's owner of the LSN up to which everything survives a power loss. The
@@ -271,6 +273,7 @@ impl Default for WalOptions {
             begin: None,
             grown: None,
             durable: None,
+            cipher: None,
         }
     }
 }

@@ -12,9 +12,10 @@
 use std::sync::Arc;
 
 use azekura_base::checksum::crc32c;
+use azekura_base::cipher::TRAILER_BYTES;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 use azekura_base::sync::{Mutex, MutexGuard, machine};
-use azekura_base::{PageBuf, page};
+use azekura_base::{Cipher, PageBuf, page};
 
 use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
@@ -98,6 +99,7 @@ pub(crate) struct Stream {
     pub(crate) store: SegmentStore,
     pub(crate) counters: StreamCounters,
     identity: LogIdentity,
+    cipher: Option<Arc<dyn Cipher>>,
     writer: Mutex<Writer>,
     /// Bytes of the current segment; 0 if there is none. Written by the leader.
     segment_bytes: AtomicU64,
@@ -144,11 +146,17 @@ impl Stream {
             store,
             counters: StreamCounters::default(),
             identity,
+            cipher: None,
             writer: Mutex::new(writer),
             segment_bytes: AtomicU64::new(0),
             offset: AtomicU64::new(0),
             admission: AtomicU8::new(Admission::None as u8),
         }
+    }
+
+    /// Encrypts the payloads, if there is a cipher.
+    pub(crate) fn encrypted(self, cipher: Option<Arc<dyn Cipher>>) -> Self {
+        Self { cipher, ..self }
     }
 
     /// Returns its log buffers, in order.
@@ -234,10 +242,15 @@ impl Stream {
         let mut payload = 0;
         let fits = todo.iter().enumerate().take_while(|&(n, &i)| {
             payload += chunk::max_block_bytes(&writer.batches[i]);
-            let bytes = chunk::chunk_bytes(payload);
+            let bytes = chunk::chunk_bytes(payload + self.trailer_bytes());
             bytes <= left && (n == 0 || bytes <= GATHER_BYTES)
         });
         fits.count()
+    }
+
+    /// Bytes that the cipher adds to a payload.
+    fn trailer_bytes(&self) -> usize {
+        self.cipher.as_ref().map_or(0, |_| TRAILER_BYTES)
     }
 
     fn next_segment(&self, writer: &mut Writer, horizon: &DurableHorizon) -> Result<(), String> {
@@ -286,16 +299,17 @@ impl Stream {
         let segment = writer.segment.as_ref().ok_or("no log segment was begun")?;
         let (number, file) = (segment.number, Arc::clone(&segment.file));
         let (mut memory, end) = self.gather(writer, which, buffers);
+        let end = end + self.trailer_bytes();
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
         memory[end..total].fill(0);
         let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
         let last_lsn = which.iter().map(|&i| writer.batches[i].end_lsn()).max();
-        let header = Header {
+        let mut header = Header {
             place: self.store.place(number, offset),
             incarnation: self.identity.incarnation,
             number: writer.next_chunk,
             payload_bytes: (end - HEADER_BYTES) as u32,
-            payload_crc: crc32c(&memory[HEADER_BYTES..end]),
+            payload_crc: 0,
             blocks: which.len() as u32,
             first_lsn: first_lsn.unwrap_or(0),
             last_lsn: last_lsn.unwrap_or(0),
@@ -303,6 +317,11 @@ impl Stream {
             durable_lsn: horizon.survives_power_loss().0,
             max_before: writer.max_lsn,
         };
+        if let Some(cipher) = &self.cipher {
+            let sealed = cipher.seal(&chunk::associated(&header.encode()), &mut memory[HEADER_BYTES..end]);
+            sealed.map_err(|error| format!("encrypt a chunk of stream {}: {error}", self.members.stream))?;
+        }
+        header.payload_crc = crc32c(&memory[HEADER_BYTES..end]);
         memory[..HEADER_BYTES].copy_from_slice(&header.encode());
         let bytes = &memory[..total];
         let written = match horizon.is_synced_at_intervals() {
@@ -331,7 +350,7 @@ impl Stream {
     /// Copies the batches into a buffer, behind the header's place; returns also the end of the payload.
     fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[ProtocolBuffer]) -> (PageBuf, usize) {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
-        let mut memory = page::spare::take(chunk::chunk_bytes(most) as usize);
+        let mut memory = page::spare::take(chunk::chunk_bytes(most + self.trailer_bytes()) as usize);
         let mut at = HEADER_BYTES;
         for &i in which {
             let batch = &writer.batches[i];

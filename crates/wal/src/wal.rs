@@ -70,7 +70,8 @@ impl Wal {
             let sizes = Some(Sizes::of(&options, (log_buffers - stream).div_ceil(streams)));
             let store = SegmentStore::new(&fs, dir, stream as u32, identity, direct, sizes);
             let store = store.where_nothing_counts(options.nothing_counts);
-            Stream::new(stream, streams, log_buffers, !grows, store, identity)
+            let live = Stream::new(stream, streams, log_buffers, !grows, store, identity);
+            live.encrypted(options.cipher.clone())
         });
         let live: Box<[Stream]> = live.collect();
         let horizon = DurableHorizon::new(log_buffers, identity.first_lsn);

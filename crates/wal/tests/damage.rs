@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_io::{FaultFs, Fs, OpenOptions};
-use azekura_wal::recovery::replay_durable;
+use azekura_wal::recovery::{LogFiles, replay_durable};
 use azekura_wal::{LogRange, ReplayError, Replayed, WalOptions};
 use common::*;
 use proptest::prelude::*;
+
+fn files(fs: &FaultFs) -> LogFiles<'_> {
+    LogFiles { fs, dir: dir(), database_id: DATABASE, cipher: None }
+}
 
 /// A log of 100 records in several segments and streams, each committed; the power goes without a close.
 fn crashed_log(log_buffers: usize, streams: usize) -> FaultFs {
@@ -59,7 +63,7 @@ fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() 
     let replay = |fs: &FaultFs, from, durable| {
         let range = [open_range(1, 1)];
         let mut each = |_, _: &[u8]| Ok::<(), Infallible>(());
-        replay_durable(fs, dir(), DATABASE, &range, Lsn(from), Some(Lsn(durable)), &mut each)
+        replay_durable(files(fs), &range, Lsn(from), Some(Lsn(durable)), &mut each)
     };
     type Shorten = fn(&FaultFs);
     let ways: [Shorten; 4] = [
@@ -105,7 +109,7 @@ fn a_log_of_a_later_incarnation_than_the_caller_knows_is_refused() {
     wal.make_durable(wal.append(log_buffer(0), &body(0, 1, 100)).expect("appends")).expect("durable");
     let mut each = |_, _: &[u8]| Ok::<(), Infallible>(());
     let range = [open_range(2, 150)];
-    let stale = replay_durable(&fs, dir(), DATABASE, &range, Lsn(150), Some(Lsn(100)), &mut each);
+    let stale = replay_durable(files(&fs), &range, Lsn(150), Some(Lsn(100)), &mut each);
     assert!(matches!(stale, Err(ReplayError::StaleRanges { found: 3, newest: 2, .. })), "{stale:?}");
 }
 

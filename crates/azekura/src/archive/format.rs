@@ -2,29 +2,35 @@
 //!
 //! | part | bytes (little endian) |
 //! |---|---|
-//! | header | magic (8), version (4), zero (4), numbers, CRC-32C (4) |
+//! | header | magic (8), version (4), zero (4), numbers, CRC-32C (4); then, in version 2, the key |
+//! | key | wrapped data key (80), its CRC-32C (4) |
 //! | numbers | file id, database id, first LSN, horizon (8 each) |
 //! | block | as in a backup: kind 1, length, sequence number, checksums; payload |
 //! | payload | last LSN, horizon (varints); records: LSN, length of the body (varints), body |
 //!
 //! The name has the first LSN in 16 hexadecimal digits. A block has all archived records from the last LSN of
-//! the previous block up to its own. All commits up to its horizon are in it or in earlier blocks.
+//! the previous block up to its own. All commits up to its horizon are in it or in earlier blocks. Files of
+//! an encrypted store have version 2, and each payload is encrypted, with the cipher's trailer at its end.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use azekura_base::Lsn;
 use azekura_base::checksum::crc32c;
+use azekura_base::cipher::{Kind, TRAILER_BYTES, associated};
 use azekura_base::varint::{put_u64, take_bytes, take_u64};
+use azekura_base::{Cipher, Lsn};
 use azekura_io::{File, Fs};
 
 use crate::Error;
 use crate::backup::Sequential;
 use crate::backup::format::{BLOCK_HEADER_BYTES, block_header, header_crc, payload_crc};
+use crate::encryption::WRAPPED_BYTES;
 
 const MAGIC: [u8; 8] = *b"AZKLOG\r\n";
 const VERSION: u32 = 1;
+/// Version of the files of an encrypted store.
+const ENCRYPTED_VERSION: u32 = 2;
 const HEADER_BYTES: usize = 52;
 const BLOCK_KIND: u32 = 1;
 
@@ -44,25 +50,37 @@ pub(super) fn file_names(fs: &dyn Fs, dir: &Path) -> Result<Vec<(Lsn, String)>, 
     Ok(found)
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FileHeader {
     pub(super) id: u64,
     pub(super) database_id: u64,
     pub(super) first_lsn: Lsn,
     pub(super) horizon: u64,
+    /// The data key of an encrypted file; otherwise empty.
+    pub(super) wrapped_key: Vec<u8>,
 }
 
 impl FileHeader {
     pub(super) fn encode(&self) -> Vec<u8> {
+        let version = if self.wrapped_key.is_empty() { VERSION } else { ENCRYPTED_VERSION };
         let mut out = MAGIC.to_vec();
-        out.extend(VERSION.to_le_bytes());
+        out.extend(version.to_le_bytes());
         out.extend([0; 4]);
         for number in [self.id, self.database_id, self.first_lsn.0, self.horizon] {
             out.extend(number.to_le_bytes());
         }
         out.extend(crc32c(&out).to_le_bytes());
+        if version == ENCRYPTED_VERSION {
+            out.extend(&self.wrapped_key);
+            out.extend(crc32c(&self.wrapped_key).to_le_bytes());
+        }
         out
     }
+}
+
+/// The associated data of a block.
+fn associated_of(file_id: u64, sequence: u64) -> [u8; 17] {
+    associated(Kind::Archive, &[file_id.to_le_bytes(), sequence.to_le_bytes()].concat())
 }
 
 /// Records, and the LSN and horizon that the archive reaches with them.
@@ -75,14 +93,24 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) fn encode(&self, file_id: u64, sequence: u64) -> Vec<u8> {
+    /// Returns the bytes of the block, encrypted if there is a cipher.
+    pub(super) fn encode(
+        &self,
+        file_id: u64,
+        sequence: u64,
+        cipher: Option<&dyn Cipher>,
+    ) -> io::Result<Vec<u8>> {
         let mut payload = Vec::with_capacity(self.records.len() + 20);
         put_u64(&mut payload, self.to.0);
         put_u64(&mut payload, self.horizon);
         payload.extend_from_slice(&self.records);
+        if let Some(cipher) = cipher {
+            payload.resize(payload.len() + TRAILER_BYTES, 0);
+            cipher.seal(&associated_of(file_id, sequence), &mut payload)?;
+        }
         let mut out = block_header(file_id, BLOCK_KIND, sequence, &payload).to_vec();
         out.extend(payload);
-        out
+        Ok(out)
     }
 
     /// Returns the records in order; `None` in place of one that cannot be decoded.
@@ -109,6 +137,7 @@ pub(super) struct LogReader {
     pub(super) sequence: u64,
     /// End of the last complete block.
     pub(super) offset: u64,
+    cipher: Option<Arc<dyn Cipher>>,
 }
 
 impl LogReader {
@@ -132,15 +161,41 @@ impl LogReader {
         if word(48) != crc32c(&bytes[..48]) {
             return Err(corrupt("the header has a wrong checksum"));
         }
-        if word(8) != VERSION {
-            return Err(Error::UnsupportedFormat { path: path.into(), found: word(8), supported: VERSION });
+        if ![VERSION, ENCRYPTED_VERSION].contains(&word(8)) {
+            let (path, found, supported) = (path.into(), word(8), VERSION);
+            return Err(Error::UnsupportedFormat { path, found, supported });
         }
-        let header =
-            FileHeader { id: long(16), database_id: long(24), first_lsn: Lsn(long(32)), horizon: long(40) };
+        let mut header = FileHeader {
+            id: long(16),
+            database_id: long(24),
+            first_lsn: Lsn(long(32)),
+            horizon: long(40),
+            wrapped_key: Vec::new(),
+        };
+        let mut offset = HEADER_BYTES as u64;
+        if word(8) == ENCRYPTED_VERSION {
+            let mut key = [0; WRAPPED_BYTES + 4];
+            match input.read_exact(&mut key) {
+                // A crash occurred before the file had its first bytes.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                read => read.map_err(|e| Error::io("read", path, e))?,
+            }
+            let (wrapped, crc) = key.split_at(WRAPPED_BYTES);
+            if crc != crc32c(wrapped).to_le_bytes() {
+                return Err(corrupt("the wrapped key in the header has a wrong checksum"));
+            }
+            header.wrapped_key = wrapped.to_vec();
+            offset += key.len() as u64;
+        }
         if !(1..u64::MAX / 2).contains(&header.first_lsn.0) {
             return Err(corrupt("the header has an impossible LSN"));
         }
-        Ok(Some(Self { input, path: path.into(), header, sequence: 0, offset: HEADER_BYTES as u64 }))
+        Ok(Some(Self { input, path: path.into(), header, sequence: 0, offset, cipher: None }))
+    }
+
+    /// Decrypts the blocks, if there is a cipher.
+    pub(super) fn decrypt_with(&mut self, cipher: Option<Arc<dyn Cipher>>) {
+        self.cipher = cipher;
     }
 
     fn corrupt(&self, reason: &str) -> Error {
@@ -171,6 +226,12 @@ impl LogReader {
         if word(20) != payload_crc(self.header.id, &payload) {
             return Err(self.corrupt("a block has a wrong checksum"));
         }
+        let bytes = payload.len();
+        if let Some(cipher) = &self.cipher {
+            let opened = cipher.open(&associated_of(self.header.id, self.sequence), &mut payload);
+            opened.map_err(|_| self.corrupt("a block cannot be decrypted"))?;
+            payload.truncate(bytes - TRAILER_BYTES);
+        }
         let input = &mut &payload[..];
         let Some((to, horizon)) = take_u64(input).zip(take_u64(input)) else {
             return Err(self.corrupt("a block cannot be decoded"));
@@ -180,7 +241,7 @@ impl LogReader {
         }
         let block = Block { to: Lsn(to), horizon, records: input.to_vec() };
         self.sequence += 1;
-        self.offset += (BLOCK_HEADER_BYTES + payload.len()) as u64;
+        self.offset += (BLOCK_HEADER_BYTES + bytes) as u64;
         Ok(Some(block))
     }
 

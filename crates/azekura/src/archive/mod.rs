@@ -28,11 +28,11 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock};
 use azekura_base::varint::{put_bytes, put_u64};
-use azekura_base::{DurableLog, Lsn};
+use azekura_base::{Cipher, DurableLog, Lsn};
 use azekura_btree::{Head, PageOp, Record};
 use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable};
 use azekura_wal::ReplayError;
-use azekura_wal::recovery::{self, LogRange};
+use azekura_wal::recovery::{self, LogFiles, LogRange};
 
 use self::format::{Block, FileHeader, LogReader, file_name, file_names};
 pub(crate) use self::replay::{Replay, replay};
@@ -104,6 +104,7 @@ struct LogFile {
     id: u64,
     sequence: u64,
     end: u64,
+    cipher: Option<Arc<dyn Cipher>>,
 }
 
 /// The state of the archive on disk.
@@ -117,12 +118,27 @@ struct State {
     horizon: u64,
 }
 
+/// The keys of an encrypted archive.
+#[derive(Debug)]
+pub(crate) struct ArchiveKey {
+    cipher: Arc<dyn Cipher>,
+    /// For the headers of new files.
+    wrapped: Mutex<Vec<u8>>,
+}
+
+impl ArchiveKey {
+    pub(crate) fn new(cipher: Arc<dyn Cipher>, wrapped: &[u8]) -> Self {
+        Self { cipher, wrapped: Mutex::new(wrapped.to_vec()) }
+    }
+}
+
 /// The archive of an open store.
 #[derive(Debug)]
 pub(crate) struct Archive {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     database_id: u64,
+    key: Option<ArchiveKey>,
     /// ARCHIVE-2.
     gate: RwLock<()>,
     /// The last time that was drawn.
@@ -140,12 +156,14 @@ impl Archive {
         database_id: u64,
         keep_lsn: Lsn,
         first_lsn: Lsn,
+        key: Option<ArchiveKey>,
     ) -> Result<Self, Error> {
         create_dir_all_durable(&*fs, dir).map_err(|e| Error::io("create", dir, e))?;
         let mut state = State { file: None, next_lsn: first_lsn, horizon: 0 };
         let mut names = file_names(&*fs, dir)?;
         while let Some(path) = names.pop().map(|(_, name)| dir.join(name)) {
-            if let Some(found) = read_newest(&*fs, &path, database_id, keep_lsn)? {
+            let cipher = key.as_ref().map(|key| Arc::clone(&key.cipher));
+            if let Some(found) = read_newest(&*fs, &path, database_id, keep_lsn, cipher)? {
                 state = found;
                 break;
             }
@@ -171,6 +189,7 @@ impl Archive {
             fs,
             dir: dir.into(),
             database_id,
+            key,
             gate: RwLock::new(()),
             clock: AtomicU64::new(state.horizon),
             state: Mutex::new(state),
@@ -188,6 +207,16 @@ impl Archive {
     /// The first LSN that the archive does not have (ARCHIVE-3).
     pub(crate) fn next_lsn(&self) -> Lsn {
         self.state.lock().next_lsn
+    }
+
+    /// Puts this wrapped data key into the header of each later file, the first of which begins now.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn set_wrapped_key(&self, wrapped: &[u8]) {
+        if let Some(key) = &self.key {
+            let mut state = self.state.lock();
+            *key.wrapped.lock() = wrapped.to_vec();
+            state.file = None;
+        }
     }
 
     /// A time above all that were drawn.
@@ -286,7 +315,10 @@ impl Archive {
             Ok(())
         };
         if end >= state.next_lsn {
-            recovery::replay(&*self.fs, wal_dir, self.database_id, ranges, state.next_lsn, &mut each)?;
+            let (fs, database_id) = (&*self.fs, self.database_id);
+            let cipher = self.key.as_ref().map(|key| &*key.cipher);
+            let files = LogFiles { fs, dir: wal_dir, database_id, cipher };
+            recovery::replay_durable(files, ranges, state.next_lsn, None, &mut each)?;
         }
         state.horizon = horizon.unwrap_or(newest).max(old_horizon);
         let to = end.max(Lsn(state.next_lsn.0 - 1));
@@ -303,6 +335,7 @@ impl Archive {
             database_id: self.database_id,
             first_lsn: state.next_lsn,
             horizon: state.horizon,
+            wrapped_key: self.key.as_ref().map_or_else(Vec::new, |key| key.wrapped.lock().clone()),
         };
         let file = self.fs.open(&path, OpenOptions::new().create(true));
         let file = file.map_err(|e| Error::io("create", &path, e))?;
@@ -311,13 +344,15 @@ impl Archive {
         file.write_at(0, &bytes).map_err(|e| Error::io("write", &path, e))?;
         file.sync().map_err(|e| Error::io("sync", &path, e))?;
         self.fs.sync_dir(&self.dir).map_err(|e| Error::io("sync", &self.dir, e))?;
-        Ok(LogFile { file, path, id: header.id, sequence: 0, end: bytes.len() as u64 })
+        let cipher = self.key.as_ref().map(|key| Arc::clone(&key.cipher));
+        Ok(LogFile { file, path, id: header.id, sequence: 0, end: bytes.len() as u64, cipher })
     }
 }
 
 impl LogFile {
     fn write(&mut self, block: &Block) -> Result<(), Error> {
-        let bytes = block.encode(self.id, self.sequence);
+        let bytes = block.encode(self.id, self.sequence, self.cipher.as_deref());
+        let bytes = bytes.map_err(|e| Error::io("encrypt a block of", &self.path, e))?;
         self.file.write_at(self.end, &bytes).map_err(|e| Error::io("write", &self.path, e))?;
         self.sequence += 1;
         self.end += bytes.len() as u64;
@@ -327,10 +362,17 @@ impl LogFile {
 
 /// Reads the newest file, and cuts off a block that a crash left unfinished; returns `None` for a file that
 /// has no header yet.
-fn read_newest(fs: &dyn Fs, path: &Path, database_id: u64, keep_lsn: Lsn) -> Result<Option<State>, Error> {
+fn read_newest(
+    fs: &dyn Fs,
+    path: &Path,
+    database_id: u64,
+    keep_lsn: Lsn,
+    cipher: Option<Arc<dyn Cipher>>,
+) -> Result<Option<State>, Error> {
     let file = fs.open(path, OpenOptions::new()).map_err(|e| Error::io("open", path, e))?;
     let Some(mut reader) = LogReader::open(Arc::clone(&file), path)? else { return Ok(None) };
-    let header = reader.header;
+    reader.decrypt_with(cipher.clone());
+    let header = reader.header.clone();
     if header.database_id != database_id {
         return Err(Error::Invalid(format!(
             "{} is the archive of another store; name another directory",
@@ -353,7 +395,7 @@ fn read_newest(fs: &dyn Fs, path: &Path, database_id: u64, keep_lsn: Lsn) -> Res
         file.sync().map_err(|e| Error::io("sync", path, e))?;
     }
     let sequence = reader.sequence;
-    state.file = Some(LogFile { file, path: path.into(), id: header.id, sequence, end });
+    state.file = Some(LogFile { file, path: path.into(), id: header.id, sequence, end, cipher });
     Ok(Some(state))
 }
 

@@ -20,6 +20,7 @@ use azekura_io::{Fs, OpenOptions};
 use super::format::{LogReader, file_names};
 use super::{CommitTime, bad_record, is_large_value};
 use crate::catalog::{self, CATALOG};
+use crate::encryption::{CallerKey, unlock};
 use crate::{Database, Durability, Error, TableDefinition, TableInfo, Transaction};
 
 /// Bytes of changes that are made in one transaction of the restored store.
@@ -36,6 +37,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) after: CommitTime,
     /// The target; `None`: the end of the archive.
     pub(crate) to: Option<CommitTime>,
+    /// The caller's key, for an encrypted archive.
+    pub(crate) key: Option<&'a CallerKey>,
 }
 
 /// The function that is called for each record: file, LSN, and the record.
@@ -58,7 +61,8 @@ impl Replay<'_> {
             let file = self.fs.open(&path, OpenOptions::new().read_only(true));
             let file = file.map_err(|e| Error::io("open", &path, e))?;
             let Some(mut reader) = LogReader::open(file, &path)? else { continue };
-            let header = reader.header;
+            let header = reader.header.clone();
+            reader.decrypt_with(unlock(&path, &header.wrapped_key, self.key)?);
             if header.database_id != self.database_id {
                 return Err(not_an_archive("it is the archive of another store than the backup's".into()));
             }

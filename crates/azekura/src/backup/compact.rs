@@ -95,7 +95,8 @@ impl<'a> Compaction<'a> {
     /// Copies all tables as they are now into a new store at `to`, a new or empty directory, while
     /// transactions continue.
     ///
-    /// The new store has the settings of this one without its [archive](crate::Builder::archive). It is in
+    /// The new store has the settings of this one without its [archive](crate::Builder::archive), and is
+    /// encrypted with the same key if this one is. It is in
     /// the same file system: to save a store in memory, make a [backup](Database::backup). As after a
     /// [restore](crate::Restore), the new store opens only if the copy was completed.
     ///
@@ -114,6 +115,7 @@ impl<'a> Compaction<'a> {
         }
         let source_fs = builder.mode_fs();
         (builder.archive, builder.restoring) = (None, true);
+        builder.encryption_key = db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
         builder = builder.page_size(self.page_size.unwrap_or(db.page_size())).create(true).read_only(false);
         builder.validate()?; // before anything is made
         let fs = builder.mode_fs();

@@ -8,20 +8,28 @@
 //!
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. So a block of another
 //! backup, a lost block and a repeated one are detected. The last block has kind *end*, and no bytes may
-//! follow it.
+//! follow it. The backup of an encrypted store has version 3. Its first block has kind *key* and the wrapped
+//! data key; the payloads of all others are encrypted, with the cipher's trailer at their end.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use azekura_base::TreeId;
 use azekura_base::checksum::{crc32c, crc32c_append};
+use azekura_base::cipher::{self, TRAILER_BYTES, associated};
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
+use azekura_base::{Cipher, TreeId};
 
 use crate::Error;
 use crate::catalog::{TableInfo, TableTypes};
+use crate::encryption::{CallerKey, unlock};
 
 const MAGIC: [u8; 8] = *b"AZKBACK\n";
 pub(crate) const VERSION: u32 = 2;
+/// Version of the backup of an encrypted store.
+const ENCRYPTED_VERSION: u32 = 3;
+/// Kind of the block with the wrapped data key.
+const KEY_KIND: u32 = 6;
 const HEADER_BYTES: usize = 68;
 pub(crate) const BLOCK_HEADER_BYTES: usize = 28;
 /// Rows are collected to blocks of about this size: large enough for few writes, small enough for the cache.
@@ -44,9 +52,9 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    fn encode(self) -> Vec<u8> {
+    fn encode(self, version: u32) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend(VERSION.to_le_bytes());
+        out.extend(version.to_le_bytes());
         out.extend(self.page_size.to_le_bytes());
         out.extend(self.id.to_le_bytes());
         for number in [self.time_ms, self.database_id, self.commit_time, self.lsn, self.base_id] {
@@ -164,6 +172,12 @@ pub(crate) fn payload_crc(id: u64, payload: &[u8]) -> u32 {
     crc32c_append(crc32c(&id.to_le_bytes()), payload)
 }
 
+/// The associated data of a block.
+fn associated_of(id: u64, kind: u32, sequence: u64) -> [u8; 21] {
+    let place = [&id.to_le_bytes()[..], &kind.to_le_bytes(), &sequence.to_le_bytes()];
+    associated(cipher::Kind::Backup, &place.concat())
+}
+
 /// Writes a backup.
 pub(crate) struct Writer<W> {
     out: W,
@@ -171,12 +185,24 @@ pub(crate) struct Writer<W> {
     id: u64,
     sequence: u64,
     pub(crate) bytes: u64,
+    cipher: Option<Arc<dyn Cipher>>,
 }
 
 impl<W: Write> Writer<W> {
-    pub(crate) fn begin(out: W, path: &Path, header: Header) -> Result<Self, Error> {
-        let mut writer = Self { out, path: path.to_path_buf(), id: header.id, sequence: 0, bytes: 0 };
-        writer.put(&header.encode())?;
+    /// Writes the header; `key` is the wrapped data key of an encrypted store, and its cipher.
+    pub(crate) fn begin(
+        out: W,
+        path: &Path,
+        header: Header,
+        key: Option<(&[u8], Arc<dyn Cipher>)>,
+    ) -> Result<Self, Error> {
+        let path = path.to_path_buf();
+        let mut writer = Self { out, path, id: header.id, sequence: 0, bytes: 0, cipher: None };
+        writer.put(&header.encode(if key.is_some() { ENCRYPTED_VERSION } else { VERSION }))?;
+        if let Some((wrapped, cipher)) = key {
+            writer.raw_block(KEY_KIND, wrapped)?;
+            writer.cipher = Some(cipher);
+        }
         Ok(writer)
     }
 
@@ -188,9 +214,18 @@ impl<W: Write> Writer<W> {
 
     /// Writes one block.
     pub(crate) fn block(&mut self, block: &Block) -> Result<(), Error> {
-        let payload = block.payload();
-        self.put(&block_header(self.id, block.kind(), self.sequence, &payload))?;
-        self.put(&payload)?;
+        let mut payload = block.payload();
+        if let Some(cipher) = &self.cipher {
+            payload.resize(payload.len() + TRAILER_BYTES, 0);
+            let sealed = cipher.seal(&associated_of(self.id, block.kind(), self.sequence), &mut payload);
+            sealed.map_err(|e| Error::io("encrypt a block of", &self.path, e))?;
+        }
+        self.raw_block(block.kind(), &payload)
+    }
+
+    fn raw_block(&mut self, kind: u32, payload: &[u8]) -> Result<(), Error> {
+        self.put(&block_header(self.id, kind, self.sequence, payload))?;
+        self.put(payload)?;
         self.sequence += 1;
         Ok(())
     }
@@ -209,13 +244,26 @@ pub(crate) struct Reader<R> {
     sequence: u64,
     /// Bytes read so far.
     pub(crate) offset: u64,
+    is_encrypted: bool,
+    /// The caller's key, and the cipher of the blocks once the first one was read.
+    key: Option<CallerKey>,
+    cipher: Option<Arc<dyn Cipher>>,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header.
-    pub(crate) fn open(input: R, path: &Path) -> Result<Self, Error> {
+    /// Reads the header. The blocks of an encrypted backup need its key.
+    pub(crate) fn open(input: R, path: &Path, key: Option<&CallerKey>) -> Result<Self, Error> {
         let header = Header::default();
-        let mut reader = Self { input, path: path.to_path_buf(), header, sequence: 0, offset: 0 };
+        let mut reader = Self {
+            input,
+            path: path.to_path_buf(),
+            header,
+            sequence: 0,
+            offset: 0,
+            is_encrypted: false,
+            key: key.cloned(),
+            cipher: None,
+        };
         let not_a_backup =
             |reason: &str| Error::NotABackup { path: path.to_path_buf(), reason: reason.into() };
         let bytes = reader.fixed::<HEADER_BYTES>()?;
@@ -227,10 +275,11 @@ impl<R: Read> Reader<R> {
         if word(HEADER_BYTES - 4) != crc32c(&bytes[..HEADER_BYTES - 4]) {
             return Err(reader.corrupt(0, "the header has a wrong checksum"));
         }
-        if word(8) != VERSION {
-            let (path, found) = (path.to_path_buf(), word(8));
-            return Err(Error::UnsupportedFormat { path, found, supported: VERSION });
+        if ![VERSION, ENCRYPTED_VERSION].contains(&word(8)) {
+            let (path, found, supported) = (path.to_path_buf(), word(8), VERSION);
+            return Err(Error::UnsupportedFormat { path, found, supported });
         }
+        reader.is_encrypted = word(8) == ENCRYPTED_VERSION;
         reader.header = Header {
             page_size: word(12),
             id: long(16),
@@ -263,6 +312,34 @@ impl<R: Read> Reader<R> {
 
     /// Reads the next block. The caller reads none after the end block.
     pub(crate) fn block(&mut self) -> Result<Block, Error> {
+        self.unlock()?;
+        let at = self.offset;
+        let sequence = self.sequence;
+        let (kind, mut payload) = self.raw_block()?;
+        if let Some(cipher) = &self.cipher {
+            let opened = cipher.open(&associated_of(self.header.id, kind, sequence), &mut payload);
+            opened.map_err(|_| self.corrupt(at, "a block cannot be decrypted"))?;
+            payload.truncate(payload.len() - TRAILER_BYTES);
+        }
+        Block::decode(kind, payload).ok_or_else(|| self.corrupt(at, "a block cannot be decoded"))
+    }
+
+    /// Reads the data key of an encrypted backup, if it was not read yet.
+    pub(crate) fn unlock(&mut self) -> Result<(), Error> {
+        if !self.is_encrypted || self.cipher.is_some() {
+            return Ok(());
+        }
+        let at = self.offset;
+        let (kind, wrapped) = self.raw_block()?;
+        if kind != KEY_KIND || wrapped.is_empty() {
+            return Err(self.corrupt(at, "the first block has no data key"));
+        }
+        self.cipher = unlock(&self.path, &wrapped, self.key.as_ref())?;
+        Ok(())
+    }
+
+    /// Reads the next block; returns its kind and its payload.
+    fn raw_block(&mut self) -> Result<(u32, Vec<u8>), Error> {
         let at = self.offset;
         let head = self.fixed::<BLOCK_HEADER_BYTES>()?;
         let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
@@ -286,7 +363,7 @@ impl<R: Read> Reader<R> {
             return Err(self.corrupt(at, "a block has a wrong checksum"));
         }
         self.sequence += 1;
-        Block::decode(word(0), payload).ok_or_else(|| self.corrupt(at, "a block cannot be decoded"))
+        Ok((word(0), payload))
     }
 
     /// Refuses bytes behind the end block.

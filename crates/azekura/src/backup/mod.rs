@@ -35,6 +35,7 @@ use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
 pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
 pub use self::restore::{Restore, RestoreReport};
 use self::rows::Rows;
+use crate::encryption::CallerKey;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// The backup's file in its directory.
@@ -263,8 +264,10 @@ impl<'a> Backup<'a> {
             lsn: snapshot.all_visible_lsn().0,
             base_id: base.map_or(0, |base| base.id),
         };
+        let shared = self.db.shared();
+        let wrapped = shared.control.lock().current().wrapped_key.clone();
         let mut copy = Copy {
-            out: Writer::begin(out, path, header)?,
+            out: Writer::begin(out, path, header, shared.cipher().map(|cipher| (&wrapped[..], cipher)))?,
             pace: self.bytes_per_second.map(|rate| (Instant::now(), rate)),
             seen: BackupProgress::default(),
             since: base.map(|base| Lsn(base.lsn)),
@@ -285,7 +288,7 @@ impl<'a> Backup<'a> {
     fn base(&mut self, snapshot: &Snapshot) -> Result<Option<Header>, Error> {
         let Some(since) = self.since.take() else { return Ok(None) };
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
-        let (base, path) = since.open(&*fs)?;
+        let (base, path) = since.open(&*fs, None)?; // only its header
         let header = base.header();
         let is_of_this = header.database_id == self.db.shared().control.lock().current().database_id;
         if !is_of_this || header.lsn > snapshot.all_visible_lsn().0 {
@@ -411,13 +414,13 @@ pub(crate) enum Source<'a> {
 
 impl<'a> Source<'a> {
     /// Reads the header; returns the name in errors, too.
-    fn open(self, fs: &dyn Fs) -> Result<(Rows<'a>, PathBuf), Error> {
+    fn open(self, fs: &dyn Fs, key: Option<&CallerKey>) -> Result<(Rows<'a>, PathBuf), Error> {
         match self {
             Self::Directory(path) => {
                 let (file, path) = open_directory(fs, &path)?;
-                Ok((Rows::open(BufReader::with_capacity(BLOCK_BYTES, file), &path)?, path))
+                Ok((Rows::open(BufReader::with_capacity(BLOCK_BYTES, file), &path, key)?, path))
             }
-            Self::Stream(name, input) => Ok((Rows::open(input, &name)?, name)),
+            Self::Stream(name, input) => Ok((Rows::open(input, &name, key)?, name)),
         }
     }
 }
@@ -440,8 +443,13 @@ fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, std::path::Pa
 }
 
 /// Reads all of a backup and checks it.
-fn verify(input: impl Read, path: &Path, progress: &mut Callback<'_>) -> Result<BackupReport, Error> {
-    let mut rows = Rows::open(input, path)?;
+fn verify(
+    input: impl Read,
+    path: &Path,
+    key: Option<&CallerKey>,
+    progress: &mut Callback<'_>,
+) -> Result<BackupReport, Error> {
+    let mut rows = Rows::open(input, path, key)?;
     let mut seen = BackupProgress::default();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     while let Some(table) = rows.next_table()? {

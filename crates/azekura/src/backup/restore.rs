@@ -15,6 +15,7 @@ use super::{
     BackupProgress, BackupReport, Callback, STREAM, Source, open_directory, put_row, report, verify,
 };
 use crate::archive::{self, Replay};
+use crate::encryption::CallerKey;
 use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
 
 /// Present in a store that is being restored (RESTORE-1).
@@ -78,7 +79,8 @@ impl<'a> Restore<'a> {
         Self::default()
     }
 
-    /// Settings of the new store, such as its cache and its file system.
+    /// Settings of the new store, such as its cache and its file system. Its encryption key also decrypts the
+    /// backup and the archive.
     #[must_use]
     pub fn builder(mut self, builder: Builder) -> Self {
         self.builder = Some(builder);
@@ -185,7 +187,8 @@ impl<'a> Restore<'a> {
     /// As for [`from_directory`](Self::from_directory), about the backup.
     pub fn verify_directory(mut self, from: impl AsRef<Path>) -> Result<BackupReport, Error> {
         let (file, path) = open_directory(&*self.source_fs(), from.as_ref())?;
-        verify(BufReader::with_capacity(BLOCK_BYTES, file), &path, &mut self.progress)
+        let input = BufReader::with_capacity(BLOCK_BYTES, file);
+        verify(input, &path, self.key().as_ref(), &mut self.progress)
     }
 
     /// Reads a backup from a stream and checks each byte of it; creates no store.
@@ -195,7 +198,12 @@ impl<'a> Restore<'a> {
     /// As for [`from_directory`](Self::from_directory), about the backup.
     pub fn verify_reader(mut self, input: impl Read) -> Result<BackupReport, Error> {
         let name = self.take_stream_name();
-        verify(input, &name, &mut self.progress)
+        verify(input, &name, self.key().as_ref(), &mut self.progress)
+    }
+
+    /// The caller's key, which an encrypted backup needs.
+    fn key(&self) -> Option<CallerKey> {
+        self.builder.as_ref().and_then(|builder| builder.encryption_key.clone())
     }
 
     fn take_stream_name(&mut self) -> PathBuf {
@@ -207,10 +215,12 @@ impl<'a> Restore<'a> {
     }
 
     fn run(mut self, input: impl Read, source: &Path, to: &Path) -> Result<RestoreReport, Error> {
-        let mut rows = Rows::open(input, source)?; // before anything is created
+        let key = self.key();
+        let mut rows = Rows::open(input, source, key.as_ref())?; // before anything is created
+        rows.unlock()?;
         let header = rows.header();
         self.check_time(header, source)?;
-        rows = with_bases(rows, source, self.open_bases()?)?;
+        rows = with_bases(rows, source, self.open_bases(key.as_ref())?)?;
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         builder.restoring = true;
@@ -231,6 +241,7 @@ impl<'a> Restore<'a> {
                 from: Lsn(header.lsn + 1),
                 after,
                 to: self.to_time,
+                key: key.as_ref(),
             };
             let tables = sums.iter().map(|sum| (sum.tree, sum.table.name.clone())).collect();
             let (to, transactions) = archive::replay(&db, &replay, tables)?;
@@ -258,9 +269,9 @@ impl<'a> Restore<'a> {
     }
 
     /// The bases that were named.
-    fn open_bases(&mut self) -> Result<Vec<(Rows<'a>, PathBuf)>, Error> {
+    fn open_bases(&mut self, key: Option<&CallerKey>) -> Result<Vec<(Rows<'a>, PathBuf)>, Error> {
         let fs = self.source_fs();
-        std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&*fs)).collect()
+        std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&*fs, key)).collect()
     }
 
     /// Refuses a time that the backup and archive cannot reach, before anything is created.

@@ -13,6 +13,7 @@ use azekura_base::varint::take_bytes;
 
 use super::format::{Block, Header, Kept, Reader};
 use super::put_row;
+use crate::encryption::CallerKey;
 use crate::{Error, TableInfo};
 
 /// A row of the base that was read and not used yet.
@@ -115,9 +116,9 @@ pub(crate) struct Rows<'r> {
 
 impl<'r> Rows<'r> {
     /// Reads the header. Without its base, kept ranges of an incremental backup have no rows.
-    pub(crate) fn open(input: impl Read + 'r, path: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(input: impl Read + 'r, path: &Path, key: Option<&CallerKey>) -> Result<Self, Error> {
         Ok(Self {
-            reader: Reader::open(Box::new(input) as Box<dyn Read + 'r>, path)?,
+            reader: Reader::open(Box::new(input) as Box<dyn Read + 'r>, path, key)?,
             base: None,
             kept: None,
             block: Vec::new(),
@@ -137,6 +138,11 @@ impl<'r> Rows<'r> {
     pub(crate) fn set_base(&mut self, base: Rows<'r>) {
         self.base =
             Some(Base { rows: Box::new(base), table: None, next: BaseRow::default(), is_ended: false });
+    }
+
+    /// Refuses a missing or wrong key of an encrypted backup; otherwise the first table does.
+    pub(crate) fn unlock(&mut self) -> Result<(), Error> {
+        self.reader.unlock()
     }
 
     pub(crate) const fn header(&self) -> Header {

@@ -11,18 +11,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, TxnId};
+use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, PageId, TxnId};
 use azekura_btree::{Env, EnvOptions};
 use azekura_buffer::page_file::{Identity, PageAccess};
-use azekura_buffer::{BufferPool, PageFile, PoolOptions};
+use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
 use azekura_io::{FileLock, Fs, MemFs, OpenOptions, create_dir_all_durable};
 use azekura_wal::{AppendError, LogBufferId, Order};
 
-use super::WAL_DIR;
+use super::{WAL_DIR, reserved_bytes};
 use crate::Error;
 use crate::backup::RESTORING_NAME;
 use crate::catalog::CATALOG;
 use crate::control::{CONTROL_NAME, Control, ControlFile, NEW_CONTROL_NAME};
+use crate::encryption::{StoreKeys, new_data_key, unlock_store};
 use crate::options::{Builder, MIN_FRAMES};
 
 /// Locked while a store is created.
@@ -90,11 +91,12 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
 }
 
 fn create(path: &Path, options: &Builder) -> Result<(), Error> {
-    let fs = &*options.fs;
     let page_size = options.page_size;
     let database_id = rand::random();
-    let pages = first_pages(page_size)?;
-    PageFile::create_unnamed(Arc::clone(&options.fs), path, page_size, database_id, &pages)?;
+    let wrapped_key = new_data_key(path, options.encryption_key.as_ref())?;
+    let keys = unlock_store(path, &wrapped_key, options.encryption_key.as_ref())?;
+    let (fs, pages) = (Arc::clone(&options.fs), first_pages(page_size, keys.as_ref())?);
+    create_pages(fs, path, (page_size, database_id), &pages, keys.as_ref())?;
     let first = Control {
         sequence: 0,
         database_id,
@@ -110,37 +112,61 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
         covered: 0,
         ranges: Vec::new(),
         gaps: Vec::new(),
+        wrapped_key,
     };
+    let fs = &*options.fs;
     ControlFile::create(fs, path, first)?;
     fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))
 }
 
 /// Creates files again that a power loss removed from a new store (CREATE-2).
-pub(super) fn complete(fs: &Arc<dyn Fs>, path: &Path, control: &Control) -> Result<(), Error> {
+pub(super) fn complete(
+    fs: &Arc<dyn Fs>,
+    path: &Path,
+    control: &Control,
+    keys: Option<&StoreKeys>,
+) -> Result<(), Error> {
     let Control { page_size, database_id, .. } = *control;
-    let first = first_pages(page_size)?;
+    let first = first_pages(page_size, keys)?;
+    // Without the checksum and the cipher's trailer.
+    let content = 4..page_size - reserved_bytes(keys);
     let is_there = || {
-        let mut found = PageBuf::zeroed(first.len());
-        let file = fs.open(&path.join(PageFile::NAME), OpenOptions::new().read_only(true)).ok()?;
-        let read = file.read_at(page_size as u64, &mut found).ok()?;
         let identity = Identity { database_id, covered: 0 };
-        let opened = PageFile::open_as(Arc::clone(fs), path, page_size, identity, PageAccess::default());
-        (read == first.len() && *found == *first && opened.is_ok()).then_some(())
+        let file = PageFile::open_as(Arc::clone(fs), path, page_size, identity, PageAccess::default());
+        let file = file.ok()?.encrypted(keys.map(|keys| Arc::clone(&keys.cipher)));
+        let mut found = PageBuf::zeroed(page_size);
+        for (id, page) in (0..).zip(first.chunks_exact(page_size)) {
+            file.read_page(PageId(id), &mut found).ok()?;
+            (found[content.clone()] == page[content.clone()]).then_some(())?;
+        }
+        Some(())
     };
     if is_there().is_some() {
         return Ok(());
     }
-    PageFile::create_unnamed(Arc::clone(fs), path, page_size, database_id, &first)?;
+    create_pages(Arc::clone(fs), path, (page_size, database_id), &first, keys)?;
     fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))
 }
 
+fn create_pages(
+    fs: Arc<dyn Fs>,
+    path: &Path,
+    (page_size, database_id): (usize, u64),
+    pages: &PageBuf,
+    keys: Option<&StoreKeys>,
+) -> Result<(), Error> {
+    let cipher = keys.map(|keys| &*keys.cipher);
+    Ok(PageFile::create_unnamed(fs, path, page_size, database_id, pages, cipher)?)
+}
+
 /// The pages of an empty store.
-fn first_pages(page_size: usize) -> Result<PageBuf, Error> {
+fn first_pages(page_size: usize, keys: Option<&StoreKeys>) -> Result<PageBuf, Error> {
     let (fs, dir): (Arc<dyn Fs>, _) = (Arc::new(MemFs::new()), Path::new("new"));
     PageFile::create(Arc::clone(&fs), dir, page_size)?;
     let file = Arc::new(PageFile::open(Arc::clone(&fs), dir, page_size)?);
     let options = PoolOptions { page_size, capacity_bytes: MIN_FRAMES * page_size, ..PoolOptions::default() };
-    let pool = Arc::new(BufferPool::new(options, file, Arc::new(FirstLog))?);
+    let pool = BufferPool::new(options, file, Arc::new(FirstLog))?;
+    let pool = Arc::new(pool.reserving(reserved_bytes(keys)));
     Env::new(Arc::clone(&pool), Arc::new(FirstLog), EnvOptions::default())
         .format(LogBufferId::from_index(0))?;
     pool.flush_all()?;

@@ -25,6 +25,7 @@
 
 mod analysis;
 mod create;
+mod log;
 mod redo;
 
 use std::io;
@@ -32,26 +33,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use azekura_base::cipher::TRAILER_BYTES;
 use azekura_base::sync::Mutex;
-use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TreeId};
+use azekura_base::{Cipher, DurableLog, Lsn, TreeId};
 use azekura_btree::{Committed, Env, Record, Writer, roll_back_to};
 use azekura_buffer::page_file::Identity;
-use azekura_buffer::{BufferPool, Cleaner, FixError, PageFile, PageStore, PoolOptions};
+use azekura_buffer::{BufferPool, Cleaner, PageFile, PageStore, PoolOptions};
 use azekura_io::FileLock;
 use azekura_wal::notifier::Notifier;
-use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{
-    AppendError, Begin, Grown, LogBufferId, LogIdentity, NoteDurable, Order, Wal, WalOptions, remove_segments,
-};
+use azekura_wal::recovery::{self, LogFiles, LogRange, Replayed};
+use azekura_wal::{Begin, Grown, LogIdentity, NoteDurable, Wal, WalOptions, remove_segments};
 
 use crate::Error;
-use crate::archive::Archive;
+use crate::archive::{Archive, ArchiveKey};
 use crate::backup::refuse_unfinished;
 use crate::catalog::{self, CATALOG, Catalog};
 use crate::checkpoint::Work;
 use crate::control::{CONTROL_NAME, Control, ControlFile, LsnGap};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
+use crate::encryption::{StoreKeys, unlock_store};
 use crate::error::full_message;
 use crate::events::millis;
 #[cfg(feature = "far")]
@@ -60,6 +61,7 @@ use crate::options::Builder;
 use crate::row_sort;
 
 use analysis::Analysis;
+use log::RestartLog;
 use redo::Redo;
 
 pub(crate) const WAL_DIR: &str = "wal";
@@ -126,10 +128,11 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     }
     let control = ControlFile::open(fs, path, options.read_only)?;
     options.check_cache(control.current().page_size)?;
+    let keys = unlock_store(path, &control.current().wrapped_key, options.encryption_key.as_ref())?;
     if control.current().is_new() && !is_made {
-        create::complete(&options.fs, path, control.current())?;
+        create::complete(&options.fs, path, control.current(), keys.as_ref())?;
     }
-    let mut parts = Restart::begin(path, options, control)?.run(control_lock)?;
+    let mut parts = Restart::begin(path, options, control, keys)?.run(control_lock)?;
     parts.recovery.time = began.elapsed();
     Ok(parts)
 }
@@ -158,6 +161,7 @@ struct Restart<'a> {
     far: Option<Arc<FarTier>>,
     log: Arc<RestartLog>,
     env: Env,
+    keys: Option<StoreKeys>,
     analysis: Analysis,
     /// Number of the last batch of page writes that the found page file contains.
     settled: u64,
@@ -165,12 +169,18 @@ struct Restart<'a> {
 }
 
 impl<'a> Restart<'a> {
-    fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
+    fn begin(
+        path: &'a Path,
+        options: &'a Builder,
+        control: ControlFile,
+        keys: Option<StoreKeys>,
+    ) -> Result<Self, Error> {
         let Control { page_size, database_id, covered, redo_lsn, ref gaps, .. } = *control.current();
         let identity = Identity { database_id, covered };
         let file =
             PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity, options.page_access)?;
         let file = if options.restoring { file.filled_once() } else { file };
+        let file = file.encrypted(keys.as_ref().map(|keys| Arc::clone(&keys.cipher)));
         let settled = file.settled();
         // All pages of a closed store are synced: none can be torn.
         let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };
@@ -181,7 +191,8 @@ impl<'a> Restart<'a> {
         let (store, far) = crate::far_tier::page_store(file, options.make_far_cache(page_size)?);
         #[cfg(not(feature = "far"))]
         let store: Arc<dyn PageStore> = Arc::new(file);
-        let pool = Arc::new(BufferPool::new(pool_options, Arc::clone(&store), Arc::clone(&log) as _)?);
+        let pool = BufferPool::new(pool_options, Arc::clone(&store), Arc::clone(&log) as _)?;
+        let pool = Arc::new(pool.reserving(reserved_bytes(keys.as_ref())));
         let env_options = azekura_btree::EnvOptions {
             version_bytes: options.version_bytes_limit(),
             left_out: options.left_out_of_snapshots,
@@ -202,6 +213,7 @@ impl<'a> Restart<'a> {
             far,
             log,
             env,
+            keys,
             analysis,
             settled,
             report,
@@ -210,6 +222,10 @@ impl<'a> Restart<'a> {
 
     fn control(&self) -> Control {
         self.control.lock().current().clone()
+    }
+
+    fn cipher(&self) -> Option<Arc<dyn Cipher>> {
+        self.keys.as_ref().map(|keys| Arc::clone(&keys.cipher))
     }
 
     fn run(mut self, control_lock: Box<dyn FileLock>) -> Result<Parts, Error> {
@@ -244,6 +260,7 @@ impl<'a> Restart<'a> {
             checkpoint_calls: self.checkpoint_calls,
             catalog,
             archive,
+            keys: self.keys,
             control: self.control,
             recovery: self.report,
             next_txn: self.analysis.next_txn,
@@ -276,7 +293,8 @@ impl<'a> Restart<'a> {
         let cut = control.ranges.iter().filter_map(|range| range.last_lsn).max();
         let end = cut.unwrap_or(Lsn(0)).max(control.durable_lsn);
         let fs = Arc::clone(&options.fs);
-        let archive = Archive::open(fs, dir, control.database_id, control.keep_lsn, end.next())?;
+        let key = self.cipher().map(|cipher| ArchiveKey::new(cipher, &control.wrapped_key));
+        let archive = Archive::open(fs, dir, control.database_id, control.keep_lsn, end.next(), key)?;
         archive.append(&self.path.join(WAL_DIR), &control.ranges, end, None, false)?;
         Ok(Some(archive))
     }
@@ -332,7 +350,9 @@ impl<'a> Restart<'a> {
             if lsn >= redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
         };
         let (fs, durable) = (&*self.options.fs, Some(self.control.lock().log_was_durable_to()));
-        Ok(recovery::replay_durable(fs, &dir, database_id, ranges, scan_lsn, durable, &mut each)?)
+        let cipher = self.keys.as_ref().map(|keys| &*keys.cipher);
+        let files = LogFiles { fs, dir: &dir, database_id, cipher };
+        Ok(recovery::replay_durable(files, ranges, scan_lsn, durable, &mut each)?)
     }
 
     /// Ends the log at the cut and begins a new one above all LSNs ever seen (W5), with a gap between: a page
@@ -401,6 +421,7 @@ impl<'a> Restart<'a> {
                 grown: Some(Grown::new(move || calls.wake_from_sleep())),
                 durable: Some(NoteDurable::new(move |lsn| log_end.note(lsn))),
                 sync_interval: self.options.log_sync_interval,
+                cipher: self.cipher(),
                 ..WalOptions::default()
             },
         )?;
@@ -494,6 +515,11 @@ impl<'a> Restart<'a> {
     }
 }
 
+/// Returns the bytes at the end of each page that the cipher uses.
+fn reserved_bytes(keys: Option<&StoreKeys>) -> usize {
+    keys.map_or(0, |_| TRAILER_BYTES)
+}
+
 /// Returns the gap to leave between the log that ends with `end` and the next one; `newest` is the largest
 /// LSN of any record.
 fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
@@ -514,85 +540,4 @@ fn io_error(error: &(dyn std::error::Error + 'static)) -> io::Error {
 
 fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
-}
-
-/// The log as pool and trees see it: during a restart the replayed records are durable; then the new log
-/// replaces it.
-#[derive(Debug)]
-pub(crate) struct RestartLog {
-    wal: std::sync::OnceLock<NewLog>,
-    /// Records below are not redone.
-    redo_lsn: Lsn,
-    /// From CONTROL at the begin of the restart.
-    gaps: Vec<LsnGap>,
-    /// The largest LSN of any page that was read before the new log took over.
-    newest_read: Mutex<(Lsn, PageId)>,
-}
-
-#[derive(Debug)]
-struct NewLog {
-    wal: Arc<Wal>,
-    gaps: Vec<LsnGap>,
-}
-
-impl RestartLog {
-    const fn new(redo_lsn: Lsn, gaps: Vec<LsnGap>) -> Self {
-        let newest_read = Mutex::new((Lsn(0), PageId(0)));
-        Self { wal: std::sync::OnceLock::new(), redo_lsn, gaps, newest_read }
-    }
-
-    fn switch_to(&self, wal: Arc<Wal>, gaps: Vec<LsnGap>) {
-        assert!(self.wal.set(NewLog { wal, gaps }).is_ok(), "a restart begins one log");
-    }
-
-    fn wal(&self) -> Option<&Wal> {
-        self.wal.get().map(|new| &*new.wal)
-    }
-
-    /// Checks that no page read so far is newer than the log, which ends with `end`: pages are written after
-    /// the log is durable (W7).
-    fn check_pages_read(&self, end: Lsn) -> Result<(), Error> {
-        let (lsn, page_id) = *self.newest_read.lock();
-        if lsn <= end { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }.into()) }
-    }
-}
-
-impl DurableLog for RestartLog {
-    fn next_lsn(&self) -> Lsn {
-        // Threads redo different parts of the log; a page needs no record below this LSN.
-        self.wal().map_or(self.redo_lsn, DurableLog::next_lsn)
-    }
-
-    fn lsn_bound(&self) -> Lsn {
-        self.wal().map_or(self.redo_lsn, DurableLog::lsn_bound)
-    }
-
-    fn durable_lsn(&self) -> Lsn {
-        self.wal().map_or(Lsn::MAX, DurableLog::durable_lsn)
-    }
-
-    fn is_possible(&self, page_id: PageId, page_lsn: Lsn) -> bool {
-        let is_in = |gaps: &[LsnGap]| gaps.iter().any(|gap| gap.after < page_lsn && page_lsn < gap.before);
-        let Some(new) = self.wal.get() else {
-            let mut newest = self.newest_read.lock();
-            *newest = (*newest).max((page_lsn, page_id));
-            return !is_in(&self.gaps);
-        };
-        // The bound is cheaper, and usually sufficient.
-        let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
-        is_durable && !is_in(&new.gaps)
-    }
-
-    fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        self.wal().map_or(Ok(()), |wal| wal.make_durable(lsn))
-    }
-}
-
-impl azekura_btree::Log for RestartLog {
-    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
-        match self.wal() {
-            Some(wal) => wal.append_in_order(worker, body, order),
-            None => Err(LogFailed { reason: "the log accepts no records during its replay".into() }.into()),
-        }
-    }
 }

@@ -1,12 +1,15 @@
 //! `Run`: sorted rows in a file, written once and read once.
 //!
 //! A run is a sequence of blocks: length (4 bytes, little-endian), CRC-32C of the rows (4), then whole rows,
-//! each with the lengths of key and value (4 and 4), the key, and the value.
+//! each with the lengths of key and value (4 and 4), the key, and the value. In an encrypted store the rows
+//! are encrypted, with the cipher's trailer behind them; length and checksum cover both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use azekura_base::Cipher;
 use azekura_base::checksum::crc32c;
+use azekura_base::cipher::{Kind, TRAILER_BYTES, associated};
 use azekura_io::{File, Fs, OpenOptions};
 
 use crate::Error;
@@ -19,9 +22,17 @@ struct RunFile {
     fs: Arc<dyn Fs>,
     file: Arc<dyn File>,
     path: PathBuf,
+    cipher: Option<Arc<dyn Cipher>>,
+    /// Random, so that a block of another run is refused.
+    id: u64,
 }
 
 impl RunFile {
+    /// The associated data of the block at this offset.
+    fn associated(&self, offset: u64) -> [u8; 17] {
+        associated(Kind::Run, &[self.id.to_le_bytes(), offset.to_le_bytes()].concat())
+    }
+
     fn damaged(&self, offset: u64, reason: &str) -> Error {
         Error::Corrupt { path: self.path.clone(), offset, reason: reason.into() }
     }
@@ -45,10 +56,15 @@ pub(super) struct RunWriter {
 }
 
 impl RunWriter {
-    pub(super) fn create(fs: &Arc<dyn Fs>, path: PathBuf, block_bytes: usize) -> Result<Self, Error> {
+    pub(super) fn create(
+        fs: &Arc<dyn Fs>,
+        path: PathBuf,
+        block_bytes: usize,
+        cipher: Option<Arc<dyn Cipher>>,
+    ) -> Result<Self, Error> {
         let opened = fs.open(&path, OpenOptions::new().create(true));
         let file = opened.map_err(|error| Error::io("create", &path, error))?;
-        let file = RunFile { fs: Arc::clone(fs), file, path };
+        let file = RunFile { fs: Arc::clone(fs), file, path, cipher, id: rand::random() };
         Ok(Self { file, block: vec![0; HEAD_BYTES], block_bytes, len: 0 })
     }
 
@@ -62,6 +78,11 @@ impl RunWriter {
     }
 
     fn write_block(&mut self) -> Result<(), Error> {
+        if let Some(cipher) = &self.file.cipher {
+            self.block.resize(self.block.len() + TRAILER_BYTES, 0);
+            let sealed = cipher.seal(&self.file.associated(self.len), &mut self.block[HEAD_BYTES..]);
+            sealed.map_err(|error| Error::io("encrypt a block of", &self.file.path, error))?;
+        }
         let (head, rows) = self.block.split_at_mut(HEAD_BYTES);
         head[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
         head[4..].copy_from_slice(&crc32c(rows).to_le_bytes());
@@ -131,7 +152,7 @@ impl RunReader {
         if self.offset == self.run.len {
             return Ok(false);
         }
-        let mut head = [0; HEAD_BYTES];
+        let (at, mut head) = (self.offset, [0; HEAD_BYTES]);
         self.read(&mut head)?;
         let [len, crc] = [&head[..4], &head[4..]].map(|bytes| bytes.try_into().map_or(0, u32::from_le_bytes));
         if u64::from(len) > self.run.len - self.offset {
@@ -144,6 +165,15 @@ impl RunReader {
         self.next = 0;
         if crc32c(&self.block) != crc {
             return Err(self.run.file.damaged(self.offset, "a block of a sorted run fails its checksum"));
+        }
+        let file = &self.run.file;
+        if let Some(cipher) = &file.cipher {
+            let rows = self.block.len().checked_sub(TRAILER_BYTES);
+            let opened = cipher.open(&file.associated(at), &mut self.block);
+            match rows.filter(|_| opened.is_ok()) {
+                Some(rows) => self.block.truncate(rows),
+                None => return Err(file.damaged(at, "a block of a sorted run cannot be decrypted")),
+            }
         }
         Ok(true)
     }

@@ -185,7 +185,7 @@ impl Transaction {
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), Error> {
-        check_key(self.db.page_size(), key)
+        check_key(self.db.env.page_size(), key)
     }
 
     /// Takes a record lock, waiting if necessary.

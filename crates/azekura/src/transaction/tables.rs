@@ -28,7 +28,7 @@ impl Transaction {
     }
 
     pub(super) fn open_tree(&self, name: &str, types: Option<TypesOf>) -> Result<OpenTree, Error> {
-        if name.is_empty() || name.len() > MAX_TABLE_NAME.min(azekura_btree::max_key(self.db.page_size())) {
+        if name.is_empty() || name.len() > MAX_TABLE_NAME.min(self.db.max_key()) {
             return Err(Error::Invalid(format!(
                 "a table name of {} bytes; use 1 to {MAX_TABLE_NAME}",
                 name.len()

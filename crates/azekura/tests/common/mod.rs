@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -348,14 +349,28 @@ impl LogShape {
     /// Two of three draw LSNs in ranges.
     pub fn apply(self, builder: Builder) -> Builder {
         let lsn_range = [64, 1, 6][(self.workers + self.streams) % 3];
-        let builder = builder.log_protocol(self.protocol).wal_lsn_range(lsn_range);
+        let protocol = if ENCRYPTS.get() { LogProtocol::PWal } else { self.protocol };
+        let builder = builder.log_protocol(protocol).wal_lsn_range(lsn_range);
         builder.log_buffers(self.workers).wal_streams(self.streams)
     }
 }
 
+thread_local! {
+    static ENCRYPTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `test` with a key in each store that this thread opens by [`deterministic`].
+pub fn with_key(test: impl FnOnce()) {
+    ENCRYPTS.set(true);
+    test();
+    ENCRYPTS.set(false);
+}
+
 /// A small store on `fs` that runs no threads of its own: every run does the same I/O in the same order.
 pub fn deterministic(fs: Arc<dyn Fs>, page_size: usize, frames: usize) -> Builder {
-    Database::builder()
+    let builder = Database::builder();
+    let builder = if ENCRYPTS.get() { builder.encryption_key(&[7; 32]) } else { builder };
+    builder
         .page_size(page_size)
         .cache_bytes(frames * page_size)
         .log_buffers(3)

@@ -204,7 +204,7 @@ fn a_store_or_backup_of_another_format_is_refused_by_its_version() {
     unpack(RELEASES[0].1, scratch.path());
     for name in ["closed", "killed"] {
         let path = scratch.path().join(name);
-        for version in [1, 8, 10, 1000] {
+        for version in [1, 8, 11, 1000] {
             set_version(&path.join("CONTROL"), version);
             let mut before = Files::new();
             add(&mut before, &path, Path::new(""));

@@ -63,20 +63,20 @@ pub(crate) const UPPER_LEN_AT: usize = 30;
 pub(crate) const PREFIX_LEN_AT: usize = 32;
 pub(crate) const TREE_AT: usize = 36;
 
-/// Longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages).
+/// Longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages), in whole words.
 #[must_use]
 pub const fn max_key(page_size: usize) -> usize {
-    page_size / 8
+    page_size / 64 * 8
 }
 
-/// Most bytes of an entry: five sixteenths of the page less 24 (2,536 at 8 KiB pages).
+/// Most bytes of an entry: five sixteenths of the page less 24 (2,536 at 8 KiB pages), in whole words.
 ///
 /// Together with [`max_key`], which bounds the fences, it guarantees that a node without room for one more
 /// entry has at least two, and that after a split at the best point the entry fits its half (proof in
 /// `node::split`).
 #[must_use]
 pub const fn max_entry(page_size: usize) -> usize {
-    5 * page_size / 16 - 24
+    (5 * page_size / 16 - 24) / 8 * 8
 }
 
 /// Longest value in bytes that is stored in the leaf itself, under a key of `key_len` bytes; longer ones go

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use azekura_base::page::{self, image};
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64};
-use azekura_base::{PageBuf, PageId};
+use azekura_base::{Cipher, PageBuf, PageId};
 use azekura_io::{Fs, create_dir_all_durable};
 
 use super::area::{Area, AreaShape, HEAD_BYTES, Misfit};
@@ -16,7 +16,7 @@ use super::ledger::Ledger;
 use super::lsn_map::LsnMap;
 use super::new_pages::NewPages;
 use super::{PageAccess, PageFile, Place, error};
-use crate::store::StoreError;
+use crate::store::{StoreError, seal_page};
 
 /// The state of the page file in the checkpoint of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,9 +71,9 @@ impl PageFile {
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
     }
 
-    /// Creates both files again for the store with this id, with these pages, sealed and in order from page 0
-    /// on. The pages are durable when it returns; the names and the area are not, because the first growth of
-    /// the area syncs it.
+    /// Creates both files again for the store with this id, with these pages, in order from page 0 on. Seals
+    /// them, by the cipher if there is one. The pages are durable when it returns; the names and the area are
+    /// not, because the first growth of the area syncs it.
     ///
     /// # Errors
     ///
@@ -84,6 +84,7 @@ impl PageFile {
         page_size: usize,
         database_id: u64,
         pages: &PageBuf,
+        cipher: Option<&dyn Cipher>,
     ) -> Result<(), StoreError> {
         check_page_size(page_size, dir)?;
         let area = Area { shape: AreaShape::for_page_size(page_size), page_size, database_id };
@@ -94,6 +95,10 @@ impl PageFile {
         let mut bytes = PageBuf::zeroed(page_size + pages.len());
         bytes[..HEAD_BYTES].copy_from_slice(&Head { page_size, database_id, settled: 0 }.to_bytes());
         bytes[page_size..].copy_from_slice(pages);
+        for page in bytes[page_size..].chunks_exact_mut(page_size) {
+            let sealed = seal_page(page, cipher);
+            sealed.map_err(place.error("encrypt the first pages of", Some(PageId(0)), 0))?;
+        }
         let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, &bytes));
         made.map_err(place.error("write the first pages of", Some(PageId(0)), 0))?;
         place.sync()
@@ -172,6 +177,7 @@ impl PageFile {
             growing: Mutex::new(()),
             grows_tightly: false,
             repairing: Mutex::new(()),
+            cipher: None,
             dropped: OnceLock::new(),
         })
     }
@@ -183,6 +189,14 @@ impl PageFile {
     #[must_use]
     pub fn filled_once(self) -> Self {
         Self { grows_tightly: true, ..self }
+    }
+
+    /// Encrypts each page behind its header, also in the double-write area, if there is a cipher. The last
+    /// [`TRAILER_BYTES`](azekura_base::cipher::TRAILER_BYTES) of a page belong to the cipher then
+    /// ([`BufferPool::reserving`](crate::BufferPool::reserving)). The repair of torn pages needs no key.
+    #[must_use]
+    pub fn encrypted(self, cipher: Option<Arc<dyn Cipher>>) -> Self {
+        Self { cipher, ..self }
     }
 }
 

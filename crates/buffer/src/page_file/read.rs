@@ -59,6 +59,16 @@ impl PageFile {
         self.verify_lsn(id, image::lsn(bytes), offset)
     }
 
+    /// Decrypts page `id`, which was verified, if the file is encrypted.
+    pub(super) fn decrypt(&self, id: PageId, page: &mut [u8], offset: u64) -> Result<(), StoreError> {
+        let Some(cipher) = &self.cipher else { return Ok(()) };
+        store::open_page(page, &**cipher).map_err(|_| StoreError::Unauthentic {
+            page: id,
+            path: Arc::clone(&self.pages.path),
+            offset,
+        })
+    }
+
     fn verify_lsn(&self, page: PageId, found_lsn: Lsn, offset: u64) -> Result<(), StoreError> {
         self.lsn_map.check(page, found_lsn).map_err(|written_lsn| StoreError::Outdated {
             page,

@@ -172,7 +172,7 @@ impl PageStore for MemStore {
     }
 
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
-        seal_batch(batch, self.page_size);
+        seal_batch(batch, self.page_size, None).expect("nothing is encrypted");
         for (id, page) in batch {
             self.enter(Access::Write(*id));
             let mut state = self.state.lock();

@@ -1,28 +1,61 @@
 //! The seal of a page: set before every write, checked after every read.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_base::page::image;
-use azekura_base::{PageBuf, PageId, checksum};
+use azekura_base::cipher::{Kind, Unauthentic, associated};
+use azekura_base::page::{HEADER_BYTES, image};
+use azekura_base::{Cipher, PageBuf, PageId, checksum};
 
 use super::StoreError;
 
-/// Sets the checksums of a batch, and returns its order by page id, as indices.
+/// Bytes of a page's associated data: the kind, and the header without the checksum.
+const ASSOCIATED_BYTES: usize = 1 + HEADER_BYTES - 4;
+
+fn associated_of(page: &[u8]) -> [u8; ASSOCIATED_BYTES] {
+    associated(Kind::Page, &page[4..HEADER_BYTES])
+}
+
+/// Encrypts a page behind its header, if there is a cipher, and sets the checksum.
+pub(crate) fn seal_page(page: &mut [u8], cipher: Option<&dyn Cipher>) -> io::Result<()> {
+    if let Some(cipher) = cipher {
+        let associated = associated_of(page);
+        cipher.seal(&associated, &mut page[HEADER_BYTES..])?;
+    }
+    image::seal(page);
+    Ok(())
+}
+
+/// Decrypts a page, which was verified, in place.
+pub(crate) fn open_page(page: &mut [u8], cipher: &dyn Cipher) -> Result<(), Unauthentic> {
+    let associated = associated_of(page);
+    cipher.open(&associated, &mut page[HEADER_BYTES..])
+}
+
+/// Seals the pages of a batch, and returns its order by page id, as indices.
+///
+/// # Errors
+///
+/// As [`Cipher::seal`].
 ///
 /// # Panics
 ///
 /// As [`PageStore::write_pages`] says.
-pub(crate) fn seal_batch(batch: &mut [(PageId, PageBuf)], page_size: usize) -> Vec<usize> {
+pub(crate) fn seal_batch(
+    batch: &mut [(PageId, PageBuf)],
+    page_size: usize,
+    cipher: Option<&dyn Cipher>,
+) -> io::Result<Vec<usize>> {
     for (id, page) in batch.iter_mut() {
         assert_eq!(page.len(), page_size, "a page is written whole");
         assert_eq!(image::id(page), *id, "a page is written to its own place");
-        image::seal(page);
+        seal_page(page, cipher)?;
     }
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_unstable_by_key(|&i| batch[i].0);
     assert!(order.windows(2).all(|pair| batch[pair[0]].0 < batch[pair[1]].0), "a page comes once in a batch");
-    order
+    Ok(order)
 }
 
 /// Checks that `bytes` are page `id`.

@@ -86,7 +86,11 @@ impl Backup {
             Some(Base::Object(object)) => backup.since_reader(object.name(), object.reader()?),
             None => backup,
         };
-        let check = || NewStore::new().progress(|seen| progress::show_copied(&bar, seen));
+        let settings = store.settings()?;
+        let check = || {
+            let check = NewStore::new().builder(settings.clone());
+            check.progress(|seen| progress::show_copied(&bar, seen))
+        };
         let report = match &self.to {
             BackupLocation::Stream => {
                 backup.to_writer(out)?;
@@ -189,7 +193,7 @@ impl Restore {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let bar = progress::bytes(None);
         let mut restore = NewStore::new()
-            .builder(store.settings())
+            .builder(store.settings()?)
             .verify(self.verify)
             .progress(|seen| progress::show_copied(&bar, seen));
         for base in &self.base {

@@ -1,6 +1,7 @@
 //! The subcommands, one module each: its arguments with their help, and `run`.
 
 mod backup;
+mod change_key;
 mod check;
 mod cluster;
 mod compact;
@@ -25,6 +26,7 @@ use std::io::Write;
 use anyhow::Result;
 
 pub(crate) use backup::{Backup, Restore};
+pub(crate) use change_key::ChangeKey;
 pub(crate) use check::Check;
 pub(crate) use cluster::Cluster;
 pub(crate) use compact::Compact;
@@ -64,6 +66,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Backup(given)) => given.command.command.run(&given.archived_store(), out),
         Some(Command::Restore(given)) => given.command.command.run(&given.archived_store(), out),
         Some(Command::Compact(given)) => given.command.run(&given.store(), out),
+        Some(Command::ChangeKey(given)) => given.command.run(&given.store(), out),
         Some(Command::Completions(command)) => command.run(out),
         Some(Command::Man(command)) => command.run(),
         Some(Command::Serve(given)) => given.command.command.run(&given.archived_store(), out),

@@ -51,6 +51,9 @@ impl Victim {
         if store.direct_pages {
             command.arg("--direct-pages");
         }
+        if let Some(file) = &store.key_file {
+            command.arg("--key-file").arg(file);
+        }
         if let Some(file) = trace {
             command.arg("--trace").arg(file);
         }

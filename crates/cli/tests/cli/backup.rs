@@ -186,3 +186,36 @@ fn killed_backups_restores_and_compactions_are_whole_or_refused() {
         }
     }
 }
+
+#[test]
+fn an_encrypted_store_needs_its_key_file_for_each_command() {
+    let scratch = Scratch::new();
+    let old = scratch.file("old.key", &format!("{}\n", "0a".repeat(32)));
+    let new = scratch.file("new.key", &"k".repeat(32));
+    let file = scratch.file("rows.tsv", &rows(500));
+    Run::in_dir(&scratch, &["load", "db", "t", &file, "--key-file", &old]).well();
+    let get = |key: &[&str]| Run::in_dir(&scratch, &[&["get", "db", "t", "key000007"], key].concat());
+    assert_eq!(get(&["--key-file", &old]).well().trim(), "value 7");
+    let run = get(&[]);
+    assert!(
+        run.code == 1 && run.stderr.contains("is encrypted") && run.stderr.contains("--key-file"),
+        "{run:?}"
+    );
+    let run = get(&["--key-file", &new]);
+    assert!(run.code == 1 && run.stderr.contains("another key"), "{run:?}");
+    let run = get(&["--key-file", &file]);
+    assert!(run.code == 1 && run.stderr.contains("holds no key"), "{run:?}");
+    Run::in_dir(&scratch, &["backup", "db", "copy", "--verify", "--key-file", &old]).well();
+    let run = Run::in_dir(&scratch, &["restore", "copy", "new"]);
+    assert!(run.code == 1 && run.stderr.contains("is encrypted"), "{run:?}");
+    Run::in_dir(&scratch, &["restore", "copy", "new", "--verify", "--key-file", &old]).well();
+    Run::in_dir(&scratch, &["compact", "db", "small", "--key-file", &old]).well();
+    Run::in_dir(&scratch, &["change-key", "db", "--key-file", &old, "--new-key-file", &new]).well();
+    assert_eq!(get(&["--key-file", &old]).code, 1);
+    assert_eq!(Run::in_dir(&scratch, &["change-key", "db", "--new-key-file", &new]).code, 2);
+    let dump = |db: &str, key: &str| Run::in_dir(&scratch, &["dump", db, "t", "--key-file", key]).well();
+    let whole = dump("db", &new);
+    assert!(
+        whole.lines().count() == 500 && [dump("new", &old), dump("small", &old)] == [whole.clone(), whole]
+    );
+}

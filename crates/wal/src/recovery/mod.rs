@@ -26,7 +26,7 @@ mod survey;
 
 use std::path::{Path, PathBuf};
 
-use azekura_base::Lsn;
+use azekura_base::{Cipher, Lsn};
 use azekura_io::Fs;
 
 use crate::error::ReplayError;
@@ -92,7 +92,20 @@ pub fn replay<E>(
     from: Lsn,
     each: &mut Each<'_, E>,
 ) -> Result<Replayed, ReplayError<E>> {
-    replay_durable(fs, dir, database_id, ranges, from, None, each)
+    replay_durable(LogFiles { fs, dir, database_id, cipher: None }, ranges, from, None, each)
+}
+
+/// The files of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogFiles<'a> {
+    /// Their file system.
+    pub fs: &'a dyn Fs,
+    /// The directory of the log.
+    pub dir: &'a Path,
+    /// The database; a chunk of another database is never read.
+    pub database_id: u64,
+    /// Decrypts the payloads of an encrypted log.
+    pub cipher: Option<&'a dyn Cipher>,
 }
 
 /// As [`replay`], for a caller that knows from elsewhere up to which LSN the log was `durable`, and that no
@@ -101,17 +114,17 @@ pub fn replay<E>(
 /// # Errors
 ///
 /// As [`replay`]. [`ReplayError::Corrupt`] also if the log ends below `durable`; [`ReplayError::StaleRanges`]
-/// if the directory holds a log of a later incarnation than the last range.
+/// if the directory holds a log of a later incarnation than the last range. [`ReplayError::Unauthentic`] for
+/// a chunk that cannot be decrypted.
 pub fn replay_durable<E>(
-    fs: &dyn Fs,
-    dir: &Path,
-    database_id: u64,
+    files: LogFiles<'_>,
     ranges: &[LogRange],
     from: Lsn,
     durable: Option<Lsn>,
     each: &mut Each<'_, E>,
 ) -> Result<Replayed, ReplayError<E>> {
     check_ranges(ranges)?;
+    let LogFiles { fs, dir, database_id, cipher } = files;
     let survey = Survey::of(fs, dir, database_id).map_err(read_error)?;
     let newest = ranges.last().map_or(u32::MAX, |range| range.incarnation);
     if let Some((found, file)) = survey.newest().filter(|(found, _)| *found > newest && durable.is_some()) {
@@ -127,7 +140,8 @@ pub fn replay_durable<E>(
         }
         let start = range.first_lsn.max(from).0;
         let scans = survey.streams(range.incarnation).map(|(stream, group)| {
-            StreamScan::new(fs, database_id, stream, range.incarnation, group.segments_from(start))
+            let segments = group.segments_from(start);
+            StreamScan::new(fs, database_id, stream, range.incarnation, segments).decrypted(cipher)
         });
         let mut replay = RangeReplay { range, merge: Merge::new(scans.collect()), each, found: &mut found };
         let missing = replay.dense_part(start)?;
@@ -183,6 +197,11 @@ impl<E> RangeReplay<'_, '_, '_, E> {
 }
 
 fn read_error<E>((path, source): (PathBuf, std::io::Error)) -> ReplayError<E> {
+    if let Some(&scan::UnauthenticChunk { offset }) =
+        source.get_ref().and_then(|source| source.downcast_ref::<scan::UnauthenticChunk>())
+    {
+        return ReplayError::Unauthentic { file: path, offset };
+    }
     ReplayError::Io { action: "read", path, source }
 }
 

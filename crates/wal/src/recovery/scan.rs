@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use azekura_base::Cipher;
 use azekura_base::checksum::crc32c;
+use azekura_base::cipher::TRAILER_BYTES;
 use azekura_io::{File, Fs, OpenOptions};
 
 use crate::chunk::{self, HEADER_BYTES, Header, Place, UNIT_BYTES};
@@ -122,6 +124,7 @@ pub(crate) struct StreamScan<'f> {
     window: Vec<u8>,
     window_at: u64,
     ended: bool,
+    cipher: Option<&'f dyn Cipher>,
 }
 
 impl<'f> StreamScan<'f> {
@@ -146,7 +149,13 @@ impl<'f> StreamScan<'f> {
             window: Vec::new(),
             window_at: 0,
             ended: false,
+            cipher: None,
         }
+    }
+
+    /// Decrypts the payloads, if there is a cipher.
+    pub(crate) fn decrypted(self, cipher: Option<&'f dyn Cipher>) -> Self {
+        Self { cipher, ..self }
     }
 
     pub(crate) const fn stream(&self) -> u32 {
@@ -214,7 +223,7 @@ impl<'f> StreamScan<'f> {
         // The window is kept here, not in a `Window`, because the file changes under it.
         let mut window =
             Window { file: &*file, offset: self.window_at, bytes: std::mem::take(&mut self.window) };
-        let chunk = chunk_in(&mut window, place, self.incarnation, self.next_number);
+        let chunk = chunk_in(&mut window, place, self.incarnation, self.next_number, self.cipher);
         (self.window_at, self.window) = (window.offset, window.bytes);
         let chunk = chunk?;
         if let Some(chunk) = &chunk {
@@ -225,14 +234,26 @@ impl<'f> StreamScan<'f> {
     }
 }
 
-/// Returns the chunk at `place`, if it is whole, well-formed, and the expected one.
+/// A chunk that cannot be decrypted.
+#[derive(Debug, thiserror::Error)]
+#[error("the chunk at byte {offset} cannot be decrypted")]
+pub(crate) struct UnauthenticChunk {
+    pub(crate) offset: u64,
+}
+
+/// Returns the chunk at `place`, if it is whole, well-formed, and the expected one; fails with
+/// [`UnauthenticChunk`] if it is the expected one and cannot be decrypted.
 fn chunk_in(
     window: &mut Window<'_>,
     place: Place,
     incarnation: u32,
     number: Option<u64>,
+    cipher: Option<&dyn Cipher>,
 ) -> io::Result<Option<Chunk>> {
-    let Some(header) = Header::decode_at(window.at(place.offset, HEADER_BYTES)?, place) else {
+    let mut head = [0; HEADER_BYTES];
+    let found = window.at(place.offset, HEADER_BYTES)?;
+    head[..found.len()].copy_from_slice(found);
+    let Some(header) = Header::decode_at(&head, place) else {
         return Ok(None);
     };
     if header.incarnation != incarnation || number.is_some_and(|number| number != header.number) {
@@ -246,7 +267,14 @@ fn chunk_in(
     if payload.len() != len || crc32c(payload) != header.payload_crc {
         return Ok(None);
     }
-    let Some(blocks) = chunk::parse_payload(&header, payload) else {
+    let mut payload = payload.to_vec();
+    if let Some(cipher) = cipher {
+        let unauthentic = || io::Error::other(UnauthenticChunk { offset: place.offset });
+        let records = payload.len().checked_sub(TRAILER_BYTES).ok_or_else(unauthentic)?;
+        cipher.open(&chunk::associated(&head), &mut payload).map_err(|_| unauthentic())?;
+        payload.truncate(records);
+    }
+    let Some(blocks) = chunk::parse_payload(&header, &payload) else {
         return Ok(None);
     };
     let start = payload.as_ptr().addr();
@@ -255,5 +283,6 @@ fn chunk_in(
         let (log_buffer, cursor, gaps) = (block.log_buffer, block.cursor(), block.gaps.collect());
         BlockRef { log_buffer, cursor, bytes: at..at + block.bytes.len(), gaps }
     });
-    Ok(Some(Chunk { header, blocks: blocks.collect(), payload: Arc::new(payload.to_vec()) }))
+    let blocks = blocks.collect();
+    Ok(Some(Chunk { header, blocks, payload: Arc::new(payload) }))
 }

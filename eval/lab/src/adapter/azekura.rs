@@ -32,6 +32,7 @@ pub struct AzekuraEngine {
     log: LogProtocol,
     bulk: bool,
     snapshots: bool,
+    encrypted: bool,
     /// Other than the store's own.
     name: Option<String>,
 }
@@ -77,6 +78,13 @@ impl AzekuraEngine {
         self.named()
     }
 
+    /// Encrypts the store; that becomes part of the engine's name.
+    #[must_use]
+    pub fn encrypted(mut self) -> Self {
+        self.encrypted = true;
+        self.named()
+    }
+
     const fn way(&self) -> Way {
         Way { bulk: self.bulk, snapshots: self.snapshots }
     }
@@ -91,6 +99,9 @@ impl AzekuraEngine {
         }
         if self.snapshots {
             name.push_str("-snapshot");
+        }
+        if self.encrypted {
+            name.push_str("-encrypted");
         }
         self.name = Some(name);
         self
@@ -172,6 +183,9 @@ impl Engine for AzekuraEngine {
         }
         if let Some(bytes) = self.wal_segment_bytes {
             builder = builder.wal_segment_bytes(bytes);
+        }
+        if self.encrypted {
+            builder = builder.encryption_key(&[7; 32]);
         }
         if let Some(fs) = &self.fs {
             builder = builder.file_system(Arc::clone(fs));

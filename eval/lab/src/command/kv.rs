@@ -27,6 +27,7 @@ Examples:
   azekura-lab kv --workload u10 --threads 1,2,4,8,16,64 --log p-wal,serial --blocking --in-flight 512
   azekura-lab kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
   azekura-lab kv --workload load --bulk --runs 5
+  azekura-lab kv --workload u1,rl --encrypted --runs 5
   azekura-lab kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
   azekura-lab kv --workload ycsb-a,ycsb-f --resp 127.0.0.1:7001+127.0.0.1:7002    a cluster, by two nodes
 
@@ -97,6 +98,10 @@ pub(super) struct Kv {
     /// Load by the bulk loader as well, beside ordinary transactions; by one thread
     #[arg(long, conflicts_with_all = ["threads", "resp", "in_flight"])]
     bulk: bool,
+
+    /// Run with an encrypted store as well, beside a plain one
+    #[arg(long, conflicts_with_all = ["resp", "log", "bulk"])]
+    encrypted: bool,
 
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -181,7 +186,9 @@ impl Kv {
             let ours = self.log.iter().flat_map(|&log| {
                 let engine = self.engine(store, log);
                 let bulk = self.bulk.then(|| Box::new(engine.clone().bulk()) as Box<dyn Engine>);
-                [Some(Box::new(engine) as Box<dyn Engine>), bulk]
+                let encrypted =
+                    self.encrypted.then(|| Box::new(engine.clone().encrypted()) as Box<dyn Engine>);
+                [Some(Box::new(engine) as Box<dyn Engine>), bulk, encrypted]
             });
             return Ok(ours.flatten().collect());
         }

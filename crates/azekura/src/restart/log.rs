@@ -1,0 +1,92 @@
+//! `RestartLog`: the log of a store during and after its restart.
+
+use std::sync::{Arc, OnceLock};
+
+use azekura_base::sync::Mutex;
+use azekura_base::{DurableLog, LogFailed, Lsn, PageId};
+use azekura_buffer::FixError;
+use azekura_wal::{AppendError, LogBufferId, Order, Wal};
+
+use crate::Error;
+use crate::control::LsnGap;
+
+/// The log as pool and trees see it: during a restart the replayed records are durable; then the new log
+/// replaces it.
+#[derive(Debug)]
+pub(super) struct RestartLog {
+    wal: OnceLock<NewLog>,
+    /// Records below are not redone.
+    redo_lsn: Lsn,
+    /// From CONTROL at the begin of the restart.
+    gaps: Vec<LsnGap>,
+    /// The largest LSN of any page that was read before the new log took over.
+    newest_read: Mutex<(Lsn, PageId)>,
+}
+
+#[derive(Debug)]
+struct NewLog {
+    wal: Arc<Wal>,
+    gaps: Vec<LsnGap>,
+}
+
+impl RestartLog {
+    pub(super) const fn new(redo_lsn: Lsn, gaps: Vec<LsnGap>) -> Self {
+        let newest_read = Mutex::new((Lsn(0), PageId(0)));
+        Self { wal: OnceLock::new(), redo_lsn, gaps, newest_read }
+    }
+
+    pub(super) fn switch_to(&self, wal: Arc<Wal>, gaps: Vec<LsnGap>) {
+        assert!(self.wal.set(NewLog { wal, gaps }).is_ok(), "a restart begins one log");
+    }
+
+    fn wal(&self) -> Option<&Wal> {
+        self.wal.get().map(|new| &*new.wal)
+    }
+
+    /// Checks that no page read so far is newer than the log, which ends with `end`: pages are written after
+    /// the log is durable (W7).
+    pub(super) fn check_pages_read(&self, end: Lsn) -> Result<(), Error> {
+        let (lsn, page_id) = *self.newest_read.lock();
+        if lsn <= end { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }.into()) }
+    }
+}
+
+impl DurableLog for RestartLog {
+    fn next_lsn(&self) -> Lsn {
+        // Threads redo different parts of the log; a page needs no record below this LSN.
+        self.wal().map_or(self.redo_lsn, DurableLog::next_lsn)
+    }
+
+    fn lsn_bound(&self) -> Lsn {
+        self.wal().map_or(self.redo_lsn, DurableLog::lsn_bound)
+    }
+
+    fn durable_lsn(&self) -> Lsn {
+        self.wal().map_or(Lsn::MAX, DurableLog::durable_lsn)
+    }
+
+    fn is_possible(&self, page_id: PageId, page_lsn: Lsn) -> bool {
+        let is_in = |gaps: &[LsnGap]| gaps.iter().any(|gap| gap.after < page_lsn && page_lsn < gap.before);
+        let Some(new) = self.wal.get() else {
+            let mut newest = self.newest_read.lock();
+            *newest = (*newest).max((page_lsn, page_id));
+            return !is_in(&self.gaps);
+        };
+        // The bound is cheaper, and usually sufficient.
+        let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
+        is_durable && !is_in(&new.gaps)
+    }
+
+    fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        self.wal().map_or(Ok(()), |wal| wal.make_durable(lsn))
+    }
+}
+
+impl azekura_btree::Log for RestartLog {
+    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+        match self.wal() {
+            Some(wal) => wal.append_in_order(worker, body, order),
+            None => Err(LogFailed { reason: "the log accepts no records during its replay".into() }.into()),
+        }
+    }
+}

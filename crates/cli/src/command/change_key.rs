@@ -1,0 +1,46 @@
+//! `change-key`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::arguments::StoreArguments;
+use crate::{Outcome, UsageError, store};
+
+const EXAMPLES: &str = "\
+Examples:
+  azekura change-key my.db --key-file old.key --new-key-file new.key
+
+Later commands need the new key. The pages stay as they are: a random data key
+encrypts them, and only the encryption of that key changes. Backups and files
+of the log archive that were made before need the old key: keep it as long as
+them.";
+
+/// Replace the key of an encrypted store
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ChangeKey {
+    /// Directory of the store
+    #[arg(value_name = "DB")]
+    path: PathBuf,
+
+    /// File with the new key: 32 bytes, or 64 hexadecimal digits
+    #[arg(long, value_name = "FILE")]
+    new_key_file: PathBuf,
+}
+
+impl ChangeKey {
+    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        if store.key_file.is_none() {
+            return Err(UsageError("name the present key of the store by --key-file".into()).into());
+        }
+        let key = store::read_key(&self.new_key_file)?;
+        let db = store.open_existing(&self.path)?;
+        db.change_encryption_key(&key)?;
+        db.close()?;
+        writeln!(out, "{} needs the key in {} now", self.path.display(), self.new_key_file.display())?;
+        Ok(Outcome::Well)
+    }
+}
