@@ -121,7 +121,11 @@ impl Shared {
     }
 }
 
-/// A store. Clones are handles of the same store.
+/// An open store; opened by [`open`](Self::open), or by [`builder`](Self::builder) with other settings.
+/// Clones are handles of the same store, for any thread.
+///
+/// [`transact`](Self::transact) reads and writes rows in a transaction, [`read`](Self::read) reads them
+/// without locks, [`backup`](Self::backup) copies the store.
 ///
 /// The store is open until [`close`](Self::close), or until its last handle and its last transaction are
 /// dropped. Then it writes its changed pages and a checkpoint ([`Builder::close_time`] limits this), and its

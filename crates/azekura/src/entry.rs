@@ -60,7 +60,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Entry<'_, '_, K, V> {
-    /// The value, if there is a row.
+    /// Returns the value, if there is a row.
     #[must_use]
     pub const fn value(&self) -> Option<&V::Owned> {
         self.value.as_ref()

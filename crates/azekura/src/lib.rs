@@ -1,8 +1,8 @@
 //! Azekura: an embeddable, ordered, multi-writer, serializable, crash-safe key-value store.
 //!
 //! Any number of threads run transactions at once; each sees the store as if it ran alone, and once `commit`
-//! returns its effects survive `kill -9` and power loss. It is a library in your process, not a server, and
-//! keeps its data in one directory that one process has open at a time.
+//! returns its effects survive `kill -9` and power loss. The store is a directory, which one process opens at
+//! a time.
 //!
 //! ```
 //! use azekura::{Database, Error, TableDefinition};
@@ -17,17 +17,27 @@
 //!     let balances = tx.table(&BALANCES)?;
 //!     balances.update("ann", |old| Some(old.unwrap_or(100) - 30))?;
 //!     balances.update("bob", |old| Some(old.unwrap_or(0) + 30))
-//! })?; // durable here; run again by itself if it got into a deadlock
+//! })?; // durable here; `transact` runs the closure again after a deadlock
 //! # drop(db);
 //! # std::fs::remove_dir_all(dir).ok();
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Keys and values of a table are typed ([`Key`], [`Value`]). [`Table`] has the calls, [`Builder`] the
-//! settings, [`Snapshot`] reads without locks, [`MultimapTable`] has several values for a key.
+//! | you want to | see |
+//! |---|---|
+//! | open, close, back up and check a store | [`Database`], [`Builder`] (settings), [`Backup`], [`Restore`] |
+//! | name a table and its types | [`TableDefinition`], [`Key`], [`Value`] |
+//! | read and write rows | [`Database::transact`], [`Transaction`], [`Table`], [`KeyRange`] |
+//! | store several values for a key | [`MultimapTable`] |
+//! | read without locks | [`Database::read`], [`Snapshot`] |
+//! | commit without waiting for the disk | [`Database::transact_async`], [`CommitTicket`] |
+//! | load many rows at once | [`Table::bulk_load`] |
+//! | handle an error | [`Error`], [`ErrorKind`] |
 //!
 //! The feature `far` (off by default) adds memory servers behind the page cache: `Builder::far_cache`.
+//!
+//! Modules, for readers of the source:
 //!
 //! | module | noun |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A disk that has no room for more log: the change is refused by name, the transaction can be rolled back,
-//! reading goes on, and so does writing once there is room again.
+//! A disk without room for more log: the change is refused by a typed error, the transaction can be rolled
+//! back, reads continue, and so do writes once there is room again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -34,8 +34,8 @@ fn open_with(fs: &FaultFs, log_buffers: usize) -> Database {
         .expect("opens")
 }
 
-/// Writes until the log has no more room, which it is given up to the change of number `full_from`; the
-/// transaction is still there, with what it did.
+/// Writes until the log has no more room; the disk is full from change number `full_from` on. Returns the
+/// open transaction with its changes.
 fn fill_up(fs: &FaultFs, tx: &Transaction, full_from: u32) -> Result<u32, Error> {
     let rows = tx.table(&ROWS)?;
     for n in 0..1_000_000 {
@@ -71,11 +71,11 @@ fn assert_goes_on(db: &Database, fs: &FaultFs, byte: u8) {
 }
 
 #[test]
-fn a_small_transaction_that_meets_a_full_disk_is_undone_out_of_the_reserve() {
+fn a_small_transaction_on_a_full_disk_is_undone_with_the_reserve() {
     let fs = FaultFs::new();
     let db = open(&fs);
     write_all(&db, 1).expect("writes");
-    // It has begun, and done a little, when somebody else takes the last room.
+    // It has begun and made a change when another program takes the last room.
     let small = db.begin().expect("begins");
     let before = small.savepoint().expect("is open");
     let extra = |n: u32| small.table(&ROWS)?.insert(&(1_000 + n), &[9; 500]);
@@ -107,7 +107,7 @@ fn a_rollback_too_large_for_the_reserve_keeps_its_rows_locked_until_there_is_roo
         fill_up(&fs, &tx, 8_000).expect("the first change finds a table");
         assert!(matches!(tx.abort(), Err(Error::LogFull { .. })), "so much to undo has no room");
         assert_eq!(db.stats().parked_rollbacks, 1);
-        // Others read on, but not what is not undone.
+        // Others continue to read, except the rows that are not undone.
         assert_eq!(db.transact(|tx| tx.table(&OTHER)?.get(&1)).expect("reads"), Some(1));
         let reader = db.begin().expect("begins");
         let read = reader.table(&ROWS).expect("opens").get(&0);
@@ -125,10 +125,10 @@ fn a_rollback_too_large_for_the_reserve_keeps_its_rows_locked_until_there_is_roo
     assert_content(&db, 3);
 }
 
-/// The changes that the log accepted can be applied: with no room from any moment on, a checkpoint of all
-/// that was committed has what it needs, and so has a restart. Rows can be removed meanwhile.
+/// Changes that the log accepted can be applied: if the disk is full from any moment on, a checkpoint of all
+/// commits succeeds, and so does a restart. Rows can be removed meanwhile.
 #[test]
-fn what_was_committed_is_applied_on_a_full_disk() {
+fn committed_changes_are_applied_on_a_full_disk() {
     let mut refused = 0;
     for full_from in (0..400).step_by(7) {
         let fs = FaultFs::new();
@@ -159,7 +159,7 @@ fn what_was_committed_is_applied_on_a_full_disk() {
             let first = written.remove(0);
             assert!(db.transact(|tx| tx.table(&ROWS)?.remove(&first)).expect("removes").is_some());
         }
-        // Killed, and opened on the disk that is still full: for reading, and in place.
+        // Killed, then opened on the disk, which is still full: for reading, and in place.
         let killed = fs.kill();
         killed.full_from(1);
         if written.is_empty() {
@@ -237,7 +237,7 @@ fn name<T>(result: &Result<T, Error>) -> String {
 /// The consequences of a failed call: the store's call that got an error, and the results of later calls.
 type Outcome = [String; 4];
 
-/// A run in which the `n`-th call of the file system fails once; `None`: there are not so many.
+/// Runs a store, and lets the `n`-th call of the file system fail once; `None` if there are fewer calls.
 fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(String, Outcome)> {
     let fs = closed.kill();
     let mut db = open_with_one_log_buffer(&fs);
@@ -298,7 +298,7 @@ fn by_result(told: &BTreeSet<String>) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Each call of the file system fails once, in each way: what then happens is what `docs/failures.md` says.
+/// Each call of the file system fails once, in each way, with the consequences of `docs/failures.md`.
 #[test]
 fn each_failed_call_leads_to_what_the_table_of_failures_says() {
     let closed = FaultFs::new();

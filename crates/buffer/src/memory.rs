@@ -26,16 +26,16 @@ impl std::fmt::Debug for PageMemory {
 }
 
 impl PageMemory {
-    /// Returns this number of buffers, of zero words.
+    /// Allocates this number of buffers, filled with zero words.
     pub(crate) fn zeroed(buffers: usize, page_size: usize) -> Self {
         Self::try_zeroed(buffers, page_size).expect("memory for a few pages")
     }
 
-    /// The same.
+    /// Allocates this number of buffers, or returns an error.
     ///
     /// # Errors
     ///
-    /// The system's, if it has no memory.
+    /// The error of the system, if it has no memory.
     pub(crate) fn try_zeroed(buffers: usize, page_size: usize) -> io::Result<Self> {
         let words = zeroed_words(buffers * page_size / 8 + ALIGNMENT / 8)?;
         let start = words.as_ptr().addr();
@@ -73,7 +73,7 @@ impl PageMemory {
 /// A spare buffer has the one below it in its first word.
 impl Below for PageMemory {
     fn below(&self, number: u32) -> u32 {
-        self.buffer(number)[0].load(Relaxed) as u32 // a page's by now, perhaps
+        self.buffer(number)[0].load(Relaxed) as u32 // perhaps the word of a page by now
     }
 
     fn set_below(&self, number: u32, below: u32) {
@@ -113,7 +113,7 @@ pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// As above, word by word.
+/// Stores the bytes word by word, without the instruction.
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
@@ -126,7 +126,7 @@ pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
 fn advise_huge_pages(words: &[AtomicU64]) {
     use rustix::mm::{Advice, madvise};
     const HUGE: usize = 2 << 20;
-    /// The first pages stay in small ones: a store of a few pages takes the memory of a few pages.
+    /// The first pages are not in huge pages: a store of a few pages takes the memory of a few pages.
     const SMALL_PAGES: usize = 1 << 20;
 
     let start = (words.as_ptr().addr() + SMALL_PAGES).next_multiple_of(HUGE);

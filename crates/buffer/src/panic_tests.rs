@@ -1,5 +1,5 @@
-//! G9: a page store or a log that panics in the middle of a fix or a write-back loses nothing of the pool: no
-//! buffer, no frame, no right to read or to write, no latch.
+//! Tests of G9: after a panic of the page store or the log during a fix or a write-back, the pool has all its
+//! buffers and frames, and no right to read or write and no latch is lost.
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use crate::{BufferPool, FixError, MemStore, PoolOptions};
 const PAGE: usize = 4096;
 const FRAMES: usize = 3;
 
-/// Runs `work`, which has to panic.
+/// Runs `work`, which must panic.
 fn panics<T>(work: impl FnOnce() -> T) {
     assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "the store or log was to panic");
 }
@@ -28,7 +28,7 @@ fn pool(log: Arc<dyn DurableLog>) -> (BufferPool, Arc<MemStore>) {
     (BufferPool::new(options, Arc::clone(&store) as _, log).unwrap(), store)
 }
 
-/// Every buffer is spare or in a frame, and no thread has a frame pinned, latched, or to write.
+/// Asserts that every buffer is spare or in a frame, and that no frame is pinned, latched or being written.
 fn assert_nothing_is_held(pool: &BufferPool) {
     let spare: Vec<u32> = std::iter::from_fn(|| pool.take_spare_buffer()).collect();
     let has_buffer = |frame: &&Frame| frame.is_open() && frame.buffer() != NO_BUFFER;
@@ -42,7 +42,7 @@ fn assert_nothing_is_held(pool: &BufferPool) {
     }
 }
 
-/// Checks also that all frames can be fixed at the same time.
+/// Asserts also that all frames can be fixed at the same time.
 fn assert_whole(pool: &BufferPool) {
     assert_nothing_is_held(pool);
     let all: Vec<_> = (1_000..).take(FRAMES).map(|id| pool.fix(PageId(id)).unwrap()).collect();
@@ -122,7 +122,7 @@ impl DurableLog for PanickingLog {
 }
 
 #[test]
-fn g9_a_log_that_panics_under_a_write_back_leaves_no_latch_behind() {
+fn g9_a_log_that_panics_in_a_write_back_leaves_no_latch() {
     let log = Arc::new(PanickingLog::default());
     let (pool, _) = pool(Arc::clone(&log) as _);
     (0..FRAMES as u64).for_each(|id| change(&pool, id));
@@ -137,9 +137,9 @@ fn g9_a_log_that_panics_under_a_write_back_leaves_no_latch_behind() {
     assert_whole(&pool);
 }
 
-/// No panic here: the same must hold when two give a frame to one page.
+/// The same without a panic: two threads give a frame to one page.
 #[test]
-fn g9_the_frame_and_the_buffer_of_a_lost_insertion_are_had_again() {
+fn g9_the_frame_and_the_buffer_of_a_lost_insertion_are_reused() {
     use crate::stall::{Gate, Point, stalling_at};
     let (pool, _) = pool(Arc::new(NoLog));
     for round in 0..2 * pool.buffers() as u64 {

@@ -52,7 +52,7 @@ fn a_replay_can_start_anywhere() {
 }
 
 #[test]
-fn incarnations_with_other_counts_are_read_in_one_row() {
+fn incarnations_with_different_counts_are_read_one_after_the_other() {
     let fs = FaultFs::new();
     let (mut ranges, mut model, mut next): (Vec<LogRange>, _, _) = (Vec::new(), Records::new(), 1);
     for (incarnation, log_buffers, streams) in [(1, 4, 4), (2, 1, 1), (5, 6, 3), (6, 2, 2)] {
@@ -134,7 +134,7 @@ fn an_lsn_that_was_not_drawn_waits_for_what_was() {
 }
 
 #[test]
-fn a_closed_log_has_flushed_everything_and_takes_no_more() {
+fn a_closed_log_has_flushed_everything_and_refuses_records() {
     for background in [false, true] {
         let fs = MemFs::new();
         let wal = create(&fs, WalOptions { background, ..small(3, 2) });
@@ -160,7 +160,7 @@ fn a_dropped_log_has_flushed_everything() {
 }
 
 #[test]
-fn trimmed_segments_are_recycled_and_what_is_above_stays() {
+fn trimmed_segments_are_recycled_and_later_ones_stay() {
     let fs = FaultFs::new();
     let wal = create(&fs, small(2, 2));
     let mut model = Records::new();
@@ -181,14 +181,14 @@ fn trimmed_segments_are_recycled_and_what_is_above_stays() {
     assert!(wal.retained_bytes() < wal.log_bytes_since_start() / 4);
 }
 
-/// SEGMENT-4.
+/// Checks SEGMENT-4.
 #[test]
-fn a_log_that_grows_and_is_trimmed_in_turns_neither_makes_nor_removes_files_in_the_end() {
+fn a_log_that_grows_and_is_trimmed_in_turns_reuses_its_files() {
     let fs = FaultFs::new();
     let wal = create(&fs, small(1, 1));
     let mut seen = Vec::new();
     for round in 0..12 {
-        // Some segments full, and then all but the last of them trimmed at once.
+        // Fills some segments, then trims all but the last of them at once.
         fill(&wal, round, 1500);
         wal.trim(wal.durable_lsn()).expect("trims");
         let stats = wal.stats();
@@ -198,7 +198,7 @@ fn a_log_that_grows_and_is_trimmed_in_turns_neither_makes_nor_removes_files_in_t
     assert!(made(0) > 5, "a round takes many segments: {}", made(0));
     assert_eq!(made(11), made(3), "none was made since: {:?}", seen.iter().map(|s| s.0).collect::<Vec<_>>());
     assert!(seen[3..].iter().all(|(_, files)| files.len() == seen[3].1.len()), "nor removed");
-    // A log that needs less, trim after trim, gives them back.
+    // A log that needs fewer segments removes the others, trim by trim.
     for round in 0..60 {
         fill(&wal, 100 + round, 50);
         wal.trim(wal.durable_lsn()).expect("trims");
@@ -207,7 +207,7 @@ fn a_log_that_grows_and_is_trimmed_in_turns_neither_makes_nor_removes_files_in_t
 }
 
 #[test]
-fn trim_lets_go_of_old_incarnations_of_streams_that_are_no_more() {
+fn trim_removes_old_incarnations_of_streams_that_no_longer_exist() {
     let fs = FaultFs::new();
     fill(&create(&fs, small(6, 6)), 1, 600);
     let wal = try_create(&fs, identity(2, 1000), small(2, 1)).expect("creates");
@@ -323,7 +323,7 @@ fn only_the_last_segment_of_an_incarnation_is_read_to_be_trimmed() {
     assert_eq!(records.len(), 501);
 }
 
-/// One record a chunk, 16 chunks a segment.
+/// Writes one record per chunk, and 16 chunks per segment.
 fn sixteen_to_a_segment(fs: &FaultFs) -> Arc<Wal> {
     let wal = create(fs, small(1, 1));
     for n in 1..=50 {
@@ -359,7 +359,7 @@ fn trim_keeps_the_record_it_is_told() {
     }
 }
 
-/// Bytes of all files, and how many there are.
+/// Returns the bytes and the number of all files.
 fn size(fs: &MemFs) -> (u64, usize) {
     let files = fs.files(dir()).unwrap_or_default();
     (files.iter().map(|(_, bytes)| bytes.len() as u64).sum(), files.len())
@@ -427,8 +427,8 @@ fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() 
     }
 }
 
-/// Synced when a page needs it, as there are no threads here. A kill leaves all that was written; a power
-/// loss keeps some of what was not synced, also later chunks without earlier ones.
+/// Without threads, the log is synced only when a page needs it. A kill loses nothing that was written; a
+/// power loss keeps a random part of the unsynced writes, also later chunks without earlier ones.
 #[test]
 fn a_log_that_is_synced_at_intervals_loses_nothing_by_a_kill_and_nothing_durable_by_a_power_loss() {
     let mut lost = 0;

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the comparison; returns whether everything that was requested was measured.
+/// Runs the comparison; returns `true` if everything that was requested was measured.
 fn run(arguments: &cli::Arguments) -> Result<bool> {
     match &arguments.command {
         #[cfg(feature = "caches")]

@@ -83,10 +83,11 @@ pub struct Savepoint {
 /// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
 /// [`Database::transact`](crate::Database::transact).
 ///
-/// Any number of transactions run at once, on any threads. One transaction can move between threads but is
-/// used by one at a time. Dropped without `commit` it is rolled back. A deadlock ends with
-/// [`Error::Deadlock`] in one of its transactions, which is then rolled back already. If a thread has several
-/// open, a call gets [`Error::SelfDeadlock`] if one of them would wait for another.
+/// Any number of transactions run at once, on any threads. A transaction can move between threads but is used
+/// by one at a time. A transaction that is dropped without `commit` is rolled back. Of the transactions in a
+/// deadlock, one is rolled back, and its call fails with [`Error::Deadlock`]; `transact` then runs the
+/// closure again. A call that would wait for another transaction of the same thread fails with
+/// [`Error::SelfDeadlock`].
 ///
 /// # Examples
 ///

@@ -1,10 +1,10 @@
-//! Our own threads, and their memory.
+//! Threads of this layer, and their memory.
 //!
 //! For a thread the C library allocates memory (its list of destructors, for instance) with the program's
 //! allocator. The state of that allocator may be far memory (jemalloc maps its state by `mmap`), or a thread
 //! that waits for a page may hold its locks: a thread of this layer would then wait for itself (FAR-1). So
-//! the few blocks of the layer's threads come from the C library's own heap, whatever allocator the program
-//! brought. Blocks from other allocators are left to these.
+//! the few blocks of the layer's threads come from the C library's own heap, with any allocator of the
+//! program. Blocks of other allocators are freed by these.
 
 use crate::next::Next;
 use azekura_far::sys;
@@ -33,7 +33,7 @@ type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 static CREATE: Next<Create> = Next::new(c"pthread_create");
-/// Blocks of our threads, and of calls that are to have ordinary memory. Nobody touches far memory under this
+/// Blocks of our threads, and of calls that need ordinary memory. No thread touches far memory under this
 /// lock.
 static BLOCKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
@@ -44,14 +44,14 @@ thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns `true` if this thread is one of ours, or to be treated like one.
+/// Returns `true` if this thread is one of ours, or is treated like one.
 #[inline]
 pub(super) fn is_ours() -> bool {
     IS_OURS.get()
 }
 
-/// Calls with what is allocated meanwhile ordinary memory, from the C library's own heap; to be given back
-/// likewise.
+/// Runs a call; its allocations are ordinary memory, from the C library's own heap. Blocks from such a call
+/// are freed in such a call.
 pub(super) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
     let before = IS_OURS.replace(true);
     let result = call();
@@ -63,20 +63,20 @@ pub(crate) fn blocks() -> Blocks {
     BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A block of zeros for one of our threads.
+/// Allocates a block of zeros for one of our threads.
 pub(super) fn allocate(size: usize) -> *mut c_void {
-    // SAFETY: the C library's own.
+    // SAFETY: the function of the C library.
     let block = unsafe { __libc_calloc(1, size.max(1)) };
     if !block.is_null() {
         blocks().insert(block as usize);
     } else if OURS.iter().any(|ours| ours.load(Acquire) == own_id()) {
-        // The C library would end the process with less to say. Acquire: pairs with AcqRel in `begin`.
+        // The C library would end the process without this message. Acquire: pairs with AcqRel in `begin`.
         crate::session::exhausted(size);
     }
     block
 }
 
-/// Gives a block of our threads back; whether it was one.
+/// Frees a block of our threads; returns `true` if it was one.
 pub(super) fn release(block: *mut c_void) -> bool {
     let was_ours = blocks().remove(&(block as usize));
     if was_ours {
@@ -94,8 +94,8 @@ struct Beginning {
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     IS_OURS.set(true);
     let own = own_id();
-    // Acquire and release, here and below: pairs with the loads in `only_ours_left`. A full table leaves a
-    // thread out, for which a process without other threads goes on.
+    // Acquire and release, here and below: pairs with the loads in `only_ours_left`. A full table omits
+    // a thread; then a process without other threads does not end by itself.
     let replace = |old, new| OURS.iter().any(|id| id.compare_exchange(old, new, AcqRel, Relaxed).is_ok());
     replace(0, own);
     // SAFETY: from `pthread_create` below, for this thread.
@@ -105,7 +105,7 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     result
 }
 
-/// Numbers of our threads; 0 where there is none.
+/// Numbers of our threads; 0 in a free entry.
 static OURS: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
 
 fn own_id() -> libc::pid_t {
@@ -113,7 +113,7 @@ fn own_id() -> libc::pid_t {
     unsafe { sys::call(libc::SYS_gettid, [0; 6]) as libc::pid_t }
 }
 
-/// Nanoseconds that our threads ran.
+/// Returns the processor time of our threads in nanoseconds.
 pub(crate) fn processor_ns() -> u64 {
     // Acquire: pairs with AcqRel in `begin`.
     let ours = OURS.iter().map(|id| id.load(Acquire)).filter(|&id| id != 0);
@@ -124,14 +124,14 @@ pub(crate) fn processor_ns() -> u64 {
     ours.filter_map(ran).sum()
 }
 
-/// In a child process, which has none of its parent's threads.
+/// Clears the table in a child process, which has none of its parent's threads.
 pub(crate) fn forget_ours() {
     OURS.iter().for_each(|id| id.store(0, Relaxed)); // there is one thread
     watch_main_thread();
 }
 
-/// From now on the process ends when the calling thread, its main thread, has ended by `pthread_exit` and the
-/// program has no other. The C library ends it with its last thread, and ours never end.
+/// From now on the process ends when its main thread, which calls this, has ended by `pthread_exit` and the
+/// program has no other thread. The C library ends a process with its last thread, and ours never end.
 pub(crate) fn watch_main_thread() {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     let key = KEY.get_or_init(|| {
@@ -146,7 +146,7 @@ pub(crate) fn watch_main_thread() {
     }
 }
 
-/// The main thread calls `pthread_exit`; a process that returns from `main` ends without this.
+/// Runs when the main thread calls `pthread_exit`; a process that returns from `main` ends without it.
 unsafe extern "C" fn main_thread_ends(_value: *mut c_void) {
     let mut thread = 0;
     // SAFETY: a function of this library. Without such a thread the process has to be ended by a signal.
@@ -170,7 +170,7 @@ extern "C" fn end_with_program(_none: *mut c_void) -> *mut c_void {
     unsafe { libc::exit(0) }
 }
 
-/// Returns whether all threads but this one are ours or have ended.
+/// Returns `true` if all threads but this one are ours or have ended.
 fn only_ours_left(own: libc::pid_t) -> std::io::Result<bool> {
     for thread in std::fs::read_dir("/proc/self/task")? {
         let thread = thread?;
@@ -191,7 +191,7 @@ fn only_ours_left(own: libc::pid_t) -> std::io::Result<bool> {
 
 /// # Safety
 ///
-/// As the C library's.
+/// That of the function of the C library.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
@@ -215,7 +215,7 @@ pub(super) unsafe extern "C" fn pthread_create(
     }
 }
 
-/// A block of another length for one of our threads; `None` if the old one is not ours.
+/// Reallocates a block of one of our threads; `None` if the old one is not ours.
 pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
     if old.is_null() {
         return Some(allocate(size));
@@ -229,7 +229,7 @@ pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
     Some(new)
 }
 
-/// Finds the C library's function.
+/// Returns the function of the C library.
 pub(super) fn settle() {
     CREATE.settle();
 }

@@ -4,7 +4,7 @@ const MODULUS_MASK: u64 = (1 << 46) - 1;
 const MULTIPLIER: u64 = 1_220_703_125; // 5^13
 const TWO_TO_MINUS_46: f64 = 1.0 / (1_u64 << 46) as f64;
 
-/// The stream from the benchmarks' seed.
+/// A stream of random numbers that begins with the seed of the benchmarks.
 #[derive(Clone, Debug)]
 pub struct Lcg(u64);
 
@@ -15,7 +15,7 @@ impl Default for Lcg {
 }
 
 impl Lcg {
-    /// The next number, above 0 and below 1.
+    /// Returns the next number, above 0 and below 1.
     pub fn next_f64(&mut self) -> f64 {
         // 2^46 divides 2^64, so the wrapped product is right in the bits that are kept.
         self.0 = self.0.wrapping_mul(MULTIPLIER) & MODULUS_MASK;

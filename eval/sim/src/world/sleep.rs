@@ -1,4 +1,4 @@
-//! Sleepers, and the timers that wake them.
+//! Sleeping threads, and the timers that wake them.
 //!
 //! - **SLEEP-1** A sleeper with a time limit has one timer with the number of its nap. A thread that is woken
 //!   before leaves the timer behind; it is recognized by its number, and such timers are removed when they
@@ -16,7 +16,7 @@ use super::thread::{State, Thread};
 
 #[derive(Default)]
 pub(super) struct Sleepers {
-    /// By the address at which they can be woken, the longest asleep first.
+    /// Sleeping threads by the address at which they can be woken, the longest asleep first.
     at: Map<usize, VecDeque<ThreadId>>,
     timers: Timers,
 }
@@ -25,7 +25,7 @@ pub(super) struct Sleepers {
 #[derive(Default)]
 struct Timers(BinaryHeap<Reverse<(Time, ThreadId, u64)>>);
 
-/// Timers that mean nobody are let be while there are no more than so many for each thread.
+/// Obsolete timers are kept while there are at most this many for each thread.
 const TIMERS_PER_THREAD: usize = 4;
 const FEW_TIMERS: usize = 64;
 
@@ -42,7 +42,7 @@ impl Timers {
         }
     }
 
-    /// Returns whether a timer fires before `until` for one of those threads.
+    /// Returns `true` if a timer fires before `until` for one of these threads.
     fn any_before(&self, until: Time, threads: &[Thread], is_one: impl Fn(&ThreadId) -> bool) -> bool {
         self.0.iter().any(|Reverse((at, id, nap))| *at < until && is_one(id) && is_meant(&threads[*id], *nap))
     }
@@ -64,8 +64,8 @@ impl Sleepers {
 }
 
 impl World {
-    /// The thread sleeps at `address` (0: nobody will wake it), for `time` at most; or not at all, as that is
-    /// over when the alarm is set.
+    /// Puts the thread to sleep at `address` (0: no thread will wake it), for at most `time`. It does not
+    /// sleep if that time is over when the alarm is set.
     pub(crate) fn sleep(&mut self, address: usize, time: Option<Time>) -> bool {
         self.work(Work::SystemCall);
         let until = time.map(|time| self.me().time + time);
@@ -86,8 +86,8 @@ impl World {
         true
     }
 
-    /// Takes the time of setting an alarm that is the processor's first; returns whether the alarm is over
-    /// then.
+    /// Takes the time of setting an alarm that is the processor's first; returns `true` if
+    /// the alarm is over then.
     fn set_alarm(&mut self, until: Time) -> bool {
         let (set, missed, processor) = (self.alarm_set, self.alarm_missed, self.processor());
         let of_here = |id: &ThreadId| self.threads[*id].last_processor == Some(processor);
@@ -120,7 +120,7 @@ impl World {
         woken.len()
     }
 
-    /// Returns whether the running thread must wait for the end of another; it sleeps then.
+    /// Returns `true` if the running thread must wait for the end of another; it sleeps then.
     pub(crate) fn must_join(&mut self, thread: ThreadId) -> bool {
         self.threads[thread].state != State::Ended && self.sleep(end_of(thread), None)
     }
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Timers that are set, also those that mean nobody any more.
+    /// Number of set timers, including obsolete ones.
     #[cfg(test)]
     fn timers(&self) -> usize {
         self.sleepers.timers.0.len()
@@ -170,7 +170,7 @@ mod tests {
     use crate::profile::Profile;
     use std::rc::Rc;
 
-    /// Two threads: the first runs, the second sleeps.
+    /// Returns two threads: the first runs, the second sleeps.
     fn two() -> World {
         let mut world = World::new(Rc::new(Profile::t2()), 2, 1);
         world.add_thread(0);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_of_timers_leaves_those_that_will_wake_somebody() {
+    fn a_sweep_of_timers_keeps_those_that_will_wake_a_thread() {
         let mut world = two();
         run(&mut world, 1);
         world.sleep(8, Some(1 << 40));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_timed_out_cannot_be_woken_and_leaves_no_address_behind() {
+    fn a_thread_that_timed_out_cannot_be_woken_and_leaves_no_address() {
         let mut world = two();
         run(&mut world, 1);
         world.sleep(8, Some(5));

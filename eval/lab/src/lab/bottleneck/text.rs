@@ -1,4 +1,4 @@
-//! The paper's tables and figures as text.
+//! Text of the study: the tables and figures of the paper.
 
 use super::front::search::Latch;
 use super::front::{OPERATIONS, Probes};
@@ -13,7 +13,7 @@ const BARS: usize = 6;
 /// Characters of the longest bar.
 const BAR_WIDTH: f64 = 40.0;
 
-/// The whole study.
+/// Returns the text of the whole study.
 #[must_use]
 pub fn render(study: &Study) -> String {
     let mut out = String::new();
@@ -50,7 +50,7 @@ fn heading(out: &mut String, text: &str) {
     let _ = writeln!(out, "\n{text}\n{}", "-".repeat(text.chars().count()));
 }
 
-/// Numbers of processors that were measured.
+/// Returns the measured numbers of processors.
 pub(super) fn processors(study: &Study) -> Vec<usize> {
     let mut all: Vec<usize> = study.points.iter().map(|m| m.point.processors).collect();
     all.sort_unstable();
@@ -58,12 +58,12 @@ pub(super) fn processors(study: &Study) -> Vec<usize> {
     all
 }
 
-/// Latches that were measured.
+/// Returns the measured latches.
 pub(super) fn latches(study: &Study) -> impl Iterator<Item = Latch> {
     Latch::ALL.into_iter().filter(|latch| study.points.iter().any(|m| m.point.latch == *latch))
 }
 
-/// The figure of the paper that a throughput belongs to.
+/// Returns the number of the paper's figure for a throughput.
 pub(super) fn figure_of_throughput(latch: Latch) -> &'static str {
     if latch == Latch::Word { "Figs 10, 11" } else { "Figs 3, 4" }
 }
@@ -104,7 +104,7 @@ fn throughput(out: &mut String, study: &Study, latch: Latch, processors: usize) 
     }
 }
 
-/// Gain of more processors, at the heaviest load.
+/// Returns the gain of more processors, at the heaviest load.
 fn scaling(out: &mut String, study: &Study) {
     let numbers = processors(study);
     let heaviest = study.points.iter().map(|m| m.point.users).max().unwrap_or(0);
@@ -139,7 +139,7 @@ fn scaling(out: &mut String, study: &Study) {
     );
 }
 
-/// The engine's operations in the paper's order, then the pages.
+/// Writes the engine's operations in the paper's order, then the pages.
 pub(super) fn operation_rows(analysis: &Analysis) -> Vec<&OperationRow> {
     let of_engine = OPERATIONS.iter().filter_map(|name| analysis.operations.iter().find(|o| o.name == *name));
     of_engine.collect()
@@ -184,7 +184,7 @@ fn operations(out: &mut String, recorded: &Recorded) {
     line(out, "CPU time in a wait counts as both, so CPU and lock wait may be more than elapsed.");
 }
 
-/// The longest waits of the chosen operation.
+/// Writes the longest waits of the chosen operation.
 pub(super) fn bars(analysis: &Analysis) -> Vec<&WaitRow> {
     let mut bars: Vec<&WaitRow> = analysis.waits.iter().filter(|w| w.operation == CHOSEN).collect();
     bars.sort_by_key(|w| std::cmp::Reverse(w.net_ns));
@@ -216,12 +216,12 @@ fn waits(out: &mut String, study: &Study, processors: usize) {
     }
 }
 
-/// A 95 % interval, for people.
+/// Formats a 95 % interval.
 pub(super) fn interval(of: Option<(f64, f64)>) -> String {
     of.map_or_else(String::new, |(low, high)| format!("{:.1} to {:.1}", low * 100.0, high * 100.0))
 }
 
-/// The operations that a recording distinguished, for people.
+/// Formats the operations that a recording distinguishes.
 pub(super) fn probes_name(probes: Probes) -> &'static str {
     match probes {
         Probes::Rows => "every operation on a row",
@@ -229,7 +229,7 @@ pub(super) fn probes_name(probes: Probes) -> &'static str {
     }
 }
 
-/// Table 4.
+/// Writes Table 4.
 pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     heading(out, "Table 4: what recording costs, at the heaviest load (interleaved pairs)");
     line(
@@ -285,7 +285,7 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
 }
 
-/// Table 4, by slices.
+/// Writes Table 4, by slices.
 pub fn sliced(out: &mut String, rows: &[Sliced]) {
     heading(
         out,
@@ -335,7 +335,7 @@ pub fn sliced(out: &mut String, rows: &[Sliced]) {
     );
 }
 
-/// An interval in hundredths of a per cent.
+/// Formats an interval in hundredths of a per cent.
 fn fine_interval(of: Option<(f64, f64)>) -> String {
     of.map_or_else(String::new, |(low, high)| format!("{:.2} to {:.2}", low * 100.0, high * 100.0))
 }

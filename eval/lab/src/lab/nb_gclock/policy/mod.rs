@@ -1,4 +1,4 @@
-//! The paper's rivals as plain sequential policies: the caller holds a lock.
+//! Replacement policies that the paper compares, in sequential form: the caller holds a lock.
 
 pub mod gclock;
 mod ghost;
@@ -14,13 +14,13 @@ pub use two_q::TwoQ;
 
 /// A replacement policy. Frames are numbers from 0; the policy keeps the list of free ones.
 pub trait Policy: Send {
-    /// Its name in tables.
+    /// Name in tables.
     const NAME: &'static str;
 
     /// Returns a policy for this number of frames, all free.
     fn new(frames: usize) -> Self;
 
-    /// The page in this frame is used.
+    /// Records a use of the page in this frame.
     fn hit(&mut self, frame: u32);
 
     /// Returns a frame for a page that has none: a free one, or one with an evicted page. `may_leave` says
@@ -34,10 +34,10 @@ mod tests {
     use crate::lab::nb_gclock::zipf::{References, Skew};
     use std::collections::HashMap;
 
-    /// Each policy as plainly as can be, over pages and not frames; linear in everything.
+    /// Each policy in its simplest form, over pages instead of frames; every operation is linear.
     trait Reference {
         fn new(frames: usize) -> Self;
-        /// Fixes a page; returns whether it was there.
+        /// Fixes a page; returns `true` if it was resident.
         fn fix(&mut self, page: u64) -> bool;
     }
 
