@@ -79,8 +79,8 @@ fn rows_survive_a_crash_and_come_back_with_the_key_only() {
     assert_rows(&encrypted(&crashed).open("/db").unwrap(), 200);
 }
 
-/// Writers, the cleaner and the checkpointer work at the same time, with direct reads and writes of pages and a
-/// cache that is smaller than the rows.
+/// Writers, the cleaner and the checkpointer work at the same time, with direct reads and writes of pages and
+/// a cache that is smaller than the rows.
 #[test]
 fn threads_and_background_jobs_work_on_an_encrypted_store() {
     const THREADS: u64 = 4;
@@ -135,18 +135,18 @@ fn after_a_change_only_the_new_key_opens_the_store() {
     let pages = fs.contents(Path::new("/db/pages")).unwrap();
     db.change_encryption_key(&[9; 32]).unwrap();
     assert!(pages == fs.contents(Path::new("/db/pages")).unwrap(), "no page is written");
-    put(&db, 30..50);
-    db.compaction().into_directory("/small").unwrap();
-    db.backup().file_system(Arc::new(fs.clone())).to_directory("/backup").unwrap();
-    let time = db.archive_log().unwrap();
-    drop(db);
-    let new_key = || builder(&fs).encryption_key(&[9; 32]);
     // Each slot of the control file, on its own.
     for spoilt in 0..2 {
         let one = fs.crash_keeping_all();
         one.corrupt(Path::new("/db/CONTROL"), spoilt * (16 << 10) + 24, 40, 1).unwrap();
         assert!(matches!(encrypted(&one).open("/db"), Err(Error::WrongEncryptionKey { .. })));
     }
+    put(&db, 30..50);
+    db.compaction().into_directory("/small").unwrap();
+    db.backup().file_system(Arc::new(fs.clone())).to_directory("/backup").unwrap();
+    let time = db.archive_log().unwrap();
+    drop(db);
+    let new_key = || builder(&fs).encryption_key(&[9; 32]);
     for store in ["/db", "/small"] {
         assert!(matches!(encrypted(&fs).open(store), Err(Error::WrongEncryptionKey { .. })), "{store}");
         assert_rows(&new_key().open(store).unwrap(), 50);
