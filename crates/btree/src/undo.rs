@@ -227,7 +227,7 @@ pub struct UndoLog {
     shrink_count: u64,
     /// The removals after which the log was never shorter: number and length, both ascending.
     shrinks: Vec<(u64, usize)>,
-    /// The leaf of the last change (LAST-1 in `write`), which is kept when the log is cleared.
+    /// The leaf of the last change of the transaction (LAST-1 in `write`).
     pub(crate) last_leaf: Option<(Tree, PageVersion)>,
     /// Descents to a leaf for rows to be put.
     pub(crate) descents: u64,
@@ -335,6 +335,7 @@ impl UndoLog {
         self.writer.clear();
         self.shrinks.clear();
         self.shrink_count = 0;
+        self.last_leaf = None;
     }
 
     /// The entries, oldest first.
