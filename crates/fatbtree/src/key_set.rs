@@ -22,6 +22,11 @@ impl KeySet {
         self.ranges.is_empty()
     }
 
+    /// Returns `true` if every key is in the set.
+    pub(crate) fn has_all(&self) -> bool {
+        self.ranges.first().is_some_and(|range| range.low.is_empty() && range.high.is_none())
+    }
+
     /// Adds the keys of a range.
     pub(crate) fn add(&mut self, range: &KeyRange) {
         if range.is_empty() {
@@ -110,7 +115,9 @@ mod tests {
         set.add(&KeyRange::new(*b"m", None));
         set.add(&KeyRange::new(*b"", Some(b"m")));
         assert_eq!(set.ranges, [KeyRange::all()]);
-        assert!(set.contains(b"") && set.contains(b"\xff\xff"));
+        assert!(set.contains(b"") && set.contains(b"\xff\xff") && set.has_all());
+        set.remove(&KeyRange::new(*b"m", Some(b"n")));
+        assert!(!set.has_all());
         set.remove(&KeyRange::all());
         assert!(set.is_empty() && !set.contains(b""));
     }

@@ -220,13 +220,41 @@ impl Engine {
         pending: &mut Pending,
         body: impl FnOnce(&Keyspace<'_>) -> Result<T, Failure>,
     ) -> Result<T, CommandError> {
-        let done = self.db.snapshot().map_err(Failure::from).and_then(|snapshot| {
-            let value = body(&Keyspace::of_snapshot(&snapshot, self.clock.now_ms(), &self.context)?)?;
-            Ok((value, snapshot))
-        });
-        let (value, snapshot) = done.map_err(|failure| self.told(failure))?;
-        self.read_from(&snapshot, pending);
+        self.read_in(&self.snapshot()?, pending, body)
+    }
+
+    /// Opens a snapshot of the present state.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, CommandError> {
+        self.db.snapshot().map_err(|error| self.told(error.into()))
+    }
+
+    /// Runs `body` over a snapshot.
+    fn read_in<T>(
+        &self,
+        snapshot: &Snapshot,
+        pending: &mut Pending,
+        body: impl FnOnce(&Keyspace<'_>) -> Result<T, Failure>,
+    ) -> Result<T, CommandError> {
+        let keys = Keyspace::of_snapshot(snapshot, self.clock.now_ms(), &self.context);
+        let value = keys.map_err(Failure::from).and_then(|keys| body(&keys));
+        let value = value.map_err(|failure| self.told(failure))?;
+        self.read_from(snapshot, pending);
         Ok(value)
+    }
+
+    /// Runs a command on ranges of keys, or on all keys, over a snapshot.
+    pub(crate) fn run_over(
+        &self,
+        snapshot: &Snapshot,
+        pending: &mut Pending,
+        run: Run,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
+        match run {
+            Run::Range(apply) => self.read_in(snapshot, pending, |keys| apply(keys, request)),
+            Run::Walk(walk) => self.walk(snapshot, pending, walk, request),
+            Run::Data(_) | Run::Session(_) => Err(CommandError::Syntax),
+        }
     }
 
     /// Makes the reply wait for the commits that reads of a snapshot have seen.
@@ -237,13 +265,14 @@ impl Engine {
     }
 
     /// Walks over all keys of one snapshot.
-    pub(crate) fn walk(
+    fn walk(
         &self,
+        snapshot: &Snapshot,
         pending: &mut Pending,
         walk: Walk,
         request: Request<'_>,
     ) -> Result<Reply, CommandError> {
-        self.read(pending, |keys| {
+        self.read_in(snapshot, pending, |keys| {
             let mut all = Step::default();
             loop {
                 if all.stopped_at.is_some() {

@@ -111,6 +111,12 @@ impl LocalKeys {
         self.gate.enter(thread_stripe(), |keys| keys.contains(key)).map(LocalEntry)
     }
 
+    /// As [`enter`](Self::enter), for a request that concerns all keys.
+    #[must_use]
+    pub fn enter_all(&self) -> Option<LocalEntry> {
+        self.gate.enter(thread_stripe(), KeySet::has_all).map(LocalEntry)
+    }
+
     /// Returns `true` if [`enter`](Self::enter) would probably succeed.
     #[must_use]
     pub fn serves(&self, key: &[u8]) -> bool {

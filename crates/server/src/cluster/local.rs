@@ -11,11 +11,12 @@
 
 use std::cell::Cell;
 
+use azekura::Snapshot;
 use azekura_fatbtree::{Growth, LocalEntry};
 
 use super::Cluster;
 use super::owner::LOCK_WAIT;
-use crate::command::{self, CommandResult, Spec};
+use crate::command::{self, CommandResult, Run, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
 use crate::keyspace::Keyspace;
@@ -61,6 +62,21 @@ impl Cluster {
             self.note_growth(first, added.get(), request.bytes());
         }
         Some(reply)
+    }
+
+    /// Opens a snapshot for a command that reads ranges or all keys, if all keys are at this node; else the
+    /// command goes from leaf to leaf. The leaves may move later: the snapshot has the rows.
+    pub(crate) fn snapshot_of_all(
+        &self,
+        shared: &Shared,
+        run: Run,
+    ) -> Option<Result<Snapshot, CommandError>> {
+        let reads = matches!(run, Run::Range(_) | Run::Walk(_));
+        let entry = reads.then(|| self.local_keys.enter_all())??;
+        let snapshot = shared.engine.snapshot();
+        drop(entry);
+        self.served_here.add(1);
+        Some(snapshot)
     }
 
     /// Notes a write of this thread; the node splits or merges leaves by that.

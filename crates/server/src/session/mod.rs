@@ -300,7 +300,10 @@ impl Session {
         if let (Some(cluster), Open::None, Run::Data(_) | Run::Range(_) | Run::Walk(_)) =
             (self.shared.cluster.get(), &self.open, spec.run)
         {
-            return cluster.run(&self.shared, spec, request);
+            return match cluster.snapshot_of_all(&self.shared, spec.run) {
+                Some(snapshot) => self.shared.engine.run_over(&snapshot?, pending, spec.run, request),
+                None => cluster.run(&self.shared, spec, request),
+            };
         }
         match (&self.open, spec.run) {
             (Open::Failed(error), _) => Err(error.clone()),
@@ -308,8 +311,10 @@ impl Session {
             (Open::Live { .. } | Open::ReadOnly { .. }, run) => self.run_in_open(run, request),
             (Open::Remote { .. } | Open::OfCluster { .. }, _) => self.run_remote(spec, request),
             (Open::None, Run::Data(apply)) => self.shared.engine.run_data(pending, apply, request),
-            (Open::None, Run::Range(apply)) => self.shared.engine.read(pending, |keys| apply(keys, request)),
-            (Open::None, Run::Walk(walk)) => self.shared.engine.walk(pending, walk, request),
+            (Open::None, run) => {
+                let engine = &self.shared.engine;
+                engine.run_over(&engine.snapshot()?, pending, run, request)
+            }
         }
     }
 

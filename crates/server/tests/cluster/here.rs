@@ -108,15 +108,41 @@ fn leaves_grow_by_writes_of_other_threads_and_are_split_and_merged() {
         client.ask("SET more x");
         client.ask("DEL more");
     }
+    let before = leaves(&nodes);
     for number in 0..400 {
         assert_eq!(client.ask(&format!("DEL key{number:03}")), ":1");
     }
-    let before = leaves(&nodes);
-    while count(&nodes, 0, "merges") == 0 {
+    while leaves(&nodes) >= before {
         client.ask("SET more x");
         client.ask("DEL more");
     }
-    assert!(leaves(&nodes) < before.max(2));
+    assert!(count(&nodes, 0, "merges") > 0);
+}
+
+/// Commands on all keys read one snapshot on the connection's thread, if all keys are at its node.
+#[test]
+fn walks_over_the_keys_of_a_node_that_has_all_need_no_other_thread() {
+    let nodes = Nodes::with(&["", "m"], |options| options.leaf_rows = 4);
+    let mut client = nodes.client(0);
+    for number in 10..40 {
+        assert_eq!(client.ask(&format!("SET a{number} {number}")), "OK");
+    }
+    let ask = |client: &mut Client| {
+        ["DBSIZE", "AZ.COUNT - +", "KEYS a1*", "AZ.RANGE a10 a12", "SCAN 0 COUNT 100 MATCH a2*"]
+            .map(|request| client.ask(request))
+    };
+    // By all nodes, before the other one's keys come.
+    let expected = ask(&mut client);
+    assert_eq!(expected[..2], [":30", ":30"]);
+    assert_eq!(client.ask("AZ.CLUSTER MOVE m 0"), "OK");
+    while count(&nodes, 0, "leaves") < 2 || nodes.owner("m") != 0 {}
+    assert_eq!(client.ask("SET z 1"), "OK");
+    assert_eq!(client.ask("DEL z"), ":1");
+    let served = count(&nodes, 0, "served_here");
+    let worked = count(&nodes, 0, "worked");
+    assert_eq!(ask(&mut client), expected);
+    assert_eq!(count(&nodes, 0, "served_here") - served, 5);
+    assert_eq!(count(&nodes, 0, "worked"), worked);
 }
 
 /// A request for a key that an interactive transaction of this node has locked waits for it, at the node.
