@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     /// Held shared while unreferenced pages are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
     pub(crate) recovery: RecoveryReport,
-    pub(crate) snapshot_durability: Mutex<SnapshotDurability>,
+    pub(crate) snapshot_durability: SnapshotDurability,
     pub(crate) durable_snapshots: Mutex<DurableSnapshots>,
     /// Deferred frees of committed transactions that failed.
     pub(crate) unfreed: Mutex<Vec<Unfreed>>,
@@ -261,7 +261,7 @@ impl Database {
             undo_pace,
             leftovers_gate: RwLock::new(()),
             recovery: parts.recovery,
-            snapshot_durability: Mutex::default(),
+            snapshot_durability: SnapshotDurability::default(),
             durable_snapshots: Mutex::default(),
             unfreed: Mutex::new(Vec::new()),
             background_error: Mutex::new(None),

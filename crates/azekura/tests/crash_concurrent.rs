@@ -1,10 +1,11 @@
 //! Power loss at a random I/O while many threads write, the store's own threads flush, clean and checkpoint,
 //! and some transactions abort or go back to savepoints (invariant 1; RESTART-1).
 //!
-//! The rows of a thread show which of its transactions survived: a prefix of those that it attempted, with at
-//! least all that were acknowledged. Accounts that all threads share show that transactions are atomic across
-//! threads. The runs of one seed differ, because threads are not deterministic. `AZEKURA_CRASH_SEEDS=100`
-//! makes 100 runs (12 unless set), each with another log.
+//! Each thread's own rows tell which of its transactions are there: a prefix of what it tried, at least as
+//! long as what it was told. Accounts that all share tell whether transactions are atomic across threads.
+//! Snapshots show the same meanwhile, and no state that they have shown as durable is lost.
+//! Threads make the runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set), with another log
+//! each.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use azekura::{Database, Error, Savepoint, TableDefinition, Transaction};
+use azekura::{Database, Error, Savepoint, Snapshot, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 use common::{LogShape, PROTOCOLS, assert_clean};
 use rand::rngs::StdRng;
@@ -132,8 +133,20 @@ fn work(db: &Database, seed: u64, thread: u32) -> (u64, u64) {
     unreachable!("the power goes")
 }
 
+/// Row of a thread by key: the transaction that wrote it, and its length.
+type Found = BTreeMap<u32, (u64, usize)>;
+
+/// Asserts that the rows are those after the transaction that wrote the marker; returns its number.
+fn assert_rows(found: &Found, seed: u64, thread: u32, context: &str) -> u64 {
+    let last = found.get(&MARKER).map_or(0, |&(number, _)| number);
+    let mut expected = BTreeMap::new();
+    (1..=last).for_each(|number| Plan::of(seed, thread, number).apply(&mut expected, number));
+    assert_eq!(*found, expected, "seed {seed}, thread {thread}, {context}: after {last} transactions");
+    last
+}
+
 fn assert_thread(db: &Database, seed: u64, thread: u32, (acknowledged, tried): (u64, u64)) {
-    let found: BTreeMap<u32, (u64, usize)> = db
+    let found: Found = db
         .transact(|tx| {
             tx.table(&ROWS)?
                 .range((thread, 0)..=(thread, MARKER))
@@ -141,15 +154,44 @@ fn assert_thread(db: &Database, seed: u64, thread: u32, (acknowledged, tried): (
                 .collect()
         })
         .unwrap();
-    let last = found.get(&MARKER).map_or(0, |&(number, _)| number);
-    let context = format!("seed {seed}, thread {thread}");
+    let last = assert_rows(&found, seed, thread, "recovered");
     assert!(
         (acknowledged..=tried).contains(&last),
-        "{context}: {last} is there, {acknowledged} was acknowledged, {tried} tried"
+        "seed {seed}, thread {thread}: {last} is there, {acknowledged} was acknowledged, {tried} tried"
     );
-    let mut expected = BTreeMap::new();
-    (1..=last).for_each(|number| Plan::of(seed, thread, number).apply(&mut expected, number));
-    assert_eq!(found, expected, "{context}: after {last} transactions");
+}
+
+/// Reads all rows by one snapshot; returns the last transaction of each thread.
+fn assert_snapshot(snapshot: &Snapshot, seed: u64) -> Result<Vec<u64>, Error> {
+    let rows = snapshot.table(&ROWS)?;
+    let last = |thread: u32| {
+        let of_thread = rows.range((thread, 0)..=(thread, MARKER));
+        let found: Found = of_thread
+            .map(|row| row.map(|((_, key), value)| (key, number_of(&value))))
+            .collect::<Result<_, Error>>()?;
+        Ok(assert_rows(&found, seed, thread, "seen by a snapshot"))
+    };
+    let last = (0..THREADS).map(last).collect::<Result<_, Error>>()?;
+    let total: i64 =
+        snapshot.table(&ACCOUNTS)?.iter().map(|row| row.map(|(_, balance)| balance)).sum::<Result<_, _>>()?;
+    assert_eq!(total, 0, "seed {seed}: a snapshot saw half of a transfer");
+    Ok(last)
+}
+
+/// Reads by snapshots until the power goes; returns the last transaction of each thread that a snapshot has
+/// shown as durable, and the number of snapshots.
+fn watch(db: &Database, seed: u64) -> (Vec<u64>, u64) {
+    let mut durable = vec![0; THREADS as usize];
+    for number in 1.. {
+        let snapshot = if number % 3 == 0 { db.durable_snapshot() } else { db.snapshot() };
+        let seen = snapshot.and_then(|snapshot| {
+            let seen = assert_snapshot(&snapshot, seed)?;
+            snapshot.wait_durable().map(|()| seen)
+        });
+        let Ok(seen) = seen else { return (durable, number) };
+        durable.iter_mut().zip(seen).for_each(|(durable, seen)| *durable = seen.max(*durable));
+    }
+    unreachable!("the power goes")
 }
 
 fn number_of(value: &[u8]) -> (u64, usize) {
@@ -171,19 +213,24 @@ fn assert_all(db: &Database, seed: u64, outcome: &[(u64, u64)]) {
 #[test]
 fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
     let runs = std::env::var("AZEKURA_CRASH_SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(12);
-    let most = AtomicU64::new(0);
+    let (most, mut watched) = (AtomicU64::new(0), 0);
     for seed in 1..=runs {
         let mut rng = StdRng::seed_from_u64(seed);
         let fs = FaultFs::new();
         let log = LogShape { protocol: PROTOCOLS[(seed % 3) as usize], ..LogShape::draw(&mut rng) };
         let db = open(&fs, log).unwrap();
         fs.cut_power_at(rng.random_range(60..6_000));
-        let outcome: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let (mut outcome, (shown, snapshots)) = std::thread::scope(|scope| {
             let db = &db;
             let workers: Vec<_> =
                 (0..THREADS).map(|thread| scope.spawn(move || work(db, seed, thread))).collect();
-            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+            let watcher = scope.spawn(move || watch(db, seed));
+            let outcome: Vec<(u64, u64)> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+            (outcome, watcher.join().unwrap())
         });
+        // A row that a snapshot has shown as durable counts as acknowledged.
+        outcome.iter_mut().zip(shown).for_each(|(of_thread, shown)| of_thread.0 = shown.max(of_thread.0));
+        watched += snapshots;
         assert!(fs.power_is_off(), "seed {seed}: {:?}", db.stats());
         drop(db);
         most.fetch_max(outcome.iter().map(|&(acknowledged, _)| acknowledged).max().unwrap_or(0), Relaxed);
@@ -197,6 +244,7 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
         assert_all(&db, seed, &outcome);
     }
     assert!(most.into_inner() > 20, "the runs are long enough to matter");
+    assert!(watched > 2 * runs, "{watched} snapshots");
 }
 
 /// Puts jobs into the queue until the power fails; returns the last acknowledged and the last attempted one.

@@ -23,6 +23,7 @@
 //! | [`blocking`] | a hook that runs before a thread blocks |
 //! | [`fork`] | detection of forked processes |
 //! | [`rate_limit`] | a bound on log lines of one kind |
+//! | [`shared_block`] | bytes with a value that several blocks share, in one allocation |
 //! | [`striped`] | counters spread over cache lines |
 //! | [`zeroed`] | arrays that take memory only for used parts |
 //! | [`varint`] | variable-length integers of the log and the control file |
@@ -38,6 +39,7 @@ pub mod id;
 pub mod page;
 #[cfg(not(loom))]
 pub mod rate_limit;
+pub mod shared_block;
 pub mod striped;
 pub mod sync;
 pub mod varint;
@@ -49,4 +51,5 @@ pub use crossbeam_utils::CachePadded;
 pub use durable::{DurableLog, LogFailed};
 pub use id::{Lsn, PageId, TreeId, TxnId};
 pub use page::{PageBuf, PageWords};
+pub use shared_block::SharedBlock;
 pub use striped::{PerStripe, StripedCounter, StripedCounters, processors};

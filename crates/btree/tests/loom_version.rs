@@ -3,11 +3,13 @@
 //! - A snapshot sees all of a transaction or nothing of it, in whatever order opening, reading and the commit
 //!   come (STATUS-1, VERSION-3; V2 of the hazards), and everything of one that had committed before.
 //! - The same while the opening turns versions on and visits the transaction (VERSION-1).
-//! - The same while a thread drops the versions that no snapshot needs (VERSION-6).
+//! - The same while a thread drops the versions that no snapshot needs (VERSION-6, SNAP-1), and while another
+//!   opener advances the clock.
+//! - A snapshot that is opened while versions are turned off has images of all later changes (SNAP-2).
 //! - A snapshot sees no intermediate state of a transaction while versions are turned off and on (VERSION-7).
 //!
-//! A row of the leaf and its latch are a mutex: a reader that copies, looks for versions and validates sees
-//! what one under the mutex sees (VERSION-2).
+//! A row of the leaf and the version of its latch are one atomic word: a reader copies it, looks for
+//! versions, and validates the word, and no write of the reader orders later writers (VERSION-2).
 #![cfg(loom)]
 
 use azekura_base::{Lsn, TreeId};
@@ -15,6 +17,7 @@ use azekura_btree::version_model::{
     backfill_inserts, before_insert, before_update, prune, sees_inserted, turn_off,
 };
 use azekura_btree::{SnapshotId, UndoLog, Versions};
+use loom::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -22,7 +25,8 @@ const KEYS: [&[u8]; 2] = [b"a", b"b"];
 
 struct Store {
     versions: Versions,
-    leaf: [Mutex<bool>; 2],
+    /// The lowest bit: the leaf has the row. Changes with each change of the row.
+    leaf: [AtomicU64; 2],
     /// The undo log, and whether its transaction is open.
     undo: Mutex<(UndoLog, bool)>,
 }
@@ -31,22 +35,28 @@ impl Store {
     fn new() -> Self {
         Self {
             versions: Versions::new(u64::MAX),
-            leaf: std::array::from_fn(|_| Mutex::new(false)),
+            leaf: std::array::from_fn(|_| AtomicU64::new(0)),
             undo: Mutex::new((UndoLog::new(), true)),
         }
     }
 
+    /// Commits another transaction, if versions are on: the next opener then advances the clock.
+    fn commit_another(&self) {
+        let mut undo = UndoLog::new();
+        before_insert(&self.versions, &mut undo, b"other");
+        self.versions.commit(&mut undo, Lsn(1));
+    }
+
     fn insert(&self, row: usize) {
         let mut undo = self.undo.lock().expect("not poisoned");
-        let mut leaf = self.leaf[row].lock().expect("not poisoned");
         before_insert(&self.versions, &mut undo.0, KEYS[row]);
-        *leaf = true;
+        self.leaf[row].store(1, Release); // the end of the exclusive latch
     }
 
     fn update(&self, row: usize) {
         let mut undo = self.undo.lock().expect("not poisoned");
-        let _leaf = self.leaf[row].lock().expect("not poisoned");
         before_update(&self.versions, &mut undo.0, KEYS[row]);
+        self.leaf[row].fetch_add(2, Release); // as in `insert`
     }
 
     fn commit(&self) {
@@ -67,8 +77,15 @@ impl Store {
     }
 
     fn read(&self, snapshot: &SnapshotId, row: usize) -> bool {
-        let leaf = self.leaf[row].lock().expect("not poisoned");
-        *leaf && sees_inserted(&self.versions, snapshot, KEYS[row])
+        loop {
+            let leaf = self.leaf[row].load(Acquire); // pairs with the Release of writers
+            let sees = leaf & 1 == 1 && sees_inserted(&self.versions, snapshot, KEYS[row]);
+            fence(Acquire); // the validation of an optimistic latch
+            if self.leaf[row].load(Relaxed) == leaf {
+                return sees;
+            }
+            thread::yield_now();
+        }
     }
 }
 
@@ -79,6 +96,7 @@ fn a_snapshot_beside_a_transaction(versions_are_on: bool) {
     model.check(move || {
         let store = Arc::new(Store::new());
         let first = versions_are_on.then(|| store.open());
+        store.commit_another();
         let writer = thread::spawn({
             let store = Arc::clone(&store);
             move || {
@@ -117,10 +135,11 @@ fn v4_the_first_opener_visits_a_transaction_or_the_transaction_knows() {
 #[test]
 fn version_6_a_snapshot_beside_a_sweep() {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(5); // with 3, a sweep without the clock is not noticed
+    model.preemption_bound = Some(3);
     model.check(|| {
         let store = Arc::new(Store::new());
         store.versions.close(&store.open()); // versions are on
+        store.commit_another();
         store.insert(0);
         store.insert(1);
         let pruner = thread::spawn({
@@ -137,6 +156,62 @@ fn version_6_a_snapshot_beside_a_sweep() {
         assert_eq!(first, second, "all of the transaction or nothing");
         writer.join().expect("no panic");
         pruner.join().expect("no panic");
+    });
+}
+
+/// Two threads open snapshots beside a commit: both see all of the transaction or nothing, and the second one
+/// of a thread sees what the first one has seen.
+#[test]
+fn version_8_two_openers_beside_a_commit() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let store = Arc::new(Store::new());
+        store.versions.close(&store.open()); // versions are on
+        store.commit_another();
+        store.insert(0);
+        store.insert(1);
+        let reads = |store: &Store| {
+            let snapshot = store.open();
+            let seen = [store.read(&snapshot, 0), store.read(&snapshot, 1)];
+            assert_eq!(seen[0], seen[1], "half a transaction");
+            store.versions.close(&snapshot);
+            seen[0]
+        };
+        let reader = thread::spawn({
+            let store = Arc::clone(&store);
+            move || reads(&store)
+        });
+        let writer = thread::spawn({
+            let store = Arc::clone(&store);
+            move || store.commit()
+        });
+        let first = reads(&store);
+        assert!(first <= reads(&store), "a commit that was seen is seen later");
+        writer.join().expect("no panic");
+        reader.join().expect("no panic");
+        assert!(reads(&store), "opened after the commit");
+    });
+}
+
+/// A snapshot is opened while versions are turned off; a transaction that begins later is hidden from it.
+#[test]
+fn snap_2_an_opening_beside_the_end_of_versions() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let store = Arc::new(Store::new());
+        store.versions.close(&store.open()); // versions are on
+        let switch = thread::spawn({
+            let store = Arc::clone(&store);
+            move || turn_off(&store.versions)
+        });
+        let snapshot = store.open();
+        store.insert(0);
+        store.commit();
+        assert!(!store.read(&snapshot, 0), "opened before the transaction");
+        switch.join().expect("no panic");
+        assert!(!store.read(&snapshot, 0), "opened before the transaction");
     });
 }
 

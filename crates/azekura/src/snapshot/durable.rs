@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
@@ -32,39 +33,53 @@ fn last_lsn(wal: &Wal) -> Lsn {
 /// The durable commits that openers know.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotDurability {
-    /// SEEN-1.
-    settled: Lsn,
+    /// SEEN-1. Ascends.
+    settled: AtomicU64,
     /// An all-visible LSN, and the LSN up to which the log has to be durable for it to be settled.
-    candidate: Option<(Lsn, Lsn)>,
-    /// SEEN-2: the last LSN when an opener last met a transaction that had not noted its commit LSN.
-    unreleased: Lsn,
+    candidate: Mutex<Option<(Lsn, Lsn)>>,
+    /// SEEN-2: the last LSN when an opener last met a transaction that had not noted its commit LSN; 0 if the
+    /// log is durable up to it.
+    unreleased: AtomicU64,
 }
 
 impl SnapshotDurability {
     /// Notes that an opener has met a transaction with a commit record that may not have noted its commit LSN
     /// yet.
-    pub(super) fn note_unreleased(&mut self, wal: &Wal) {
-        self.unreleased = last_lsn(wal);
+    pub(super) fn note_unreleased(&self, wal: &Wal) {
+        // Relaxed: openers that are admitted later see it with the admission.
+        self.unreleased.fetch_max(last_lsn(wal).0, Relaxed);
+    }
+
+    /// Notes an all-visible LSN that was just read (SEEN-1).
+    pub(super) fn note_all_visible(&self, wal: &Wal, all_visible: Lsn) {
+        let last = last_lsn(wal);
+        let durable = wal.durable_lsn();
+        let mut candidate = self.candidate.lock();
+        let settled = candidate.take_if(|(_, needed)| *needed <= durable).map(|(lsn, _)| lsn);
+        let settled = settled.max((last <= durable).then_some(all_visible));
+        if last > durable {
+            candidate.get_or_insert((all_visible, last));
+        }
+        // Relaxed: an LSN that has been settled stays so; openers need no other writes with it.
+        self.settled.fetch_max(settled.map_or(0, |lsn| lsn.0), Relaxed);
     }
 
     /// Returns the state for a snapshot that was just opened.
-    pub(super) fn of_opener(&mut self, wal: &Wal, all_visible: Lsn) -> Durability {
-        let last = last_lsn(wal);
-        let durable = wal.durable_lsn();
-        self.candidate = self.candidate.filter(|&(lsn, needed)| {
-            let is_settled = needed <= durable;
-            if is_settled {
-                self.settled = self.settled.max(lsn);
-            }
-            !is_settled
-        });
-        if last <= durable {
-            self.settled = self.settled.max(all_visible);
-        } else {
-            self.candidate.get_or_insert((all_visible, last));
+    pub(super) fn of_opener(&self, wal: &Wal) -> Durability {
+        // Relaxed: as in `note_unreleased`.
+        let mut unreleased = self.unreleased.load(Relaxed);
+        if unreleased > 0 && unreleased <= wal.durable_lsn().0 {
+            // Relaxed: spares later openers the question; on failure another opener has asked it, or met a
+            // transaction, which this snapshot has not.
+            let _ = self.unreleased.compare_exchange(unreleased, 0, Relaxed, Relaxed);
+            unreleased = 0;
         }
-        let unreleased = Some(self.unreleased).filter(|&lsn| lsn > durable).unwrap_or_default();
-        Durability { last, settled: self.settled, unreleased, needed: AtomicU64::new(0) }
+        Durability {
+            last: last_lsn(wal),
+            settled: Lsn(self.settled.load(Relaxed)), // Relaxed: as in `note_all_visible`
+            unreleased: Lsn(unreleased),
+            needed: AtomicU64::new(0),
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Enabling versions: stores the images that active transactions have replaced so far.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use azekura_base::TreeId;
 
-use super::store::{Image, image_of, size_of};
+use super::row::memory_of;
+use super::store::{Image, cell_of, image_of};
 use super::{VersionPart, Versions, image_in};
 use crate::descent::{Descent, Seek};
 use crate::env::Env;
@@ -27,12 +27,12 @@ impl Versions {
             return Ok(true);
         }
         let mut writer = std::mem::take(&mut undo.writer);
-        let status = Arc::clone(writer.status(self));
+        writer.status(self);
         // Anew: notes from the time before versions were off are obsolete.
         writer.hidden_trees.clear();
-        undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &status, &op));
+        undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &op));
         // Newest first: each entry has the image before it.
-        let mut images: BTreeMap<(TreeId, Vec<u8>), Image> = BTreeMap::new();
+        let mut images: BTreeMap<(TreeId, Vec<u8>), Image<'_>> = BTreeMap::new();
         let mut bytes = self.store.size().1;
         let mut result = Ok(true);
         for op in (0..undo.len()).rev().filter_map(|i| undo.get(i)) {
@@ -49,7 +49,7 @@ impl Versions {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => match tree.image(env, key) {
                     Ok(image) => {
-                        bytes += size_of(key, &image);
+                        bytes += memory_of(key, cell_of(&image));
                         entry.insert(image)
                     }
                     Err(error) => {
@@ -66,31 +66,32 @@ impl Versions {
                 UndoOp::RemoveKey { .. } => *image = None,
                 UndoOp::PutBack { cell, .. } => *image = image_of(cell),
                 UndoOp::Flip { at, diff, .. } => {
-                    let old = image.iter_mut().flat_map(|(_, value)| value.iter_mut().skip(at.into()));
+                    let old =
+                        image.iter_mut().flat_map(|(_, value)| value.to_mut().iter_mut().skip(at.into()));
                     old.zip(diff).for_each(|(byte, diff)| *byte ^= diff);
                 }
                 _ => {}
             }
         }
         writer.kept_in = self.mode();
+        if let Ok(true) = result {
+            for ((tree, key), image) in images {
+                // The caller of `open` holds `switching`: the mode is constant. It checks the limit above.
+                let (status, open) = (|| self.new_status(), || self.open_now());
+                self.store.install((tree, &key), writer.status.as_ref(), status, || true, || image, open);
+            }
+        }
         if self.leaves_out(VersionPart::VisitedStatus) {
             writer.status = None;
         }
         undo.writer = writer;
-        if !result? {
-            return Ok(false);
-        }
-        for ((tree, key), image) in images {
-            // The caller of `open` holds `switching`: the mode is constant.
-            self.store.install((tree, &key), &status, || true, || image, || self.open_now());
-        }
-        Ok(true)
+        result
     }
 }
 
 impl Tree {
     /// Returns the row of `key` from the leaf, a large value as its reference.
-    fn image(&self, env: &Env, key: &[u8]) -> Result<Image, TreeError> {
+    fn image(&self, env: &Env, key: &[u8]) -> Result<Image<'static>, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
             let leaf = descent.leaf(Seek::Covering(key))?;

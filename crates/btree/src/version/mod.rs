@@ -6,12 +6,13 @@
 //!
 //! Commit LSNs do not order transactions that depend on each other only by a read and a later write, because
 //! log buffers draw ranges of LSNs. So snapshots use timestamps of their own: the value of a clock that only
-//! openers of snapshots advance.
+//! openers of snapshots advance. An opener advances it if a transaction has committed at its present value;
+//! otherwise the last opening has the same state, and the opener takes the same timestamp.
 //!
 //! | mode | writers | left by |
 //! |---|---|---|
 //! | off | store nothing; one load for each change | the opening of a snapshot |
-//! | on | store before-images, take timestamps | [`Versions::turn_off`], [`GRACE`] after the last close |
+//! | on | store before-images, take timestamps | [`Versions::turn_off`], [`GRACE`] after the last opening |
 //!
 //! - **VERSION-1** A transaction reads the mode under the mutex of its undo log, at each change, before it
 //!   changes the page. The first opener turns the mode on and then visits each active transaction under that
@@ -20,26 +21,30 @@
 //! - **VERSION-2** An image is stored before the page shows the change, under the exclusive latch of the
 //!   leaf. A reader copies the leaf, then looks for images, then validates the leaf: the three count as one
 //!   moment.
-//! - **VERSION-3** The counts of keys in a stripe and of loaded trees, and the clock, are read and written
-//!   sequentially consistently. A transaction stores its images before it reads the clock, and an opener
-//!   advances the clock before it looks for images. So an opener that finds a stripe empty has drawn its
-//!   timestamp before the transaction, which then commits later than the snapshot.
+//! - **VERSION-3** A transaction counts its images in their stripes, executes a sequentially consistent
+//!   fence, and then reads the clock. An opener reads or advances the clock, executes such a fence, and then
+//!   reads whether stripes have images. So if an opener finds a stripe empty, the transaction reads a clock
+//!   that is above the snapshot's timestamp, and commits later than the snapshot. The same holds for the
+//!   count of loaded trees.
 //! - **VERSION-4** If a transaction precedes another one by any dependency, its timestamp is not larger: both
 //!   read the clock while they hold their locks, one after the other, and a pushed timestamp
 //!   ([`status`]) is not above the clock at the time of the push.
 //! - **VERSION-5** Every record at or below the *all-visible LSN* of a snapshot belongs to a transaction that
-//!   the snapshot sees, or to one that was undone completely. The opener reads a lower bound of later LSNs,
-//!   then the first LSN of each active transaction, and then advances the clock. So a transaction that the
-//!   snapshot does not see has only larger LSNs. Images are not looked up for a leaf with a page LSN at or
-//!   below the all-visible LSN.
+//!   the snapshot sees, or to one that was undone completely. An opener reads a lower bound of later LSNs,
+//!   then the first LSN of each active transaction, and this or a later opener then reads that no transaction
+//!   has committed above its timestamp. So a transaction that the snapshot does not see was active, or began
+//!   later, and has only larger LSNs. Images are not looked up for a leaf with a page LSN at or below the
+//!   all-visible LSN.
 //! - **VERSION-6** A version is dropped only if no snapshot needs it, neither one of the list of open ones
-//!   nor one that was opened since the list was read. The clock was read with the list, and a version of a
-//!   transaction with a larger timestamp stays.
+//!   nor one that was opened since the list was read. The last commit timestamp was read before the list, and
+//!   snapshots that are not listed have at least this timestamp ([`registry`], SNAP-1).
 //! - **VERSION-7** The image of a row that a transaction keeps is the one before its first change of the row.
 //!   A transaction that has changed rows with versions off, or before versions were turned off and on again,
 //!   keeps no images before the opener has visited it. Turning versions off drops all images. A writer that
 //!   has read the mode before that stores none afterwards: it reads the mode again under the mutex of the
 //!   stripe, and the count of the mode's changes tells it of every change.
+//! - **VERSION-8** A transaction raises the last commit timestamp to its own before it commits, and an opener
+//!   takes a timestamp that is not below it. So a snapshot sees each transaction that had committed.
 //!
 //! Versions are lost with the process, and a restart needs none.
 
@@ -47,24 +52,26 @@ mod backfill;
 mod fault;
 #[doc(hidden)]
 pub mod model;
+mod opening;
 mod registry;
+mod row;
+mod sorted;
 mod status;
 mod store;
 mod view;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use azekura_base::sync::atomic::{AtomicU64, AtomicUsize};
-use azekura_base::sync::time::Instant;
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId};
 
 use crate::node::{Node, Position};
 use crate::undo::{UndoLog, UndoOp};
 
-use self::registry::{Registry, Slot};
+use self::registry::Registry;
+use self::row::Version;
 use self::status::{Status, Visibility};
 use self::store::{Image, OpenSnapshots, VersionStore, image_of};
 
@@ -75,8 +82,9 @@ pub use self::view::{SeenRow, View};
 /// The part of a transaction's undo log that versions need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriterVersions {
-    /// Made at the first change with versions on, or by the first opener of a snapshot.
-    status: Option<Arc<Status>>,
+    /// The version with the status, made at the first change with versions on, or by the first opener of a
+    /// snapshot.
+    status: Option<Version>,
     /// Trees that the transaction created or loaded: their rows need no versions.
     hidden_trees: Vec<TreeId>,
     /// The count of the mode's changes for which images of all changes so far are kept (VERSION-7).
@@ -84,21 +92,16 @@ pub(crate) struct WriterVersions {
 }
 
 impl WriterVersions {
-    fn status(&mut self, versions: &Versions) -> &Arc<Status> {
-        self.status.get_or_insert_with(|| {
-            let least = match versions.leaves_out(VersionPart::LateTimestamp) {
-                true => versions.clock.load(SeqCst), // SeqCst: as in `Status::commit`
-                false => 0,
-            };
-            Arc::new(Status::active(least))
-        })
+    /// Returns the version with the status, made if there is none.
+    fn status(&mut self, versions: &Versions) -> &Version {
+        self.status.get_or_insert_with(|| Version::without_row(versions.new_status()))
     }
 
     fn hides(&self, tree: TreeId) -> bool {
         self.hidden_trees.contains(&tree)
     }
 
-    fn end(&mut self) -> Option<Arc<Status>> {
+    fn end(&mut self) -> Option<Version> {
         self.hidden_trees.clear();
         self.kept_in = 0;
         self.status.take()
@@ -111,7 +114,7 @@ impl WriterVersions {
 }
 
 /// Returns the row of `key` in a leaf.
-fn image_in(node: Node<'_>, key: &[u8]) -> Image {
+fn image_in(node: Node<'_>, key: &[u8]) -> Image<'static> {
     let Position::Found(slot) = node.search(key) else { return None };
     let slot = node.slot(slot);
     let mut value = Vec::new();
@@ -119,14 +122,9 @@ fn image_in(node: Node<'_>, key: &[u8]) -> Image {
     Some((slot.flags, value.into()))
 }
 
-/// Time without an open snapshot after which writers stop keeping images. Snapshots that are opened more
-/// often do not pay for turning versions on again.
+/// Time after the last opening of a snapshot after which writers stop keeping images, if none is open.
+/// Snapshots that are opened more often do not pay for turning versions on again.
 pub const GRACE: Duration = Duration::from_millis(100);
-
-/// Time for which openers use the same all-visible LSN. An older one is valid too (VERSION-5), and computing
-/// it locks each stripe of the list of active transactions. Opening costs less than a microsecond, so the
-/// cost is shared by some hundred openings.
-const ALL_VISIBLE_FOR: Duration = Duration::from_micros(100);
 
 /// The oldest open snapshot, and the totals of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,14 +151,27 @@ pub struct VersionStats {
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
     /// `None`: every snapshot sees the transaction.
-    status: Option<Arc<Status>>,
+    status: Option<Version>,
 }
 
-/// The all-visible LSN as an opener found it last.
-#[derive(Clone, Copy, Debug)]
+/// The all-visible LSN that openers share.
+#[derive(Debug)]
 struct AllVisible {
-    lsn: Lsn,
-    found: Instant,
+    /// Ascends. Written under `computing`.
+    lsn: AtomicU64,
+    /// Time at which it was computed, in nanoseconds of the registry; 0: never.
+    computed: AtomicU64,
+    computing: Mutex<()>,
+}
+
+/// The mode, and the admission of openers. Each change of a row and each opening reads the line, and a change
+/// of the mode writes it.
+#[derive(Debug)]
+struct Mode {
+    /// Counts changes of the mode: odd while versions are on.
+    changes: AtomicU64,
+    /// Openers need not lock `switching` (SNAP-2).
+    admits: AtomicBool,
 }
 
 /// Versions, clock and open snapshots of one store.
@@ -168,16 +179,23 @@ struct AllVisible {
 pub struct Versions {
     /// Written by openers only.
     clock: CachePadded<AtomicU64>,
-    /// Counts changes of the mode: odd while versions are on. Read at each change of a row.
-    mode: CachePadded<AtomicU64>,
+    /// The largest timestamp of a transaction that has committed, or is about to. Written by the first one
+    /// after each advance of the clock.
+    last_commit: CachePadded<AtomicU64>,
+    mode: CachePadded<Mode>,
     store: VersionStore,
     /// Trees that a bulk load has filled while the mode was on, with the loading transaction.
-    loads: Mutex<Vec<(TreeId, Arc<Status>)>>,
+    loads: Mutex<Vec<(TreeId, Version)>>,
     /// Length of `loads`: where there are none, readers do not lock it.
     loads_len: AtomicUsize,
-    registry: Mutex<Registry>,
-    /// Held while the mode changes, and by openers.
-    switching: Mutex<Option<AllVisible>>,
+    registry: Registry,
+    all_visible: CachePadded<AllVisible>,
+    /// Held while the mode changes, and by the openers that turn versions on or meet a change.
+    switching: Mutex<()>,
+    /// Number of versions after the last sweep over all stripes.
+    swept_to: AtomicU64,
+    /// Held by a thread that sweeps because it has closed a snapshot.
+    sweeping: Mutex<()>,
     limit_bytes: u64,
     too_old: AtomicU64,
     lookups: StripedCounter,
@@ -191,13 +209,21 @@ impl Versions {
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         Self {
-            clock: CachePadded::new(AtomicU64::new(1)),
-            mode: CachePadded::new(AtomicU64::new(0)),
-            store: VersionStore::new(),
+            clock: CachePadded::new(AtomicU64::new(2)),
+            last_commit: CachePadded::new(AtomicU64::new(0)),
+            mode: CachePadded::new(Mode { changes: AtomicU64::new(0), admits: AtomicBool::new(false) }),
+            store: VersionStore::new(limit_bytes),
             loads: Mutex::default(),
             loads_len: AtomicUsize::new(0),
-            registry: Mutex::default(),
+            registry: Registry::new(),
+            all_visible: CachePadded::new(AllVisible {
+                lsn: AtomicU64::new(0),
+                computed: AtomicU64::new(0),
+                computing: Mutex::default(),
+            }),
             switching: Mutex::default(),
+            swept_to: AtomicU64::new(0),
+            sweeping: Mutex::default(),
             limit_bytes,
             too_old: AtomicU64::new(0),
             lookups: StripedCounter::new(),
@@ -221,10 +247,19 @@ impl Versions {
         self.left_out == Some(part)
     }
 
+    /// Returns the status of a transaction that begins to store images.
+    fn new_status(&self) -> Status {
+        let least = match self.leaves_out(VersionPart::LateTimestamp) {
+            true => self.clock.load(Acquire), // as in `commit_timestamp`
+            false => 0,
+        };
+        Status::active(least)
+    }
+
     fn mode(&self) -> u64 {
         // Acquire: pairs with the Release in `change_mode`. The mutex of the undo log orders the rest
         // (VERSION-1).
-        self.mode.load(Acquire)
+        self.mode.changes.load(Acquire)
     }
 
     fn is_on(&self) -> bool {
@@ -233,159 +268,49 @@ impl Versions {
 
     /// Turns versions on or off. The caller holds `switching`.
     fn change_mode(&self) {
-        self.mode.fetch_add(1, Release); // pairs with the Acquire in `mode`
+        self.mode.changes.fetch_add(1, Release); // pairs with the Acquire in `mode`
     }
 
-    /// Opens a snapshot that sees every transaction which has committed. If versions are off, `visit` is
-    /// called to hand each active transaction to [`backfill`](Self::backfill). `all_visible` gives an LSN
-    /// below all changes of transactions that are active, or begin later (VERSION-5). `next_tree` gives an id
-    /// above those of all trees; it is called last.
-    ///
-    /// # Errors
-    ///
-    /// Those of `visit`; no snapshot is open then.
-    pub fn open<E>(
-        &self,
-        visit: impl FnOnce(&Self) -> Result<(), E>,
-        all_visible: impl FnOnce() -> Lsn,
-        next_tree: impl FnOnce() -> TreeId,
-    ) -> Result<SnapshotId, E> {
-        let slot = {
-            let mut switching = self.switching.lock();
-            if !self.is_on() {
-                self.store.make(); // the Release in `change_mode` publishes them
-                self.change_mode();
-                if let Err(error) = visit(self) {
-                    self.switch_off();
-                    return Err(error);
-                }
-            }
-            let opened = Instant::now();
-            let is_recent = |last: &AllVisible| opened.duration_since(last.found) < ALL_VISIBLE_FOR;
-            let all_visible = match switching.filter(is_recent) {
-                Some(last) => last.lsn,
-                None => {
-                    let lsn = all_visible();
-                    *switching = Some(AllVisible { lsn, found: opened });
-                    lsn
-                }
-            };
-            let mut registry = self.registry.lock();
-            // Under the registry's mutex: a thread that prunes sees the snapshot, or has read a clock that is
-            // not above the snapshot's timestamp (VERSION-6). SeqCst: VERSION-3.
-            let timestamp = match self.leaves_out(VersionPart::Clock) {
-                true => self.clock.load(SeqCst), // SeqCst: VERSION-3, which it breaks
-                false => self.clock.fetch_add(1, SeqCst),
-            };
-            let next_tree = next_tree();
-            let too_old_at_bytes = AtomicU64::new(0);
-            let slot = Arc::new(Slot { timestamp, all_visible, next_tree, opened, too_old_at_bytes });
-            registry.open.push(Arc::clone(&slot));
-            registry.idle_since = None;
-            drop(registry);
-            drop(switching);
-            slot
-        };
-        Ok(SnapshotId { slot })
-    }
-
-    /// Opens another snapshot with the timestamp of one that is open; `None` if that one is too old.
-    #[must_use]
-    pub fn open_same(&self, of: &SnapshotId) -> Option<SnapshotId> {
-        let mut registry = self.registry.lock();
-        let at = registry.open.iter().position(|slot| Arc::ptr_eq(slot, &of.slot))?;
-        let slot = Arc::new(Slot {
-            timestamp: of.slot.timestamp,
-            all_visible: of.slot.all_visible,
-            next_tree: of.slot.next_tree,
-            opened: Instant::now(),
-            too_old_at_bytes: AtomicU64::new(0),
-        });
-        registry.open.insert(at, Arc::clone(&slot));
-        Some(SnapshotId { slot })
-    }
-
-    /// Closes a snapshot: versions that no other snapshot needs are dropped.
-    pub fn close(&self, id: &SnapshotId) {
-        let mut registry = self.registry.lock();
-        let was_oldest = registry.open.first().is_some_and(|slot| Arc::ptr_eq(slot, &id.slot));
-        registry.open.retain(|slot| !Arc::ptr_eq(slot, &id.slot));
-        if registry.open.is_empty() {
-            registry.idle_since = Some(Instant::now());
-        }
-        // A sweep visits all versions; a doubling of their number pays for it.
-        let (versions, _) = self.store.size();
-        let sweeps = was_oldest && versions > 2 * registry.swept_to.max(512);
-        let open = self.open_in(&registry);
-        drop(registry);
-        if sweeps {
-            self.sweep(&open);
-        }
-    }
-
-    /// The snapshots that are open now. Openers draw their timestamps under the registry's mutex.
-    fn open_in(&self, registry: &Registry) -> OpenSnapshots {
-        let timestamps = registry.open.iter().map(|slot| slot.timestamp).collect();
-        OpenSnapshots { timestamps, clock: self.clock.load(SeqCst) } // SeqCst: as in `open`
-    }
-
+    /// The snapshots that are open now, for a decision about transactions that have ended.
     fn open_now(&self) -> OpenSnapshots {
-        self.open_in(&self.registry.lock())
+        // Acquire: SNAP-1; pairs with the Release in `note_commit`, for the fence of `timestamps` to pass it
+        // on.
+        let last_commit = self.last_commit.load(Acquire);
+        OpenSnapshots { timestamps: self.registry.timestamps(), last_commit }
     }
 
     fn sweep(&self, open: &OpenSnapshots) {
         self.store.prune(open);
         self.prune_loads();
-        self.registry.lock().swept_to = self.store.size().0;
+        self.swept_to.store(self.store.size().0, Relaxed); // Relaxed: a statistic
     }
 
     /// Forgets loads that no open snapshot must know: each open snapshot sees the loading transaction, or is
     /// older than the table.
     fn prune_loads(&self) {
-        // As in `OpenSnapshots::need`, a load that ended above the clock is kept for snapshots opened since.
-        let (open, clock) = {
-            let registry = self.registry.lock();
-            (registry.open.clone(), self.clock.load(SeqCst)) // SeqCst: as in `open`
-        };
+        let last_commit = self.last_commit.load(Acquire); // SNAP-1: as in `open_now`
+        let mut open = Vec::new();
+        self.registry.for_each(|slot, timestamp| open.push((timestamp, slot.next_tree())));
+        // As in `OpenSnapshots::need`, a load that ended later is kept for snapshots that are not listed.
         let is_needed = |tree: TreeId, ended: u64| {
-            ended > clock || open.iter().any(|slot| slot.timestamp < ended && tree < slot.next_tree)
+            let hides = |&(timestamp, next_tree)| timestamp < ended && tree < next_tree;
+            ended > last_commit || open.iter().any(hides)
         };
         let mut loads = self.loads.lock();
-        loads.retain(|(tree, writer)| writer.ended().is_none_or(|ended| is_needed(*tree, ended)));
-        self.loads_len.store(loads.len(), SeqCst); // as in `note_hidden_tree`
+        loads.retain(|(tree, writer)| writer.status().ended().is_none_or(|ended| is_needed(*tree, ended)));
+        self.loads_len.store(loads.len(), Release); // as in `note_hidden_tree`
     }
 
-    /// Lets writers stop storing images, if no snapshot has been open for [`GRACE`]. Cheap if there is
-    /// nothing to do; call it from time to time.
-    pub fn turn_off(&self) {
-        if !self.is_on() {
-            return;
-        }
-        let Some(_switching) = self.switching.try_lock() else { return };
-        let registry = self.registry.lock();
-        if registry.open.is_empty() && registry.idle_since.is_some_and(|since| since.elapsed() >= GRACE) {
-            drop(registry);
-            self.switch_off();
-        }
-    }
-
-    /// Returns `true` if writers keep images and no snapshot is open: [`turn_off`](Self::turn_off) will have
-    /// something to do.
-    #[must_use]
-    pub fn can_turn_off(&self) -> bool {
-        self.is_on() && self.registry.lock().open.is_empty()
-    }
-
-    /// Turns versions off. The caller holds `switching`, and no snapshot is open.
+    /// Turns versions off. The caller holds `switching`, no snapshot is open, and no opener is admitted.
     fn switch_off(&self) {
         self.change_mode();
         // Images of active transactions go too: the next opener visits them again (VERSION-7).
         self.store.clear();
         let mut loads = self.loads.lock();
         loads.clear();
-        self.loads_len.store(0, SeqCst); // as in `note_hidden_tree`
+        self.loads_len.store(0, Release); // as in `note_hidden_tree`
         drop(loads);
-        self.registry.lock().swept_to = 0;
+        self.swept_to.store(0, Relaxed); // Relaxed: a statistic
     }
 
     /// Returns whether an open snapshot can read a value that a committed transaction replaced or removed. It
@@ -395,7 +320,7 @@ impl Versions {
         if committed.status.is_none() {
             return false;
         }
-        // First: a snapshot that is opened later sees the transaction.
+        // A snapshot that is opened later sees the transaction.
         let open = self.open_now();
         !open.timestamps.is_empty() && self.store.is_value_needed((tree, key), value, &open)
     }
@@ -403,22 +328,24 @@ impl Versions {
     /// Returns whether an open snapshot can read a tree that a committed transaction dropped.
     #[must_use]
     pub fn needs_tree(&self, committed: &Committed, tree: TreeId) -> bool {
-        let Some(timestamp) = committed.status.as_ref().and_then(|status| status.ended()) else {
+        let Some(timestamp) = committed.status.as_ref().and_then(|writer| writer.status().ended()) else {
             return false;
         };
-        let registry = self.registry.lock();
-        registry.open.iter().any(|slot| slot.timestamp < timestamp && tree < slot.next_tree)
+        // A snapshot that is opened later sees the transaction.
+        let mut is_needed = false;
+        self.registry.for_each(|slot, opened| is_needed |= opened < timestamp && tree < slot.next_tree());
+        is_needed
     }
 
     /// The open snapshots and the memory of versions.
     #[must_use]
     pub fn stats(&self) -> VersionStats {
-        let registry = self.registry.lock();
-        let (versions, bytes) = self.store.size();
+        let (open, oldest) = self.registry.oldest();
+        let (versions, bytes) = self.store.exact_size();
         VersionStats {
-            open: registry.open.len(),
-            oldest: registry.open.first().map(|slot| slot.timestamp),
-            oldest_age: registry.open.first().map_or(Duration::ZERO, |slot| slot.opened.elapsed()),
+            open,
+            oldest: oldest.map(|(timestamp, _)| timestamp),
+            oldest_age: oldest.map_or(Duration::ZERO, |(_, age)| age),
             versions,
             bytes,
             too_old: self.too_old.load(Relaxed), // Relaxed: a statistic
@@ -441,77 +368,70 @@ impl Versions {
             return; // the opener that turned versions on will visit the transaction (VERSION-7)
         }
         let writer = &mut undo.writer;
-        let status = Arc::clone(writer.status(self));
         match *op {
             UndoOp::RemoveKey { tree, key } if !writer.hides(tree.id) => {
-                self.install(tree.id, key, (&status, mode), || None);
+                self.install(writer, (tree.id, key), mode, || None);
             }
             UndoOp::PutBack { tree, key, cell } if !writer.hides(tree.id) => {
-                self.install(tree.id, key, (&status, mode), || image_of(cell));
+                self.install(writer, (tree.id, key), mode, || image_of(cell));
             }
             UndoOp::Flip { tree, key, .. } if !writer.hides(tree.id) => {
-                self.install(tree.id, key, (&status, mode), || node.and_then(|node| image_in(node, key)));
+                self.install(writer, (tree.id, key), mode, || node.and_then(|node| image_in(node, key)));
             }
-            _ => self.note_hidden_tree(writer, &status, op),
+            _ => self.note_hidden_tree(writer, op),
         }
+        writer.status(self); // also if no image was stored (VERSION-4)
     }
 
     /// Notes a tree with rows that need no versions, if the change makes one: only snapshots that see the
     /// writer can find a tree that it created, and all others see a tree that it loaded empty.
-    fn note_hidden_tree(&self, writer: &mut WriterVersions, status: &Arc<Status>, op: &UndoOp<'_>) {
+    fn note_hidden_tree(&self, writer: &mut WriterVersions, op: &UndoOp<'_>) {
         match *op {
             UndoOp::DropTree { tree } => writer.hidden_trees.push(tree.id),
             UndoOp::EmptyTree { tree, .. } if !writer.hides(tree.id) => {
                 writer.hidden_trees.push(tree.id);
                 self.prune_loads();
+                let status = writer.status(self).clone();
                 let mut loads = self.loads.lock();
-                loads.push((tree.id, Arc::clone(status)));
-                // SeqCst: as the counts of keys (VERSION-3).
-                self.loads_len.store(loads.len(), SeqCst);
+                loads.push((tree.id, status));
+                // Release: as the counts of images (VERSION-3).
+                self.loads_len.store(loads.len(), Release);
             }
             _ => {}
         }
     }
 
     /// Stores an image, unless the mode has changed since the caller read it (VERSION-7).
-    fn install(
+    fn install<'b>(
         &self,
-        tree: TreeId,
-        key: &[u8],
-        (status, mode): (&Arc<Status>, u64),
-        before: impl FnOnce() -> Image,
+        writer: &mut WriterVersions,
+        row: (TreeId, &[u8]),
+        mode: u64,
+        before: impl FnOnce() -> Image<'b>,
     ) {
-        let is_current = || self.mode() == mode;
-        self.store.install((tree, key), status, is_current, before, || self.open_now());
+        let (is_current, open) = (|| self.mode() == mode, || self.open_now());
+        let status = writer.status.as_ref();
+        let made = self.store.install(row, status, || self.new_status(), is_current, before, open);
+        if made.is_some() {
+            writer.status = made;
+        }
         if self.store.size().1 > self.limit_bytes {
             self.shrink();
         }
     }
 
-    /// Makes the oldest snapshot too old and drops its versions. Without an open snapshot versions are turned
-    /// off.
+    /// Makes the oldest snapshots too old and drops their versions. Without an open snapshot versions are
+    /// turned off.
     #[cold]
     fn shrink(&self) {
         let (_, bytes) = self.store.size();
-        let open = {
-            let mut registry = self.registry.lock();
-            if !registry.open.is_empty() {
-                let oldest = registry.open.remove(0);
-                // Release: pairs with the Acquire in `SnapshotId::too_old_at_bytes`: a reader that misses the
-                // mark has read before the versions are dropped.
-                oldest.too_old_at_bytes.store(bytes.max(1), Release);
-                self.too_old.fetch_add(1, Relaxed); // Relaxed: a statistic
-            }
-            self.open_in(&registry)
-        };
-        if !open.timestamps.is_empty() {
-            return self.sweep(&open);
-        }
-        // Only tried: a thread that holds it may wait for the undo log of this thread's transaction.
-        let Some(_switching) = self.switching.try_lock() else { return };
-        if self.registry.lock().open.is_empty() {
-            self.switch_off();
-        }
+        let Some(&oldest) = self.registry.timestamps().first() else { return self.turn_off_now() };
+        let mut too_old = 0;
+        self.registry.for_each(|slot, timestamp| {
+            too_old += u64::from(timestamp == oldest && slot.make_too_old(timestamp, bytes.max(1)));
+        });
+        self.too_old.fetch_add(too_old, Relaxed); // Relaxed: a statistic
+        self.sweep(&self.open_now());
     }
 
     /// Returns whether readers of snapshots can learn from [`commit`](Self::commit) that this transaction has
@@ -521,14 +441,35 @@ impl Versions {
         undo.writer.status.is_some()
     }
 
+    /// Reads the clock, for a transaction that holds all its locks, and raises the last commit timestamp to
+    /// the result, or to `least` if that is larger.
+    fn commit_timestamp(&self, least: u64) -> u64 {
+        // VERSION-3: pairs with the fence of an opener (`Slot::publish`).
+        fence(SeqCst);
+        // Acquire: pairs with the AcqRel in `draw_timestamp`: transactions that wait for a lock of this one
+        // see this value of the clock, or a later one (VERSION-4).
+        let timestamp = self.clock.load(Acquire).max(least);
+        self.note_commit(timestamp);
+        timestamp
+    }
+
+    /// Notes that a transaction is about to commit with this timestamp (VERSION-8).
+    fn note_commit(&self, timestamp: u64) {
+        // Relaxed: another transaction has raised it; its thread, or one that has seen its write, is the only
+        // one that can conclude more. Release: pairs with the Acquire in `open_now`.
+        if self.last_commit.load(Relaxed) < timestamp {
+            self.last_commit.fetch_max(timestamp, Release);
+        }
+    }
+
     /// Ends a transaction that commits; its commit record has been appended, its locks are held, and the
     /// caller holds the mutex of `undo`.
     pub fn commit(&self, undo: &mut UndoLog, commit_lsn: Lsn) -> Committed {
         let status = undo.writer.end();
         match (&status, self.left_out) {
             (None, _) => {}
-            (Some(status), Some(part)) => status.commit_without(part, &self.clock, commit_lsn),
-            (Some(status), None) => status.commit(&self.clock),
+            (Some(writer), Some(part)) => writer.status().commit_without(part, self, commit_lsn),
+            (Some(writer), None) => writer.status().commit(self),
         }
         Committed { status }
     }
@@ -544,19 +485,21 @@ impl Versions {
 
     /// Ends a transaction after all its changes are undone.
     pub fn roll_back(&self, undo: &mut UndoLog) {
-        if let Some(status) = undo.writer.end() {
-            status.roll_back();
+        if let Some(writer) = undo.writer.end() {
+            writer.status().roll_back();
         }
     }
 
     /// Returns whether the snapshot sees `tree` empty, because a transaction that it does not see has loaded
     /// it.
     fn is_empty_in(&self, tree: TreeId, timestamp: u64) -> bool {
-        // SeqCst: VERSION-3.
-        if self.loads_len.load(SeqCst) == 0 {
+        // Acquire: VERSION-3; pairs with the stores, for a load that was forgotten.
+        if self.loads_len.load(Acquire) == 0 {
             return false;
         }
         let loads = self.loads.lock();
-        loads.iter().any(|(id, writer)| *id == tree && writer.visibility(timestamp) == Visibility::Hidden)
+        loads
+            .iter()
+            .any(|(id, writer)| *id == tree && writer.status().visibility(timestamp) == Visibility::Hidden)
     }
 }

@@ -1,10 +1,7 @@
 //! The steps of the version store for models of interleavings: the shipped steps, on a tree without pages.
 
-use std::sync::Arc;
-
 use azekura_base::{PageId, TreeId};
 
-use super::store::Resolved;
 use super::{SnapshotId, Versions};
 use crate::node::Cell;
 use crate::tree::Tree;
@@ -21,11 +18,11 @@ pub fn before_insert(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
 
 /// The step of a backfill for each row that a transaction has inserted.
 pub fn backfill_inserts(versions: &Versions, undo: &mut UndoLog) {
-    let status = Arc::clone(undo.writer.status(versions));
+    undo.writer.status(versions);
     let keys: Vec<Vec<u8>> = undo.iter().filter_map(inserted).collect();
     undo.writer.kept_in = versions.mode();
     for key in keys {
-        versions.install(TREE.id, &key, (&status, versions.mode()), || None);
+        versions.install(&mut undo.writer, (TREE.id, &key), versions.mode(), || None);
     }
 }
 
@@ -45,19 +42,14 @@ pub fn before_update(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
 
 /// Turns versions off as when no snapshot has been open for some time.
 pub fn turn_off(versions: &Versions) {
-    let _switching = versions.switching.lock();
-    if versions.is_on() && versions.registry.lock().open.is_empty() {
-        versions.switch_off();
-    }
+    versions.turn_off_now();
 }
 
 /// Returns whether a snapshot sees a row that the leaf has, in this state or in an earlier one.
 #[must_use]
 pub fn sees_inserted(versions: &Versions, snapshot: &SnapshotId, key: &[u8]) -> bool {
-    match versions.store.resolve(TREE.id, key, snapshot.timestamp()) {
-        Resolved::AsInLeaf => true,
-        Resolved::Image(image) => image.is_some(),
-    }
+    let before = versions.store.resolve(TREE.id, key, snapshot.timestamp(), |before| before.is_some());
+    before.unwrap_or(true)
 }
 
 /// Drops the versions that no snapshot needs.

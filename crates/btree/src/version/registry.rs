@@ -1,66 +1,420 @@
-//! The snapshots that are open.
+//! The snapshots that are open, spread over the threads that opened them.
+//!
+//! Each stripe of threads has some slots on a cache line of its own, and more of them if its threads keep
+//! many snapshots open. Opening writes its slot only, and the clock if a transaction has committed since the
+//! clock last moved.
+//!
+//! | word of a slot | the slot | left by |
+//! |---|---|---|
+//! | 0 | is free | an opener that claims it |
+//! | timestamp, `OPEN` | has an open snapshot, or one that is being opened | its last handle; a writer |
+//! | bytes, `TOO_OLD` | has one that is too old: the memory of all versions at that time | its last handle |
+//!
+//! - **SNAP-1** An opener stores its timestamp in a slot *before* it reads the last commit timestamp, and
+//!   takes a newer timestamp if the last commit timestamp is larger. A thread that drops versions reads the
+//!   last commit timestamp *before* it reads the slots. So a snapshot that it does not find has at least the
+//!   last commit timestamp that it has read (VERSION-6).
+//! - **SNAP-2** An opener reads whether openers are admitted after it has stored its timestamp; a thread that
+//!   turns versions off stops the admission before it looks for open snapshots. Either it finds the snapshot,
+//!   or the opener is not admitted, and waits until the mode has changed.
+//! - **SNAP-3** The tree bound of a free slot is the largest number, and changes to that of the snapshot
+//!   after the slot was claimed. So a reader of the slot never takes the bound of an earlier snapshot for a
+//!   later one.
+//!
+//! In SNAP-1 and SNAP-2 both sides access one word, and then read another one. A sequentially consistent
+//! fence lies between the two on both sides: of the opener ([`Slot::publish`]) and of the thread that reads
+//! the slots ([`Registry::for_each`]).
 
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire};
+use azekura_base::striped::{stripe_count, thread_stripe};
+use azekura_base::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release, Ordering::SeqCst, fence,
+};
 use azekura_base::sync::time::Instant;
-use azekura_base::{Lsn, TreeId};
+use azekura_base::{CachePadded, Lsn, TreeId};
 
-/// A snapshot that is open.
+/// The two low bits of a slot's word.
+const OPEN: u64 = 1;
+const TOO_OLD: u64 = 2;
+const BITS: u32 = 2;
+/// Slots on the line of a stripe: few threads have more snapshots open at once. Two in a model.
+const FIRST: usize = if cfg!(loom) { 2 } else { 4 };
+
+/// A place for one open snapshot.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) timestamp: u64,
-    /// VERSION-5.
-    pub(super) all_visible: Lsn,
-    /// No tree that the snapshot sees has this id or a larger one.
-    pub(super) next_tree: TreeId,
-    pub(super) opened: Instant,
-    /// Memory of all versions when those of this snapshot had to be dropped; 0 before.
-    pub(super) too_old_at_bytes: AtomicU64,
+    word: AtomicU64,
+    /// Nanoseconds from the making of the registry to the opening.
+    opened: AtomicU64,
+    /// No tree that the snapshot sees has this id or a larger one (SNAP-3).
+    next_tree: AtomicU32,
+    /// Handles of the snapshot.
+    handles: AtomicU32,
 }
 
-/// The snapshots that are open, by timestamp.
-#[derive(Debug, Default)]
+impl Slot {
+    #[cfg_attr(not(loom), expect(clippy::missing_const_for_fn, reason = "a model's atomics are not const"))]
+    fn free() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+            next_tree: AtomicU32::new(u32::MAX),
+            handles: AtomicU32::new(0),
+        }
+    }
+
+    /// Claims the slot if it is free.
+    fn claim(&self, timestamp: u64) -> bool {
+        // Relaxed: the exchange decides.
+        self.word.load(Relaxed) == 0
+            // Acquire: pairs with the Release in `release`; a thread that finds the slot sees its bound
+            // (SNAP-3) through the Release. Relaxed on failure: another thread has claimed it.
+            && self.word.compare_exchange(0, timestamp << BITS | OPEN, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Lets each thread that reads the slots from now on find the slot, or be found by the next reads of this
+    /// thread (SNAP-1, SNAP-2; VERSION-3).
+    pub(super) fn publish(&self) {
+        // SeqCst: pairs with the fence of `Registry::for_each`, and with that of a committing transaction.
+        fence(SeqCst);
+    }
+
+    /// Replaces the timestamp of a snapshot that is being opened.
+    pub(super) fn move_to(&self, timestamp: u64) {
+        // Release: keeps the bound of the slot visible with its word (SNAP-3).
+        self.word.store(timestamp << BITS | OPEN, Release);
+    }
+
+    /// The timestamp, if a snapshot is open that is not too old.
+    fn timestamp(&self) -> Option<u64> {
+        let word = self.word.load(Acquire); // pairs with the AcqRel in `claim` (SNAP-3)
+        (word & OPEN != 0).then_some(word >> BITS)
+    }
+
+    pub(super) fn next_tree(&self) -> TreeId {
+        TreeId(self.next_tree.load(Acquire)) // pairs with the Release in `release`; SNAP-3
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.timestamp().is_some()
+    }
+
+    /// Marks the snapshot as too old if it still has this timestamp.
+    pub(super) fn make_too_old(&self, timestamp: u64, bytes: u64) -> bool {
+        let (open, too_old) = (timestamp << BITS | OPEN, bytes << BITS | TOO_OLD);
+        // Relaxed: versions are dropped under the mutexes of stripes, or counted out by a Release. A reader
+        // that does not find them has acquired one of these, and sees the mark.
+        self.word.compare_exchange(open, too_old, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Returns the memory of all versions when those of this snapshot were dropped.
+    pub(super) fn too_old_at_bytes(&self) -> Option<u64> {
+        let word = self.word.load(Relaxed); // as in `make_too_old`
+        (word & TOO_OLD != 0).then_some(word >> BITS)
+    }
+
+    fn release(&self) {
+        self.next_tree.store(u32::MAX, Release); // SNAP-3; pairs with the Acquire in `next_tree`
+        // Release: pairs with the Acquire in `claim`; also after all reads by the snapshot.
+        self.word.store(0, Release);
+    }
+}
+
+/// More slots, twice as many in each further block.
+#[derive(Debug)]
+struct Block {
+    slots: Box<[Slot]>,
+    next: OnceLock<Box<Self>>,
+}
+
+impl Block {
+    fn of(len: usize) -> Box<Self> {
+        Box::new(Self { slots: (0..len).map(|_| Slot::free()).collect(), next: OnceLock::new() })
+    }
+}
+
+/// The slots of a stripe of threads.
+#[derive(Debug)]
+struct Stripe {
+    first: [Slot; FIRST],
+    /// Slots of `more` that are claimed, or about to be: where there are none, a scan skips them.
+    in_more: AtomicUsize,
+    more: OnceLock<Box<Block>>,
+}
+
+impl Default for Stripe {
+    fn default() -> Self {
+        Self {
+            first: std::array::from_fn(|_| Slot::free()),
+            in_more: AtomicUsize::new(0),
+            more: OnceLock::new(),
+        }
+    }
+}
+
+impl Stripe {
+    fn blocks(&self) -> impl Iterator<Item = &Block> {
+        std::iter::successors(self.more.get(), |block| block.next.get()).map(|block| &**block)
+    }
+
+    /// Claims a slot; returns its number.
+    fn claim(&self, timestamp: u64) -> usize {
+        let first = self.first.iter().position(|slot| slot.claim(timestamp));
+        first.unwrap_or_else(|| self.claim_more(timestamp))
+    }
+
+    #[cold]
+    fn claim_more(&self, timestamp: u64) -> usize {
+        let mut block = self.more.get_or_init(|| Block::of(2 * FIRST));
+        // AcqRel: pairs with the Acquire in `for_each`, which then finds the block. It comes before the fence
+        // of `publish`, as the claim does (SNAP-1, SNAP-2).
+        let others = self.in_more.fetch_add(1, AcqRel);
+        let mut before = FIRST;
+        loop {
+            let len = block.slots.len();
+            // Filled in order, the first free slot follows the claimed ones.
+            let start = (others + FIRST).saturating_sub(before) % len;
+            let free = (0..len).map(|i| (start + i) % len).find(|&i| block.slots[i].claim(timestamp));
+            if let Some(free) = free {
+                return before + free;
+            }
+            before += len;
+            block = block.next.get_or_init(|| Block::of(2 * len));
+        }
+    }
+
+    fn slot(&self, mut number: usize) -> &Slot {
+        if let Some(slot) = self.first.get(number) {
+            return slot;
+        }
+        number -= FIRST;
+        for block in self.blocks() {
+            if let Some(slot) = block.slots.get(number) {
+                return slot;
+            }
+            number -= block.slots.len();
+        }
+        unreachable!("a claimed slot stays")
+    }
+
+    fn release(&self, number: usize) {
+        self.slot(number).release();
+        if number >= FIRST {
+            self.in_more.fetch_sub(1, Release); // pairs with the load in `for_each`: after the slot is free
+        }
+    }
+
+    fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a Slot, u64)) {
+        let mut visit = |slot: &'a Slot| slot.timestamp().into_iter().for_each(|at| visit(slot, at));
+        self.first.iter().for_each(&mut visit);
+        // Acquire: pairs with the AcqRel in `claim_more`.
+        if self.in_more.load(Acquire) > 0 {
+            self.blocks().flat_map(|block| block.slots.iter()).for_each(visit);
+        }
+    }
+}
+
+/// All open snapshots of a store.
+#[derive(Debug)]
 pub(super) struct Registry {
-    pub(super) open: Vec<Arc<Slot>>,
-    /// The time at which the last one was closed.
-    pub(super) idle_since: Option<Instant>,
-    /// Number of versions after the last sweep over all stripes.
-    pub(super) swept_to: u64,
+    /// Made by the first opener.
+    stripes: OnceLock<Box<[CachePadded<Stripe>]>>,
+    made: Instant,
 }
 
-/// An open snapshot; pass it to [`Versions::close`](super::Versions::close).
-#[derive(Clone, Debug)]
+/// The place of a snapshot in the registry.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    stripe: u32,
+    slot: u32,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self { stripes: OnceLock::new(), made: Instant::now() }
+    }
+
+    /// Claims a slot for a snapshot that is being opened.
+    pub(super) fn claim(&self, timestamp: u64, all_visible: Lsn, opened: Instant) -> SnapshotId {
+        let count = if cfg!(loom) { 1 } else { stripe_count() };
+        let stripes = self.stripes.get_or_init(|| (0..count).map(|_| CachePadded::default()).collect());
+        let stripe = thread_stripe() % stripes.len();
+        let slot = stripes[stripe].claim(timestamp);
+        let place = Place { stripe: stripe as u32, slot: slot as u32 };
+        let id = SnapshotId { timestamp, all_visible, opened, place };
+        let slot = self.slot(&id);
+        // Relaxed, both: a statistic, and a number that handles of this snapshot change.
+        slot.opened.store(self.nanoseconds(opened), Relaxed);
+        slot.handles.store(1, Relaxed);
+        id
+    }
+
+    /// Time from the making of the registry, in nanoseconds.
+    pub(super) fn nanoseconds(&self, time: Instant) -> u64 {
+        time.saturating_duration_since(self.made).as_nanos() as u64
+    }
+
+    fn stripe(&self, id: &SnapshotId) -> &Stripe {
+        let stripes = self.stripes.get().expect("the snapshot has claimed a slot");
+        &stripes[id.place.stripe as usize]
+    }
+
+    pub(super) fn slot(&self, id: &SnapshotId) -> &Slot {
+        self.stripe(id).slot(id.place.slot as usize)
+    }
+
+    /// Returns another handle of a snapshot, unless it is too old.
+    pub(super) fn share(&self, id: &SnapshotId) -> Option<SnapshotId> {
+        let slot = self.slot(id);
+        slot.is_open().then(|| {
+            slot.handles.fetch_add(1, Relaxed); // Relaxed: `id` keeps the slot
+            SnapshotId { ..*id }
+        })
+    }
+
+    /// Notes the bound of the trees that the snapshot can see.
+    pub(super) fn set_next_tree(&self, id: &SnapshotId, tree: TreeId) {
+        // Relaxed: until it is seen, the bound is the largest one (SNAP-3).
+        self.slot(id).next_tree.store(tree.0, Relaxed);
+    }
+
+    /// Drops a handle; the last one frees the slot, and `true` is returned.
+    pub(super) fn release(&self, id: &SnapshotId) -> bool {
+        let stripe = self.stripe(id);
+        // Acquire load: a single handle frees the slot after all uses by former ones. AcqRel: the last of
+        // several frees it after all uses by the others.
+        let handles = &self.slot(id).handles;
+        let is_last = handles.load(Acquire) == 1 || handles.fetch_sub(1, AcqRel) == 1;
+        if is_last {
+            stripe.release(id.place.slot as usize);
+        }
+        is_last
+    }
+
+    /// Visits each open snapshot that is not too old, with its timestamp.
+    pub(super) fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a Slot, u64)) {
+        fence(SeqCst); // SNAP-1, SNAP-2: pairs with the one in `Slot::publish`
+        let stripes = self.stripes.get().map_or(&[][..], |stripes| stripes);
+        stripes.iter().for_each(|stripe| stripe.for_each(&mut visit));
+    }
+
+    pub(super) fn is_any_open(&self) -> bool {
+        let mut any = false;
+        self.for_each(|_, _| any = true);
+        any
+    }
+
+    /// The timestamps of all open snapshots, in ascending order.
+    pub(super) fn timestamps(&self) -> Vec<u64> {
+        let mut timestamps = Vec::new();
+        self.for_each(|_, timestamp| timestamps.push(timestamp));
+        timestamps.sort_unstable();
+        timestamps
+    }
+
+    /// Number of open snapshots; timestamp and age of the oldest.
+    pub(super) fn oldest(&self) -> (usize, Option<(u64, Duration)>) {
+        let (mut open, mut oldest) = (0, None);
+        self.for_each(|slot, timestamp| {
+            open += 1;
+            let opened = slot.opened.load(Relaxed); // Relaxed: a statistic
+            oldest = oldest.into_iter().chain([(timestamp, opened)]).min();
+        });
+        let now = self.nanoseconds(Instant::now());
+        let age = |opened: u64| Duration::from_nanos(now.saturating_sub(opened));
+        (open, oldest.map(|(timestamp, opened)| (timestamp, age(opened))))
+    }
+}
+
+/// A handle of an open snapshot; pass it to [`Versions::close`](super::Versions::close).
+#[derive(Debug)]
 pub struct SnapshotId {
-    pub(super) slot: Arc<Slot>,
+    pub(super) timestamp: u64,
+    pub(super) all_visible: Lsn,
+    opened: Instant,
+    place: Place,
 }
 
 impl SnapshotId {
-    /// Its place in the order of transactions.
+    /// Its place in the order of transactions: it sees those with this timestamp or a smaller one. Two
+    /// snapshots have the same if no transaction has committed between their openings.
     #[must_use]
     pub fn timestamp(&self) -> u64 {
-        self.slot.timestamp
+        self.timestamp
     }
 
     /// Every record up to here belongs to a transaction that the snapshot sees, or to one that was undone
     /// (VERSION-5).
     #[must_use]
     pub fn all_visible_lsn(&self) -> Lsn {
-        self.slot.all_visible
+        self.all_visible
     }
 
     /// Time since it was opened.
     #[must_use]
     pub fn age(&self) -> Duration {
-        self.slot.opened.elapsed()
+        self.opened.elapsed()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_snapshots_of_a_thread_have_slots_of_their_own() {
+        let registry = Registry::new();
+        let open = |timestamp| registry.claim(timestamp, Lsn(0), Instant::now());
+        let mut ids: Vec<_> = (1..=1000).map(open).collect();
+        assert_eq!(registry.timestamps(), (1..=1000).collect::<Vec<_>>());
+        let again = registry.share(&ids[7]).expect("it is open");
+        assert!(!registry.release(&again), "another handle is left");
+        for id in ids.drain(..).filter(|id| id.timestamp % 2 == 0).collect::<Vec<_>>() {
+            assert!(registry.release(&id));
+        }
+        let odd: Vec<_> = (1..=1000).step_by(2).collect();
+        assert_eq!(registry.timestamps(), odd);
+        // Freed slots are used again: as many as before need no further block.
+        let slots = |registry: &Registry| {
+            let stripes = registry.stripes.get().expect("made");
+            stripes.iter().flat_map(|stripe| stripe.blocks()).map(|block| block.slots.len()).sum::<usize>()
+        };
+        let before = slots(&registry);
+        let even: Vec<_> = (2..=1000).step_by(2).map(open).collect();
+        assert_eq!((registry.timestamps().len(), slots(&registry)), (1000, before));
+        assert!(even.iter().all(|id| registry.release(id)));
+        assert_eq!(registry.oldest().0, 500);
     }
 
-    /// Returns the memory of all versions at the moment when the versions that the snapshot needs were
-    /// dropped, if they were. Call it after each read, before the result is used.
-    #[must_use]
-    pub fn too_old_at_bytes(&self) -> Option<u64> {
-        let bytes = self.slot.too_old_at_bytes.load(Acquire); // pairs with the Release in `shrink`
-        (bytes > 0).then_some(bytes)
+    #[test]
+    fn a_slot_forgets_the_trees_of_its_last_snapshot() {
+        let registry = Registry::new();
+        let bound = || {
+            let mut bounds = Vec::new();
+            registry.for_each(|slot, _| bounds.push(slot.next_tree()));
+            bounds
+        };
+        let first = registry.claim(1, Lsn(0), Instant::now());
+        registry.set_next_tree(&first, TreeId(5));
+        assert_eq!(bound(), [TreeId(5)]);
+        registry.release(&first);
+        let second = registry.claim(2, Lsn(0), Instant::now());
+        assert_eq!(bound(), [TreeId(u32::MAX)], "it may see every tree until it has told");
+        registry.release(&second);
+    }
+
+    #[test]
+    fn a_snapshot_that_is_too_old_is_not_listed_and_keeps_its_slot() {
+        let registry = Registry::new();
+        let old = registry.claim(3, Lsn(0), Instant::now());
+        assert!(!registry.slot(&old).make_too_old(2, 100), "another snapshot");
+        assert!(registry.slot(&old).make_too_old(3, 100));
+        assert_eq!((registry.timestamps(), registry.slot(&old).too_old_at_bytes()), (vec![], Some(100)));
+        assert!(registry.share(&old).is_none() && registry.release(&old));
+        let new = registry.claim(3, Lsn(0), Instant::now());
+        assert_eq!(registry.slot(&new).too_old_at_bytes(), None);
     }
 }

@@ -16,7 +16,7 @@ use azekura_base::Lsn;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst};
 use azekura_base::sync::thread;
 
-use super::VersionPart;
+use super::{VersionPart, Versions};
 
 /// The two low bits of the word.
 const ACTIVE: u64 = 0;
@@ -58,21 +58,22 @@ impl Status {
 
     /// As [`commit`](Self::commit), with a part of the protocol left out.
     #[cold]
-    pub(crate) fn commit_without(&self, part: VersionPart, clock: &AtomicU64, commit_lsn: Lsn) {
-        // SeqCst, all of them: not weaker than in `commit`.
+    pub(super) fn commit_without(&self, part: VersionPart, versions: &Versions, commit_lsn: Lsn) {
         let now = match part {
             VersionPart::Clock => {
-                clock.fetch_max(commit_lsn.0, SeqCst);
+                versions.clock.fetch_max(commit_lsn.0, SeqCst); // not weaker than elsewhere, also below
+                versions.note_commit(commit_lsn.0);
                 commit_lsn.0
             }
             VersionPart::LateTimestamp => 0,
-            _ => clock.load(SeqCst),
+            _ => versions.commit_timestamp(0),
         };
         if part == VersionPart::Push {
             thread::yield_now(); // a test opens a snapshot and reads here
         }
-        let least = self.word.load(SeqCst) >> BITS;
-        self.word.swap(now.max(least) << BITS | COMMITTED, SeqCst);
+        let timestamp = now.max(self.word.load(SeqCst) >> BITS);
+        versions.note_commit(timestamp);
+        self.word.swap(timestamp << BITS | COMMITTED, SeqCst);
     }
 
     /// Decides whether snapshot `timestamp` sees this transaction; the answer is final (STATUS-1).
@@ -112,14 +113,14 @@ impl Status {
 
     /// Commits with the present time of the clock, or later if a reader has pushed the timestamp. The caller
     /// holds all locks of the transaction (STATUS-2).
-    pub(crate) fn commit(&self, clock: &AtomicU64) {
+    pub(super) fn commit(&self, versions: &Versions) {
         // Acquire: as in `visibility`.
         let mut word = self.word.load(Acquire);
         loop {
-            // SeqCst: pairs with the SeqCst in `Versions::open` (VERSION-3).
-            let timestamp = clock.load(SeqCst).max(word >> BITS);
+            let timestamp = versions.commit_timestamp(word >> BITS);
             // AcqRel: pairs with `visibility`: either the push comes first and fails this step, or the
-            // reader sees the timestamp.
+            // reader sees the timestamp. A thread that sees it also sees
+            // the last commit timestamp (VERSION-8).
             match self.word.compare_exchange(word, timestamp << BITS | COMMITTED, AcqRel, Acquire) {
                 Ok(_) => return,
                 Err(now) => word = now,

@@ -1,50 +1,43 @@
-//! Before-images of rows, by key: read by a snapshot in place of a row that changed after it.
+//! Before-images of rows: read by a snapshot in place of a row that changed after it.
 //!
-//! A chain of versions belongs to one key, oldest first. Each version names the transaction that replaced the
-//! image. A key has one stripe; a stripe holds its keys in order, so that scans find the keys of a range.
+//! Each version names the transaction that replaced the image. A row has one stripe, by a hash of its key; a
+//! stripe holds its versions in the order of rows, so that scans find those of a range.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use azekura_base::sync::Mutex;
-use azekura_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use azekura_base::sync::atomic::{
+    AtomicI64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use azekura_base::{CachePadded, TreeId, striped::stripe_count};
 
+use super::row::Version;
+use super::sorted::Sorted;
 use super::status::{Status, Visibility};
 use crate::node::Cell;
 
 /// An earlier state of a row: `None` if the key was absent.
-pub(crate) type Image = Option<(u16, Box<[u8]>)>;
+pub(crate) type Image<'a> = Option<(u16, Cow<'a, [u8]>)>;
 
-/// Bytes of a version besides its key and value: its part of a map node that is two thirds full (72), the
-/// vector's memory for one version (32), the status (24), and the allocation headers of these, the key and
-/// the value (4 of 16).
-const VERSION_OVERHEAD: u64 = 192;
-
-#[derive(Debug)]
-struct Version {
-    writer: Arc<Status>,
-    before: Image,
-}
-
-type Key = (TreeId, Box<[u8]>);
+/// Largest part of the totals that a stripe keeps to itself, in bytes.
+const MOST_UNREPORTED: i64 = 64 << 10;
 
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Keys with versions. Read without the mutex: a stripe without keys is skipped (VERSION-3).
-    keys: AtomicUsize,
-    chains: Mutex<BTreeMap<Key, Vec<Version>>>,
+    /// Versions of the stripe; with 0 it is skipped. Read without the mutex (VERSION-3).
+    len: AtomicUsize,
+    rows: Mutex<Rows>,
 }
 
-/// The state of a row in a snapshot, relative to the row in the leaf.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Resolved {
-    /// The row in the leaf.
-    AsInLeaf,
-    /// This image.
-    Image(Image),
+#[derive(Debug, Default)]
+struct Rows {
+    sorted: Sorted,
+    /// Changes of the number and the memory of versions that the totals lack.
+    unreported: (i64, i64),
+    /// Number of open snapshots when versions of this stripe were last compared with them.
+    open: usize,
 }
 
 /// All before-images of a store.
@@ -52,31 +45,33 @@ pub(crate) enum Resolved {
 pub(crate) struct VersionStore {
     /// Made before versions are turned on for the first time; until then no image exists.
     stripes: OnceLock<Box<[CachePadded<Stripe>]>>,
-    bytes: AtomicU64,
-    versions: AtomicU64,
+    /// Without the parts that stripes have not reported.
+    bytes: AtomicI64,
+    versions: AtomicI64,
+    limit_bytes: u64,
     /// Readers push timestamps; `false` only in tests of the tests.
     pub(super) pushes: bool,
 }
 
-pub(super) fn size_of(key: &[u8], before: &Image) -> u64 {
-    VERSION_OVERHEAD + (key.len() + before.as_ref().map_or(0, |(_, value)| value.len())) as u64
-}
-
-/// Returns the state of the newest change that snapshot `timestamp` sees, by a chain of versions.
-fn resolve(chain: &[Version], timestamp: u64, pushes: bool) -> Resolved {
+/// Returns the version with the row as snapshot `timestamp` sees it; `None`: the row in the leaf.
+fn resolve<'a>(
+    of_row: impl Iterator<Item = &'a Version>,
+    timestamp: u64,
+    pushes: bool,
+) -> Option<&'a Version> {
     let mut resolved = None;
-    for version in chain.iter().rev() {
+    for version in of_row {
         let visibility = match pushes {
-            true => version.writer.visibility(timestamp),
-            false => version.writer.visibility_without_push(timestamp),
+            true => version.status().visibility(timestamp),
+            false => version.status().visibility_without_push(timestamp),
         };
         match visibility {
-            Visibility::Visible => break,
-            Visibility::Hidden => resolved = Some(&version.before),
+            Visibility::Visible => resolved = None,
+            Visibility::Hidden => resolved = resolved.or(Some(version)),
             Visibility::RolledBack => {}
         }
     }
-    resolved.map_or(Resolved::AsInLeaf, |image| Resolved::Image(image.clone()))
+    resolved
 }
 
 /// The snapshots that were open at one moment.
@@ -84,24 +79,44 @@ fn resolve(chain: &[Version], timestamp: u64, pushes: bool) -> Resolved {
 pub(crate) struct OpenSnapshots {
     /// In ascending order.
     pub(crate) timestamps: Vec<u64>,
-    /// The clock at that moment: snapshots that were opened since have this timestamp or a larger one.
-    pub(crate) clock: u64,
+    /// The last commit timestamp, read before: snapshots that are not listed have this timestamp or a larger
+    /// one (SNAP-1).
+    pub(crate) last_commit: u64,
 }
 
 impl OpenSnapshots {
     /// Returns whether a snapshot may need the image that was replaced at `until` and had been written at
-    /// `from`: an open one, or one that was opened since. A transaction with a timestamp above `clock`
-    /// committed after such an opening.
+    /// `from`: a listed one, or one that is not.
     pub(crate) fn need(&self, from: u64, until: u64) -> bool {
         let first = self.timestamps.partition_point(|&timestamp| timestamp < from);
-        until > self.clock || self.timestamps.get(first).is_some_and(|&timestamp| timestamp < until)
+        from.max(self.last_commit) < until
+            || self.timestamps.get(first).is_some_and(|&timestamp| timestamp < until)
+    }
+}
+
+/// Returns a filter for the versions of one row, oldest first: it passes those that a snapshot needs. An
+/// image is needed by snapshots from the timestamp of the change before it up to the one of the change that
+/// replaced it.
+fn needed(need: impl Fn(u64, u64) -> bool) -> impl FnMut(&Version) -> bool {
+    let mut from = 0;
+    move |version| {
+        let Some(until) = version.status().ended() else { return true };
+        let is_needed = from < until && need(from, until);
+        from = until.max(from);
+        is_needed
     }
 }
 
 impl VersionStore {
     #[cfg_attr(not(loom), expect(clippy::missing_const_for_fn, reason = "a model's atomics are not const"))]
-    pub(crate) fn new() -> Self {
-        Self { stripes: OnceLock::new(), bytes: AtomicU64::new(0), versions: AtomicU64::new(0), pushes: true }
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self {
+            stripes: OnceLock::new(),
+            bytes: AtomicI64::new(0),
+            versions: AtomicI64::new(0),
+            limit_bytes,
+            pushes: true,
+        }
     }
 
     fn stripe(&self, tree: TreeId, key: &[u8]) -> &Stripe {
@@ -124,57 +139,113 @@ impl VersionStore {
         self.stripes.get().map_or(&[], |stripes| stripes)
     }
 
-    /// Adds the image that `writer` is about to replace, unless its newest version is of the same writer.
-    /// Drops the versions of this key that no snapshot of `open` needs. Adds nothing if `is_current` returns
-    /// `false`; it is called under the mutex of the stripe.
-    pub(crate) fn install(
+    /// Adds the image that a transaction is about to replace, unless the row's newest version is of the same
+    /// transaction. `writer` is the version that has its status; without one, the image gets the status that
+    /// `status` makes, and is returned. Adds nothing if `is_current` returns `false`; it is called under the
+    /// mutex of the stripe. Drops versions of this row that no snapshot needs: a row has at most one version
+    /// more than snapshots are open.
+    pub(crate) fn install<'b>(
         &self,
         (tree, key): (TreeId, &[u8]),
-        writer: &Arc<Status>,
+        writer: Option<&Version>,
+        status: impl FnOnce() -> Status,
         is_current: impl FnOnce() -> bool,
-        before: impl FnOnce() -> Image,
+        before: impl FnOnce() -> Image<'b>,
+        open: impl FnOnce() -> OpenSnapshots,
+    ) -> Option<Version> {
+        let stripe = self.stripe(tree, key);
+        let mut rows = stripe.rows.lock();
+        let rows = &mut *rows;
+        if !is_current() {
+            return None;
+        }
+        let newest = rows.sorted.of_row(tree, key).last();
+        if newest.zip(writer).is_some_and(|(newest, writer)| newest.is_of_writer(writer)) {
+            return None;
+        }
+        if newest.is_some() {
+            self.prune_row(stripe, rows, (tree, key), open);
+        }
+        // Relaxed: before the page shows the change, and before the fence of the commit (VERSION-3).
+        stripe.len.fetch_add(1, Relaxed);
+        let before = before();
+        let owner = writer.map_or_else(|| Ok(status()), Err);
+        let version = Version::new(tree, key, cell_of(&before), owner);
+        self.count(rows, 1, version.memory() as i64);
+        let made = writer.is_none().then(|| version.clone());
+        rows.sorted.insert(version);
+        made
+    }
+
+    /// Drops versions of a row before another one is added. No snapshot needs those between two changes with
+    /// one timestamp. The open snapshots are only read if more are left than snapshots were open at the last
+    /// time: that visits the lines of all openers.
+    fn prune_row(
+        &self,
+        stripe: &Stripe,
+        rows: &mut Rows,
+        row: (TreeId, &[u8]),
         open: impl FnOnce() -> OpenSnapshots,
     ) {
-        let stripe = self.stripe(tree, key);
-        let mut chains = stripe.chains.lock();
-        if !is_current() {
-            return;
+        if self.retain_row(stripe, rows, row, |_, _| true) > rows.open {
+            let open = open();
+            rows.open = open.timestamps.len();
+            self.retain_row(stripe, rows, row, |from, until| open.need(from, until));
         }
-        let chain = chains.entry((tree, key.into())).or_insert_with(|| Vec::with_capacity(1));
-        if chain.last().is_some_and(|newest| Arc::ptr_eq(&newest.writer, writer)) {
-            return;
-        }
-        if chain.is_empty() {
-            // SeqCst: VERSION-3; before the page shows the change.
-            stripe.keys.fetch_add(1, SeqCst);
-        } else {
-            self.prune_chain(key, chain, &open());
-        }
-        let before = before();
-        self.count(1, size_of(key, &before));
-        chain.push(Version { writer: Arc::clone(writer), before });
     }
 
-    /// Drops the newest version of a key if it belongs to `writer` (V6).
+    /// Drops the versions of a row that are not needed; returns the number of the others.
+    fn retain_row(
+        &self,
+        stripe: &Stripe,
+        rows: &mut Rows,
+        (tree, key): (TreeId, &[u8]),
+        need: impl Fn(u64, u64) -> bool,
+    ) -> usize {
+        let (mut is_needed, mut left, mut dropped) = (needed(need), 0, Dropped::default());
+        rows.sorted.retain_row(tree, key, |version| match is_needed(version) {
+            true => {
+                left += 1;
+                true
+            }
+            false => dropped.note(version),
+        });
+        self.uncount(stripe, rows, dropped);
+        left
+    }
+
+    /// Drops the newest version of a row if it belongs to `writer` (V6).
     #[cold]
-    pub(crate) fn forget(&self, (tree, key): (TreeId, &[u8]), writer: &Arc<Status>) {
-        let mut chains = self.stripe(tree, key).chains.lock();
-        let Some(chain) = chains.get_mut(&(tree, Box::from(key))) else { return };
-        if let Some(newest) = chain.pop_if(|newest| Arc::ptr_eq(&newest.writer, writer)) {
-            self.uncount(1, size_of(key, &newest.before));
+    pub(crate) fn forget(&self, (tree, key): (TreeId, &[u8]), writer: &Version) {
+        let stripe = self.stripe(tree, key);
+        let mut rows = stripe.rows.lock();
+        if let Some(newest) = rows.sorted.pop_newest(tree, key, |newest| newest.is_of_writer(writer)) {
+            let mut dropped = Dropped::default();
+            dropped.note(&newest);
+            self.uncount(stripe, &mut rows, dropped);
         }
     }
 
-    fn count(&self, versions: u64, bytes: u64) {
-        // Relaxed: statistics and a limit that is checked again.
-        self.versions.fetch_add(versions, Relaxed);
-        self.bytes.fetch_add(bytes, Relaxed);
+    fn count(&self, rows: &mut Rows, versions: i64, bytes: i64) {
+        rows.unreported.0 += versions;
+        rows.unreported.1 += bytes;
+        // All stripes together keep a sixteenth of the limit at most.
+        let most = (self.limit_bytes / 16) as i64 / self.all().len().max(1) as i64;
+        if rows.unreported.1.abs() >= most.min(MOST_UNREPORTED) {
+            let (versions, bytes) = std::mem::take(&mut rows.unreported);
+            // Relaxed: statistics and a limit that is checked again.
+            self.versions.fetch_add(versions, Relaxed);
+            self.bytes.fetch_add(bytes, Relaxed);
+        }
     }
 
-    fn uncount(&self, versions: u64, bytes: u64) {
-        // Relaxed: as in `count`.
-        self.versions.fetch_sub(versions, Relaxed);
-        self.bytes.fetch_sub(bytes, Relaxed);
+    fn uncount(&self, stripe: &Stripe, rows: &mut Rows, dropped: Dropped) {
+        if dropped.versions > 0 {
+            // Release: pairs with the Acquire of a reader that skips the stripe, which then sees that its
+            // snapshot is too old, if it needed one of them.
+            stripe.len.fetch_sub(dropped.versions, Release);
+            self.count(rows, -(dropped.versions as i64), -dropped.bytes);
+        }
     }
 
     /// Returns whether a snapshot of `open` needs a value that has been replaced. Several versions can have
@@ -186,73 +257,59 @@ impl VersionStore {
         value: &[u8],
         open: &OpenSnapshots,
     ) -> bool {
-        let chains = self.stripe(tree, key).chains.lock();
-        let mut from = 0;
-        chains.get(&(tree, Box::from(key))).into_iter().flatten().any(|version| {
-            let until = version.writer.ended();
-            let has_value = version.before.as_ref().is_some_and(|(_, before)| **before == *value);
-            let is_needed = has_value && until.is_none_or(|until| open.need(from, until));
-            from = until.unwrap_or(0).max(from);
-            is_needed
-        })
-    }
-
-    /// Drops versions that no open snapshot needs. An image is needed by snapshots from the timestamp of the
-    /// change before it up to the one of the change that replaced it.
-    fn prune_chain(&self, key: &[u8], chain: &mut Vec<Version>, open: &OpenSnapshots) {
-        let mut from = 0;
-        chain.retain(|version| {
-            let Some(until) = version.writer.ended() else { return true };
-            let keep = open.need(from, until);
-            from = until.max(from);
-            if !keep {
-                self.uncount(1, size_of(key, &version.before));
-            }
-            keep
-        });
+        let rows = self.stripe(tree, key).rows.lock();
+        let mut is_needed = needed(|from, until| open.need(from, until));
+        let has_value = |version: &Version| version.before().is_some_and(|before| before.value == value);
+        rows.sorted.of_row(tree, key).any(|version| is_needed(version) & has_value(version))
     }
 
     /// Drops all versions that no open snapshot needs.
     pub(crate) fn prune(&self, open: &OpenSnapshots) {
         for stripe in self.all() {
-            // SeqCst: see VERSION-3; a stripe that is filled meanwhile is pruned next time.
-            if stripe.keys.load(SeqCst) == 0 {
+            // Relaxed: a stripe that is filled meanwhile is pruned next time.
+            if stripe.len.load(Relaxed) == 0 {
                 continue;
             }
-            let mut chains = stripe.chains.lock();
-            chains.retain(|(_, key), chain| {
-                self.prune_chain(key, chain, open);
-                if chain.is_empty() {
-                    stripe.keys.fetch_sub(1, SeqCst); // SeqCst: as in `install`
+            let mut rows = stripe.rows.lock();
+            let need = |from, until| open.need(from, until);
+            let (mut is_needed, mut row, mut dropped) = (needed(need), None::<Version>, Dropped::default());
+            rows.sorted.retain(|version| {
+                let is_next = |row: &Version| row.order(version.tree(), version.key()).is_ne();
+                if row.as_ref().is_none_or(is_next) {
+                    (is_needed, row) = (needed(need), Some(version.clone()));
                 }
-                !chain.is_empty()
+                is_needed(version) || dropped.note(version)
             });
+            self.uncount(stripe, &mut rows, dropped);
         }
     }
 
     /// Drops everything.
     pub(crate) fn clear(&self) {
         // Every stripe, even an empty one: a later writer sees the mode that the caller set.
-        self.all().iter().for_each(|stripe| {
-            let mut chains = stripe.chains.lock();
-            for ((_, key), chain) in std::mem::take(&mut *chains) {
-                chain.iter().for_each(|version| self.uncount(1, size_of(&key, &version.before)));
-            }
-            stripe.keys.store(0, SeqCst); // SeqCst: as in `install`
-        });
+        for stripe in self.all() {
+            let mut rows = stripe.rows.lock();
+            let mut dropped = Dropped::default();
+            rows.sorted.retain(|version| dropped.note(version));
+            self.uncount(stripe, &mut rows, dropped);
+        }
     }
 
-    /// The state of one row in a snapshot.
-    pub(crate) fn resolve(&self, tree: TreeId, key: &[u8], timestamp: u64) -> Resolved {
+    /// Reads the row before a later change, if a snapshot does not see the row as it is in the leaf.
+    pub(crate) fn resolve<R>(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        timestamp: u64,
+        read: impl FnOnce(Option<Cell<'_>>) -> R,
+    ) -> Option<R> {
         let stripe = self.stripe(tree, key);
-        // SeqCst: VERSION-3.
-        if stripe.keys.load(SeqCst) == 0 {
-            return Resolved::AsInLeaf;
+        // Acquire: pairs with the Release in `uncount`; the fence of the opener orders the rest (VERSION-3).
+        if stripe.len.load(Acquire) == 0 {
+            return None;
         }
-        let chains = stripe.chains.lock();
-        chains
-            .get(&(tree, Box::from(key)))
-            .map_or(Resolved::AsInLeaf, |chain| resolve(chain, timestamp, self.pushes))
+        let rows = stripe.rows.lock();
+        resolve(rows.sorted.of_row(tree, key), timestamp, self.pushes).map(|version| read(version.before()))
     }
 
     /// Returns the rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
@@ -262,34 +319,67 @@ impl VersionStore {
         from: &[u8],
         to: Option<&[u8]>,
         timestamp: u64,
-    ) -> Vec<(Box<[u8]>, Image)> {
+    ) -> Vec<Version> {
         let mut found = Vec::new();
         for stripe in self.all() {
-            // SeqCst: VERSION-3.
-            if stripe.keys.load(SeqCst) == 0 {
+            // Acquire: as in `resolve`.
+            if stripe.len.load(Acquire) == 0 {
                 continue;
             }
-            let chains = stripe.chains.lock();
-            let lower = Bound::Included((tree, Box::from(from)));
-            let is_inside = |key: &[u8]| to.is_none_or(|to| key < to);
-            let of_range = chains.range((lower, Bound::Unbounded));
-            for ((_, key), chain) in of_range.take_while(|((id, key), _)| *id == tree && is_inside(key)) {
-                if let Resolved::Image(image) = resolve(chain, timestamp, self.pushes) {
-                    found.push((key.clone(), image));
-                }
+            let rows = stripe.rows.lock();
+            let is_inside =
+                |version: &&Version| version.tree() == tree && to.is_none_or(|to| version.key() < to);
+            let mut of_range = rows.sorted.from(tree, from).take_while(is_inside).peekable();
+            while let Some(&first) = of_range.peek() {
+                let of_row = std::iter::from_fn(|| of_range.next_if(|version| version.key() == first.key()));
+                found.extend(resolve(of_row, timestamp, self.pushes).cloned());
             }
         }
-        found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        found.sort_unstable_by(|a, b| a.key().cmp(b.key()));
         found
     }
 
-    /// Number of versions, and their memory in bytes.
+    /// Number of versions, and their memory in bytes, without the changes that stripes have not reported: at
+    /// most a sixteenth of the limit.
     pub(crate) fn size(&self) -> (u64, u64) {
-        (self.versions.load(Relaxed), self.bytes.load(Relaxed)) // Relaxed: statistics
+        // Relaxed, both: statistics.
+        (self.versions.load(Relaxed).max(0) as u64, self.bytes.load(Relaxed).max(0) as u64)
+    }
+
+    /// As [`size`](Self::size), with these changes. Locks each stripe.
+    pub(crate) fn exact_size(&self) -> (u64, u64) {
+        // Relaxed, both: as in `size`.
+        let mut sum = (self.versions.load(Relaxed), self.bytes.load(Relaxed));
+        for stripe in self.all() {
+            let (versions, bytes) = stripe.rows.lock().unreported;
+            sum = (sum.0 + versions, sum.1 + bytes);
+        }
+        (sum.0.max(0) as u64, sum.1.max(0) as u64)
     }
 }
 
-/// Copies a cell as an image.
-pub(crate) fn image_of(cell: Cell<'_>) -> Image {
+/// Versions that are dropped together.
+#[derive(Debug, Default)]
+struct Dropped {
+    versions: usize,
+    bytes: i64,
+}
+
+impl Dropped {
+    /// Notes a version; returns `false`, for a filter of versions that stay.
+    fn note(&mut self, version: &Version) -> bool {
+        self.versions += 1;
+        self.bytes += version.memory() as i64;
+        false
+    }
+}
+
+/// The cell of an image.
+pub(crate) fn cell_of<'a>(image: &'a Image<'_>) -> Option<Cell<'a>> {
+    image.as_ref().map(|(flags, value)| Cell { flags: *flags, value })
+}
+
+/// The cell as an image.
+pub(crate) fn image_of(cell: Cell<'_>) -> Image<'_> {
     Some((cell.flags, cell.value.into()))
 }

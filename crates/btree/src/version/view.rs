@@ -3,7 +3,7 @@
 use azekura_base::Lsn;
 use azekura_base::sync::thread;
 
-use super::store::{Image, Resolved};
+use super::row::Version;
 use super::{SnapshotId, VersionPart, Versions};
 use crate::descent::{Descent, Leaf, Seek};
 use crate::env::Env;
@@ -24,7 +24,7 @@ impl<'a> View<'a> {
     /// Returns the view of a snapshot, which must stay open meanwhile.
     #[must_use]
     pub fn new(versions: &'a Versions, snapshot: &SnapshotId) -> Self {
-        Self { versions, timestamp: snapshot.slot.timestamp, all_visible: snapshot.slot.all_visible }
+        Self { versions, timestamp: snapshot.timestamp, all_visible: snapshot.all_visible }
     }
 
     /// Returns whether the snapshot sees the rows of a leaf with this page LSN unchanged (VERSION-5).
@@ -69,7 +69,7 @@ impl<'a> View<'a> {
         if self.versions.leaves_out(VersionPart::OuterRows) {
             let ends = (!batch.is_empty()).then(|| (batch.key(0), batch.key(batch.len() - 1)));
             let (least, greatest) = ends.map_or((&[][..], &[][..]), |(a, b)| (a.min(b), a.max(b)));
-            changed.retain(|(key, _)| (least..=greatest).contains(&&**key));
+            changed.retain(|version| (least..=greatest).contains(&version.key()));
         }
         if changed.is_empty() {
             return;
@@ -79,23 +79,23 @@ impl<'a> View<'a> {
         }
         let mut corrected = LeafBatch::new();
         let mut changed = changed.into_iter().peekable();
-        let push = |corrected: &mut LeafBatch, key: &[u8], image: Image| {
-            if let Some((flags, value)) = image {
-                corrected.push_copy(key, flags, &value);
+        let push = |corrected: &mut LeafBatch, version: &Version| {
+            if let Some(cell) = version.before() {
+                corrected.push_copy(version.key(), cell.flags, cell.value);
             }
         };
         for i in 0..batch.len() {
             let key = batch.key(i);
             let comes_before = |other: &[u8]| if is_ascending { other < key } else { other > key };
-            while let Some((other, image)) = changed.next_if(|(other, _)| comes_before(other)) {
-                push(&mut corrected, &other, image);
+            while let Some(version) = changed.next_if(|version| comes_before(version.key())) {
+                push(&mut corrected, &version);
             }
-            match changed.next_if(|(other, _)| **other == *key) {
-                Some((_, image)) => push(&mut corrected, key, image),
+            match changed.next_if(|version| version.key() == key) {
+                Some(version) => push(&mut corrected, &version),
                 None => corrected.push_from(batch, i),
             }
         }
-        changed.for_each(|(key, image)| push(&mut corrected, &key, image));
+        changed.for_each(|version| push(&mut corrected, &version));
         *batch = corrected;
     }
 }
@@ -157,12 +157,15 @@ impl Tree {
                 // No version to look up.
             } else if view.is_empty(*self) {
                 flags = None;
-            } else if let Resolved::Image(image) = view.versions.store.resolve(self.id, key, view.timestamp) {
-                out.clear();
-                flags = image.map(|(flags, value)| {
-                    out.extend_from_slice(&value);
-                    flags
+            } else {
+                let before = view.versions.store.resolve(self.id, key, view.timestamp, |before| {
+                    out.clear();
+                    before.map(|cell| {
+                        out.extend_from_slice(cell.value);
+                        cell.flags
+                    })
                 });
+                flags = before.unwrap_or(flags);
             }
             if view.is_still_valid(&leaf) && was_valid {
                 return Ok(SeenRow { flags, page_lsn });

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use azekura::Snapshot;
 use azekura_base::sync::Mutex;
 
 use super::Session;
@@ -18,8 +19,25 @@ use crate::resp::{Reply, Request};
 /// Snapshots that one connection has open: each keeps row versions in memory.
 const MAX_OPEN: usize = 16;
 
-/// The snapshots of all connections, by number.
-pub(crate) type Snapshots = Mutex<HashMap<u64, SharedSnapshot>>;
+/// The snapshots of all connections.
+pub(crate) type Snapshots = Mutex<Numbered>;
+
+/// Open snapshots by number. A number is not used again while the server runs.
+#[derive(Debug, Default)]
+pub(crate) struct Numbered {
+    open: HashMap<u64, SharedSnapshot>,
+    last: u64,
+}
+
+impl Numbered {
+    /// Adds a snapshot of this server's store; returns its number.
+    fn insert_own(&mut self, snapshot: Snapshot) -> u64 {
+        // Two snapshots with the same state have the same number in the store.
+        self.last = snapshot.number().max(self.last + 1);
+        self.open.insert(self.last, SharedSnapshot::Own(snapshot));
+        self.last
+    }
+}
 
 /// The snapshots that one connection has opened.
 #[derive(Debug, Default)]
@@ -32,7 +50,7 @@ impl Exported {
     pub(super) fn clear(&mut self) {
         for number in self.own.drain(..) {
             if let Some(all) = &self.all {
-                all.lock().remove(&number);
+                all.lock().open.remove(&number);
             }
         }
     }
@@ -66,18 +84,19 @@ impl Session {
         if self.snapshots.own.len() >= MAX_OPEN {
             return Err(CommandError::Snapshots(MAX_OPEN));
         }
-        let (number, snapshot) = match self.shared.cluster.get() {
+        let all = Arc::clone(self.snapshots.all.get_or_insert_with(|| Arc::clone(&self.shared.snapshots)));
+        let number = match self.shared.cluster.get() {
             Some(cluster) => {
                 let snapshot = cluster.snapshot()?;
-                (snapshot.number(), SharedSnapshot::Cluster(Arc::new(snapshot)))
+                let number = snapshot.number();
+                all.lock().open.insert(number, SharedSnapshot::Cluster(Arc::new(snapshot)));
+                number
             }
             None => {
                 let snapshot = self.shared.engine.db.snapshot().map_err(Failure::from)?;
-                (snapshot.number(), SharedSnapshot::Own(snapshot))
+                all.lock().insert_own(snapshot)
             }
         };
-        let all = self.snapshots.all.get_or_insert_with(|| Arc::clone(&self.shared.snapshots));
-        all.lock().insert(number, snapshot);
         self.snapshots.own.push(number);
         Ok(Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX)))
     }
@@ -86,13 +105,13 @@ impl Session {
         let own = &mut self.snapshots.own;
         let at = own.iter().position(|&open| open == number).ok_or(CommandError::NoSnapshot(number))?;
         own.swap_remove(at);
-        self.shared.snapshots.lock().remove(&number);
+        self.shared.snapshots.lock().open.remove(&number);
         Ok(Reply::OK)
     }
 
     /// The snapshot with the number of an argument.
     pub(super) fn snapshot_at(&self, argument: &[u8]) -> Result<SharedSnapshot, CommandError> {
         let number = number(argument)?;
-        self.shared.snapshots.lock().get(&number).cloned().ok_or(CommandError::NoSnapshot(number))
+        self.shared.snapshots.lock().open.get(&number).cloned().ok_or(CommandError::NoSnapshot(number))
     }
 }

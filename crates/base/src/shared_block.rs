@@ -1,0 +1,221 @@
+//! Bytes with a header and a shared value, in one allocation with a count of references.
+//!
+//! A [`SharedBlock`] either has a value, or refers to a block that has one. So a group of blocks shares one value
+//! without an allocation of its own. A reference is one pointer.
+//!
+//! - **BLOCK-1** After a block was made, nothing of it changes but the count of references, and what the value
+//!   changes through a shared reference.
+//! - **BLOCK-2** The drop of the last reference frees the block: each other drop is ordered before it by the
+//!   Release and the Acquire of the count.
+//! - **BLOCK-3** A block that another one refers to for its value has the value itself.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::fmt;
+use std::mem::{ManuallyDrop, offset_of};
+use std::ptr::{self, NonNull};
+
+use crate::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+
+union Owner<V, H: Copy> {
+    own: ManuallyDrop<V>,
+    other: ManuallyDrop<SharedBlock<V, H>>,
+}
+
+#[repr(C)]
+struct Header<V, H: Copy> {
+    owner: Owner<V, H>,
+    references: AtomicU32,
+    len: u32,
+    head: H,
+    has_value: bool,
+}
+
+/// A counted reference to a block of bytes with a header `H`, and with a value `V` that blocks share.
+pub struct SharedBlock<V, H: Copy>(NonNull<Header<V, H>>);
+
+// SAFETY: nothing changes but the count and the value (BLOCK-1), and any thread can drop the last reference
+// (BLOCK-2).
+unsafe impl<V: Send + Sync, H: Copy + Send + Sync> Send for SharedBlock<V, H> {}
+// SAFETY: as above.
+unsafe impl<V: Send + Sync, H: Copy + Send + Sync> Sync for SharedBlock<V, H> {}
+
+impl<V: fmt::Debug, H: Copy + fmt::Debug> fmt::Debug for SharedBlock<V, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (head, len) = (self.head(), self.bytes().len());
+        f.debug_struct("SharedBlock")
+            .field("head", &head)
+            .field("value", self.value())
+            .field("len", &len)
+            .finish()
+    }
+}
+
+impl<V, H: Copy> SharedBlock<V, H> {
+    /// Offset of the bytes: the end of the header without its padding.
+    const BYTES_AT: usize = offset_of!(Header<V, H>, has_value) + 1;
+
+    fn layout(bytes: usize) -> Layout {
+        let header = Layout::new::<Header<V, H>>();
+        // At least the header: its padding belongs to it.
+        let size = (Self::BYTES_AT + bytes).max(header.size());
+        Layout::from_size_align(size, header.align()).expect("the bytes exist in memory already")
+    }
+
+    /// Size of the allocation of a block with so many bytes.
+    #[must_use]
+    pub fn size(bytes: usize) -> usize {
+        Self::layout(bytes).size()
+    }
+
+    /// Makes a block with a value. Its bytes are those of `parts`, one after the other.
+    ///
+    /// # Panics
+    ///
+    /// If there are 4 GiB of bytes.
+    #[must_use]
+    pub fn with_value(value: V, head: H, parts: [&[u8]; 2]) -> Self {
+        Self::new(Owner { own: ManuallyDrop::new(value) }, true, head, parts)
+    }
+
+    /// Makes a block that shares the value of `other`.
+    ///
+    /// # Panics
+    ///
+    /// If there are 4 GiB of bytes.
+    #[must_use]
+    pub fn beside(other: &Self, head: H, parts: [&[u8]; 2]) -> Self {
+        let home = other.home().clone(); // BLOCK-3
+        Self::new(Owner { other: ManuallyDrop::new(home) }, false, head, parts)
+    }
+
+    fn new(owner: Owner<V, H>, has_value: bool, head: H, [first, second]: [&[u8]; 2]) -> Self {
+        let len = first.len() + second.len();
+        let layout = Self::layout(len);
+        let len = u32::try_from(len).expect("less than 4 GiB");
+        // SAFETY: the layout's size is that of a header at least, and not 0.
+        let memory = unsafe { alloc(layout) };
+        let Some(at) = NonNull::new(memory.cast::<Header<V, H>>()) else { handle_alloc_error(layout) };
+        // SAFETY: the memory is as long as `layout` says: a header, and the bytes from `BYTES_AT` on. The header
+        // is written first, as its padding lies under the bytes.
+        unsafe {
+            at.write(Header { owner, references: AtomicU32::new(1), len, head, has_value });
+            let bytes = memory.add(Self::BYTES_AT);
+            ptr::copy_nonoverlapping(first.as_ptr(), bytes, first.len());
+            ptr::copy_nonoverlapping(second.as_ptr(), bytes.add(first.len()), second.len());
+        }
+        Self(at)
+    }
+
+    fn header(&self) -> &Header<V, H> {
+        // SAFETY: this reference keeps the block (BLOCK-2), of which nothing changes that is not shared
+        // (BLOCK-1).
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The header.
+    #[must_use]
+    pub fn head(&self) -> H {
+        self.header().head
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let len = self.header().len as usize;
+        // SAFETY: `new` has written so many bytes there; they never change (BLOCK-1).
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(Self::BYTES_AT), len) }
+    }
+
+    /// The block that has the value.
+    fn home(&self) -> &Self {
+        match self.header().has_value {
+            true => self,
+            // SAFETY: `beside` has stored this member of the union.
+            false => unsafe { &self.header().owner.other },
+        }
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &V {
+        // SAFETY: the home has the value (BLOCK-3).
+        unsafe { &self.home().header().owner.own }
+    }
+
+    /// Returns whether both blocks share one value.
+    #[must_use]
+    pub fn shares_value_with(&self, other: &Self) -> bool {
+        self.home().0 == other.home().0
+    }
+}
+
+impl<V, H: Copy> Clone for SharedBlock<V, H> {
+    fn clone(&self) -> Self {
+        self.header().references.fetch_add(1, Relaxed); // Relaxed: `self` keeps the block
+        Self(self.0)
+    }
+}
+
+impl<V, H: Copy> Drop for SharedBlock<V, H> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the last drop (BLOCK-2).
+        if self.header().references.fetch_sub(1, Release) > 1 {
+            return;
+        }
+        fence(Acquire); // pairs with the Release of all earlier drops
+        let layout = Self::layout(self.header().len as usize);
+        // SAFETY: no other reference is left (BLOCK-2); `new` has made the header and the allocation by this
+        // layout, and `has_value` names the member of the union.
+        unsafe {
+            let header = self.0.as_mut();
+            match header.has_value {
+                true => ManuallyDrop::drop(&mut header.owner.own),
+                false => ManuallyDrop::drop(&mut header.owner.other),
+            }
+            ptr::drop_in_place(&raw mut header.references);
+            dealloc(self.0.as_ptr().cast(), layout);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    type Block = SharedBlock<Arc<u64>, u32>;
+
+    #[test]
+    fn blocks_share_a_value_until_the_last_one_is_dropped() {
+        let value = Arc::new(7);
+        let first = Block::with_value(Arc::clone(&value), 1, [b"key", b"value"]);
+        let second = Block::beside(&first, 2, [b"", b""]);
+        let third = Block::beside(&second, 3, [b"", b"x"]);
+        let other = Block::with_value(Arc::clone(&value), 4, [b"", b""]);
+        assert_eq!((first.head(), first.bytes()), (1, &b"keyvalue"[..]));
+        assert_eq!((third.head(), third.bytes(), **third.value()), (3, &b"x"[..], 7));
+        assert!(third.shares_value_with(&first) && !third.shares_value_with(&other));
+        assert_eq!(Arc::strong_count(&value), 3, "two blocks have it");
+        drop((first, other));
+        assert_eq!((Arc::strong_count(&value), **second.value()), (2, 7));
+        drop((third.clone(), third));
+        assert_eq!(Arc::strong_count(&value), 2);
+        drop(second);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn threads_drop_their_references_in_any_order() {
+        let value = Arc::new(1);
+        let first = Block::with_value(Arc::clone(&value), 1, [&[1; 100], &[2; 100]]);
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let block = if n % 2 == 0 { first.clone() } else { Block::beside(&first, n, [b"a", b"b"]) };
+                scope.spawn(move || (0..100).for_each(|_| assert_eq!(**block.clone().value(), 1)));
+            }
+            drop(first);
+        });
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+}

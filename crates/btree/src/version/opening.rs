@@ -1,0 +1,206 @@
+//! Opening and closing of snapshots, and the mode of versions.
+
+use std::time::Duration;
+
+use azekura_base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use azekura_base::sync::time::Instant;
+use azekura_base::{Lsn, TreeId};
+
+use super::{GRACE, SnapshotId, VersionPart, Versions};
+
+/// Time for which openers use the same all-visible LSN. An older one is valid too (VERSION-5), and computing
+/// it locks each stripe of the list of active transactions. Opening costs a tenth of a microsecond, so the
+/// cost is shared by a thousand openings.
+const ALL_VISIBLE_FOR: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 100 });
+
+impl Versions {
+    /// Opens a snapshot that sees every transaction which has committed. If versions are off, `visit` is
+    /// called to hand each active transaction to [`backfill`](Self::backfill). `all_visible` gives an LSN
+    /// below all changes of transactions that are active, or begin later (VERSION-5). `next_tree` gives an id
+    /// above those of all trees; it is called last.
+    ///
+    /// With versions on, it writes memory of its own stripe of threads only, and the clock if a transaction
+    /// has committed since the clock last moved.
+    ///
+    /// # Errors
+    ///
+    /// Those of `visit`; no snapshot is open then.
+    pub fn open<E>(
+        &self,
+        visit: impl FnOnce(&Self) -> Result<(), E>,
+        all_visible: impl FnOnce() -> Lsn,
+        next_tree: impl FnOnce() -> TreeId,
+    ) -> Result<SnapshotId, E> {
+        let opened = Instant::now();
+        // Before the timestamp (VERSION-5).
+        let all_visible = self.all_visible(opened, all_visible);
+        let admitted = self.admits().then(|| self.register(all_visible, opened)).filter(|id| {
+            // SNAP-2: after the slot was claimed.
+            let is_admitted = self.admits();
+            if !is_admitted {
+                self.registry.release(id);
+            }
+            is_admitted
+        });
+        let id = match admitted {
+            Some(id) => id,
+            None => self.turn_on(visit, || self.register(all_visible, opened))?,
+        };
+        self.registry.set_next_tree(&id, next_tree());
+        Ok(id)
+    }
+
+    fn admits(&self) -> bool {
+        self.mode.admits.load(Acquire) // pairs with the Release in `turn_on`
+    }
+
+    /// Turns versions on, if they are off, and opens a snapshot while no other thread changes the mode.
+    #[cold]
+    fn turn_on<E>(
+        &self,
+        visit: impl FnOnce(&Self) -> Result<(), E>,
+        register: impl FnOnce() -> SnapshotId,
+    ) -> Result<SnapshotId, E> {
+        let _switching = self.switching.lock();
+        if !self.is_on() {
+            self.store.make(); // the Release in `change_mode` publishes them
+            self.change_mode();
+            if let Err(error) = visit(self) {
+                self.switch_off();
+                return Err(error);
+            }
+            // Release: pairs with the Acquire in `admits`: an opener that is admitted sees the images that
+            // the visit has stored.
+            self.mode.admits.store(true, Release);
+        }
+        Ok(register())
+    }
+
+    /// Returns the all-visible LSN that openers share, computed anew by `compute` if it is not recent and no
+    /// other thread computes it.
+    fn all_visible(&self, now: Instant, compute: impl FnOnce() -> Lsn) -> Lsn {
+        let shared = &self.all_visible;
+        let now = self.registry.nanoseconds(now).max(1);
+        // Relaxed: decides which opener computes, and orders nothing.
+        let computed = shared.computed.load(Relaxed);
+        if (computed == 0 || now.saturating_sub(computed) >= ALL_VISIBLE_FOR.as_nanos() as u64)
+            && let Some(_computing) = shared.computing.try_lock()
+        {
+            let lsn = compute();
+            // Relaxed load: written under `computing`. Release: pairs with the Acquire below.
+            if shared.lsn.load(Relaxed) < lsn.0 {
+                shared.lsn.store(lsn.0, Release);
+            }
+            shared.computed.store(now, Relaxed); // as above
+        }
+        // Acquire: if a transaction was not active when the LSN was computed, its end is visible to the reads
+        // of `register` (VERSION-5).
+        Lsn(shared.lsn.load(Acquire))
+    }
+
+    /// Returns a timestamp at which no transaction commits any more, other than those that readers meet as
+    /// active.
+    fn draw_timestamp(&self) -> u64 {
+        loop {
+            // Acquire: pairs with the AcqRel below; the fence of `register` passes it on (VERSION-3).
+            let clock = self.clock.load(Acquire);
+            if self.leaves_out(VersionPart::Clock) {
+                return clock;
+            }
+            // Relaxed: the end of a transaction that had committed before happens before this (VERSION-8).
+            if self.last_commit.load(Relaxed) < clock {
+                return clock - 1; // nothing has committed since another opener drew it
+            }
+            // AcqRel: pairs with the loads here and in `commit_timestamp`. Relaxed on failure: it is read
+            // again.
+            if self.clock.compare_exchange(clock, clock + 1, AcqRel, Relaxed).is_ok() {
+                return clock;
+            }
+        }
+    }
+
+    /// Draws a timestamp and lists it (SNAP-1). Repeats only if a transaction commits in between.
+    fn register(&self, all_visible: Lsn, opened: Instant) -> SnapshotId {
+        let mut id = self.registry.claim(self.draw_timestamp(), all_visible, opened);
+        let slot = self.registry.slot(&id);
+        slot.publish();
+        // Relaxed: SNAP-1, ordered by the fence of `publish`.
+        while self.last_commit.load(Relaxed) > id.timestamp && !self.leaves_out(VersionPart::Clock) {
+            id.timestamp = self.draw_timestamp();
+            slot.move_to(id.timestamp);
+            slot.publish();
+        }
+        id
+    }
+
+    /// Returns another handle of an open snapshot; `None` if it is too old.
+    #[must_use]
+    pub fn open_same(&self, of: &SnapshotId) -> Option<SnapshotId> {
+        self.registry.share(of)
+    }
+
+    /// Drops a handle of a snapshot; the last one closes it. Versions that no other snapshot needs are
+    /// dropped at once if they have become many, and by later changes of their rows.
+    pub fn close(&self, id: &SnapshotId) {
+        if !self.registry.release(id) {
+            return;
+        }
+        // A sweep visits all versions; a doubling of their number pays for it. Relaxed: a statistic.
+        if self.store.size().0 > 2 * self.swept_to.load(Relaxed).max(512)
+            && let Some(_sweeping) = self.sweeping.try_lock()
+        {
+            let open = self.open_now();
+            if open.timestamps.first().is_none_or(|&oldest| oldest > id.timestamp) {
+                self.sweep(&open);
+            }
+        }
+    }
+
+    /// Returns the memory of all versions at the moment when the versions that the snapshot needs were
+    /// dropped, if they were. Call it after each read, before the result is used.
+    #[must_use]
+    pub fn too_old_at_bytes(&self, id: &SnapshotId) -> Option<u64> {
+        self.registry.slot(id).too_old_at_bytes()
+    }
+
+    /// Lets writers stop storing images, if no snapshot is open and none was opened for [`GRACE`]. Cheap if
+    /// there is nothing to do; call it from time to time.
+    pub fn turn_off(&self) {
+        if !self.is_on() || self.registry.is_any_open() {
+            return;
+        }
+        let computed = self.all_visible.computed.load(Relaxed); // Relaxed: a time that orders nothing
+        let now = self.registry.nanoseconds(Instant::now());
+        // Each opening that is so much later than the last one computes the all-visible LSN.
+        if now.saturating_sub(computed) >= GRACE.as_nanos() as u64 {
+            self.turn_off_now();
+        }
+    }
+
+    /// Turns versions off, unless a snapshot is open or another thread changes the mode.
+    pub(super) fn turn_off_now(&self) {
+        // Only tried: a thread that holds it may wait for the undo log of this thread's transaction.
+        let Some(_switching) = self.switching.try_lock() else { return };
+        if self.is_on() && self.stop_admission() {
+            self.switch_off();
+        }
+    }
+
+    /// Returns `true` if writers keep images and no snapshot is open: [`turn_off`](Self::turn_off) will have
+    /// something to do.
+    #[must_use]
+    pub fn can_turn_off(&self) -> bool {
+        self.is_on() && !self.registry.is_any_open()
+    }
+
+    /// Stops the admission of openers, unless a snapshot is open or being opened (SNAP-2). The caller holds
+    /// `switching`.
+    fn stop_admission(&self) -> bool {
+        self.mode.admits.store(false, Relaxed); // SNAP-2: the fence of `is_any_open` orders it
+        let is_unused = !self.registry.is_any_open();
+        if !is_unused {
+            self.mode.admits.store(true, Release); // as in `turn_on`
+        }
+        is_unused
+    }
+}

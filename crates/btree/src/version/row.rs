@@ -1,0 +1,130 @@
+//! One version of a row: the key, the image that a transaction replaced, and the transaction.
+//!
+//! It is one allocation. The first version that a transaction stores has the transaction's [`Status`], and its
+//! other versions share it: most transactions store few versions, and an allocation for each status would be a
+//! third of the memory of a version.
+
+use std::cmp::Ordering as Order;
+
+use azekura_base::{SharedBlock, TreeId};
+
+use super::status::Status;
+use crate::node::Cell;
+
+/// Flags of the image of a key that was absent: no cell has all flags.
+const ABSENT: u16 = u16::MAX;
+
+/// Memory of a version besides its allocation: its part of an index block that is two thirds full.
+pub(super) const INDEX_BYTES: usize = 13;
+
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    tree: TreeId,
+    key_len: u16,
+    flags: u16,
+}
+
+/// A reference to a version, which nothing changes but its status.
+#[derive(Clone, Debug)]
+pub(crate) struct Version(SharedBlock<Status, Head>);
+
+/// Memory of a version with so many bytes of key and value: its allocation, rounded up as allocators do, and
+/// its part of the index.
+fn memory(bytes: usize) -> u64 {
+    const HEADER: usize = 8; // of an allocation
+    ((SharedBlock::<Status, Head>::size(bytes) + HEADER).next_multiple_of(16) + INDEX_BYTES) as u64
+}
+
+/// Memory of the version of a row.
+pub(super) fn memory_of(key: &[u8], before: Option<Cell<'_>>) -> u64 {
+    memory(key.len() + before.map_or(0, |cell| cell.value.len()))
+}
+
+impl Version {
+    /// Returns a version that no row has: the status of a transaction without versions.
+    pub(super) fn without_row(status: Status) -> Self {
+        Self::new(TreeId(0), b"", None, Ok(status))
+    }
+
+    /// Returns the image before a change. `writer` is the new status of its transaction, or a version of the
+    /// same transaction.
+    pub(super) fn new(
+        tree: TreeId,
+        key: &[u8],
+        before: Option<Cell<'_>>,
+        writer: Result<Status, &Self>,
+    ) -> Self {
+        let key_len = u16::try_from(key.len()).expect("a key fits a page");
+        let (flags, value) = before.map_or((ABSENT, &[][..]), |cell| (cell.flags, cell.value));
+        let (head, parts) = (Head { tree, key_len, flags }, [key, value]);
+        Self(match writer {
+            Ok(status) => SharedBlock::with_value(status, head, parts),
+            Err(other) => SharedBlock::beside(&other.0, head, parts),
+        })
+    }
+
+    pub(super) fn tree(&self) -> TreeId {
+        self.0.head().tree
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.0.bytes()[..self.0.head().key_len.into()]
+    }
+
+    /// The row before the change; `None` if there was none.
+    pub(super) fn before(&self) -> Option<Cell<'_>> {
+        let Head { key_len, flags, .. } = self.0.head();
+        (flags != ABSENT).then(|| Cell { flags, value: &self.0.bytes()[key_len.into()..] })
+    }
+
+    /// The order of rows in a store.
+    pub(super) fn order(&self, tree: TreeId, key: &[u8]) -> Order {
+        self.tree().0.cmp(&tree.0).then_with(|| self.key().cmp(key))
+    }
+
+    /// Its memory in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        memory(self.0.bytes().len())
+    }
+
+    /// The transaction that replaced the image.
+    pub(super) fn status(&self) -> &Status {
+        self.0.value()
+    }
+
+    /// Returns whether both are of the same transaction.
+    pub(super) fn is_of_writer(&self, other: &Self) -> bool {
+        self.0.shares_value_with(&other.0)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_has_its_key_and_image_and_shares_the_status_of_its_writer() {
+        let cell = Cell { flags: 7, value: b"value" };
+        let first = Version::new(TreeId(3), b"key", Some(cell), Ok(Status::active(0)));
+        let second = Version::new(TreeId(4), b"", None, Err(&first));
+        let third = Version::new(TreeId(4), b"k", Some(Cell { flags: 0, value: b"" }), Err(&second));
+        let other = Version::without_row(Status::active(0));
+        assert_eq!((first.tree(), first.key()), (TreeId(3), &b"key"[..]));
+        assert_eq!(first.before().map(|cell| (cell.flags, cell.value)), Some((7, &b"value"[..])));
+        assert!(second.before().is_none() && third.before().is_some_and(|cell| cell.value.is_empty()));
+        assert!(first.is_of_writer(&third) && third.is_of_writer(&second) && !other.is_of_writer(&first));
+        first.status().roll_back();
+        drop(first);
+        assert_eq!((third.status().ended(), other.status().ended()), (Some(0), None));
+        assert_eq!(second.order(TreeId(3), b"z"), Order::Greater);
+        assert_eq!(third.order(TreeId(4), b"k"), Order::Equal);
+    }
+
+    #[test]
+    fn a_version_takes_at_most_64_bytes_besides_key_and_value() {
+        for bytes in 0..3000 {
+            assert!(memory(bytes) - bytes as u64 <= 64, "{bytes}: {}", memory(bytes));
+        }
+        assert_eq!(memory(108), 108 + 49, "a key of 8 bytes and a value of 100");
+    }
+}
