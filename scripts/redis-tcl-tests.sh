@@ -84,7 +84,7 @@ for unit in "${units[@]}"; do
         FNR == NR { if ($0 !~ /^#/ && NF) { split($0, part, "\t"); reason[part[1]] = part[2] } next }
         function judge() {
             if (name == "") return
-            if (detail ~ /n (sub)?command .|settings cannot be changed while|unsupported/) lacks++
+            if (detail ~ /n (sub)?command .|cannot be changed while the server runs|unsupported/) lacks++
             else if (name in reason) differs++
             else { wrong++; print "defect: " name ": " substr(detail, 1, 300) }
             name = ""
