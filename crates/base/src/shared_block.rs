@@ -1,10 +1,10 @@
 //! Bytes with a header and a shared value, in one allocation with a count of references.
 //!
-//! A [`SharedBlock`] either has a value, or refers to a block that has one. So a group of blocks shares one value
-//! without an allocation of its own. A reference is one pointer.
+//! A [`SharedBlock`] either has a value, or refers to a block that has one. So a group of blocks shares one
+//! value without an allocation of its own. A reference is one pointer.
 //!
-//! - **BLOCK-1** After a block was made, nothing of it changes but the count of references, and what the value
-//!   changes through a shared reference.
+//! - **BLOCK-1** After a block was made, nothing of it changes but the count of references, and what the
+//!   value changes through a shared reference.
 //! - **BLOCK-2** The drop of the last reference frees the block: each other drop is ordered before it by the
 //!   Release and the Acquire of the count.
 //! - **BLOCK-3** A block that another one refers to for its value has the value itself.
@@ -95,8 +95,8 @@ impl<V, H: Copy> SharedBlock<V, H> {
         // SAFETY: the layout's size is that of a header at least, and not 0.
         let memory = unsafe { alloc(layout) };
         let Some(at) = NonNull::new(memory.cast::<Header<V, H>>()) else { handle_alloc_error(layout) };
-        // SAFETY: the memory is as long as `layout` says: a header, and the bytes from `BYTES_AT` on. The header
-        // is written first, as its padding lies under the bytes.
+        // SAFETY: the memory is as long as `layout` says: a header, and the bytes from `BYTES_AT` on. The
+        // header is written first, as its padding lies under the bytes.
         unsafe {
             at.write(Header { owner, references: AtomicU32::new(1), len, head, has_value });
             let bytes = memory.add(Self::BYTES_AT);

@@ -203,7 +203,8 @@ mod tests {
             assert_eq!(Some(&of_row), model.get(&(tree, key)).or(Some(&vec![])));
         }
     }
-    /// On average over lengths: where keys come in a random order, most blocks are divided at similar lengths.
+    /// On average over lengths: where keys come in a random order, most blocks are divided at similar
+    /// lengths.
     #[test]
     fn the_index_takes_as_many_bytes_of_a_version_as_its_memory_counts() {
         let insert = |key: u64, sorted: &mut Sorted| {
