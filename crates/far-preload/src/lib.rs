@@ -55,14 +55,12 @@
 #![cfg(not(loom))]
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[path = "../../preload/src/alloc.rs"]
 mod alloc;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod heap;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod hooks;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[path = "../../preload/src/next.rs"]
 #[allow(dead_code, reason = "what only the recorder's hooks need")]
 mod next;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
