@@ -172,8 +172,8 @@ fn a_damaged_unclosed_store_never_answers_wrongly() {
 #[test]
 fn a_damaged_encrypted_store_never_answers_wrongly() {
     common::with_key(|| {
-        damage_and_ask(60, true);
-        damage_and_ask(40, false);
+        damage_and_ask(120, true);
+        damage_and_ask(80, false);
     });
 }
 

@@ -141,7 +141,8 @@ uint32_t azk_abi_version(void);
 
 /*
  Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
- (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `close_time_ms`; null for none.
+ (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
+ `lock_timeout_ms`, `close_time_ms`, `encryption_key` (64 hexadecimal digits); null for none.
 
  # Safety
 
@@ -365,6 +366,137 @@ enum azk_status azk_next(struct azk_cursor *cursor,
  CAPI-1 holds.
  */
 void azk_cursor_close(struct azk_cursor *cursor);
+
+/*
+ Runs `body` with a transaction and commits it; after a conflict runs it again, at most 1,000 times. If
+ `body` returns a status other than `AZK_OK`, the transaction is rolled back and this status returned.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold, also for the calls of `body`.
+ */
+enum azk_status azk_retry(struct azk_db *db, azk_body body, void *context, struct azk_error **error);
+
+/*
+ Begins a transaction with options: `durable` (`false`: a commit does not wait for the disk, and a power
+ loss can take the last ones), `lock_timeout_ms`; null for none.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_begin_with(struct azk_db *db,
+                               const char *options,
+                               struct azk_tx **tx,
+                               struct azk_error **error);
+
+/*
+ Commits a transaction and returns at once with a ticket. The transaction's handle is freed also on an
+ error.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_commit_async(struct azk_tx *tx, struct azk_ticket **ticket, struct azk_error **error);
+
+/*
+ Blocks until the commit survives power loss.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+enum azk_status azk_ticket_wait(struct azk_ticket *ticket, struct azk_error **error);
+
+/*
+ Sets `durable` to 1 if the commit survives power loss now, else to 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_ticket_durable(struct azk_ticket *ticket, int *durable, struct azk_error **error);
+
+/*
+ Sets `fd` to an eventfd for `poll` or `epoll`: it becomes readable when the commit is durable or the log
+ has failed, which `azk_ticket_durable` tells. It belongs to the ticket.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_ticket_fd(struct azk_ticket *ticket, int *fd, struct azk_error **error);
+
+/*
+ Frees a ticket and closes its eventfd; null is allowed. The commit goes on.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+void azk_ticket_free(struct azk_ticket *ticket);
+
+/*
+ Marks the present state of a transaction.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_savepoint_set(struct azk_tx *tx,
+                                  struct azk_savepoint **savepoint,
+                                  struct azk_error **error);
+
+/*
+ Undoes every change of a transaction since the savepoint. Locks stay.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+enum azk_status azk_rollback_to(struct azk_tx *tx, struct azk_savepoint *savepoint, struct azk_error **error);
+
+/*
+ Frees a savepoint; null is allowed. The transaction stays as it is.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+void azk_savepoint_free(struct azk_savepoint *savepoint);
+
+/*
+ As `azk_get`, and locks the row for an update.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_get_for_update(struct azk_tx *tx,
+                                   const char *table,
+                                   struct azk_slice key,
+                                   struct azk_slice *value,
+                                   int *found,
+                                   struct azk_error **error);
+
+/*
+ Removes a table with all its rows; `found`, unless null, becomes 1 if there was one, else 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_drop_table(struct azk_tx *tx, const char *table, int *found, struct azk_error **error);
+
+/*
+ Writes changed pages to the disk, so that a later opening has less to recover.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+enum azk_status azk_checkpoint(struct azk_db *db, struct azk_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -267,7 +267,7 @@ fn increments_restore_with_their_bases_from_objects() {
     let text = error.to_string();
     assert!(text.contains("wednesday/backup.azk") && text.contains("is incremental"), "{text}");
     let error = at("thursday").reader().unwrap_err();
-    assert!(error.to_string().contains("thursday/backup.azk is not a backup"), "{error}");
+    assert!(error.to_string().contains("thursday/backup.azk does not exist"), "{error}");
     // The base of another store.
     let other = Database::in_memory().unwrap();
     let backup = other.backup().since_reader(monday.name(), monday.reader().unwrap());
