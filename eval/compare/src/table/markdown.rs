@@ -43,7 +43,7 @@ fn conditions(results: &Results) -> String {
     let revision = revision.as_deref().map_or_else(String::new, |name| format!(", commit `{name}`"));
     let size = if *quick { "the quick sizes" } else { "the full sizes" };
     format!(
-        "{}{memory}, {files}; {date}{revision}. {seconds} s for each cell, median of {runs} rounds, {size}.\
+        "{}{memory}, {files}; {date}{revision}.\n{seconds} s for each cell, median of {runs} rounds, {size}.\
          \n",
         machine.in_words()
     )
