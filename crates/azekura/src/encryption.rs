@@ -138,7 +138,7 @@ impl Builder {
     ///
     /// # fn main() -> Result<(), Error> {
     /// # let dir = tempfile::tempdir().unwrap();
-    /// let (path, key) = (dir.path().join("shop.azk"), [7; 32]); // in earnest: 32 random bytes
+    /// let (path, key) = (dir.path().join("shop.azk"), [7; 32]); // in a real program: 32 random bytes
     /// let db = Database::builder().encryption_key(&key).open(&path)?;
     /// db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
     /// db.close()?;

@@ -1,7 +1,7 @@
 //! Memory that each thread keeps for its next reads: a scan of fifty rows would make about fifteen
 //! allocations, because a batch grows by doubling, and a snapshot for each read is common.
 //!
-//! A use takes the memory, so a read inside of another one gets memory of its own.
+//! A read takes the memory away until it ends, so a nested read allocates its own.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use azekura::{Database, Error, ErrorKind, Restore, Snapshot, TableDefinition, Transaction};
+use azekura::{Database, Error, ErrorKind, Restore, Snapshot, Table, TableDefinition, Transaction};
 
 /// Result of a call. All values but `AZK_OK` come with an `azk_error`.
 #[repr(C)]
@@ -129,18 +129,6 @@ fn status_of(error: &Error) -> azk_status {
     }
 }
 
-/// An error and its sources as one text.
-fn message_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}
-
 fn fail(error: *mut *mut azk_error, status: azk_status, text: String) -> azk_status {
     if !error.is_null() {
         let message = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
@@ -154,7 +142,7 @@ fn fail(error: *mut *mut azk_error, status: azk_status, text: String) -> azk_sta
 fn guarded(error: *mut *mut azk_error, call: impl FnOnce() -> Result<(), Error>) -> azk_status {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => azk_status::AZK_OK,
-        Ok(Err(failed)) => fail(error, status_of(&failed), message_of(&failed)),
+        Ok(Err(failed)) => fail(error, status_of(&failed), failed.full_message()),
         Err(_) => fail(error, azk_status::AZK_INTERNAL, "the library panicked; this is a defect".into()),
     }
 }
@@ -340,12 +328,26 @@ pub unsafe extern "C" fn azk_get(
     found: *mut c_int,
     error: *mut *mut azk_error,
 ) -> azk_status {
+    // SAFETY: CAPI-1, CAPI-2.
+    unsafe { read_row(tx, table, key, value, found, error, |table, key| table.get(key)) }
+}
+
+/// Reads a row of a transaction by `read`.
+unsafe fn read_row(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    key: azk_slice,
+    value: *mut azk_slice,
+    found: *mut c_int,
+    error: *mut *mut azk_error,
+    read: impl FnOnce(&Table<'_, [u8], [u8]>, &[u8]) -> Result<Option<Vec<u8>>, Error>,
+) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-1, CAPI-2.
         let (tx, table, key) = unsafe { (handle(tx, "tx")?, text(table, "table")?, bytes(key, "key")?) };
-        let read = with_tx(&tx.tx, |open| open.table(&TableDefinition::raw(table))?.get(key))?;
+        let row = with_tx(&tx.tx, |open| read(&open.table(&TableDefinition::raw(table))?, key))?;
         // SAFETY: CAPI-2.
-        unsafe { deliver(read, &mut tx.value, value, found) }
+        unsafe { deliver(row, &mut tx.value, value, found) }
     })
 }
 

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use azekura::{CommitTicket, Database, Durability, Error, Savepoint, TableDefinition};
+use azekura::{CommitTicket, Database, Durability, Error, Savepoint};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    azk_db, azk_error, azk_error_free, azk_slice, azk_status, azk_tx, bytes, deliver, free, guarded, handle,
-    null, options, put, take, text, text_or_empty, with_tx,
+    azk_db, azk_error, azk_error_free, azk_slice, azk_status, azk_tx, free, guarded, handle, null, options,
+    put, read_row, take, text, text_or_empty, with_tx,
 };
 
 /// Times that `azk_retry` runs its function before it passes a conflict on.
@@ -54,7 +54,7 @@ pub(super) fn begin(db: &Database, given: &str) -> Result<Box<azk_tx>, Error> {
     })?;
     let tx = db.begin()?;
     if !is_durable {
-        // No memory ordering: the commit returns before its records are on the disk.
+        // A durability, not a memory ordering: the commit returns before its records are on the disk.
         tx.set_durability(Durability::Relaxed);
     }
     if lock_timeout.is_some() {
@@ -330,13 +330,8 @@ pub unsafe extern "C" fn azk_get_for_update(
     found: *mut c_int,
     error: *mut *mut azk_error,
 ) -> azk_status {
-    guarded(error, || {
-        // SAFETY: CAPI-1, CAPI-2.
-        let (tx, table, key) = unsafe { (handle(tx, "tx")?, text(table, "table")?, bytes(key, "key")?) };
-        let read = with_tx(&tx.tx, |open| open.table(&TableDefinition::raw(table))?.get_for_update(key))?;
-        // SAFETY: CAPI-2.
-        unsafe { deliver(read, &mut tx.value, value, found) }
-    })
+    // SAFETY: CAPI-1, CAPI-2.
+    unsafe { read_row(tx, table, key, value, found, error, |table, key| table.get_for_update(key)) }
 }
 
 /// Removes a table with all its rows; `found`, unless null, becomes 1 if there was one, else 0.

@@ -17,8 +17,8 @@
 //! | 3. lock; `inside - 1`; unlock; at 0 wake | 2. in each stripe: lock; 0 inside, or add a waker; unlock |
 //! | | 3. does what must not meet a thread of the old value |
 //!
-//! - **GATE-1** A thread enters only by a value that is its stripe's at that moment. So after the return of
-//!   [`Gate::exclude`] no thread enters that only an older value admits.
+//! - **GATE-1** A thread enters only if the present value of its stripe admits it. So after
+//!   [`Gate::exclude`] has returned, a thread enters only if the new value admits it.
 //! - **GATE-2** When [`Drained`] is ready, no thread is inside that has entered before the exclusion.
 //! - **GATE-3** A draining stripe admits nobody. So the threads inside get fewer, and GATE-2 is reached as
 //!   soon as each of them has left once.
@@ -89,7 +89,7 @@ impl<T> Gate<T> {
         own.draining == 0 && admits(&own.value)
     }
 
-    /// Publishes a value that admits all that the one before admits. Waits for no thread.
+    /// Publishes a value that admits at least what the previous value admits. Waits for no thread.
     pub fn publish(&self, value: T) {
         let value = Arc::new(value);
         for stripe in &*self.stripes {

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use azekura::{EncodeKey, Key};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::errors::Corrupt;
 
@@ -37,26 +37,16 @@ pub(crate) enum Codec {
 const CODECS: &str = "a codec is bytes, str, int or float; for keys also a tuple of these, as (str, int); \
      for values also \"json\" or \"pickle\"";
 
-fn one_of<'a>(
-    py: Python<'_>,
-    codec: &Bound<'_, PyType>,
-    all: &'a [(Codec, Bound<'_, PyType>)],
-) -> Option<&'a Codec> {
-    let _ = py;
-    all.iter().find(|(_, kind)| kind.is(codec)).map(|(codec, _)| codec)
-}
-
 impl Codec {
     fn simple(codec: &Bound<'_, PyAny>) -> Option<Self> {
         let py = codec.py();
-        let kind = codec.cast::<PyType>().ok()?;
         let all = [
             (Self::Bytes, py.get_type::<PyBytes>()),
             (Self::Str, py.get_type::<PyString>()),
             (Self::Int, py.get_type::<PyInt>()),
             (Self::Float, py.get_type::<PyFloat>()),
         ];
-        one_of(py, kind, &all).cloned()
+        all.into_iter().find(|(_, kind)| kind.is(codec)).map(|(codec, _)| codec)
     }
 
     /// Reads the argument `key` of `table`.

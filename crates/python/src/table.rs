@@ -177,6 +177,22 @@ impl View {
         PyTuple::new(py, [self.key_from(py, key)?, self.value_from(py, value)?])
     }
 
+    fn item_or_none<'py>(&self, py: Python<'py>, row: Option<Row>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        row.map(|(key, value)| self.item(py, &key, &value)).transpose()
+    }
+
+    fn value_or<'py>(
+        &self,
+        py: Python<'py>,
+        stored: Option<Vec<u8>>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match stored {
+            Some(value) => self.value_from(py, &value),
+            None => Ok(default.unwrap_or_else(|| py.None().into_bound(py))),
+        }
+    }
+
     /// Encodes `start`, included, and `end`, excluded; or the range of a prefix.
     fn bounds(
         &self,
@@ -226,11 +242,6 @@ impl SnapshotTable {
     fn read(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
         in_any_scope!(self.view, py, table => table.get(key))
     }
-
-    fn value<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let stored = self.read(py, &self.view.definition.key.key(key)?)?;
-        stored.map(|value| self.view.value_from(py, &value)).transpose()
-    }
 }
 
 #[pymethods]
@@ -248,7 +259,8 @@ impl SnapshotTable {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.value(py, key)?.ok_or_else(|| missing(key))
+        let stored = self.read(py, &self.view.definition.key.key(key)?)?;
+        self.view.value_from(py, &stored.ok_or_else(|| missing(key))?)
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -278,7 +290,8 @@ impl SnapshotTable {
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.value(py, key)?.or(default).unwrap_or_else(|| py.None().into_bound(py)))
+        let stored = self.read(py, &self.view.definition.key.key(key)?)?;
+        self.view.value_or(py, stored, default)
     }
 
     /// Returns the values at several keys, in their order; `default` for a key without a row. The values are
@@ -306,13 +319,13 @@ impl SnapshotTable {
     /// Returns the row with the least key as (key, value), or None.
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let row = in_any_scope!(self.view, py, table => table.first())?;
-        row.map(|(key, value)| self.view.item(py, &key, &value)).transpose()
+        self.view.item_or_none(py, row)
     }
 
     /// Returns the row with the greatest key as (key, value), or None.
     fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let row = in_any_scope!(self.view, py, table => table.last())?;
-        row.map(|(key, value)| self.view.item(py, &key, &value)).transpose()
+        self.view.item_or_none(py, row)
     }
 
     /// Iterates over the keys, the values or the rows of a range: `part` is "keys", "values" or "items".
@@ -462,8 +475,7 @@ impl Table {
         let view = &slf.as_super().view;
         let key = view.definition.key.key(key)?;
         let found = in_transaction!(view, py, table => table.get_for_update(key.as_ref()))?;
-        let found = found.map(|value| view.value_from(py, &value)).transpose()?;
-        Ok(found.or(default).unwrap_or_else(|| py.None().into_bound(py)))
+        view.value_or(py, found, default)
     }
 
     /// Adds a number to the value at a key, 0 if there is none, and returns the sum.
@@ -496,14 +508,14 @@ impl Table {
     fn pop_first<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let view = &slf.as_super().view;
         let row = in_transaction!(view, py, table => table.pop_first())?;
-        row.map(|(key, value)| view.item(py, &key, &value)).transpose()
+        view.item_or_none(py, row)
     }
 
     /// Removes the row with the greatest key; otherwise as `pop_first`.
     fn pop_last<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let view = &slf.as_super().view;
         let row = in_transaction!(view, py, table => table.pop_last())?;
-        row.map(|(key, value)| view.item(py, &key, &value)).transpose()
+        view.item_or_none(py, row)
     }
 
     /// Removes the rows of a range and returns their number.

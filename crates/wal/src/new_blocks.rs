@@ -17,7 +17,7 @@ use azekura_io::File;
 
 /// Zeroes that are written before a small chunk in new blocks.
 const FILL_BYTES: u64 = 256 << 10;
-/// A chunk of this size pays for the metadata of its blocks itself.
+/// A chunk of this size or more is written without a fill: its own write waits for the metadata.
 const STREAM_BYTES: u64 = 64 << 10;
 
 /// A segment that can be written.
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes written for chunks of `len` bytes that fill a segment of `bytes`, of which `filled` are filled.
+    /// Returns the bytes written for `chunks` in a segment of `bytes`, of which `filled` were filled before.
     fn written(bytes: u64, filled: u64, chunks: impl IntoIterator<Item = u64>) -> (u64, u64) {
         let fs = CountingFs::new(Arc::new(MemFs::new()));
         let file = fs.open("/segment".as_ref(), OpenOptions::new().create_new(true)).expect("creates");

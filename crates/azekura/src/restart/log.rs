@@ -83,9 +83,9 @@ impl DurableLog for RestartLog {
 }
 
 impl azekura_btree::Log for RestartLog {
-    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+    fn append(&self, log_buffer: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
         match self.wal() {
-            Some(wal) => wal.append_in_order(worker, body, order),
+            Some(wal) => wal.append_in_order(log_buffer, body, order),
             None => Err(LogFailed { reason: "the log accepts no records during its replay".into() }.into()),
         }
     }

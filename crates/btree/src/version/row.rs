@@ -1,8 +1,8 @@
 //! One version of a row: the key, the image that a transaction replaced, and the transaction.
 //!
-//! It is one allocation. The first version that a transaction stores has the transaction's [`Status`], and
-//! its other versions share it: most transactions store few versions, and an allocation for each status would
-//! be a third of the memory of a version.
+//! A version is one allocation. The first version that a transaction stores has the transaction's [`Status`],
+//! and its other versions share it: most transactions store few versions, and an allocation for each status
+//! would be a third of the memory of a version.
 
 use std::cmp::Ordering as Order;
 

@@ -1,6 +1,6 @@
-//! System calls that can be repeated (F1): where the kernel does not wait for far memory it returns
-//! `EFAULT`; the hook touches the far pages and repeats the call. Only for calls that have had no effect
-//! when they return that error; `transfer` and `message` have the others.
+//! System calls that can be repeated (F1). A system call on far memory that the kernel cannot load returns
+//! `EFAULT`. The hook then touches the far pages and repeats the call. A call is in this module only if it
+//! has had no effect when it returns that error; the other calls are in `transfer` and `message`.
 
 use super::{errno, fail};
 use crate::next::Next;
@@ -9,98 +9,98 @@ use libc::{c_char, mode_t, nfds_t, size_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 
-/// Number of failures in a row after which the failure has another reason.
+/// After this many repetitions the error has another cause and is returned.
 pub(super) const TRIES: usize = 1000;
-/// Bytes touched of a buffer if only the kernel has its length.
+/// Bytes that are touched of a buffer of a length that only the kernel knows.
 const SOME: usize = 4096;
 const STEP: usize = 4096;
-/// Of arguments and environment, when a program is started.
+/// Largest number of texts in the arguments or the environment of a new program.
 const MOST_STRINGS: usize = 1 << 16;
 
-/// Something that a call is given.
+/// A pointer argument of a system call.
 #[derive(Clone, Copy)]
 enum Given {
     /// The kernel reads this number of bytes.
     Reads(usize, usize),
     /// The kernel writes this number of bytes.
     Writes(usize, usize),
-    /// A text that it reads.
+    /// The kernel reads a text that ends with a zero byte.
     Text(usize),
-    /// Texts that it reads, to a null.
+    /// The kernel reads an array of texts that ends with a null pointer.
     Texts(usize),
 }
 
 impl Given {
-    /// Returns `true` if the kernel does not reach it.
+    /// Returns `true` if a part of the argument's memory is far.
     fn is_far(self) -> bool {
         match self {
             Self::Reads(at, bytes) | Self::Writes(at, bytes) => is_unserved(at, bytes),
             Self::Text(at) => is_unserved(at, 1),
             Self::Texts(at) => {
-                // SAFETY: the caller's texts, to a null.
+                // SAFETY: the program's array of texts, which ends with a null pointer.
                 at != 0 && (is_unserved(at, 1) || unsafe { texts(at) }.any(|text| is_unserved(text, 1)))
             }
         }
     }
 
-    /// Has its pages come.
+    /// Loads the far pages of the argument.
     ///
     /// # Safety
     ///
     /// The value is the caller's argument for this call.
     unsafe fn touch(self) {
         match self {
-            // SAFETY: the caller's. A byte that is read and written back is as it was, and nobody else may
-            // use a buffer that a call fills.
+            // SAFETY: the program's buffer for this call. Writing back the byte that was read changes
+            // nothing, and no other thread may use a buffer that a call fills.
             Self::Writes(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
                 let byte = ptr::with_exposed_provenance_mut::<u8>(at);
                 byte.write_volatile(byte.read_volatile());
             }),
-            // SAFETY: the caller's.
+            // SAFETY: the program's buffer for this call.
             Self::Reads(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
                 ptr::with_exposed_provenance::<u8>(at).read_volatile();
             }),
-            // SAFETY: the caller's text.
+            // SAFETY: the program's text for this call.
             Self::Text(at) => unsafe {
                 std::hint::black_box(libc::strnlen(
                     ptr::with_exposed_provenance(at),
                     libc::PATH_MAX as usize,
                 ));
             },
-            // SAFETY: the caller's texts.
+            // SAFETY: the program's texts for this call.
             Self::Texts(at) => unsafe { texts(at) }.for_each(|text| unsafe { Self::Text(text).touch() }),
         }
     }
 }
 
-/// Returns a place in each 4 KiB of the far part of a range, and its last byte.
+/// Returns the addresses to touch in a range: one in each 4 KiB of its far part, and the last byte.
 fn steps(at: usize, bytes: usize) -> impl Iterator<Item = usize> {
     let is_far = bytes > 0 && is_unserved(at, bytes);
     (at..at + bytes).step_by(STEP).chain([at + bytes.max(1) - 1]).filter(move |_| is_far)
 }
 
-/// The addresses of texts up to a null.
+/// Returns the addresses of the texts of an array, up to the null pointer.
 unsafe fn texts(at: usize) -> impl Iterator<Item = usize> {
     let at = ptr::with_exposed_provenance::<usize>(at);
-    // SAFETY: the caller's, and a null ends it.
+    // SAFETY: the program's array, which ends with a null pointer.
     (0..MOST_STRINGS).map(move |i| unsafe { *at.add(i) }).take_while(|&text| text != 0)
 }
 
-/// Has a text come, if the kernel does not reach it; whether that is so.
+/// Loads the pages of a text, if they are far; returns `true` if they were.
 ///
 /// # Safety
 ///
-/// It is a text, or null.
+/// The address is that of a text, or null.
 pub(super) unsafe fn touch_text(at: Path) -> bool {
     let is_far = text(at).is_far();
     if is_far {
-        // SAFETY: the caller's; far memory is not null.
+        // SAFETY: a text of the program; a far address is not null.
         unsafe { text(at).touch() };
     }
     is_far
 }
 
-/// Result of a call: -1 if it failed.
+/// Result of a call of the C library: -1 if it failed.
 trait Answer: Copy + PartialEq {
     const FAILED: Self;
 
@@ -121,14 +121,14 @@ impl Answer for c_long {
     const FAILED: Self = -1;
 }
 
-/// Calls; while the kernel cannot reach an argument, touches the far parts and calls again.
+/// Makes a call; while it fails because an argument is far, touches the far parts and repeats it.
 fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
     let mut result = call();
     if !result.failed() || errno() != libc::EFAULT || !given.iter().any(|given| given.is_far()) {
         return result;
     }
     for _ in 0..TRIES {
-        // SAFETY: all that is given is the program's, for this call.
+        // SAFETY: the arguments are the program's, for this call.
         given.iter().for_each(|given| unsafe { given.touch() });
         result = call();
         if !result.failed() || errno() != libc::EFAULT {

@@ -161,7 +161,7 @@ impl LocalKeys {
     pub(super) fn beyond<'a>(&self, owned: impl Iterator<Item = &'a KeyRange>) -> Option<String> {
         let mut keys = self.own.lock().keys.clone();
         owned.for_each(|range| keys.remove(range));
-        (!keys.is_empty()).then(|| format!("LOCAL-1: it serves keys of others: {keys:?}"))
+        (!keys.is_empty()).then(|| format!("LOCAL-1: the node serves keys of others: {keys:?}"))
     }
 }
 

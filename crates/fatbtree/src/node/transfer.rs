@@ -148,8 +148,8 @@ impl Node {
         self.decide(id, head, to, page).await
     }
 
-    /// X on a leaf with which no open transaction has to do any more (OPEN-1), and that no other thread
-    /// serves (LOCAL-1). The threads leave first (LOCAL-4).
+    /// Locks a leaf (X). On return no open transaction uses the leaf (OPEN-1), and no other thread serves it
+    /// (LOCAL-1). The threads leave before the transactions end (LOCAL-4).
     async fn lock_to_move(&self, page: PageNo) -> Result<(Held, LeafHead), MoveError> {
         let deadline = self.world.clock.now() + self.options.move_timeout;
         loop {

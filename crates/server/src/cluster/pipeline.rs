@@ -36,7 +36,7 @@ pub(crate) struct KeyRequest {
 }
 
 impl KeyRequest {
-    /// Of a command that names its keys.
+    /// Returns the request of a command that names its keys.
     pub(crate) fn new(at: usize, spec: &'static Spec, request: Request<'_>) -> Self {
         Self { at, spec, request: request.to_owned() }
     }

@@ -11,7 +11,7 @@
 //! | not open | any but `Open` | the pager, each at its touch | a touch of empty pages that fit → open |
 //! | open | all `Open` | the system | memory is short, or the process forks → not open |
 //!
-//! When an open span is closed, its existing pages become `Resident` and the others `Empty`.
+//! Closing an open span makes its existing pages `Resident` and the others `Empty`.
 //!
 //! - **OPEN-1** All pages of an open span count as local, whether they exist or not. So untracked touches of
 //!   the program stay within the budget (PAGER-1).
