@@ -234,6 +234,9 @@ fn name<T>(result: &Result<T, Error>) -> String {
     result.as_ref().err().map_or_else(|| "ok".to_owned(), |error| format!("`{}`", name(error)))
 }
 
+/// Keys of rows that were in the store before the failure.
+const OLD_ROWS: [u32; 4] = [0, 1_000, 2_000, 3_000];
+
 /// The consequences of a failed call: the store's call that got an error, and the results of later calls.
 type Outcome = [String; 4];
 
@@ -242,7 +245,7 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
     let fs = closed.kill();
     let mut db = open_with_one_log_buffer(&fs);
     fs.fail_at(n, kind);
-    let mut kept = vec![0];
+    let mut kept = OLD_ROWS.to_vec();
     let mut told = None;
     let hit = |fs: &FaultFs| fs.last_ios().into_iter().find(|io| io.failure.is_some());
     // Each value has a page of its own.
@@ -271,10 +274,16 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
         if write.is_ok() {
             kept.extend(500..503);
         }
-        let read = db.transact(|tx| tx.table(&ROWS)?.get(&0));
-        assert!(read.is_err() || matches!(&read, Ok(Some(_))), "{io}: a wrong answer");
+        // A row that shares a slot of commit LSNs with a failed commit cannot be read (see `depend` of
+        // azekura-lock). The seed of the slots is random, so one of these rows may be refused.
+        let reads = OLD_ROWS.map(|key| db.transact(|tx| tx.table(&ROWS)?.get(&key)));
+        for read in &reads {
+            assert!(read.is_err() || matches!(read, Ok(Some(_))), "{io}: a wrong answer");
+        }
+        let [first, ..] = &reads;
+        let read = reads.iter().find(|read| read.is_ok()).unwrap_or(first);
         let degraded = if db.stats().degraded.is_some() { "degraded" } else { "" };
-        outcome = [outcome[0].clone(), name(&write), name(&read), degraded.to_owned()];
+        outcome = [outcome[0].clone(), name(&write), name(read), degraded.to_owned()];
         let _ = db.close();
     }
     // In each case the next opening has all acknowledged rows, and accepts changes.
@@ -303,7 +312,8 @@ fn by_result(told: &BTreeSet<String>) -> String {
 fn each_failed_call_leads_to_what_the_table_of_failures_says() {
     let closed = FaultFs::new();
     let db = open_with_one_log_buffer(&closed);
-    db.transact(|tx| tx.table(&ROWS)?.insert(&0, &[1; 10])).expect("writes");
+    db.transact(|tx| OLD_ROWS.iter().try_for_each(|key| tx.table(&ROWS)?.insert(key, &[1; 10])))
+        .expect("writes");
     db.close().expect("closes");
     drop(db);
     let mut table: BTreeMap<(String, &str), [BTreeSet<String>; 4]> = BTreeMap::new();
@@ -321,9 +331,12 @@ fn each_failed_call_leads_to_what_the_table_of_failures_says() {
         let rest = rest.each_ref().map(list).join(" | ");
         format!("| {call} | {error} | {} | {rest} |\n", by_result(told))
     };
-    let found: String = table.iter().map(row).collect();
-    let documented = include_str!("../../../docs/failures.md");
-    let documented: String =
-        documented.lines().filter(|line| line.contains("| E")).map(|line| format!("{line}\n")).collect();
-    assert!(found == documented, "docs/failures.md differs from what was found:\n{found}");
+    let found: Vec<String> = table.iter().map(row).collect();
+    let documented = include_str!("../../../docs/failures.md").lines().filter(|line| line.contains("| E"));
+    let documented: Vec<String> = documented.map(|line| format!("{line}\n")).collect();
+    let only = |of: &[String], other: &[String]| -> String {
+        of.iter().filter(|line| !other.contains(line)).map(String::as_str).collect()
+    };
+    let (new, missing) = (only(&found, &documented), only(&documented, &found));
+    assert!(found == documented, "docs/failures.md has not\n{new}and has, but was not found,\n{missing}");
 }
