@@ -135,24 +135,24 @@ impl<T> Slot<T> {
 
 /// Notifies waiting tasks of a change.
 #[derive(Default)]
-pub(crate) struct Bell {
-    rung: Cell<u64>,
+pub(crate) struct Notify {
+    calls: Cell<u64>,
     wakers: std::cell::RefCell<Vec<Waker>>,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
-        self.rung.set(self.rung.get() + 1);
+impl Notify {
+    pub(crate) fn notify_waiters(&self) {
+        self.calls.set(self.calls.get() + 1);
         for waker in self.wakers.take() {
             waker.wake();
         }
     }
 
-    /// Waits for the next ring after this call.
-    pub(crate) fn next(&self) -> impl Future<Output = ()> {
-        let seen = self.rung.get();
+    /// Waits for the next notification after this call.
+    pub(crate) fn notified(&self) -> impl Future<Output = ()> {
+        let seen = self.calls.get();
         std::future::poll_fn(move |cx| {
-            if self.rung.get() != seen {
+            if self.calls.get() != seen {
                 return Poll::Ready(());
             }
             self.wakers.borrow_mut().push(cx.waker().clone());

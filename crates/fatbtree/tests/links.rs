@@ -31,7 +31,7 @@ const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_acc
 /// Number of failing calls before it arrives: by then the node pauses for long.
 const FAILED_CALLS: usize = 8;
 /// A test that hangs fails instead, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn key() -> AuthKey {
     AuthKey::new(b"a key that both of them know").expect("long enough")
@@ -133,7 +133,7 @@ async fn answer_to(stream: &mut TcpStream, id: RequestId) -> Answer {
 
 fn play<T>(part: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, part).await.expect("nobody waits for ever") })
+    runtime.block_on(async { tokio::time::timeout(TIMEOUT, part).await.expect("nobody waits for ever") })
 }
 
 /// Refuses calls until the node pauses for long between them.
@@ -202,11 +202,12 @@ fn who_waits_for_an_answer_that_was_lost_is_told_by_the_end_of_its_connection() 
     assert!(link(&node).dropped > 0);
 }
 
-/// Asks the node under test for a key of the played one, as often as that is known to be down if `patiently`.
-fn ask_for_its_key(node: &NodeHandle, patiently: bool) -> Result<Option<Vec<u8>>, Error> {
+/// Requests a key of the simulated node from the node under test. With `retry`, repeats it while the
+/// simulated node is known to be down.
+fn ask_for_its_key(node: &NodeHandle, retry: bool) -> Result<Option<Vec<u8>>, Error> {
     loop {
         let got = node.ask(|here| Box::pin(async move { here.node.get(*b"z").await })).expect("it runs");
-        if !patiently || !matches!(got, Err(Error::Unreachable { .. })) {
+        if !retry || !matches!(got, Err(Error::Unreachable { .. })) {
             return got;
         }
     }
@@ -243,9 +244,9 @@ fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
         let mut to_node = come_in(&node).await;
         let mut from_node = be_called(&listener).await;
         to_node.write_all(&said(&Message::Heartbeat { clock_ms: None })).await.expect("it takes it");
-        let ask = |patiently| {
+        let ask = |retry| {
             let handle = node.handle();
-            tokio::task::spawn_blocking(move || ask_for_its_key(&handle, patiently))
+            tokio::task::spawn_blocking(move || ask_for_its_key(&handle, retry))
         };
         let refused = ask(false).await.expect("no panic");
         assert!(matches!(refused, Err(Error::Unreachable { pe: PLAYED, .. })), "{refused:?}");

@@ -141,13 +141,13 @@ impl Clients {
     }
 
     /// Ends all connections: each answers the requests that have arrived, then closes. Shuts the
-    /// remaining ones down after `patience`, and returns their number.
-    pub(crate) fn drain(&self, patience: Duration) -> usize {
+    /// remaining ones down after `limit`, and returns their number.
+    pub(crate) fn drain(&self, limit: Duration) -> usize {
         for client in self.list() {
             // The socket's input buffer can still be read; the end of the stream follows it.
             client.socket.shutdown(Shutdown::Read);
         }
-        if self.wait_for_none(patience) {
+        if self.wait_for_none(limit) {
             return 0;
         }
         let rest = self.list();
@@ -155,9 +155,9 @@ impl Clients {
         rest.len()
     }
 
-    /// Returns `true` if all connections end within `patience`.
-    pub(crate) fn wait_for_none(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
+    /// Returns `true` if all connections end within `limit`.
+    pub(crate) fn wait_for_none(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
         let mut by_id = self.by_id.lock();
         while !by_id.is_empty() {
             if self.none_left.wait_until(&mut by_id, deadline).timed_out() {

@@ -1,7 +1,7 @@
 //! A minimal HTTP server for scrapers and health checks: one `GET` per connection.
 //!
 //! One thread serves all connections concurrently, so that a silent one delays no other. There are at most
-//! [`MAX_VISITORS`], each for [`PATIENCE`]; a further one replaces the oldest.
+//! [`MAX_CONNECTIONS`], each for [`REQUEST_TIMEOUT`]; a further one replaces the oldest.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -14,9 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Longest request.
 const MAX_HEAD_BYTES: usize = 8 << 10;
 /// Time limit of a request and its response.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum of concurrent connections.
-const MAX_VISITORS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// Pause after a failed accept, for instance without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -46,7 +46,7 @@ impl Page {
 
 /// A connection: the partial request, then the partial response.
 #[derive(Debug)]
-struct Visitor {
+struct Connection {
     stream: TcpStream,
     deadline: Instant,
     head: Vec<u8>,
@@ -54,7 +54,7 @@ struct Visitor {
     sent: usize,
 }
 
-impl Visitor {
+impl Connection {
     fn wanted(&self) -> PollFlags {
         if self.answer.is_some() { PollFlags::OUT } else { PollFlags::IN }
     }
@@ -93,25 +93,25 @@ pub(crate) fn serve_all(
     stopped: &UnixStream,
     mut page: impl FnMut(&str) -> Option<Page>,
 ) {
-    let mut visitors: VecDeque<Visitor> = VecDeque::new();
+    let mut connections: VecDeque<Connection> = VecDeque::new();
     loop {
-        let (is_stopped, has_new, ready) = wait(listener, stopped, &visitors);
+        let (is_stopped, has_new, ready) = wait(listener, stopped, &connections);
         if is_stopped {
             return;
         }
         let (now, mut ready) = (Instant::now(), ready.into_iter());
-        visitors.retain_mut(|visitor| {
+        connections.retain_mut(|connection| {
             let is_ready = ready.next().unwrap_or_default();
-            let goes_on = !is_ready || visitor.step(&mut page).unwrap_or_default();
-            goes_on && visitor.deadline > now
+            let goes_on = !is_ready || connection.step(&mut page).unwrap_or_default();
+            goes_on && connection.deadline > now
         });
         if has_new && let Ok((stream, _)) = listener.accept() {
-            if visitors.len() >= MAX_VISITORS {
-                visitors.pop_front();
+            if connections.len() >= MAX_CONNECTIONS {
+                connections.pop_front();
             }
             if stream.set_nonblocking(true).is_ok() {
-                let (deadline, head) = (now + PATIENCE, Vec::new());
-                visitors.push_back(Visitor { stream, deadline, head, answer: None, sent: 0 });
+                let (deadline, head) = (now + REQUEST_TIMEOUT, Vec::new());
+                connections.push_back(Connection { stream, deadline, head, answer: None, sent: 0 });
             }
         } else if has_new {
             std::thread::sleep(PAUSE);
@@ -124,13 +124,14 @@ pub(crate) fn serve_all(
 fn wait(
     listener: &TcpListener,
     stopped: &UnixStream,
-    visitors: &VecDeque<Visitor>,
+    connections: &VecDeque<Connection>,
 ) -> (bool, bool, Vec<bool>) {
     let own = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
-    let of_visitors = visitors.iter().map(|visitor| PollFd::new(&visitor.stream, visitor.wanted()));
-    let mut all: Vec<_> = own.into_iter().chain(of_visitors).collect();
+    let of_connections =
+        connections.iter().map(|connection| PollFd::new(&connection.stream, connection.wanted()));
+    let mut all: Vec<_> = own.into_iter().chain(of_connections).collect();
     // The oldest connection has the first deadline.
-    let left = visitors.front().map(|oldest| oldest.deadline.saturating_duration_since(Instant::now()));
+    let left = connections.front().map(|oldest| oldest.deadline.saturating_duration_since(Instant::now()));
     let left = left.and_then(|left| Timespec::try_from(left).ok());
     if poll(&mut all, left.as_ref()).is_err() {
         return (false, false, Vec::new()); // a signal
@@ -180,7 +181,7 @@ mod tests {
 
     /// With sequential service, each silent connection would delay the others for two seconds.
     #[test]
-    fn silent_visitors_delay_nobody_and_beyond_the_limit_the_oldest_goes() {
+    fn silent_connections_delay_nobody_and_beyond_the_limit_the_oldest_goes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("it listens");
@@ -196,11 +197,11 @@ mod tests {
         let mut read = Vec::new();
         for _ in 0..3 {
             // More than the maximum, so the oldest of them are replaced.
-            let silent: Vec<_> = (0..MAX_VISITORS + 10).map(|_| connect()).collect();
-            let mut visitor = connect();
-            visitor.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").expect("it is accepted");
+            let silent: Vec<_> = (0..MAX_CONNECTIONS + 10).map(|_| connect()).collect();
+            let mut connection = connect();
+            connection.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").expect("it is accepted");
             read.clear();
-            visitor.read_to_end(&mut read).expect("an answer");
+            connection.read_to_end(&mut read).expect("an answer");
             assert!(read.ends_with(b"\r\n\r\n/healthz"), "{}", String::from_utf8_lossy(&read));
             // Those that came first were released for it, without an answer.
             read.clear();

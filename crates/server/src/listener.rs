@@ -302,8 +302,8 @@ mod tests {
         let address = ListenAddress::Tcp("127.0.0.1:0".parse().expect("an address"));
         let listener = Listener::bind(&address).expect("a free port");
         let address = listener.address().expect("it listens").tcp().expect("a port");
-        let patience = std::time::Duration::from_secs(10);
-        let connect = |_| TcpStream::connect_timeout(&address, patience).expect("the queue has space");
+        let timeout = std::time::Duration::from_secs(10);
+        let connect = |_| TcpStream::connect_timeout(&address, timeout).expect("the queue has space");
         let clients: Vec<_> = (0..most.min(1000)).map(connect).collect();
         for _ in &clients {
             assert!(matches!(listener.accept(), Ok(Accepted::Client(_))));

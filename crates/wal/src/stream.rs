@@ -588,7 +588,7 @@ mod tests {
                     break;
                 }
             }
-            assert!(!stream.admits(Admission::All), "the end of the room, not of the patience");
+            assert!(!stream.admits(Admission::All), "the end of the room, not of the limit on transactions");
             assert_eq!((appended, horizon.compute()), (written, Lsn(written)));
             assert!(written > 250, "{written} records: most of the room was used");
         }

@@ -350,7 +350,7 @@ fn tell_of_new_list(directory: &ClusterDirectory, but: PeId) -> Result<()> {
 }
 
 /// Time limit for moving all leaves of a node away.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
     if directory.members.left().iter().any(|member| member.pe == pe) {
@@ -362,7 +362,7 @@ fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<
         .with_context(|| format!("there is no node {}; `azekura cluster status` lists the nodes", pe.0))?;
     let fewer = directory.members.without(pe).ok().context("the last node cannot leave; stop it instead")?;
     let version = directory.members.version().to_string();
-    ask::ask_patiently(member, &["AZ.CLUSTER", "LEAVE", "VERSION", &version], LEAVE_PATIENCE)?;
+    ask::ask_within(member, &["AZ.CLUSTER", "LEAVE", "VERSION", &version], LEAVE_TIMEOUT)?;
     let directory = directory.with(fewer)?;
     tell_of_new_list(&directory, pe)?;
     writeln!(out, "node {} has left, and will not come back; its store can be deleted", pe.0)?;

@@ -124,7 +124,7 @@ impl Node {
 
     async fn wait_for_decision(&self, target: &Target) {
         while self.state.borrow().is_staged(target) {
-            self.changed.next().await;
+            self.changed.notified().await;
         }
     }
 

@@ -20,7 +20,7 @@ use crate::membership::ListMark;
 use crate::message::Message;
 use crate::node::Node;
 use crate::store::{Change, Recovered};
-use crate::world::Bell;
+use crate::world::Notify;
 
 /// The reason that a node does not use a list of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum ListError {
 pub(super) struct Members {
     known: RefCell<Known>,
     /// Signals that another node uses a newer list.
-    news: Bell,
+    news: Notify,
 }
 
 struct Known {
@@ -68,7 +68,7 @@ impl Members {
         let present = listed.filter(|pe| !left.contains(pe)).collect();
         let list = ListMark { version: recovered.list, digest: 0 };
         let known = RefCell::new(Known { present, left, list, newest: list });
-        Self { known, news: Bell::default() }
+        Self { known, news: Notify::default() }
     }
 
     fn note_left(&self, pe: PeId) {
@@ -165,7 +165,7 @@ impl Node {
 
     /// Waits until another node uses a newer list than this node.
     pub fn newer_list(&self) -> impl Future<Output = ()> {
-        self.members.news.next()
+        self.members.news.notified()
     }
 
     /// Records the list that another node uses.
@@ -173,7 +173,7 @@ impl Node {
         let own = self.list();
         if list.version > self.list_versions().1 {
             self.members.known.borrow_mut().newest = list;
-            self.members.news.ring();
+            self.members.news.notify_waiters();
         }
         if list.version < own.version {
             self.send(from, &Message::List { list: own });

@@ -73,7 +73,7 @@ use crate::options::Options;
 use crate::page_service::{Access, PageService};
 use crate::placement::Placement;
 use crate::store::{Founding, LeafStore};
-use crate::world::{Bell, Task, World};
+use crate::world::{Notify, Task, World};
 
 pub use application::{Application, Asked, NoApplication, Ran, RunError};
 pub use client_request::Rows;
@@ -162,7 +162,7 @@ pub struct Node {
     locks: LockService,
     state: RefCell<State>,
     /// A leaf that came was installed, or dropped.
-    changed: Bell,
+    changed: Notify,
     store_identity: StoreIdentity,
     local_keys: Arc<LocalKeys>,
     open: OpenTransactions,
@@ -219,7 +219,7 @@ impl Node {
             application,
             locks: LockService::default(),
             state: RefCell::new(state),
-            changed: Bell::default(),
+            changed: Notify::default(),
             store_identity,
             local_keys,
             open: OpenTransactions::default(),

@@ -37,7 +37,7 @@ use crate::node::Node;
 use crate::node::state::route_entries;
 use crate::ranges::Ranges;
 use crate::store::{Change, Founding};
-use crate::world::Bell;
+use crate::world::Notify;
 
 /// Approximate number of route entries in one message.
 const ENTRIES_PER_PAGE: usize = 256;
@@ -68,7 +68,7 @@ pub(super) struct StoreIdentity {
     /// The answers so far, while the store is not settled.
     heard: RefCell<Heard>,
     /// Signals an answer.
-    bell: Bell,
+    notify: Notify,
 }
 
 /// Progress of collecting the entries of another node.
@@ -98,7 +98,12 @@ impl StoreIdentity {
             known.learn(&range, 1, &PageCopy { pe, page: PageNo::ROOT });
         }
         let heard = Heard { number: 0, known, staged: BTreeMap::new(), newest: 1, told: BTreeMap::new() };
-        Self { birth, is_settled: Cell::new(is_settled), heard: RefCell::new(heard), bell: Bell::default() }
+        Self {
+            birth,
+            is_settled: Cell::new(is_settled),
+            heard: RefCell::new(heard),
+            notify: Notify::default(),
+        }
     }
 }
 
@@ -192,7 +197,7 @@ impl Node {
             if !is_open {
                 return;
             }
-            self.world.timeout(self.options.remind_interval, self.store_identity.bell.next()).await;
+            self.world.timeout(self.options.remind_interval, self.store_identity.notify.notified()).await;
         }
     }
 
@@ -204,7 +209,7 @@ impl Node {
             // Answers that are under way are from before.
             heard.number += 1;
         }
-        self.store_identity.bell.ring();
+        self.store_identity.notify.notify_waiters();
     }
 
     /// Returns the number of the present collection; answers to an earlier one may be too old (LEAVE-5).
@@ -283,7 +288,7 @@ impl Node {
         heard.newest = heard.newest.max(page.newest);
         heard.told.insert(pe, page.rest.map_or(Told::All, Told::Until));
         drop(heard);
-        self.store_identity.bell.ring();
+        self.store_identity.notify.notify_waiters();
     }
 
     /// Records the new store of another node, unless another one is recorded.
@@ -315,7 +320,7 @@ impl Node {
         if matches!(heard.told.get(&pe), Some(Told::All)) {
             heard.told.insert(pe, Told::Admitted);
             drop(heard);
-            self.store_identity.bell.ring();
+            self.store_identity.notify.notify_waiters();
         }
     }
 
@@ -335,7 +340,7 @@ impl Node {
         }
         self.store_identity.is_settled.set(true);
         leaves.iter().for_each(|head| self.serve_locally(&head.range));
-        self.changed.ring();
+        self.changed.notify_waiters();
         for (id, to) in decisions {
             self.remind_of_decision(id, to);
         }

@@ -330,7 +330,7 @@ impl Node {
         }
         self.open.note_arrival(&head.range);
         self.serve_locally(&head.range);
-        self.changed.ring();
+        self.changed.notify_waiters();
         self.tell(&[head.route_entry(self.me)]);
         Ok(())
     }
@@ -355,7 +355,7 @@ impl Node {
             match self.store.change(Change { unstage: Some(id), ..Change::default() }).await {
                 Ok(()) => {
                     self.state.borrow_mut().staged.remove(&id);
-                    self.changed.ring();
+                    self.changed.notify_waiters();
                 }
                 Err(error) => self.fail(&error),
             }

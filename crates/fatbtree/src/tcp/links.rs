@@ -94,7 +94,7 @@ struct Link {
     queue: RefCell<VecDeque<Vec<u8>>>,
     waiting_bytes: Cell<usize>,
     /// Something was put into the queue.
-    bell: Notify,
+    notify: Notify,
     /// Number of connections from the other node.
     comings: Cell<u64>,
     /// The other node is connected to this one.
@@ -158,7 +158,7 @@ impl Links {
             state: RefCell::new(LinkState::Calling),
             queue: RefCell::default(),
             waiting_bytes: Cell::new(0),
-            bell: Notify::new(),
+            notify: Notify::new(),
             comings: Cell::new(0),
             came: Notify::new(),
             inbound: Rc::clone(&self.inbound),
@@ -297,7 +297,7 @@ impl Link {
         }
         self.waiting_bytes.set(bytes);
         self.queue.borrow_mut().push_back(frame);
-        self.bell.notify_one();
+        self.notify.notify_one();
     }
 
     /// LINK-5.
@@ -363,7 +363,7 @@ impl Link {
             loop {
                 let count = self.fill(&mut batch);
                 if count == 0 {
-                    self.bell.notified().await;
+                    self.notify.notified().await;
                     continue;
                 }
                 writer.write_all(&batch).await?;

@@ -17,7 +17,7 @@ use crate::tcp::listen::{ListenerStatus, NodeListener};
 use crate::world::Task;
 
 /// Longest wait of a node that has left for the confirmations of others, and the interval of its checks.
-const TELL_PATIENCE: Duration = Duration::from_secs(5);
+const TELL_TIMEOUT: Duration = Duration::from_secs(5);
 const TELL_INTERVAL: Duration = Duration::from_millis(10);
 /// A newer list that is not there yet is looked for so often.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ impl NodeContext {
     pub async fn leave(&self) -> Result<(), LeaveError> {
         self.node.leave().await?;
         let began = Instant::now();
-        while !self.node.untold().is_empty() && began.elapsed() < TELL_PATIENCE {
+        while !self.node.untold().is_empty() && began.elapsed() < TELL_TIMEOUT {
             tokio::time::sleep(TELL_INTERVAL).await;
         }
         Ok(())

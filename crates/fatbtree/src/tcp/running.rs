@@ -34,7 +34,7 @@ use crate::world::World;
 /// Largest number of threads for work that may wait in the store.
 const STORE_THREADS: usize = 64;
 /// Time that a running job of the store gets when the node stops.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Configuration of a node on this machine.
 #[derive(Debug)]
@@ -158,8 +158,8 @@ impl NodeThread {
             runtime.block_on(local.run_until(body));
             // Tasks hold the store: they go before the thread does.
             drop(local);
-            runtime.shutdown_timeout(STOP_PATIENCE);
-            apart.shutdown_timeout(STOP_PATIENCE);
+            runtime.shutdown_timeout(STOP_TIMEOUT);
+            apart.shutdown_timeout(STOP_TIMEOUT);
         })?;
         let begun = told.recv().unwrap_or_else(|_| Err(io::Error::other("the node's thread ended").into()));
         match begun {

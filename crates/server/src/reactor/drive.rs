@@ -25,7 +25,7 @@ use crate::connection::Connection;
 use crate::group::Group;
 
 /// Idle time after which a spare thread ends.
-const SPARE_PATIENCE: Duration = Duration::from_secs(10);
+const SPARE_TIMEOUT: Duration = Duration::from_secs(10);
 
 enum Hold {
     None,
@@ -43,7 +43,7 @@ pub(super) fn work(pool: &Arc<ReactorPool>, worker: &Arc<WorkerSlot<Box<Reactor>
     let _deregister = Deregister(pool);
     blocking::on_block(Some(hand_over));
     let mut members = GroupMembers::default();
-    while let Some(reactor) = pool.workers.next_job(worker, Some(SPARE_PATIENCE)) {
+    while let Some(reactor) = pool.workers.next_job(worker, Some(SPARE_TIMEOUT)) {
         let mut mine = Some(reactor);
         while let Some(reactor) = mine {
             // Relaxed: the stopping thread wakes the reactor after it has set this flag.

@@ -10,7 +10,7 @@ pub(super) struct KnownRate {
     value: Option<f64>,
     /// Number of consecutive far values, and the number that makes a change.
     far: u32,
-    patience: u32,
+    far_limit: u32,
     /// Weight of a new value in the filtered one.
     weight: f64,
 }
@@ -18,8 +18,8 @@ pub(super) struct KnownRate {
 impl KnownRate {
     /// No rate is known yet. So many far values in a row are a change; of each other value this part goes
     /// into the known rate.
-    pub(super) const fn new(patience: u32, weight: f64) -> Self {
-        Self { value: None, far: 0, patience, weight }
+    pub(super) const fn new(far_limit: u32, weight: f64) -> Self {
+        Self { value: None, far: 0, far_limit, weight }
     }
 
     /// Sets the known rate.
@@ -35,7 +35,7 @@ impl KnownRate {
             return false;
         }
         self.far += 1;
-        let has_changed = self.far >= self.patience;
+        let has_changed = self.far >= self.far_limit;
         if has_changed {
             self.set(value);
         }

@@ -149,14 +149,14 @@ impl ReactorPool {
     }
 
     /// Ends all threads that do not block, and drops the remaining connections. Returns `true` if all
-    /// threads have ended within `patience`.
-    pub(crate) fn stop(&self, patience: Duration) -> bool {
+    /// threads have ended within `limit`.
+    pub(crate) fn stop(&self, limit: Duration) -> bool {
         self.is_stopping.store(true, Relaxed);
         for (number, slot) in self.slots.iter().enumerate() {
             drop(slot.mailbox.close());
             self.wake(number);
         }
         self.workers.end();
-        self.workers.wait_for_none(patience)
+        self.workers.wait_for_none(limit)
     }
 }

@@ -21,7 +21,7 @@ use crate::server::{Server, Shared};
 use crate::{Clock, ServerOptions};
 
 /// A test that hangs fails instead.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Bench {
     /// `None` only while a turn goes on.
@@ -57,7 +57,7 @@ impl Bench {
     fn client(&mut self) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let (stream, _) = listener.accept().expect("it connects");
         set_socket_send_buffer_size(&stream, 32 << 10).expect("a socket");
         let shared = Arc::clone(&self.shared);
@@ -71,7 +71,7 @@ impl Bench {
 
     /// Waits until so many connections have something to do.
     fn arrive(&mut self, count: usize) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.reactor().connections.queued() < count {
             assert!(Instant::now() < until, "nothing arrives");
             self.reactor().poll(true);
@@ -95,7 +95,7 @@ impl Bench {
     }
 
     fn turns_until(&mut self, is_so: impl Fn(&Reactor) -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !is_so(self.reactor()) {
             assert!(Instant::now() < until);
             let mut reactor = self.reactor.take().expect("no turn goes on");
@@ -187,7 +187,7 @@ fn a_group_that_somebody_waits_for_takes_no_more() {
     let mut bench = Bench::new();
     let mut client = bench.client();
     say(&mut client, "SET k 1\r\n");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut connection = bench.next();
     connection.serve(&mut bench.members.group);
     assert!(connection.is_member() && !bench.members.group.is_full());
@@ -195,7 +195,7 @@ fn a_group_that_somebody_waits_for_takes_no_more() {
         let (server, key) = (&bench.server, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
         let waiter = scope.spawn(|| {
             let mut client = TcpStream::connect(server.address().tcp().expect("a port")).expect("it listens");
-            client.set_read_timeout(Some(PATIENCE)).expect("a socket");
+            client.set_read_timeout(Some(TIMEOUT)).expect("a socket");
             say(&mut client, key);
             expect(&mut client, "$1\r\n1\r\n");
         });
@@ -248,7 +248,7 @@ fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connectio
     db.transact(|tx| tx.table(&keys)?.insert(b"big", &vec![0; BYTES + 1])).expect("a store in memory");
     let mut client = bench.client();
     say(&mut client, "GET big\r\n");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut connection = bench.next();
     let token = connection.token.expect("it is registered");
     connection.serve(&mut bench.members.group);

@@ -120,8 +120,8 @@ impl<J> WorkerPool<J> {
     }
 
     /// Waits for the next job of the thread with this slot. Returns `None` if the thread must end: the pool
-    /// is ending, or no job arrived within `patience`.
-    pub(crate) fn next_job(&self, worker: &Arc<WorkerSlot<J>>, patience: Option<Duration>) -> Option<J> {
+    /// is ending, or no job arrived within `limit`.
+    pub(crate) fn next_job(&self, worker: &Arc<WorkerSlot<J>>, limit: Option<Duration>) -> Option<J> {
         if let Some(job) = worker.take_job().ok()? {
             return Some(job);
         }
@@ -132,7 +132,7 @@ impl<J> WorkerPool<J> {
             }
             state.idle.push(Arc::clone(worker));
         }
-        let until = patience.map(|patience| Instant::now() + patience);
+        let until = limit.map(|limit| Instant::now() + limit);
         loop {
             if let Some(job) = worker.take_job().ok()? {
                 return Some(job);
@@ -161,10 +161,10 @@ impl<J> WorkerPool<J> {
         idle.iter().for_each(|worker| worker.set_word(END));
     }
 
-    /// Waits until no thread is left. Returns `false` if `patience` ends first.
+    /// Waits until no thread is left. Returns `false` if `limit` ends first.
     #[cfg(not(loom))] // a model has no time
-    pub(crate) fn wait_for_none(&self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
+    pub(crate) fn wait_for_none(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
         let mut state = self.state.lock();
         while state.threads > 0 {
             if self.all_ended.wait_until(&mut state, until).timed_out() {

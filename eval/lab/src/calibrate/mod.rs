@@ -64,7 +64,7 @@ pub struct Calibrate {
     /// Rounds of real runs, at least.
     pub rounds: usize,
     /// Longest time of the rounds, unless the runs lie close together before.
-    pub patience: Duration,
+    pub longest: Duration,
     /// Measured time of each run.
     pub time: Duration,
     /// Of all that is drawn.
@@ -103,8 +103,8 @@ impl Calibrate {
     /// Five rounds of a fifth of a second for each workload, or more of them for a minute and a half.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        let (patience, time) = (Duration::from_secs(90), Duration::from_millis(200));
-        Self { dir, rounds: 5, patience, time, seed: 1 }
+        let (longest, time) = (Duration::from_secs(90), Duration::from_millis(200));
+        Self { dir, rounds: 5, longest, time, seed: 1 }
     }
 
     /// Measures, runs, compares.
@@ -147,11 +147,11 @@ impl Calibrate {
 
     /// Rounds of small measurements and real runs.
     fn measure(&self, trials: &[Trial], progress: &Progress) -> Result<(Costs, Cells), BenchError> {
-        progress.begin("Measuring this machine", ms(self.patience));
+        progress.begin("Measuring this machine", ms(self.longest));
         let (begin, mut costs, mut cells) = (Instant::now(), Costs::default(), Cells::new());
         for round in 0.. {
             let is_settled = !cells.is_empty() && cells.values().all(|cell| cell.rate.is_settled());
-            if round >= self.rounds && (is_settled || begin.elapsed() >= self.patience) {
+            if round >= self.rounds && (is_settled || begin.elapsed() >= self.longest) {
                 break;
             }
             costs.measure().map_err(BenchError::io("start threads for", &self.dir))?;

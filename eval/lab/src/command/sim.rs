@@ -173,7 +173,7 @@ impl CalibrateArgs {
         let mut calibrate = Calibrate::new(self.dir.clone());
         if self.quick {
             (calibrate.rounds, calibrate.time) = (3, Duration::from_millis(50));
-            calibrate.patience = Duration::ZERO;
+            calibrate.longest = Duration::ZERO;
         }
         let calibration = match &self.measured {
             Some(path) => calibrate.again(&measured(path)?, &progress),

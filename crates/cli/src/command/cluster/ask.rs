@@ -11,7 +11,7 @@ use super::client::{Client, Reply};
 use crate::command::serve;
 
 /// Time limit for an answer of a node on this machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the address of a node for clients.
 pub(super) fn clients(member: &Member) -> Result<SocketAddr> {
@@ -22,22 +22,18 @@ pub(super) fn clients(member: &Member) -> Result<SocketAddr> {
 
 /// Sends a request to a node and returns the reply.
 pub(super) fn ask<A: AsRef<[u8]>>(member: &Member, request: &[A]) -> Result<Reply> {
-    ask_patiently(member, request, PATIENCE)
+    ask_within(member, request, TIMEOUT)
 }
 
-/// As [`ask`], for a request that may take up to `patience`.
-pub(super) fn ask_patiently<A: AsRef<[u8]>>(
-    member: &Member,
-    request: &[A],
-    patience: Duration,
-) -> Result<Reply> {
+/// As [`ask`], for a request that may take up to `timeout`.
+pub(super) fn ask_within<A: AsRef<[u8]>>(member: &Member, request: &[A], timeout: Duration) -> Result<Reply> {
     let address = clients(member)?;
     let failed = || format!("node {} at {address}", member.pe.0);
-    let mut client = Client::connect(address, PATIENCE).with_context(failed)?;
+    let mut client = Client::connect(address, TIMEOUT).with_context(failed)?;
     if let Some(password) = std::env::var_os(serve::PASSWORD) {
         client.ask(&[b"AUTH", password.as_encoded_bytes()]).with_context(failed)?;
     }
-    client.set_patience(patience).with_context(failed)?;
+    client.set_timeout(timeout).with_context(failed)?;
     client.ask(request).with_context(failed)
 }
 

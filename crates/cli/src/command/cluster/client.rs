@@ -49,18 +49,18 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects within `patience`.
-    pub(super) fn connect(address: SocketAddr, patience: Duration) -> Result<Self, ClientError> {
-        let stream = TcpStream::connect_timeout(&address, patience)?;
+    /// Connects within `timeout`.
+    pub(super) fn connect(address: SocketAddr, timeout: Duration) -> Result<Self, ClientError> {
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sets the longest wait for a reply.
-    pub(super) fn set_patience(&self, patience: Duration) -> Result<(), ClientError> {
-        Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
+    pub(super) fn set_timeout(&self, timeout: Duration) -> Result<(), ClientError> {
+        Ok(self.stream.get_ref().set_read_timeout(Some(timeout))?)
     }
 
     /// Sends a command and waits for its reply.

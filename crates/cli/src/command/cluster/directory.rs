@@ -23,9 +23,9 @@ const KEY: &str = "cluster.key";
 /// one of which could take a node's port while the node is stopped.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Time limit for the start of a node: a restart reads the log, which has a bounded length.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for the connections between running nodes, unless they refuse each other.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct ClusterDirectory {
@@ -192,9 +192,9 @@ impl ClusterDirectory {
                 }
                 bail!("node {} ended: {}; its log is {}", member.pe.0, last_line(&said), log.display());
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 bail!(
-                    "node {} does not answer after {PATIENCE:?}; the last line of {}: {}",
+                    "node {} does not answer after {TIMEOUT:?}; the last line of {}: {}",
                     member.pe.0,
                     log.display(),
                     last_line(&said)
@@ -216,15 +216,15 @@ impl ClusterDirectory {
             if get("settled") == "1" {
                 return Ok(None);
             }
-            if began.elapsed() > PATIENCE {
-                return Ok(Some(format!("it has not heard from all other nodes within {PATIENCE:?}")));
+            if began.elapsed() > TIMEOUT {
+                return Ok(Some(format!("it has not heard from all other nodes within {TIMEOUT:?}")));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     /// Waits until the running nodes reach each other: a request for a key of an unreachable node is refused
-    /// at once. Returns after [`CONNECT_PATIENCE`] in any case.
+    /// at once. Returns after [`CONNECT_TIMEOUT`] in any case.
     pub(super) fn wait_until_all_are_connected(&self) -> Result<()> {
         let began = Instant::now();
         let running: Vec<_> =
@@ -234,7 +234,7 @@ impl ClusterDirectory {
                 let about = ask::pairs(&ask::ask(member, &["AZ.CLUSTER", "STATUS"])?);
                 let reached = about.get("nodes_reached").and_then(|reached| reached.parse::<usize>().ok());
                 let is_connected = reached.is_some_and(|reached| reached + 1 >= running.len());
-                if is_connected || began.elapsed() > CONNECT_PATIENCE {
+                if is_connected || began.elapsed() > CONNECT_TIMEOUT {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(20));

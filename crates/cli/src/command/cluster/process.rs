@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Time limit for a node to stop.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An address of a new cluster was taken.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ impl Process {
     pub(super) fn wait(self) -> bool {
         let began = Instant::now();
         while self.is_there() {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -9,7 +9,7 @@ use crate::replace::{AccessBits, PageNo, Shape};
 #[derive(Clone, Debug)]
 pub struct Watch {
     lists: PageLists,
-    /// Behind the lists of the patient: the pages that were due when there was no credit.
+    /// The list behind these: the pages that were due when there was no credit.
     waiting: usize,
     credit_due: u32,
     credit_waiting: u32,

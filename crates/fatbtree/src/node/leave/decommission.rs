@@ -110,7 +110,7 @@ impl Node {
                 && self.witnesses().iter().any(|pe| (0..parts).any(|part| !self.leaving.has_kept(*pe, part)))
         };
         while is_open() {
-            self.leaving.bell.next().await;
+            self.leaving.notify.notified().await;
         }
     }
 
@@ -157,7 +157,7 @@ impl Node {
         {
             decommission.kept.insert((from, part));
         }
-        self.leaving.bell.ring();
+        self.leaving.notify.notify_waiters();
     }
 
     pub(in crate::node) fn decommission_refused(
@@ -185,6 +185,6 @@ impl Node {
                 }
             });
         }
-        self.leaving.bell.ring();
+        self.leaving.notify.notify_waiters();
     }
 }

@@ -39,7 +39,7 @@ use crate::id::{PageNo, PeId};
 use crate::message::Message;
 use crate::node::{MoveError, Node};
 use crate::store::Change;
-use crate::world::Bell;
+use crate::world::Notify;
 
 use decommission::Decommission;
 pub use error::LeaveError;
@@ -47,7 +47,7 @@ pub use error::LeaveError;
 /// Pause before a refused leaf is offered again.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The decommission is abandoned after this many move timeouts without progress.
-const PATIENCE: u32 = 5;
+const MAX_IDLE_MOVES: u32 = 5;
 
 /// Progress of this node's decommission.
 #[derive(Default)]
@@ -57,7 +57,7 @@ pub(super) struct Leaving {
     arriving: Cell<usize>,
     decommission: RefCell<Option<Decommission>>,
     /// Something was answered.
-    bell: Bell,
+    notify: Notify,
     /// Nodes that have acknowledged that this node has left.
     told: RefCell<BTreeSet<PeId>>,
 }
@@ -149,7 +149,7 @@ impl Node {
 
     /// Step 1.
     async fn give_all_away(&self) -> Result<(), LeaveError> {
-        let patience = self.options.move_timeout * PATIENCE;
+        let longest = self.options.move_timeout * MAX_IDLE_MOVES;
         let (mut last_success, mut turn) = (self.world.clock.now(), 0);
         while let Some(unclear) = self.unclear() {
             let takers = self.others();
@@ -166,11 +166,11 @@ impl Node {
                     }
                 }
             }
-            if self.world.clock.now() - last_success > patience {
+            if self.world.clock.now() - last_success > longest {
                 return Err(trouble);
             }
             if self.leaves().is_empty() {
-                self.world.timeout(PAUSE, self.changed.next()).await;
+                self.world.timeout(PAUSE, self.changed.notified()).await;
             }
         }
         Ok(())
@@ -227,14 +227,14 @@ impl Node {
 
     async fn all_are_told(&self) {
         while !self.untold().is_empty() {
-            self.leaving.bell.next().await;
+            self.leaving.notify.notified().await;
         }
     }
 
     pub(super) fn left_noted(&self, from: PeId, pe: PeId) {
         if pe == self.me {
             self.leaving.told.borrow_mut().insert(from);
-            self.leaving.bell.ring();
+            self.leaving.notify.notify_waiters();
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::node::open::{Open, Phase};
 
 /// Longest wait of a structure change before it ends the transactions that may block it.
-const PATIENCE: Duration = Duration::from_millis(50);
+const BLOCKED_LIMIT: Duration = Duration::from_millis(50);
 impl Node {
     /// Rolls back the waiting transactions for which `which` is true.
     async fn end_idle(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) {
@@ -39,7 +39,7 @@ impl Node {
     ) -> Option<impl Future<Output = ()> + use<'_>> {
         const WHY: &str = "a leaf that it touched was moved to another node";
         self.end_idle(WHY, |_, open| open.touches(range)).await;
-        self.open.request_end(WHY, |_, open| open.touches(range)).then(|| self.open.gone.next())
+        self.open.request_end(WHY, |_, open| open.touches(range)).then(|| self.open.gone.notified())
     }
 
     /// Waits for `task`, which is part of a change of structure, and makes way for it (OPEN-2).
@@ -47,10 +47,10 @@ impl Node {
         let mut task = pin!(task);
         loop {
             if self.open.len() == 0 {
-                if let Some(done) = before(task.as_mut(), self.open.began.next()).await {
+                if let Some(done) = before(task.as_mut(), self.open.began.notified()).await {
                     return done;
                 }
-            } else if let Some(done) = self.world.timeout(PATIENCE, task.as_mut()).await {
+            } else if let Some(done) = self.world.timeout(BLOCKED_LIMIT, task.as_mut()).await {
                 return done;
             } else {
                 const WHY: &str = "it held up a leaf that was split, merged or moved";

@@ -13,7 +13,7 @@
 //! - **OPEN-1** Before a leaf moves, every transaction that has touched it has ended. So all that a
 //!   transaction read and wrote stays at its coordinator, under the store's locks, until it ends. A commit
 //!   at another node is ordered before or after the whole transaction.
-//! - **OPEN-2** Structure changes do not wait for clients: after `end::PATIENCE` a blocked one ends all idle
+//! - **OPEN-2** Structure changes do not wait for clients: after `end::BLOCKED_LIMIT` a blocked one ends all idle
 //!   transactions in its way ([`Node::go_ahead`]).
 //! - **OPEN-3** A transaction ends at its timeout (`open_timeout`), also if its client or the client's node
 //!   is gone.
@@ -47,7 +47,7 @@ use crate::id::PageNo;
 use crate::key::KeyRange;
 use crate::message::TransactionId;
 use crate::node::{Asked, Ran, RunError};
-use crate::world::{Bell, Task};
+use crate::world::{Notify, Task};
 
 /// Ended transactions that are remembered, so that their clients get the reason.
 const MOST_REMEMBERED: usize = 1024;
@@ -158,8 +158,8 @@ pub(super) struct OpenTransactions {
     open: RefCell<BTreeMap<TransactionId, Open>>,
     /// The reasons that the latest transactions were ended.
     ended: RefCell<VecDeque<(TransactionId, String)>>,
-    began: Bell,
-    gone: Bell,
+    began: Notify,
+    gone: Notify,
     is_watched: Cell<bool>,
 }
 
@@ -222,7 +222,7 @@ impl OpenTransactions {
 
     fn remove(&self, id: TransactionId) -> Option<Open> {
         let open = self.open.borrow_mut().remove(&id);
-        self.gone.ring();
+        self.gone.notify_waiters();
         open
     }
 

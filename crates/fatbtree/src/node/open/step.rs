@@ -82,7 +82,7 @@ impl Node {
             let work = self.application.open(beginning.is_reader);
             let work = work.map_err(|error| refused(error.to_string()))?;
             self.open.open.borrow_mut().insert(id, Open::new(work, beginning, now));
-            self.open.began.ring();
+            self.open.began.notify_waiters();
             self.watch_time();
         }
         let mut open = self.open.open.borrow_mut();
