@@ -4,9 +4,7 @@
 //! and its other versions share it: most transactions store few versions, and an allocation for each status
 //! would be a third of the memory of a version.
 
-use std::cmp::Ordering as Order;
-
-use azekura_base::{SharedBlock, TreeId};
+use azekura_base::SharedBlock;
 
 use super::status::Status;
 use crate::node::Cell;
@@ -15,11 +13,10 @@ use crate::node::Cell;
 const ABSENT: u16 = u16::MAX;
 
 /// Memory of a version besides its allocation: its part of an index block that is two thirds full.
-pub(super) const INDEX_BYTES: usize = 13;
+pub(super) const INDEX_BYTES: usize = 25;
 
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    tree: TreeId,
     key_len: u16,
     flags: u16,
 }
@@ -43,28 +40,19 @@ pub(super) fn memory_of(key: &[u8], before: Option<Cell<'_>>) -> u64 {
 impl Version {
     /// Returns a version that no row has: the status of a transaction without versions.
     pub(super) fn without_row(status: Status) -> Self {
-        Self::new(TreeId(0), b"", None, Ok(status))
+        Self::new(b"", None, Ok(status))
     }
 
     /// Returns the image before a change. `writer` is the new status of its transaction, or a version of the
     /// same transaction.
-    pub(super) fn new(
-        tree: TreeId,
-        key: &[u8],
-        before: Option<Cell<'_>>,
-        writer: Result<Status, &Self>,
-    ) -> Self {
+    pub(super) fn new(key: &[u8], before: Option<Cell<'_>>, writer: Result<Status, &Self>) -> Self {
         let key_len = u16::try_from(key.len()).expect("a key fits a page");
         let (flags, value) = before.map_or((ABSENT, &[][..]), |cell| (cell.flags, cell.value));
-        let (head, parts) = (Head { tree, key_len, flags }, [key, value]);
+        let (head, parts) = (Head { key_len, flags }, [key, value]);
         Self(match writer {
             Ok(status) => SharedBlock::with_value(status, head, parts),
             Err(other) => SharedBlock::beside(&other.0, head, parts),
         })
-    }
-
-    pub(super) fn tree(&self) -> TreeId {
-        self.0.head().tree
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -75,11 +63,6 @@ impl Version {
     pub(super) fn before(&self) -> Option<Cell<'_>> {
         let Head { key_len, flags, .. } = self.0.head();
         (flags != ABSENT).then(|| Cell { flags, value: &self.0.bytes()[key_len.into()..] })
-    }
-
-    /// The order of rows in a store.
-    pub(super) fn order(&self, tree: TreeId, key: &[u8]) -> Order {
-        self.tree().0.cmp(&tree.0).then_with(|| self.key().cmp(key))
     }
 
     /// Its memory in bytes.
@@ -105,26 +88,24 @@ mod tests {
     #[test]
     fn a_version_has_its_key_and_image_and_shares_the_status_of_its_writer() {
         let cell = Cell { flags: 7, value: b"value" };
-        let first = Version::new(TreeId(3), b"key", Some(cell), Ok(Status::active(0)));
-        let second = Version::new(TreeId(4), b"", None, Err(&first));
-        let third = Version::new(TreeId(4), b"k", Some(Cell { flags: 0, value: b"" }), Err(&second));
+        let first = Version::new(b"key", Some(cell), Ok(Status::active(0)));
+        let second = Version::new(b"", None, Err(&first));
+        let third = Version::new(b"k", Some(Cell { flags: 0, value: b"" }), Err(&second));
         let other = Version::without_row(Status::active(0));
-        assert_eq!((first.tree(), first.key()), (TreeId(3), &b"key"[..]));
+        assert_eq!(first.key(), b"key");
         assert_eq!(first.before().map(|cell| (cell.flags, cell.value)), Some((7, &b"value"[..])));
         assert!(second.before().is_none() && third.before().is_some_and(|cell| cell.value.is_empty()));
         assert!(first.is_of_writer(&third) && third.is_of_writer(&second) && !other.is_of_writer(&first));
         first.status().roll_back();
         drop(first);
         assert_eq!((third.status().ended(), other.status().ended()), (Some(0), None));
-        assert_eq!(second.order(TreeId(3), b"z"), Order::Greater);
-        assert_eq!(third.order(TreeId(4), b"k"), Order::Equal);
     }
 
     #[test]
-    fn a_version_takes_at_most_64_bytes_besides_key_and_value() {
+    fn a_version_takes_at_most_72_bytes_besides_key_and_value() {
         for bytes in 0..3000 {
-            assert!(memory(bytes) - bytes as u64 <= 64, "{bytes}: {}", memory(bytes));
+            assert!(memory(bytes) - bytes as u64 <= 72, "{bytes}: {}", memory(bytes));
         }
-        assert_eq!(memory(108), 108 + 49, "a key of 8 bytes and a value of 100");
+        assert_eq!(memory(108), 108 + 61, "a key of 8 bytes and a value of 100");
     }
 }

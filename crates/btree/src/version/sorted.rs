@@ -1,7 +1,11 @@
 //! Versions in the order of their rows, each row's oldest version first.
 //!
-//! A sorted sequence of pointers in blocks of bounded length: a version takes 8 bytes of a block that is two
-//! thirds full on average, and an insertion moves one block at most.
+//! A sorted sequence of pointers in blocks of bounded length. The first eight bytes of the key lie beside the
+//! pointer, and those of the last key beside the block: a search follows pointers only where they are equal.
+//! All versions of a block belong to one tree. A block is two thirds full on average, and an insertion moves
+//! one block at most.
+
+use std::cmp::Ordering as Order;
 
 use azekura_base::TreeId;
 
@@ -15,11 +19,79 @@ const FILLED: usize = 48;
 /// A position between two versions: a block, and an index in it.
 type At = (usize, usize);
 
+/// The key of a row, with its first bytes as a number in the same order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key<'a> {
+    prefix: u64,
+    key: &'a [u8],
+}
+
+impl<'a> Key<'a> {
+    pub(super) fn new(key: &'a [u8]) -> Self {
+        let prefix = key.first_chunk().copied().unwrap_or_else(|| {
+            let mut padded = [0; 8];
+            padded[..key.len()].copy_from_slice(key);
+            padded
+        });
+        Self { prefix: u64::from_be_bytes(prefix), key }
+    }
+}
+
+/// A version, with the prefix of its key.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    prefix: u64,
+    version: Version,
+}
+
+impl Entry {
+    /// The order of the entry's row and a row of the same tree.
+    pub(super) fn order(&self, key: Key<'_>) -> Order {
+        self.prefix.cmp(&key.prefix).then_with(|| self.version.key().cmp(key.key))
+    }
+
+    /// The key of its row.
+    pub(super) fn key(&self) -> Key<'_> {
+        Key { prefix: self.prefix, key: self.version.key() }
+    }
+
+    pub(super) fn version(&self) -> &Version {
+        &self.version
+    }
+}
+
+/// Neighboring versions of one tree.
+#[derive(Debug)]
+struct Block {
+    tree: TreeId,
+    /// The prefix of the last entry.
+    last: u64,
+    /// Never empty.
+    entries: Vec<Entry>,
+}
+
+impl Block {
+    fn of(tree: TreeId, entries: Vec<Entry>) -> Self {
+        let mut block = Self { tree, last: 0, entries };
+        block.note_last();
+        block
+    }
+
+    fn note_last(&mut self) {
+        self.last = self.entries.last().map_or(0, |entry| entry.prefix);
+    }
+
+    /// Returns whether all its versions come before the row.
+    fn is_before(&self, tree: TreeId, key: Key<'_>) -> bool {
+        let order = self.tree.0.cmp(&tree.0).then_with(|| self.last.cmp(&key.prefix));
+        order.then_with(|| self.entries.last().map_or(Order::Less, |last| last.order(key))).is_lt()
+    }
+}
+
 /// A sorted sequence of versions.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
-    /// None is empty.
-    blocks: Vec<Vec<Version>>,
+    blocks: Vec<Block>,
 }
 
 impl Sorted {
@@ -28,109 +100,127 @@ impl Sorted {
         self.blocks.is_empty()
     }
 
-    /// The position behind all versions for which `is_before` holds.
-    fn partition(&self, is_before: impl Fn(&Version) -> bool) -> At {
-        let is_all_before = |block: &Vec<Version>| block.last().is_some_and(&is_before);
-        let block = self.blocks.partition_point(is_all_before);
-        (block, self.blocks.get(block).map_or(0, |block| block.partition_point(is_before)))
+    /// The position of the first version of a row, or the one where it belongs.
+    pub(super) fn find(&self, tree: TreeId, key: Key<'_>) -> At {
+        let block = self.blocks.partition_point(|block| block.is_before(tree, key));
+        let index = self
+            .blocks
+            .get(block)
+            .filter(|block| block.tree == tree)
+            .map_or(0, |block| block.entries.partition_point(|entry| entry.order(key).is_lt()));
+        (block, index)
     }
 
-    fn iter_from(&self, (block, index): At) -> impl Iterator<Item = &Version> {
-        let rest = self.blocks.get(block).map_or(&[][..], |first| &first[index..]);
-        rest.iter().chain(self.blocks.iter().skip(block + 1).flatten())
+    /// The versions of a tree from a position on.
+    fn iter_from(&self, tree: TreeId, (block, index): At) -> impl Iterator<Item = &Entry> {
+        let blocks =
+            self.blocks.get(block..).unwrap_or(&[]).iter().take_while(move |block| block.tree == tree);
+        blocks.flat_map(|block| &block.entries).skip(index)
     }
 
     /// The versions of the rows from this key of the tree on.
-    pub(super) fn from(&self, tree: TreeId, key: &[u8]) -> impl Iterator<Item = &Version> {
-        self.iter_from(self.partition(|version| version.order(tree, key).is_lt()))
+    pub(super) fn from(&self, tree: TreeId, key: Key<'_>) -> impl Iterator<Item = &Entry> {
+        self.iter_from(tree, self.find(tree, key))
+    }
+
+    /// The versions of a row, oldest first; `at` is where [`find`](Self::find) has found it.
+    pub(super) fn of_row_at<'a>(
+        &'a self,
+        at: At,
+        tree: TreeId,
+        key: Key<'a>,
+    ) -> impl Iterator<Item = &'a Version> {
+        self.iter_from(tree, at).take_while(move |entry| entry.order(key).is_eq()).map(Entry::version)
     }
 
     /// The versions of a row, oldest first.
-    pub(super) fn of_row<'a>(&'a self, tree: TreeId, key: &'a [u8]) -> impl Iterator<Item = &'a Version> {
-        self.from(tree, key).take_while(move |version| version.order(tree, key).is_eq())
+    pub(super) fn of_row<'a>(&'a self, tree: TreeId, key: Key<'a>) -> impl Iterator<Item = &'a Version> {
+        self.of_row_at(self.find(tree, key), tree, key)
     }
 
-    /// Adds the newest version of its row.
-    pub(super) fn insert(&mut self, version: Version) {
-        let (mut block, mut index) =
-            self.partition(|other| other.order(version.tree(), version.key()).is_le());
-        if block == self.blocks.len() {
-            if block == 0 {
-                self.blocks.push(Vec::with_capacity(BLOCK));
-            } else {
-                block -= 1;
-                index = self.blocks[block].len();
-            }
+    /// Adds the newest version of its row. `at` is the position behind the others.
+    pub(super) fn insert(&mut self, (mut block, mut index): At, tree: TreeId, version: Version) {
+        let entry = Entry { prefix: Key::new(version.key()).prefix, version };
+        let is_of_tree = |block: Option<&Block>| block.is_some_and(|block| block.tree == tree);
+        if !is_of_tree(self.blocks.get(block)) {
+            let Some(before) = block.checked_sub(1).filter(|&before| is_of_tree(self.blocks.get(before)))
+            else {
+                return self.blocks.insert(block, Block::of(tree, vec![entry]));
+            };
+            (block, index) = (before, self.blocks[before].entries.len());
         }
-        if self.blocks[block].len() == BLOCK {
+        if self.blocks[block].entries.len() == BLOCK {
             // Rows that are changed in ascending order fill the blocks.
-            let at = if block + 1 == self.blocks.len() && index == BLOCK { FILLED } else { BLOCK / 2 };
+            let is_last = index == BLOCK && !is_of_tree(self.blocks.get(block + 1));
+            let at = if is_last { FILLED } else { BLOCK / 2 };
             let mut upper = Vec::with_capacity(BLOCK);
-            upper.extend(self.blocks[block].drain(at..));
-            self.blocks.insert(block + 1, upper);
+            upper.extend(self.blocks[block].entries.drain(at..));
+            self.blocks[block].note_last();
+            self.blocks.insert(block + 1, Block::of(tree, upper));
             if index > at {
                 (block, index) = (block + 1, index - at);
             }
         }
-        self.blocks[block].insert(index, version);
+        let block = &mut self.blocks[block];
+        block.entries.insert(index, entry);
+        block.note_last();
     }
 
-    /// Removes the versions of a row for which `keep` returns `false`; they are passed oldest first.
-    pub(super) fn retain_row(&mut self, tree: TreeId, key: &[u8], mut keep: impl FnMut(&Version) -> bool) {
-        let (mut block, mut index) = self.partition(|version| version.order(tree, key).is_lt());
-        while let Some(of_block) = self.blocks.get_mut(block) {
-            match of_block.get(index) {
+    /// Removes the versions of a row for which `keep` returns `false`; they are passed oldest first. `at` is
+    /// where [`find`](Self::find) has found the row. Returns the position behind the row.
+    pub(super) fn retain_row(
+        &mut self,
+        (mut block, mut index): At,
+        tree: TreeId,
+        key: Key<'_>,
+        mut keep: impl FnMut(&Version) -> bool,
+    ) -> At {
+        while let Some(of_block) = self.blocks.get_mut(block).filter(|block| block.tree == tree) {
+            match of_block.entries.get(index) {
                 None => (block, index) = (block + 1, 0),
-                Some(version) if version.order(tree, key).is_ne() => return,
-                Some(version) if keep(version) => index += 1,
+                Some(entry) if entry.order(key).is_ne() => break,
+                Some(entry) if keep(&entry.version) => index += 1,
                 Some(_) => {
-                    of_block.remove(index);
-                    if of_block.is_empty() {
+                    of_block.entries.remove(index);
+                    of_block.note_last();
+                    if of_block.entries.is_empty() {
                         self.blocks.remove(block);
                         index = 0;
                     }
                 }
             }
         }
+        (block, index)
     }
 
     /// Removes the newest version of a row if `is_it` returns `true` for it.
     pub(super) fn pop_newest(
         &mut self,
         tree: TreeId,
-        key: &[u8],
+        key: Key<'_>,
         is_it: impl FnOnce(&Version) -> bool,
     ) -> Option<Version> {
-        let (block, index) = self.partition(|version| version.order(tree, key).is_le());
-        let (block, index) = match index.checked_sub(1) {
-            Some(index) => (block, index),
-            None => {
-                let block = block.checked_sub(1)?;
-                (block, self.blocks[block].len() - 1)
-            }
-        };
-        let newest = &self.blocks[block][index];
-        if newest.order(tree, key).is_ne() || !is_it(newest) {
-            return None;
-        }
-        let newest = self.blocks[block].remove(index);
-        if self.blocks[block].is_empty() {
-            self.blocks.remove(block);
-        }
+        let at = self.find(tree, key);
+        let newest = self.of_row_at(at, tree, key).last().filter(|newest| is_it(newest))?.clone();
+        let mut left = self.of_row_at(at, tree, key).count();
+        self.retain_row(at, tree, key, |_| {
+            left -= 1;
+            left > 0
+        });
         Some(newest)
     }
 
     /// Removes the versions for which `keep` returns `false`, in ascending order. Blocks are filled again.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Version) -> bool) {
-        let mut kept: Vec<Vec<Version>> = Vec::new();
-        for version in std::mem::take(&mut self.blocks).into_iter().flatten().filter(|version| keep(version))
-        {
-            match kept.last_mut().filter(|block| block.len() < FILLED) {
-                Some(block) => block.push(version),
-                None => {
-                    let mut block = Vec::with_capacity(BLOCK);
-                    block.push(version);
-                    kept.push(block);
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(TreeId, &Version) -> bool) {
+        let mut kept: Vec<Block> = Vec::new();
+        for Block { tree, entries, .. } in std::mem::take(&mut self.blocks) {
+            for entry in entries.into_iter().filter(|entry| keep(tree, &entry.version)) {
+                match kept.last_mut().filter(|block| block.tree == tree && block.entries.len() < FILLED) {
+                    Some(block) => {
+                        block.entries.push(entry);
+                        block.note_last();
+                    }
+                    None => kept.push(Block::of(tree, vec![entry])),
                 }
             }
         }
@@ -140,7 +230,7 @@ impl Sorted {
     /// All versions.
     #[cfg(test)]
     fn iter(&self) -> impl Iterator<Item = &Version> {
-        self.blocks.iter().flatten()
+        self.blocks.iter().flat_map(|block| &block.entries).map(Entry::version)
     }
 }
 
@@ -158,6 +248,13 @@ mod tests {
         u64::from_le_bytes(value.try_into().expect("8 bytes"))
     }
 
+    fn add(sorted: &mut Sorted, tree: u32, version: Version) {
+        let row = version.clone();
+        let (tree, key) = (TreeId(tree), Key::new(row.key()));
+        let behind = sorted.retain_row(sorted.find(tree, key), tree, key, |_| true);
+        sorted.insert(behind, tree, version);
+    }
+
     /// Beside a map of lists, with many versions of few rows, so that a row's versions cross blocks.
     #[test]
     fn it_does_what_a_map_of_lists_does() {
@@ -167,39 +264,55 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
+        // The order of many keys is decided behind the prefix, and some are shorter.
+        let keys: Vec<Vec<u8>> =
+            (0..40).map(|key| [&[7; 9][..5 + key / 10], &[key as u8]].concat()).collect();
+        let keys = {
+            let mut keys = keys;
+            keys.sort();
+            keys
+        };
         for step in 0..40_000_u64 {
             let (tree, key) = (1 + random(3) as u32, random(40) as u8);
+            let number_of_key = key;
             match random(60) {
                 0..50 => {
                     let value = step.to_le_bytes();
                     let cell = Cell { flags: 0, value: &value };
-                    sorted.insert(Version::new(TreeId(tree), &[key], Some(cell), Ok(Status::active(0))));
+                    add(
+                        &mut sorted,
+                        tree,
+                        Version::new(&keys[key as usize], Some(cell), Ok(Status::active(0))),
+                    );
                     model.entry((tree, key)).or_default().push(step);
                 }
                 50..55 => {
-                    let newest =
-                        sorted.pop_newest(TreeId(tree), &[key], |newest| number(newest).is_multiple_of(2));
+                    let is_even = |newest: &Version| number(newest).is_multiple_of(2);
+                    let newest = sorted.pop_newest(TreeId(tree), Key::new(&keys[key as usize]), is_even);
                     let of_row = model.entry((tree, key)).or_default();
                     assert_eq!(newest.as_ref().map(number), of_row.pop_if(|newest| newest.is_multiple_of(2)));
                 }
                 55..59 => {
                     let rest = random(4);
-                    sorted.retain_row(TreeId(tree), &[key], |version| number(version) % 4 == rest);
-                    model.entry((tree, key)).or_default().retain(|number| number % 4 == rest);
+                    let (tree, key) = (TreeId(tree), Key::new(&keys[key as usize]));
+                    let at = sorted.find(tree, key);
+                    sorted.retain_row(at, tree, key, |version| number(version) % 4 == rest);
+                    model.entry((tree.0, number_of_key)).or_default().retain(|number| number % 4 == rest);
                 }
                 _ => {
                     let rest = random(3);
-                    sorted.retain(|version| number(version) % 3 != rest);
+                    sorted.retain(|_, version| number(version) % 3 != rest);
                     model.values_mut().for_each(|of_row| of_row.retain(|number| number % 3 != rest));
                 }
             }
             if step % 100 == 0 {
                 let all: Vec<u64> = sorted.iter().map(number).collect();
                 assert_eq!(all, model.values().flatten().copied().collect::<Vec<_>>());
-                assert!(sorted.blocks.iter().all(|block| (1..=BLOCK).contains(&block.len())));
+                assert!(sorted.blocks.iter().all(|block| (1..=BLOCK).contains(&block.entries.len())));
                 assert_eq!(sorted.is_empty(), all.is_empty());
             }
-            let of_row: Vec<u64> = sorted.of_row(TreeId(tree), &[key]).map(number).collect();
+            let of_row: Vec<u64> =
+                sorted.of_row(TreeId(tree), Key::new(&keys[key as usize])).map(number).collect();
             assert_eq!(Some(&of_row), model.get(&(tree, key)).or(Some(&vec![])));
         }
     }
@@ -208,8 +321,8 @@ mod tests {
     #[test]
     fn the_index_takes_as_many_bytes_of_a_version_as_its_memory_counts() {
         let insert = |key: u64, sorted: &mut Sorted| {
-            sorted.insert(Version::new(TreeId(1), &key.to_be_bytes(), None, Ok(Status::active(0))));
-            let of_block = |block: &Vec<Version>| size_of::<Vec<Version>>() + 8 * block.capacity();
+            add(sorted, 1, Version::new(&key.to_be_bytes(), None, Ok(Status::active(0))));
+            let of_block = |block: &Block| size_of::<Block>() + size_of::<Entry>() * block.entries.capacity();
             sorted.blocks.iter().map(of_block).sum::<usize>()
         };
         let (mut ascending, mut scattered) = (Sorted::default(), Sorted::default());

@@ -14,7 +14,7 @@ use azekura_base::sync::atomic::{
 use azekura_base::{CachePadded, TreeId, striped::stripe_count};
 
 use super::row::Version;
-use super::sorted::Sorted;
+use super::sorted::{Entry, Key, Sorted};
 use super::status::{Status, Visibility};
 use crate::node::Cell;
 
@@ -53,21 +53,24 @@ pub(crate) struct VersionStore {
     pub(super) pushes: bool,
 }
 
-/// Returns the version with the row as snapshot `timestamp` sees it; `None`: the row in the leaf.
-fn resolve<'a>(
-    of_row: impl Iterator<Item = &'a Version>,
+/// Returns the item of the version with the row as snapshot `timestamp` sees it; `None`: the row in the leaf.
+/// The versions are passed oldest first.
+fn resolve<T>(
+    of_row: impl Iterator<Item = T>,
+    version: impl Fn(&T) -> &Version,
     timestamp: u64,
     pushes: bool,
-) -> Option<&'a Version> {
+) -> Option<T> {
     let mut resolved = None;
-    for version in of_row {
+    for item in of_row {
+        let status = version(&item).status();
         let visibility = match pushes {
-            true => version.status().visibility(timestamp),
-            false => version.status().visibility_without_push(timestamp),
+            true => status.visibility(timestamp),
+            false => status.visibility_without_push(timestamp),
         };
         match visibility {
             Visibility::Visible => resolved = None,
-            Visibility::Hidden => resolved = resolved.or(Some(version)),
+            Visibility::Hidden => resolved = resolved.or(Some(item)),
             Visibility::RolledBack => {}
         }
     }
@@ -153,57 +156,63 @@ impl VersionStore {
         before: impl FnOnce() -> Image<'b>,
         open: impl FnOnce() -> OpenSnapshots,
     ) -> Option<Version> {
+        // Made before the mutex is locked: other writers of the stripe do not wait for the allocation.
+        let before = before();
+        let owner = writer.map_or_else(|| Ok(status()), Err);
+        let version = Version::new(key, cell_of(&before), owner);
+        let made = writer.is_none().then(|| version.clone());
         let stripe = self.stripe(tree, key);
+        let key = Key::new(key);
         let mut rows = stripe.rows.lock();
         let rows = &mut *rows;
         if !is_current() {
             return None;
         }
-        let newest = rows.sorted.of_row(tree, key).last();
+        let at = rows.sorted.find(tree, key);
+        let newest = rows.sorted.of_row_at(at, tree, key).last();
         if newest.zip(writer).is_some_and(|(newest, writer)| newest.is_of_writer(writer)) {
             return None;
         }
-        if newest.is_some() {
-            self.prune_row(stripe, rows, (tree, key), open);
-        }
+        let behind = if newest.is_some() { self.prune_row(stripe, rows, (at, tree, key), open) } else { at };
         // Relaxed: before the page shows the change, and before the fence of the commit (VERSION-3).
         stripe.len.fetch_add(1, Relaxed);
-        let before = before();
-        let owner = writer.map_or_else(|| Ok(status()), Err);
-        let version = Version::new(tree, key, cell_of(&before), owner);
         self.count(rows, 1, version.memory() as i64);
-        let made = writer.is_none().then(|| version.clone());
-        rows.sorted.insert(version);
+        rows.sorted.insert(behind, tree, version);
         made
     }
 
-    /// Drops versions of a row before another one is added. No snapshot needs those between two changes with
-    /// one timestamp. The open snapshots are only read if more are left than snapshots were open at the last
-    /// time: that visits the lines of all openers.
+    /// Drops versions of a row before another one is added, and returns the position behind the others. No
+    /// snapshot needs those between two changes with one timestamp. The open snapshots are only read if more
+    /// are left than snapshots were open at the last time: that visits the lines of all openers.
     fn prune_row(
         &self,
         stripe: &Stripe,
         rows: &mut Rows,
-        row: (TreeId, &[u8]),
+        (at, tree, key): ((usize, usize), TreeId, Key<'_>),
         open: impl FnOnce() -> OpenSnapshots,
-    ) {
-        if self.retain_row(stripe, rows, row, |_, _| true) > rows.open {
-            let open = open();
-            rows.open = open.timestamps.len();
-            self.retain_row(stripe, rows, row, |from, until| open.need(from, until));
+    ) -> (usize, usize) {
+        let (left, behind) = self.retain_row(stripe, rows, (at, tree, key), |_, _| true);
+        if left <= rows.open {
+            return behind;
         }
+        let open = open();
+        rows.open = open.timestamps.len();
+        // Anew: the first step may have removed a block.
+        let at = rows.sorted.find(tree, key);
+        self.retain_row(stripe, rows, (at, tree, key), |from, until| open.need(from, until)).1
     }
 
-    /// Drops the versions of a row that are not needed; returns the number of the others.
+    /// Drops the versions of a row that are not needed; returns the number of the others, and the position
+    /// behind them.
     fn retain_row(
         &self,
         stripe: &Stripe,
         rows: &mut Rows,
-        (tree, key): (TreeId, &[u8]),
+        (at, tree, key): ((usize, usize), TreeId, Key<'_>),
         need: impl Fn(u64, u64) -> bool,
-    ) -> usize {
+    ) -> (usize, (usize, usize)) {
         let (mut is_needed, mut left, mut dropped) = (needed(need), 0, Dropped::default());
-        rows.sorted.retain_row(tree, key, |version| match is_needed(version) {
+        let behind = rows.sorted.retain_row(at, tree, key, |version| match is_needed(version) {
             true => {
                 left += 1;
                 true
@@ -211,7 +220,7 @@ impl VersionStore {
             false => dropped.note(version),
         });
         self.uncount(stripe, rows, dropped);
-        left
+        (left, behind)
     }
 
     /// Drops the newest version of a row if it belongs to `writer` (V6).
@@ -219,7 +228,8 @@ impl VersionStore {
     pub(crate) fn forget(&self, (tree, key): (TreeId, &[u8]), writer: &Version) {
         let stripe = self.stripe(tree, key);
         let mut rows = stripe.rows.lock();
-        if let Some(newest) = rows.sorted.pop_newest(tree, key, |newest| newest.is_of_writer(writer)) {
+        let newest = rows.sorted.pop_newest(tree, Key::new(key), |newest| newest.is_of_writer(writer));
+        if let Some(newest) = newest {
             let mut dropped = Dropped::default();
             dropped.note(&newest);
             self.uncount(stripe, &mut rows, dropped);
@@ -260,7 +270,7 @@ impl VersionStore {
         let rows = self.stripe(tree, key).rows.lock();
         let mut is_needed = needed(|from, until| open.need(from, until));
         let has_value = |version: &Version| version.before().is_some_and(|before| before.value == value);
-        rows.sorted.of_row(tree, key).any(|version| is_needed(version) & has_value(version))
+        rows.sorted.of_row(tree, Key::new(key)).any(|version| is_needed(version) & has_value(version))
     }
 
     /// Drops all versions that no open snapshot needs.
@@ -272,11 +282,12 @@ impl VersionStore {
             }
             let mut rows = stripe.rows.lock();
             let need = |from, until| open.need(from, until);
-            let (mut is_needed, mut row, mut dropped) = (needed(need), None::<Version>, Dropped::default());
-            rows.sorted.retain(|version| {
-                let is_next = |row: &Version| row.order(version.tree(), version.key()).is_ne();
+            let (mut is_needed, mut dropped) = (needed(need), Dropped::default());
+            let mut row = None::<(TreeId, Version)>;
+            rows.sorted.retain(|tree, version| {
+                let is_next = |row: &(TreeId, Version)| row.0 != tree || row.1.key() != version.key();
                 if row.as_ref().is_none_or(is_next) {
-                    (is_needed, row) = (needed(need), Some(version.clone()));
+                    (is_needed, row) = (needed(need), Some((tree, version.clone())));
                 }
                 is_needed(version) || dropped.note(version)
             });
@@ -290,7 +301,7 @@ impl VersionStore {
         for stripe in self.all() {
             let mut rows = stripe.rows.lock();
             let mut dropped = Dropped::default();
-            rows.sorted.retain(|version| dropped.note(version));
+            rows.sorted.retain(|_, version| dropped.note(version));
             self.uncount(stripe, &mut rows, dropped);
         }
     }
@@ -309,7 +320,8 @@ impl VersionStore {
             return None;
         }
         let rows = stripe.rows.lock();
-        resolve(rows.sorted.of_row(tree, key), timestamp, self.pushes).map(|version| read(version.before()))
+        let of_row = rows.sorted.of_row(tree, Key::new(key));
+        resolve(of_row, |version| version, timestamp, self.pushes).map(|version| read(version.before()))
     }
 
     /// Returns the rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
@@ -319,23 +331,23 @@ impl VersionStore {
         from: &[u8],
         to: Option<&[u8]>,
         timestamp: u64,
-    ) -> Vec<Version> {
-        let mut found = Vec::new();
+    ) -> Vec<Entry> {
+        let (mut found, from, to) = (Vec::new(), Key::new(from), to.map(Key::new));
         for stripe in self.all() {
             // Acquire: as in `resolve`.
             if stripe.len.load(Acquire) == 0 {
                 continue;
             }
             let rows = stripe.rows.lock();
-            let is_inside =
-                |version: &&Version| version.tree() == tree && to.is_none_or(|to| version.key() < to);
+            let is_inside = |entry: &&Entry| to.is_none_or(|to| entry.order(to).is_lt());
             let mut of_range = rows.sorted.from(tree, from).take_while(is_inside).peekable();
             while let Some(&first) = of_range.peek() {
-                let of_row = std::iter::from_fn(|| of_range.next_if(|version| version.key() == first.key()));
-                found.extend(resolve(of_row, timestamp, self.pushes).cloned());
+                let of_row =
+                    std::iter::from_fn(|| of_range.next_if(|entry| entry.order(first.key()).is_eq()));
+                found.extend(resolve(of_row, |entry| entry.version(), timestamp, self.pushes).cloned());
             }
         }
-        found.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+        found.sort_unstable_by(|a, b| a.order(b.key()));
         found
     }
 

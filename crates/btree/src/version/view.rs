@@ -4,6 +4,7 @@ use azekura_base::Lsn;
 use azekura_base::sync::thread;
 
 use super::row::Version;
+use super::sorted::Entry;
 use super::{SnapshotId, VersionPart, Versions};
 use crate::descent::{Descent, Leaf, Seek};
 use crate::env::Env;
@@ -65,7 +66,8 @@ impl<'a> View<'a> {
         batch: &mut LeafBatch,
         is_ascending: bool,
     ) {
-        let mut changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
+        let changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
+        let mut changed: Vec<_> = changed.iter().map(Entry::version).collect();
         if self.versions.leaves_out(VersionPart::OuterRows) {
             let ends = (!batch.is_empty()).then(|| (batch.key(0), batch.key(batch.len() - 1)));
             let (least, greatest) = ends.map_or((&[][..], &[][..]), |(a, b)| (a.min(b), a.max(b)));
@@ -88,14 +90,14 @@ impl<'a> View<'a> {
             let key = batch.key(i);
             let comes_before = |other: &[u8]| if is_ascending { other < key } else { other > key };
             while let Some(version) = changed.next_if(|version| comes_before(version.key())) {
-                push(&mut corrected, &version);
+                push(&mut corrected, version);
             }
             match changed.next_if(|version| version.key() == key) {
-                Some(version) => push(&mut corrected, &version),
+                Some(version) => push(&mut corrected, version),
                 None => corrected.push_from(batch, i),
             }
         }
-        changed.for_each(|version| push(&mut corrected, &version));
+        changed.for_each(|version| push(&mut corrected, version));
         *batch = corrected;
     }
 }

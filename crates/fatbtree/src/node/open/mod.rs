@@ -13,8 +13,8 @@
 //! - **OPEN-1** Before a leaf moves, every transaction that has touched it has ended. So all that a
 //!   transaction read and wrote stays at its coordinator, under the store's locks, until it ends. A commit
 //!   at another node is ordered before or after the whole transaction.
-//! - **OPEN-2** Structure changes do not wait for clients: after `end::BLOCKED_LIMIT` a blocked one ends all idle
-//!   transactions in its way ([`Node::go_ahead`]).
+//! - **OPEN-2** Structure changes do not wait for clients: after `end::BLOCKED_LIMIT` a blocked one ends all
+//!   idle transactions in its way ([`Node::go_ahead`]).
 //! - **OPEN-3** A transaction ends at its timeout (`open_timeout`), also if its client or the client's node
 //!   is gone.
 //! - **OPEN-4** Only the first step begins a transaction, and one step runs at a time. A late step finds no
