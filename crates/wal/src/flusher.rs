@@ -161,9 +161,9 @@ fn prepare(log: &Log) {
         log.preparer.take_request();
         for stream in &log.streams {
             let mut prepared = Ok(());
-            while !is_stopping(log) && stream.store.is_short() && prepared.is_ok() {
+            while !is_stopping(log) && stream.store.is_short(stream.rest()) && prepared.is_ok() {
                 // The appender that needs the space meets the same failure (no space) and returns it.
-                prepared = stream.store.prepare_one();
+                prepared = stream.store.prepare_one(stream.rest());
             }
         }
         if log.preparer.sleep(|| is_stopping(log)) {

@@ -148,7 +148,7 @@ impl Log {
     ) -> Result<(), AppendError> {
         stream.store.start()?;
         stream.want(log_buffer, body_bytes);
-        let made = stream.store.prepare_one();
+        let made = stream.store.prepare_one(stream.rest());
         if made.is_ok() || self.start.has_begun() {
             self.begin()?;
             stream.reopen_for(&mut stream.writer(), &self.buffers, log_buffer, needed);
@@ -398,7 +398,7 @@ impl Log {
         if self.horizon.is_synced_at_intervals() {
             self.syncer.wake_from_sleep();
         }
-        if stream.store.is_short() {
+        if stream.store.is_short(stream.rest()) {
             self.replenish(stream);
         }
     }
@@ -418,7 +418,7 @@ impl Log {
             self.preparer.request();
         } else {
             // If it fails, the appender that needs the space tries again and returns the error.
-            let _ = stream.store.prepare_one();
+            let _ = stream.store.prepare_one(stream.rest());
         }
     }
 

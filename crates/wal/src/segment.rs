@@ -24,6 +24,9 @@
 //!   earlier runs do not count as needed: otherwise each opening would keep one file more than the one
 //!   before. A spare file that is smaller than the segments made now is removed.
 //! - **SEGMENT-5** New blocks are written once in streams, and filled before small chunks: `new_blocks`.
+//! - **SEGMENT-6** The first segment that a run prepares has no successor while its rest has room for three
+//!   whole flushes and the reserve, so a store with few records has one log file. Each later segment has a
+//!   successor ready, regardless of its rest.
 //! - **SEGMENT-3** The last bytes of the prepared segments are a reserve that admits only undo records: on a
 //!   full disk a transaction can be rolled back, up to that much log for each stream, and the store
 //!   continues.
@@ -115,8 +118,16 @@ impl State {
         ready.chain([rest]).map(|bytes| bytes.saturating_sub(chunk)).sum()
     }
 
-    fn is_short(&self) -> bool {
-        self.sizes.is_some_and(|sizes| self.usable(0, sizes.next.chunk()) < sizes.wanted_bytes())
+    /// Returns `true` if less is ready than wanted, with `rest` bytes left in the current segment.
+    fn is_short(&self, rest: u64) -> bool {
+        self.sizes.is_some_and(|sizes| {
+            let chunk = sizes.next.chunk();
+            if self.prepared == 1 {
+                self.usable(rest, chunk) < sizes.wanted_with_rest() // SEGMENT-6
+            } else {
+                self.usable(0, chunk) < sizes.wanted_bytes()
+            }
+        })
     }
 
     fn wants_spare(&self, file_bytes: u64) -> bool {
@@ -279,10 +290,11 @@ impl SegmentStore {
         Place { database_id: self.database_id, stream: self.stream, segment, offset }
     }
 
-    /// Returns `true` if less is ready than wanted.
-    pub(crate) fn is_short(&self) -> bool {
+    /// Returns `true` if less is ready than wanted, with `rest` bytes left in the current segment. An
+    /// outdated `rest` only delays the next segment: an appender that is not admitted prepares it.
+    pub(crate) fn is_short(&self, rest: u64) -> bool {
         let state = self.state.lock();
-        state.is_started && state.is_short()
+        state.is_started && state.is_short(rest)
     }
 
     /// Returns the records to admit with `rest` bytes left in the current segment, `flushes` flushes to be
@@ -308,14 +320,15 @@ impl SegmentStore {
         raised
     }
 
-    /// Makes one more segment ready if less is ready than wanted: recycles a spare one, or writes a new one.
+    /// Makes one more segment ready if less is ready than wanted with `rest` bytes left in the current one:
+    /// recycles a spare one, or makes a new one.
     ///
     /// Blocks for the device: a new segment is allocated and synced. A failure leaves no file behind.
-    pub(crate) fn prepare_one(&self) -> io::Result<()> {
+    pub(crate) fn prepare_one(&self, rest: u64) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let (number, spare, bytes) = {
             let mut state = self.state.lock();
-            let Some(sizes) = state.sizes.filter(|_| state.is_short()) else { return Ok(()) };
+            let Some(sizes) = state.sizes.filter(|_| state.is_short(rest)) else { return Ok(()) };
             let at = state.spare.iter().position(|&(_, bytes)| bytes >= sizes.next.segment);
             (state.next_number, at.map(|at| state.spare.swap_remove(at)), sizes.next.segment)
         };

@@ -108,7 +108,13 @@ impl Sizes {
         self.needed(self.next, self.wanted.max(self.open), 2)
     }
 
-    /// The same as a number of segments.
+    /// Bytes wanted in ready segments and the rest of the current one, while the rest counts (SEGMENT-6):
+    /// one flush more, so the next segment is requested before records are refused.
+    pub(crate) fn wanted_with_rest(&self) -> u64 {
+        self.needed(self.next, self.wanted.max(self.open), 3)
+    }
+
+    /// [`wanted_bytes`](Self::wanted_bytes) as a number of segments.
     pub(crate) fn ready_segments(&self) -> usize {
         self.wanted_bytes().div_ceil(self.next.segment - self.next.chunk()) as usize
     }
@@ -185,6 +191,22 @@ mod tests {
         assert_eq!(sizes.now, Scale { segment: FULL, limit: BUFFER });
         sizes.grow();
         assert_eq!(sizes.next, sizes.now, "the size that is set is the end");
+    }
+
+    #[test]
+    fn a_first_segment_needs_no_successor_until_an_eighth_of_it_is_used() {
+        const FIRST: u64 = 256 << 10;
+        let sizes = Sizes { open: 1, ..growing(FIRST) };
+        let is_enough = |rest: u64| rest - sizes.next.chunk() >= sizes.wanted_with_rest();
+        assert!(is_enough(FIRST - (16 << 10)) && !is_enough(FIRST - FIRST / 8), "{sizes:?}");
+        assert_eq!(sizes.admission(sizes.wanted_with_rest(), 1, 2), Admission::All, "nobody waits");
+        // More log buffers, and segments of the full size, want one at once.
+        let two = Sizes { wanted: 2, ..sizes };
+        let fixed = Sizes::fixed(FULL, BUFFER, 1);
+        for short in [two, fixed] {
+            let usable = short.next.segment - short.next.chunk();
+            assert!(usable < short.wanted_with_rest(), "{short:?}");
+        }
     }
 
     #[test]

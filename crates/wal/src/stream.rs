@@ -276,9 +276,11 @@ impl Stream {
         self.segment_bytes.store(bytes, Relaxed);
     }
 
-    /// Returns the bytes left in the current segment.
-    fn rest(&self) -> u64 {
-        self.segment_bytes.load(Relaxed) - self.offset.load(Relaxed)
+    /// Returns the bytes left in the current segment. Exact under the writer's mutex; without it the two
+    /// numbers may belong to different segments.
+    pub(crate) fn rest(&self) -> u64 {
+        // Relaxed: each of the two is a number by itself (SEGMENT-6 allows an outdated rest).
+        self.segment_bytes.load(Relaxed).saturating_sub(self.offset.load(Relaxed))
     }
 
     /// Returns the number of its buffers that may hold records.
@@ -517,12 +519,12 @@ mod tests {
         let sizes = Some(Sizes { reserve: Some(reserve), ..fixed });
         let store = SegmentStore::new(&fs, "/wal".as_ref(), 0, identity, false, sizes);
         store.start().expect("starts");
-        store.prepare_one().expect("prepares");
+        store.prepare_one(0).expect("prepares");
         let options = WalOptions { buffer_bytes, lsn_range: 4, ..WalOptions::default() };
         let buffers: Vec<_> = (0..LOG_BUFFERS).map(|w| ProtocolBuffer::new(&options, w)).collect();
         let stream = Stream::new(0, 1, LOG_BUFFERS, true, store, identity);
         stream.reopen(&mut stream.writer(), &buffers);
-        stream.store.prepare_one().expect("prepares");
+        stream.store.prepare_one(stream.rest()).expect("prepares");
         fault.full_from(1);
         (stream, buffers, DurableHorizon::new(LOG_BUFFERS, Lsn(1)))
     }

@@ -364,10 +364,13 @@ fn begin_at_once(log: &Log) -> Result<(), WalError> {
     for stream in &log.streams {
         let store = &stream.store;
         store.start()?;
-        let make = || store.prepare_one().map_err(WalError::io("prepare a segment in", store.dir()));
+        let make =
+            || store.prepare_one(stream.rest()).map_err(WalError::io("prepare a segment in", store.dir()));
         make()?;
         stream.reopen(&mut stream.writer(), &log.buffers);
-        while store.is_short() && (!log.options.background || stream.admissible() != Admission::All) {
+        while store.is_short(stream.rest())
+            && (!log.options.background || stream.admissible() != Admission::All)
+        {
             make()?;
         }
         stream.reopen(&mut stream.writer(), &log.buffers);
