@@ -17,6 +17,7 @@
 //! | [`File::sync`] | a write of the unsynced bytes of a buffered file, then a flush |
 //! | [`File::read_at`] | a read |
 //! | [`File::discard`] | a write without bytes |
+//! | [`File::allocate`] | nothing: a change of metadata, made durable by the next [`File::sync`] |
 //! | names ([`Fs::sync_dir`]) | a flush |
 //!
 //! Waits are exact to some microseconds: a thread sleeps, with its timer slack permanently set to one
@@ -326,6 +327,10 @@ impl File for DeviceFile {
         Ok(())
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.below.allocate(offset, len) // no data is written: the default would charge zeroes
+    }
+
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.below.discard(offset, len)?;
         self.device.serve(|state, now| state.write(now, 0)); // a command without bytes
@@ -366,6 +371,8 @@ mod tests {
         assert_eq!((counts().writes, counts().flushes_asked), (3, 3));
         assert_eq!(file.read_at(0, &mut [0; 100]).expect("reads"), 10);
         assert_eq!((counts().reads, counts().bytes_read), (1, 10));
+        file.allocate(0, 1 << 20).expect("allocates");
+        assert_eq!((counts().writes, counts().bytes_written, counts().flushes_asked), (3, 22, 3));
     }
 
     #[test]
