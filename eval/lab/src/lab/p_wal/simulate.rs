@@ -292,8 +292,8 @@ fn measure(
     })
 }
 
-/// Makes a log on a device that costs nothing. It recycles the files of a log before it, so a stream writes no
-/// new block in its first two segments: more than a stream of P-WAL writes in a run.
+/// Makes a log on a device that costs nothing. It recycles the files of a log before it, so a stream writes
+/// no new block in its first two segments: more than a stream of P-WAL writes in a run.
 fn prepared(fs: &Arc<dyn Fs>, options: &WalOptions) -> Result<Arc<Wal>, BenchError> {
     let log = |incarnation, nothing_counts| {
         let identity = LogIdentity { database_id: 1, incarnation, first_lsn: Lsn(1) };
