@@ -137,7 +137,7 @@ pub use options::{Builder, Durability};
 pub use range::{Range, RowRef};
 pub use restart::RecoveryReport;
 pub use row_sort::{RowSorter, SortedRows};
-pub use snapshot::{Snapshot, SnapshotRange, SnapshotTable};
+pub use snapshot::{OwnedSnapshotTable, Snapshot, SnapshotRange, SnapshotTable};
 pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, Stats};
 pub use table::{MAX_TABLE_NAME, RowOf, Table, TableDefinition};
 pub use ticket::CommitTicket;
@@ -160,6 +160,7 @@ const _: () = {
     shares::<Savepoint>();
     shares::<Snapshot>();
     shares::<SnapshotTable<'_, str, str>>();
+    shares::<OwnedSnapshotTable<str, str>>();
     shares::<SnapshotMultimapTable<'_, str, str>>();
     shares::<SnapshotRange<'_, str, str>>();
     shares::<Stats>();

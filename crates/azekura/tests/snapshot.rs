@@ -439,3 +439,33 @@ fn snapshots_and_their_tables_go_to_other_threads() {
     let of_thread = thread::spawn(move || snapshot.table(&COUNTS).unwrap().first().unwrap());
     assert_eq!(of_thread.join().unwrap(), Some((1, 1)));
 }
+
+#[test]
+fn an_owned_table_keeps_its_snapshot_open() {
+    const WRONG: TableDefinition<u64, str> = TableDefinition::new("counts");
+    let db = in_memory();
+    db.transact(|tx| tx.table(&COUNTS)?.insert(&1, &1)).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let (kept, missing) = (snapshot.owned_table(&COUNTS).unwrap(), snapshot.owned_table(&OTHER).unwrap());
+    assert!(matches!(snapshot.owned_table(&WRONG), Err(Error::TableTypeMismatch { .. })));
+    drop(snapshot);
+    db.transact(|tx| {
+        tx.table(&COUNTS)?.insert(&1, &2)?;
+        tx.table(&OTHER)?.insert(&1, &2)
+    })
+    .unwrap();
+    let of_thread = thread::spawn(move || {
+        let table = kept.table();
+        assert_eq!(
+            (table.name(), table.get(&1).unwrap(), table.first().unwrap()),
+            ("counts", Some(1), Some((1, 1)))
+        );
+        kept
+    });
+    let kept = of_thread.join().unwrap();
+    assert_eq!(missing.table().get(&1).unwrap(), None);
+    drop(missing);
+    assert!(matches!(db.close(), Err(Error::StillInUse { .. })));
+    drop(kept);
+    db.close().unwrap();
+}

@@ -20,7 +20,7 @@ use azekura_lock::KeyRef;
 use self::cursor::Cursor;
 use self::durable::Durability;
 pub(crate) use self::durable::{DurableSnapshots, SnapshotDurability};
-pub use self::table::{SnapshotRange, SnapshotTable};
+pub use self::table::{OwnedSnapshotTable, SnapshotRange, SnapshotTable};
 use crate::bounds::ByteBounds;
 use crate::catalog::{self, CATALOG, TableInfo};
 use crate::database::Shared;
@@ -288,7 +288,34 @@ impl Snapshot {
         table: &TableDefinition<K, V>,
     ) -> Result<SnapshotTable<'_, K, V>, Error> {
         let tree = self.tree(table.name(), table.types_of())?;
-        Ok(SnapshotTable::new(self, tree, table.name()))
+        Ok(SnapshotTable::new(self, tree, table.name().to_owned().into()))
+    }
+
+    /// Returns a table that keeps the snapshot open. It is found in the catalog once: its
+    /// [`table`](OwnedSnapshotTable::table) reads nothing.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, OwnedSnapshotTable, TableDefinition};
+    /// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+    /// struct Prices(OwnedSnapshotTable<str, u64>);
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// # db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+    /// let prices = Prices(db.snapshot()?.owned_table(&STOCK)?);
+    /// assert_eq!(prices.0.table().get("rice")?, Some(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`table`](Self::table).
+    pub fn owned_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        table: &TableDefinition<K, V>,
+    ) -> Result<OwnedSnapshotTable<K, V>, Error> {
+        Ok(OwnedSnapshotTable::new(self.table(table)?))
     }
 
     /// Returns whether there was a table with this name.

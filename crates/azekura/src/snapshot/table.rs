@@ -1,5 +1,6 @@
 //! Tables of a snapshot, and iterators over their rows.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -39,7 +40,7 @@ use crate::value_ref::ValueRef;
 pub struct SnapshotTable<'s, K: ?Sized, V: ?Sized> {
     snapshot: &'s Snapshot,
     tree: Option<Tree>,
-    name: Box<str>,
+    name: Cow<'s, str>,
     types: Types<K, V>,
 }
 
@@ -50,8 +51,8 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for SnapshotTable<'_, K, V> {
 }
 
 impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
-    pub(super) fn new(snapshot: &'s Snapshot, tree: Option<Tree>, name: &str) -> Self {
-        Self { snapshot, tree, name: name.into(), types: PhantomData }
+    pub(super) fn new(snapshot: &'s Snapshot, tree: Option<Tree>, name: Cow<'s, str>) -> Self {
+        Self { snapshot, tree, name, types: PhantomData }
     }
 
     /// The table's name.
@@ -134,7 +135,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
 
     fn rows(&self, bounds: &ByteBounds) -> SnapshotRange<'s, K, V> {
         let cursor = Cursor::new(self.snapshot, self.tree, bounds);
-        SnapshotRange { cursor, table: self.name.clone(), types: PhantomData }
+        SnapshotRange { cursor, table: self.name().into(), types: PhantomData }
     }
 
     /// Passes each row of a range to `each`, in key order, without decoding it and without reading a large
@@ -223,6 +224,33 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &SnapshotTable<'s,
     type IntoIter = SnapshotRange<'s, K, V>;
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
+    }
+}
+
+/// A table that keeps its snapshot open, for objects that cannot borrow the snapshot, such as those of other
+/// languages; made by [`Snapshot::owned_table`].
+pub struct OwnedSnapshotTable<K: ?Sized, V: ?Sized> {
+    snapshot: Snapshot,
+    tree: Option<Tree>,
+    name: Box<str>,
+    types: Types<K, V>,
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for OwnedSnapshotTable<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedSnapshotTable").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> OwnedSnapshotTable<K, V> {
+    pub(super) fn new(table: SnapshotTable<'_, K, V>) -> Self {
+        let SnapshotTable { snapshot, tree, name, types } = table;
+        Self { snapshot: snapshot.clone(), tree, name: name.into(), types }
+    }
+
+    /// Returns the table. Reads nothing, and allocates nothing.
+    pub fn table(&self) -> SnapshotTable<'_, K, V> {
+        SnapshotTable::new(&self.snapshot, self.tree, Cow::Borrowed(&self.name))
     }
 }
 
