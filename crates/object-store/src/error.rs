@@ -1,6 +1,7 @@
 //! Errors of backups to object stores and of restores; each names the object.
 
 use std::io;
+use std::path::PathBuf;
 
 /// The message of the client of an object store, with its innermost cause, in one line: quoted answers have
 /// line breaks.
@@ -58,6 +59,14 @@ pub enum Error {
         object: String,
         /// The reason.
         error: Box<object_store::Error>,
+    },
+    /// A file of the log archive could not be read or written.
+    #[error("cannot copy {}: {source}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
     },
     /// The thread of the network client could not be started.
     #[error("cannot start the thread of the network client")]

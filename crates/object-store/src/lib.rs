@@ -1,4 +1,4 @@
-//! Backups of an Azekura store in an object store, such as S3.
+//! Backups and log archives of an Azekura store in an object store, such as S3.
 //!
 //! A backup is one object, `PREFIX/backup.azk`, with the bytes that a backup in a directory has. This crate
 //! moves these bytes; the backup, its increments and its checks are those of the `azekura` crate.
@@ -35,12 +35,14 @@
 //! |---|---|
 //! | `error` | errors, which name the object |
 //! | `object` | a backup in an object store |
+//! | `archive` | a log archive in an object store |
 //! | `upload` | the writer: parts that are uploaded beside the backup |
 //! | `download` | the reader: ranges, one ahead |
 //! | `url` | URLs, and S3 with the environment of the AWS SDKs |
 
 #![forbid(unsafe_code)]
 
+mod archive;
 mod download;
 mod error;
 mod object;
@@ -48,6 +50,7 @@ mod upload;
 #[cfg(feature = "s3")]
 mod url;
 
+pub use archive::ArchiveObjects;
 pub use download::ObjectReader;
 pub use error::Error;
 pub use object::BackupObject;

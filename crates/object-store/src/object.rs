@@ -33,6 +33,13 @@ pub struct BackupObject {
     part_bytes: Option<usize>,
 }
 
+/// A runtime of one thread, which moves the bytes while the caller's thread reads or writes rows.
+pub(crate) fn runtime() -> Result<Arc<Runtime>, Error> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).thread_name("azekura-objects").enable_all().build();
+    Ok(Arc::new(runtime.map_err(Error::Thread)?))
+}
+
 impl fmt::Debug for BackupObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BackupObject").field("name", &self.name).finish_non_exhaustive()
@@ -55,18 +62,11 @@ impl BackupObject {
     pub(crate) fn named(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Result<Self, Error> {
         let prefix = object_store::path::Path::parse(prefix)
             .map_err(|error| Error::Url { url: url.into(), reason: error.to_string() })?;
-        // One thread: it moves the bytes while the caller's thread reads or writes rows.
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("azekura-objects")
-            .enable_all()
-            .build()
-            .map_err(Error::Thread)?;
         Ok(Self {
             store,
             path: prefix.join(BACKUP_NAME),
             name: format!("{}/{BACKUP_NAME}", url.trim_end_matches('/')),
-            runtime: Arc::new(runtime),
+            runtime: runtime()?,
             part_bytes: None,
         })
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use async_trait::async_trait;
 use azekura::{Database, Restore, TableDefinition};
-use azekura_object_store::{BackupObject, Error};
+use azekura_object_store::{ArchiveObjects, BackupObject, Error};
 use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -153,7 +153,7 @@ impl ObjectStore for Faulty {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
+        self.requests.run(self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
@@ -344,4 +344,111 @@ fn a_damaged_cut_or_replaced_object_is_refused_by_its_name() {
     refused(b"not a backup".to_vec(), "truncated");
     refused(vec![0; 1000], "is not a backup");
     assert!(BackupObject::new(inner.clone(), "a//b").is_err());
+}
+
+fn archive(inner: &Arc<InMemory>, requests: &Arc<Requests>) -> ArchiveObjects {
+    let store = Faulty { inner: Arc::clone(inner), requests: Arc::clone(requests) };
+    ArchiveObjects::new(Arc::new(store), "log/shop").unwrap()
+}
+
+fn archive_without_faults(inner: &Arc<InMemory>) -> ArchiveObjects {
+    archive(inner, &Requests::new(u64::MAX, Fault::Refused))
+}
+
+#[test]
+fn an_archive_in_objects_restores_to_each_time() {
+    let (scratch, inner) = (Scratch::new(), Arc::new(InMemory::new()));
+    let open = || Database::builder().archive(scratch.path("log")).open(scratch.path("db")).unwrap();
+    let mut db = open();
+    let monday = without_faults(&inner);
+    monday.write(db.backup()).unwrap();
+    let mut copy = archive_without_faults(&inner);
+    let mut states = Vec::new();
+    for round in 0..24_u8 {
+        // Large enough for a second file of the archive, of 16 MiB.
+        for part in 0..8 {
+            put(&db, part * 100..part * 100 + 100, round);
+        }
+        states.push((db.archive_log().unwrap(), rows(&db)));
+        if round % 3 == 0 {
+            assert!(copy.push(scratch.path("log")).unwrap() > 0);
+            assert_eq!(copy.push(scratch.path("log")).unwrap(), 0, "nothing is new");
+        }
+        if round % 8 == 7 {
+            db.close().unwrap();
+            db = open();
+            copy = archive_without_faults(&inner); // another process, which has copied nothing so far
+        }
+    }
+    copy.push(scratch.path("log")).unwrap();
+    db.close().unwrap();
+    let fetched = copy.fetch(scratch.path("fetched")).unwrap();
+    assert!(fetched >= 2, "{fetched}");
+    for (n, (time, rows_then)) in states.iter().enumerate().step_by(5) {
+        let to = scratch.path(&format!("to{n}"));
+        let restore = Restore::new().archive(scratch.path("fetched")).to_time(*time);
+        monday.restore(restore, &to).unwrap();
+        assert_eq!(&rows(&Database::open(&to).unwrap()), rows_then, "time {n}");
+    }
+    // The archive of another store does not overwrite it.
+    let other = Database::builder().archive(scratch.path("log2")).open(scratch.path("db2")).unwrap();
+    put(&other, 0..1, 1);
+    other.archive_log().unwrap();
+    let error = archive_without_faults(&inner).push(scratch.path("log2")).unwrap_err();
+    assert!(matches!(&error, Error::Exists { object } if object.contains("log/shop/log-")), "{error}");
+    let error = ArchiveObjects::new(inner, "nowhere").unwrap().fetch(scratch.path("none")).unwrap_err();
+    assert!(matches!(&error, Error::NotFound { object } if object.contains("nowhere")), "{error}");
+}
+
+#[test]
+fn an_archive_that_is_copied_while_its_end_is_written_restores() {
+    let (scratch, inner) = (Scratch::new(), Arc::new(InMemory::new()));
+    let db = Database::builder().archive(scratch.path("log")).open(scratch.path("db")).unwrap();
+    let monday = without_faults(&inner);
+    monday.write(db.backup()).unwrap();
+    put(&db, 0..100, 1);
+    let first = db.archive_log().unwrap();
+    put(&db, 0..100, 2);
+    db.archive_log().unwrap();
+    let name = std::fs::read_dir(scratch.path("log")).unwrap().next().unwrap().unwrap().file_name();
+    let whole = std::fs::read(scratch.path("log").join(&name)).unwrap();
+    std::fs::create_dir(scratch.path("cut")).unwrap();
+    for (n, end) in [whole.len() - 1, whole.len() - 30_000].into_iter().enumerate() {
+        std::fs::write(scratch.path("cut").join(&name), &whole[..end]).unwrap();
+        archive_without_faults(&inner).push(scratch.path("cut")).unwrap();
+        let fetched = scratch.path(&format!("fetched{n}"));
+        archive_without_faults(&inner).fetch(&fetched).unwrap();
+        let to = scratch.path(&format!("to{n}"));
+        monday.restore(Restore::new().archive(&fetched).to_time(first), &to).unwrap();
+        assert!(rows(&Database::open(&to).unwrap()).iter().all(|(_, value)| value[0] == 1));
+    }
+}
+
+#[test]
+fn a_copy_of_an_archive_goes_on_after_each_failed_request() {
+    let (scratch, inner) = (Scratch::new(), Arc::new(InMemory::new()));
+    let db = Database::builder().archive(scratch.path("log")).open(scratch.path("db")).unwrap();
+    put(&db, 0..100, 1);
+    db.archive_log().unwrap();
+    for fault in [Fault::Refused, Fault::AnswerLost] {
+        let mut failures = 0;
+        for fails in 0.. {
+            put(&db, 0..10, 2);
+            db.archive_log().unwrap();
+            let mut copy = archive(&inner, &Requests::new(fails, fault));
+            let pushed = copy.push(scratch.path("log"));
+            failures += u64::from(pushed.is_err());
+            copy.push(scratch.path("log")).unwrap();
+            archive_without_faults(&inner).fetch(scratch.path("fetched")).unwrap();
+            for entry in std::fs::read_dir(scratch.path("log")).unwrap() {
+                let entry = entry.unwrap();
+                let copied = std::fs::read(scratch.path("fetched").join(entry.file_name())).unwrap();
+                assert!(copied == std::fs::read(entry.path()).unwrap(), "request {fails}");
+            }
+            if pushed.is_ok() {
+                break;
+            }
+        }
+        assert!(failures >= 2, "{failures} requests failed");
+    }
 }

@@ -1,0 +1,181 @@
+//! The log archive of a store in an object store.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use tokio::runtime::Runtime;
+
+use crate::Error;
+use crate::object::runtime;
+
+/// Length of the header of an archive's file, before the key of an encrypted store.
+const HEADER_BYTES: usize = 52;
+
+/// A copy of a [log archive](azekura::Builder::archive) in an object store: an object `PREFIX/log-LSN.azk`
+/// for each file of the archive's directory.
+///
+/// [`push`](Self::push) copies what is new, and [`fetch`](Self::fetch) makes a directory again, for
+/// [`Restore::archive`](azekura::Restore::archive). The calls block the thread, as those of
+/// [`BackupObject`](crate::BackupObject) do.
+///
+/// - **OBJECT-3** The archive's files are appended to, and the next one begins when a file is complete. They
+///   are copied in ascending order, each as a whole by one request. So only the last object can have less
+///   than its file has. A restore takes a file that ends inside a block, and stops before that block.
+pub struct ArchiveObjects {
+    store: Arc<dyn ObjectStore>,
+    prefix: object_store::path::Path,
+    /// URL for people.
+    name: String,
+    runtime: Arc<Runtime>,
+    /// Names of the files that were complete when they were copied.
+    complete: HashSet<String>,
+    /// The last file that was copied, with its length and time of change before: it may grow.
+    newest: Option<(String, u64, Option<SystemTime>)>,
+}
+
+impl fmt::Debug for ArchiveObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArchiveObjects").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Returns whether this is the name of a file of an archive: such names ascend as the files do.
+fn is_log(name: &str) -> bool {
+    let digits = name.strip_prefix("log-").and_then(|name| name.strip_suffix(".azk"));
+    digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn file_error(path: &Path, source: std::io::Error) -> Error {
+    Error::File { path: path.into(), source }
+}
+
+impl ArchiveObjects {
+    /// The archive with this prefix in any object store. Reads and writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`]: the prefix has an empty part or one that objects cannot have.
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, Error> {
+        let name = format!("{store}/{prefix}");
+        Self::named(store, prefix, &name)
+    }
+
+    fn named(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Result<Self, Error> {
+        let prefix = object_store::path::Path::parse(prefix)
+            .map_err(|error| Error::Url { url: url.into(), reason: error.to_string() })?;
+        let name = url.trim_end_matches('/').to_owned();
+        Ok(Self { store, prefix, name, runtime: runtime()?, complete: HashSet::new(), newest: None })
+    }
+
+    fn error(&self, action: &'static str, object: &str, error: object_store::Error) -> Error {
+        let object = if object.is_empty() { self.name.clone() } else { format!("{}/{object}", self.name) };
+        Error::Store { action, object, error: Box::new(error) }
+    }
+
+    /// Names of the objects, ascending.
+    fn list(&self) -> Result<Vec<String>, Error> {
+        let listed = self.runtime.block_on(self.store.list_with_delimiter(Some(&self.prefix)));
+        let listed = listed.map_err(|error| self.error("list", "", error))?.objects;
+        let names = listed.iter().filter_map(|object| object.location.filename());
+        let mut found: Vec<_> = names.filter(|name| is_log(name)).map(str::to_owned).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let object = self.prefix.clone().join(name);
+        let read = self.runtime.block_on(async { self.store.get(&object).await?.bytes().await });
+        Ok(read.map_err(|error| self.error("read", name, error))?.into())
+    }
+
+    /// Refuses the objects of another archive: the header of each file has a random id.
+    fn check_origin(&self, object: &str, dir: &Path) -> Result<(), Error> {
+        let path = dir.join(object);
+        let file = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(|source| file_error(&path, source))?,
+        };
+        let copied = self.read(object)?;
+        let header = HEADER_BYTES.min(copied.len());
+        if file.get(..header) == Some(&copied[..header]) && path.exists() {
+            return Ok(());
+        }
+        Err(Error::Exists { object: format!("{}/{object}", self.name) })
+    }
+
+    /// Copies the files of the archive in `dir` that are new or have grown, and returns their number. The
+    /// store may be open and may write to the archive meanwhile. What was written since the last call is lost
+    /// with the machine: call it for example each second. After an error the next call goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] about a file of the archive, [`Error::Store`]. [`Error::Exists`]: there is the archive
+    /// of another store, or a later one.
+    pub fn push(&mut self, dir: impl AsRef<Path>) -> Result<u64, Error> {
+        let dir = dir.as_ref();
+        let name = |entry: std::io::Result<fs::DirEntry>| {
+            entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+        };
+        let names = fs::read_dir(dir).and_then(|entries| entries.map(name).collect());
+        let mut names: Vec<String> = names.map_err(|source| file_error(dir, source))?;
+        names.retain(|name| is_log(name));
+        names.sort_unstable();
+        if self.newest.is_none() && self.complete.is_empty() {
+            let mut listed = self.list()?;
+            // The last object may have less than its file has, or what the file had before a crash.
+            if let Some(last) = listed.pop() {
+                self.check_origin(&last, dir)?;
+            }
+            self.complete = listed.into_iter().collect();
+        }
+        let mut copied = 0;
+        for (n, name) in names.iter().enumerate() {
+            // The list was read first: a file that another one follows there is complete.
+            let is_complete = n + 1 < names.len();
+            let path = dir.join(name);
+            if self.complete.contains(name) {
+                continue;
+            }
+            let before = fs::metadata(&path).map_err(|source| file_error(&path, source))?;
+            let newest = Some((name.clone(), before.len(), before.modified().ok()));
+            if self.newest != newest {
+                let contents = fs::read(&path).map_err(|source| file_error(&path, source))?;
+                let object = self.prefix.clone().join(name.as_str());
+                let put = self.runtime.block_on(self.store.put(&object, PutPayload::from(contents)));
+                put.map_err(|error| self.error("write", name, error))?;
+                copied += 1;
+                self.newest = newest;
+            }
+            if is_complete {
+                self.complete.insert(name.clone());
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Copies the archive into the empty or new directory `dir`; returns the number of files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]: there is no archive. [`Error::File`], [`Error::Store`].
+    pub fn fetch(&self, dir: impl AsRef<Path>) -> Result<u64, Error> {
+        let dir = dir.as_ref();
+        fs::create_dir_all(dir).map_err(|source| file_error(dir, source))?;
+        let mut copied = 0;
+        for name in self.list()? {
+            let contents = self.read(&name)?;
+            let path = dir.join(&name);
+            fs::write(&path, &contents).map_err(|source| file_error(&path, source))?;
+            copied += 1;
+        }
+        if copied == 0 {
+            return Err(Error::NotFound { object: format!("{}/log-*.azk", self.name) });
+        }
+        Ok(copied)
+    }
+}
