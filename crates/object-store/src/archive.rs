@@ -109,8 +109,8 @@ impl ArchiveObjects {
     }
 
     /// Copies the files of the archive in `dir` that are new or have grown, and returns their number. The
-    /// store may be open and may write to the archive meanwhile. What was written since the last call is lost
-    /// with the machine: call it for example each second. After an error the next call goes on.
+    /// store may be open and may write to the archive meanwhile. If the machine is lost, so are the commits
+    /// since the last call: call it for example each second. After an error the next call continues.
     ///
     /// # Errors
     ///

@@ -5,10 +5,10 @@
 //! processor, and so have the log's threads.
 //!
 //! **The log is prepared.** The measured log recycles segments: each of its blocks was written before the
-//! run, as in a store whose log has reached its size. The paper's log files are allocated before its runs,
-//! and a run of some milliseconds ends before a stream has written one segment. A new log would be measured
-//! while it fills its blocks (SEGMENT-5 of `azekura-wal`): it writes each byte twice, which costs most on a
-//! device at its limit. [`micro`] reaches the same state on real machines by its warm-up.
+//! run, as in a store with a log that has reached its size. The paper's log files are allocated before its
+//! runs, and a run of some milliseconds ends before a stream has written one segment. A new log would be
+//! measured while it fills its blocks (SEGMENT-5 of `azekura-wal`): it writes each byte twice, which costs
+//! most on a device at its limit. [`micro`] reaches the same state on real machines by its warm-up.
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
