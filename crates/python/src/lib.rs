@@ -276,16 +276,17 @@ impl Snapshot {
     #[pyo3(signature = (name, *, key=None, value=None))]
     fn table(
         &self,
+        py: Python<'_>,
         name: String,
         key: Option<&Bound<'_, PyAny>>,
         value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<SnapshotTable> {
-        Ok(SnapshotTable::new(Scope::Snapshot(self.get()?), Definition::of(name, key, value)?))
+        SnapshotTable::of_snapshot(py, &self.get()?, Definition::of(name, key, value)?)
     }
 
     /// Returns a table of the database, in this snapshot: `snap[stock]`.
-    fn __getitem__(&self, table: PyRef<'_, SnapshotTable>) -> PyResult<SnapshotTable> {
-        Ok(SnapshotTable::new(Scope::Snapshot(self.get()?), table.definition()))
+    fn __getitem__(&self, py: Python<'_>, table: PyRef<'_, SnapshotTable>) -> PyResult<SnapshotTable> {
+        SnapshotTable::of_snapshot(py, &self.get()?, table.definition())
     }
 
     /// Returns the names of all tables.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::{Bound as Edge, ControlFlow};
 use std::sync::Arc;
 
-use azekura::{Error, RowRef, TableDefinition};
+use azekura::{Error, OwnedSnapshotTable, RowRef, TableDefinition};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -27,7 +27,8 @@ pub(crate) enum Scope {
     /// Each operation is one transaction.
     Database(azekura::Database),
     Transaction(SharedTx),
-    Snapshot(azekura::Snapshot),
+    /// The table, found once.
+    Snapshot(Arc<OwnedSnapshotTable<[u8], [u8]>>),
 }
 
 /// Name and codecs of a table.
@@ -91,8 +92,8 @@ macro_rules! in_transaction {
 macro_rules! in_any_scope {
     ($view:expr, $py:expr, $table:ident => $body:expr) => {{
         match &$view.scope {
-            Scope::Snapshot(snapshot) => without_gil($py, || {
-                let $table = snapshot.table(&$view.definition.table)?;
+            Scope::Snapshot(open) => without_gil($py, || {
+                let $table = open.table();
                 $body
             }),
             _ => in_transaction!($view, $py, $table => $body),
@@ -233,6 +234,15 @@ pub(crate) struct SnapshotTable {
 impl SnapshotTable {
     pub(crate) fn new(scope: Scope, definition: Arc<Definition>) -> Self {
         Self { view: View { scope, definition } }
+    }
+
+    pub(crate) fn of_snapshot(
+        py: Python<'_>,
+        snapshot: &azekura::Snapshot,
+        definition: Arc<Definition>,
+    ) -> PyResult<Self> {
+        let table = without_gil(py, || snapshot.owned_table(&definition.table))?;
+        Ok(Self::new(Scope::Snapshot(Arc::new(table)), definition))
     }
 
     pub(crate) fn definition(&self) -> Arc<Definition> {
