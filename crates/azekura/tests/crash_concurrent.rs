@@ -178,8 +178,9 @@ fn assert_snapshot(snapshot: &Snapshot, seed: u64) -> Result<Vec<u64>, Error> {
     Ok(last)
 }
 
-/// Reads by snapshots until the power goes; returns the last transaction of each thread that a snapshot has
-/// shown as durable, and the number of snapshots. Without power, snapshots of durable rows have no error.
+/// Reads by snapshots until the power is off; returns the last transaction of each thread that a snapshot has
+/// shown as durable, and the number of snapshots. A snapshot that
+/// reads only durable rows still works after the power is off.
 fn watch(db: &Database, fs: &FaultFs, seed: u64) -> (Vec<u64>, u64) {
     let mut durable = vec![0; THREADS as usize];
     for number in 1.. {

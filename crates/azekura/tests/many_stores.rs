@@ -1,5 +1,5 @@
-//! Many stores of one process: a kill while all of them are written loses no acknowledged row, and their
-//! recoveries run side by side.
+//! Many stores of one process: a kill during writes to all of them loses no acknowledged row, and their
+//! recoveries run at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

@@ -1,4 +1,4 @@
-//! RECOVERY-2 with a log that draws LSNs ahead: changes to come may have LSNs far below its counter. A page
+//! RECOVERY-2 with a log that draws LSNs ahead: later changes may have LSNs far below its counter. A page
 //! that changes while it is written needs the log from that change on.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]

@@ -12,29 +12,29 @@ use crate::key::{Key, KeyRange, Target};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranges<T> {
     range: KeyRange,
-    /// Each ends where the next begins, the last with the range.
+    /// Each piece ends where the next one begins; the last one ends with the range.
     pieces: Vec<Piece<T>>,
 }
 
 /// Neighboring keys with the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece<T> {
-    /// The first of them.
+    /// The first key.
     pub low: Key,
-    /// At which version it was true.
+    /// The version of the value.
     pub version: u64,
     /// The value.
     pub value: T,
 }
 
 impl<T: Clone + PartialEq> Ranges<T> {
-    /// The same for the whole range.
+    /// Returns one value for the whole range.
     pub fn new(range: KeyRange, version: u64, value: T) -> Self {
         let pieces = vec![Piece { low: range.low.clone(), version, value }];
         Self { range, pieces }
     }
 
-    /// The keys that it has values for.
+    /// Returns the range of the keys that have values.
     pub const fn range(&self) -> &KeyRange {
         &self.range
     }

@@ -77,13 +77,13 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
                     assert!(is_lost && refused == lost, "{number}: {reason}");
                     assert!(reason.contains("--accept-loss"), "{reason}");
                 }
-                // It has not heard yet that it is another.
+                // The node has not been told yet that it has another store.
                 Err(Error::Unavailable { reason, .. }) => assert!(is_lost && reason.is_some(), "{number}"),
                 Err(error) => panic!("{number} by {pe}: {error}"),
             }
         }
         match get(&cluster, lost, number) {
-            // On its way before it had heard.
+            // The request was sent before the node was told of the loss.
             Ok(value) => assert_eq!((value, is_lost), (Some(key(number)), false)),
             Err(error) => {
                 assert!(matches!(error, Error::Store { .. } | Error::Unavailable { .. }), "{error}")
@@ -92,7 +92,7 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
     }
     let failure = cluster.running(lost).failure().expect("it says why");
     assert!(failure.contains("has recorded another store for PE 1"), "{failure}");
-    // Again, whatever was believed in between.
+    // The same after a restart.
     cluster.crash(lost);
     start(&cluster, lost, false);
     cluster.executor().run_for(Duration::from_secs(1));
@@ -131,7 +131,7 @@ fn a_store_that_comes_back_after_its_loss_was_accepted_is_refused() {
     }
 }
 
-/// Moves leaves at random, until it is told to stop by the end of its node.
+/// Moves leaves at random; a move ends when its node ends.
 fn storm(cluster: &Cluster) {
     let executor = cluster.executor().clone();
     for _ in 0..4 {
@@ -147,7 +147,7 @@ fn storm(cluster: &Cluster) {
                     if !leaves.is_empty() {
                         let low = leaves[clock.below(leaves.len())].range.low.clone();
                         let to = members[clock.below(members.len())];
-                        // A request, so that it ends with its node.
+                        // By a request, which ends when its node ends.
                         let _ = node.call(Target::At(low), Work::Move { to }).await;
                     }
                 }
@@ -189,14 +189,14 @@ fn after_an_accepted_loss_every_key_has_one_owner_and_what_others_had_is_there()
         clock.run_for(Duration::from_micros(clock.below(60_000) as u64));
         let lost = PeId(clock.below(usize::from(PES)) as u16);
         lose(&cluster, lost);
-        // Until then some still give it leaves, which it had said that it keeps.
+        // Meanwhile other nodes complete moves of leaves that the lost node had acknowledged.
         clock.run_for(Duration::from_micros(10_000 + clock.below(20_000) as u64));
         let survivors = elsewhere(&cluster, lost);
         start(&cluster, lost, true);
         assert!(clock.run_until(|| cluster.running(lost).is_settled()), "seed {seed}");
         clock.run_for(Duration::from_secs(4));
         check(&cluster, seed, &survivors);
-        // Old route entries of the lost store lead nobody astray (STORE-4), also when its leaves move on.
+        // Route entries of the lost store cause no wrong answers (STORE-4), also after more moves.
         storm(&cluster);
         clock.run_for(Duration::from_secs(4));
         check(&cluster, seed, &survivors);

@@ -34,7 +34,7 @@ pub struct ArchiveObjects {
     runtime: Arc<Runtime>,
     /// Names of the files that were complete when they were copied.
     complete: HashSet<String>,
-    /// The last file that was copied, with its length and time of change before: it may grow.
+    /// The last file that was copied, with the length and time of change that it had: it may grow.
     newest: Option<(String, u64, Option<SystemTime>)>,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for ArchiveObjects {
     }
 }
 
-/// Returns whether this is the name of a file of an archive: such names ascend as the files do.
+/// Returns whether this is the name of a file of an archive. The order of names is the order of files.
 fn is_log(name: &str) -> bool {
     let digits = name.strip_prefix("log-").and_then(|name| name.strip_suffix(".azk"));
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -61,14 +61,10 @@ impl ArchiveObjects {
     ///
     /// [`Error::Url`]: the prefix has an empty part or one that objects cannot have.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, Error> {
-        let name = format!("{store}/{prefix}");
-        Self::named(store, prefix, &name)
-    }
-
-    fn named(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Result<Self, Error> {
-        let prefix = object_store::path::Path::parse(prefix)
-            .map_err(|error| Error::Url { url: url.into(), reason: error.to_string() })?;
+        let url = format!("{store}/{prefix}");
         let name = url.trim_end_matches('/').to_owned();
+        let prefix = object_store::path::Path::parse(prefix)
+            .map_err(|error| Error::Url { url, reason: error.to_string() })?;
         Ok(Self { store, prefix, name, runtime: runtime()?, complete: HashSet::new(), newest: None })
     }
 
@@ -97,12 +93,12 @@ impl ArchiveObjects {
     fn check_origin(&self, object: &str, dir: &Path) -> Result<(), Error> {
         let path = dir.join(object);
         let file = match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            read => read.map_err(|source| file_error(&path, source))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            read => Some(read.map_err(|source| file_error(&path, source))?),
         };
         let copied = self.read(object)?;
-        let header = HEADER_BYTES.min(copied.len());
-        if file.get(..header) == Some(&copied[..header]) && path.exists() {
+        let header = &copied[..HEADER_BYTES.min(copied.len())];
+        if file.is_some_and(|file| file.starts_with(header)) {
             return Ok(());
         }
         Err(Error::Exists { object: format!("{}/{object}", self.name) })
@@ -127,7 +123,7 @@ impl ArchiveObjects {
         names.sort_unstable();
         if self.newest.is_none() && self.complete.is_empty() {
             let mut listed = self.list()?;
-            // The last object may have less than its file has, or what the file had before a crash.
+            // The last object is copied again: its file may have grown, or changed its end after a crash.
             if let Some(last) = listed.pop() {
                 self.check_origin(&last, dir)?;
             }
@@ -135,7 +131,7 @@ impl ArchiveObjects {
         }
         let mut copied = 0;
         for (n, name) in names.iter().enumerate() {
-            // The list was read first: a file that another one follows there is complete.
+            // The list was read before the files: a file with a successor in it is complete.
             let is_complete = n + 1 < names.len();
             let path = dir.join(name);
             if self.complete.contains(name) {

@@ -1,4 +1,4 @@
-//! Commits in flight: begun, and not known to be durable yet, first in, first out.
+//! A queue of commits that are not durable yet, in the order in which they began.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -47,17 +47,17 @@ impl<N, P> Default for Window<N, P> {
 }
 
 impl<N, P: Promise> Window<N, P> {
-    /// One more is in flight.
+    /// Adds a commit; `note` is passed to the caller when it is durable.
     pub fn push(&mut self, note: N, promise: P) {
         self.0.push_back((note, promise));
     }
 
-    /// Lets durable commits leave, and waits for the oldest while more than `most` are there. `done` gets
-    /// each that leaves, and when: one look at the clock for all that became durable together.
+    /// Removes durable commits from the front. While more than `most` are left, waits for the oldest. Calls
+    /// `done` for each removed commit, with one reading of the clock for all that were durable at one time.
     ///
     /// # Errors
     ///
-    /// The promise's. The commit in question is still there, or gone if it was waited for.
+    /// The error of the promise. Its commit is still in the queue, unless `drain` waited for it.
     pub fn drain(&mut self, most: usize, mut done: impl FnMut(N, Instant)) -> Result<(), P::Error> {
         let mut now = None;
         while let Some((_, oldest)) = self.0.front() {
@@ -82,7 +82,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// Kept once the shared number has reached its own; waiting for it makes it so.
+    /// A promise that is kept when the shared number is at least `self.0`. A wait raises the shared number.
     struct Nth(u32, Rc<Cell<u32>>);
 
     impl Promise for Nth {

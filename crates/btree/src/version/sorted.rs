@@ -1,9 +1,9 @@
 //! Versions in the order of their rows, each row's oldest version first.
 //!
-//! A sorted sequence of pointers in blocks of bounded length. The first eight bytes of the key lie beside the
-//! pointer, and those of the last key beside the block: a search follows pointers only where they are equal.
-//! All versions of a block belong to one tree. A block is two thirds full on average, and an insertion moves
-//! one block at most.
+//! A sorted sequence of pointers to versions, in blocks of bounded length. Each pointer has the first eight
+//! bytes of its key beside it, and each block those of its last key: a search reads a version only if these
+//! bytes are equal to those of the key. All versions of a block belong to one tree. A block is two thirds
+//! full on average. An insertion moves the entries of one block at most.
 
 use std::cmp::Ordering as Order;
 
@@ -45,7 +45,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The order of the entry's row and a row of the same tree.
+    /// Compares the entry's row with another row of the same tree.
     pub(super) fn order(&self, key: Key<'_>) -> Order {
         self.prefix.cmp(&key.prefix).then_with(|| self.version.key().cmp(key.key))
     }
@@ -129,12 +129,12 @@ impl Sorted {
         at: At,
         tree: TreeId,
         key: Key<'a>,
-    ) -> impl Iterator<Item = &'a Version> {
-        self.iter_from(tree, at).take_while(move |entry| entry.order(key).is_eq()).map(Entry::version)
+    ) -> impl Iterator<Item = &'a Entry> {
+        self.iter_from(tree, at).take_while(move |entry| entry.order(key).is_eq())
     }
 
     /// The versions of a row, oldest first.
-    pub(super) fn of_row<'a>(&'a self, tree: TreeId, key: Key<'a>) -> impl Iterator<Item = &'a Version> {
+    pub(super) fn of_row<'a>(&'a self, tree: TreeId, key: Key<'a>) -> impl Iterator<Item = &'a Entry> {
         self.of_row_at(self.find(tree, key), tree, key)
     }
 
@@ -201,11 +201,12 @@ impl Sorted {
         is_it: impl FnOnce(&Version) -> bool,
     ) -> Option<Version> {
         let at = self.find(tree, key);
-        let newest = self.of_row_at(at, tree, key).last().filter(|newest| is_it(newest))?.clone();
-        let mut left = self.of_row_at(at, tree, key).count();
+        let (mut older, newest) = self.of_row_at(at, tree, key).enumerate().last()?;
+        let newest = Some(&newest.version).filter(|newest| is_it(newest))?.clone();
         self.retain_row(at, tree, key, |_| {
-            left -= 1;
-            left > 0
+            let is_older = older > 0;
+            older = older.saturating_sub(1);
+            is_older
         });
         Some(newest)
     }
@@ -264,40 +265,29 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
-        // The order of many keys is decided behind the prefix, and some are shorter.
-        let keys: Vec<Vec<u8>> =
-            (0..40).map(|key| [&[7; 9][..5 + key / 10], &[key as u8]].concat()).collect();
-        let keys = {
-            let mut keys = keys;
-            keys.sort();
-            keys
-        };
+        // Many keys differ behind the prefix, and some are shorter.
+        let mut keys: Vec<_> = (0..40).map(|key| [&[7; 9][..5 + key / 10], &[key as u8]].concat()).collect();
+        keys.sort_unstable();
         for step in 0..40_000_u64 {
             let (tree, key) = (1 + random(3) as u32, random(40) as u8);
-            let number_of_key = key;
+            let (id, row) = (TreeId(tree), Key::new(&keys[key as usize]));
             match random(60) {
                 0..50 => {
                     let value = step.to_le_bytes();
                     let cell = Cell { flags: 0, value: &value };
-                    add(
-                        &mut sorted,
-                        tree,
-                        Version::new(&keys[key as usize], Some(cell), Ok(Status::active(0))),
-                    );
+                    add(&mut sorted, tree, Version::new(row.key, Some(cell), Ok(Status::active(0))));
                     model.entry((tree, key)).or_default().push(step);
                 }
                 50..55 => {
                     let is_even = |newest: &Version| number(newest).is_multiple_of(2);
-                    let newest = sorted.pop_newest(TreeId(tree), Key::new(&keys[key as usize]), is_even);
+                    let newest = sorted.pop_newest(id, row, is_even);
                     let of_row = model.entry((tree, key)).or_default();
                     assert_eq!(newest.as_ref().map(number), of_row.pop_if(|newest| newest.is_multiple_of(2)));
                 }
                 55..59 => {
                     let rest = random(4);
-                    let (tree, key) = (TreeId(tree), Key::new(&keys[key as usize]));
-                    let at = sorted.find(tree, key);
-                    sorted.retain_row(at, tree, key, |version| number(version) % 4 == rest);
-                    model.entry((tree.0, number_of_key)).or_default().retain(|number| number % 4 == rest);
+                    sorted.retain_row(sorted.find(id, row), id, row, |version| number(version) % 4 == rest);
+                    model.entry((tree, key)).or_default().retain(|number| number % 4 == rest);
                 }
                 _ => {
                     let rest = random(3);
@@ -311,11 +301,11 @@ mod tests {
                 assert!(sorted.blocks.iter().all(|block| (1..=BLOCK).contains(&block.entries.len())));
                 assert_eq!(sorted.is_empty(), all.is_empty());
             }
-            let of_row: Vec<u64> =
-                sorted.of_row(TreeId(tree), Key::new(&keys[key as usize])).map(number).collect();
+            let of_row: Vec<u64> = sorted.of_row(id, row).map(|entry| number(entry.version())).collect();
             assert_eq!(Some(&of_row), model.get(&(tree, key)).or(Some(&vec![])));
         }
     }
+
     /// On average over lengths: where keys come in a random order, most blocks are divided at similar
     /// lengths.
     #[test]

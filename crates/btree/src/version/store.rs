@@ -53,24 +53,19 @@ pub(crate) struct VersionStore {
     pub(super) pushes: bool,
 }
 
-/// Returns the item of the version with the row as snapshot `timestamp` sees it; `None`: the row in the leaf.
-/// The versions are passed oldest first.
-fn resolve<T>(
-    of_row: impl Iterator<Item = T>,
-    version: impl Fn(&T) -> &Version,
-    timestamp: u64,
-    pushes: bool,
-) -> Option<T> {
+/// Returns the version with the row as snapshot `timestamp` sees it; `None`: the row in the leaf. `of_row`
+/// has the row's versions, oldest first.
+fn resolve<'a>(of_row: impl Iterator<Item = &'a Entry>, timestamp: u64, pushes: bool) -> Option<&'a Entry> {
     let mut resolved = None;
-    for item in of_row {
-        let status = version(&item).status();
+    for entry in of_row {
+        let status = entry.version().status();
         let visibility = match pushes {
             true => status.visibility(timestamp),
             false => status.visibility_without_push(timestamp),
         };
         match visibility {
             Visibility::Visible => resolved = None,
-            Visibility::Hidden => resolved = resolved.or(Some(item)),
+            Visibility::Hidden => resolved = resolved.or(Some(entry)),
             Visibility::RolledBack => {}
         }
     }
@@ -170,7 +165,7 @@ impl VersionStore {
         }
         let at = rows.sorted.find(tree, key);
         let newest = rows.sorted.of_row_at(at, tree, key).last();
-        if newest.zip(writer).is_some_and(|(newest, writer)| newest.is_of_writer(writer)) {
+        if newest.zip(writer).is_some_and(|(newest, writer)| newest.version().is_of_writer(writer)) {
             return None;
         }
         let behind = if newest.is_some() { self.prune_row(stripe, rows, (at, tree, key), open) } else { at };
@@ -270,7 +265,8 @@ impl VersionStore {
         let rows = self.stripe(tree, key).rows.lock();
         let mut is_needed = needed(|from, until| open.need(from, until));
         let has_value = |version: &Version| version.before().is_some_and(|before| before.value == value);
-        rows.sorted.of_row(tree, Key::new(key)).any(|version| is_needed(version) & has_value(version))
+        let mut of_row = rows.sorted.of_row(tree, Key::new(key)).map(Entry::version);
+        of_row.any(|version| is_needed(version) & has_value(version))
     }
 
     /// Drops all versions that no open snapshot needs.
@@ -321,7 +317,7 @@ impl VersionStore {
         }
         let rows = stripe.rows.lock();
         let of_row = rows.sorted.of_row(tree, Key::new(key));
-        resolve(of_row, |version| version, timestamp, self.pushes).map(|version| read(version.before()))
+        resolve(of_row, timestamp, self.pushes).map(|entry| read(entry.version().before()))
     }
 
     /// Returns the rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
@@ -344,7 +340,7 @@ impl VersionStore {
             while let Some(&first) = of_range.peek() {
                 let of_row =
                     std::iter::from_fn(|| of_range.next_if(|entry| entry.order(first.key()).is_eq()));
-                found.extend(resolve(of_row, |entry| entry.version(), timestamp, self.pushes).cloned());
+                found.extend(resolve(of_row, timestamp, self.pushes).cloned());
             }
         }
         found.sort_unstable_by(|a, b| a.order(b.key()));

@@ -3,7 +3,6 @@
 use azekura_base::Lsn;
 use azekura_base::sync::thread;
 
-use super::row::Version;
 use super::sorted::Entry;
 use super::{SnapshotId, VersionPart, Versions};
 use crate::descent::{Descent, Leaf, Seek};
@@ -66,12 +65,11 @@ impl<'a> View<'a> {
         batch: &mut LeafBatch,
         is_ascending: bool,
     ) {
-        let changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
-        let mut changed: Vec<_> = changed.iter().map(Entry::version).collect();
+        let mut changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
         if self.versions.leaves_out(VersionPart::OuterRows) {
             let ends = (!batch.is_empty()).then(|| (batch.key(0), batch.key(batch.len() - 1)));
             let (least, greatest) = ends.map_or((&[][..], &[][..]), |(a, b)| (a.min(b), a.max(b)));
-            changed.retain(|version| (least..=greatest).contains(&version.key()));
+            changed.retain(|entry| (least..=greatest).contains(&entry.version().key()));
         }
         if changed.is_empty() {
             return;
@@ -81,7 +79,8 @@ impl<'a> View<'a> {
         }
         let mut corrected = LeafBatch::new();
         let mut changed = changed.into_iter().peekable();
-        let push = |corrected: &mut LeafBatch, version: &Version| {
+        let push = |corrected: &mut LeafBatch, entry: &Entry| {
+            let version = entry.version();
             if let Some(cell) = version.before() {
                 corrected.push_copy(version.key(), cell.flags, cell.value);
             }
@@ -89,15 +88,15 @@ impl<'a> View<'a> {
         for i in 0..batch.len() {
             let key = batch.key(i);
             let comes_before = |other: &[u8]| if is_ascending { other < key } else { other > key };
-            while let Some(version) = changed.next_if(|version| comes_before(version.key())) {
-                push(&mut corrected, version);
+            while let Some(entry) = changed.next_if(|entry| comes_before(entry.version().key())) {
+                push(&mut corrected, &entry);
             }
-            match changed.next_if(|version| version.key() == key) {
-                Some(version) => push(&mut corrected, version),
+            match changed.next_if(|entry| entry.version().key() == key) {
+                Some(entry) => push(&mut corrected, &entry),
                 None => corrected.push_from(batch, i),
             }
         }
-        changed.for_each(|version| push(&mut corrected, version));
+        changed.for_each(|entry| push(&mut corrected, &entry));
         *batch = corrected;
     }
 }

@@ -11,19 +11,19 @@ use rand::{RngExt, SeedableRng};
 
 use crate::nodes::Nodes;
 
-/// Moves and splits leaves at random while `work` runs; how many moves came to something.
+/// Moves and splits leaves at random while `work` runs; returns the number of moves that were carried out.
 fn while_leaves_move(nodes: &Nodes, seed: u64, work: impl FnOnce()) -> usize {
     while_leaves_move_at_times(nodes, seed, 0, work)
 }
 
-/// The same, with so many other requests at most between two moves.
+/// As [`while_leaves_move`], with at most `most` other requests between two moves.
 fn while_leaves_move_at_times(nodes: &Nodes, seed: u64, most: usize, work: impl FnOnce()) -> usize {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let mover = scope.spawn(|| {
             let (mut rng, mut moved) = (SmallRng::seed_from_u64(seed), 0);
             let mut client = nodes.client(0);
-            // Some in any case, however fast the others are.
+            // At least ten moves, also if `work` ends early.
             while !is_over.load(Relaxed) || moved < 10 {
                 let key = char::from(rng.random_range(b'a'..=b'z'));
                 let to = rng.random_range(0..nodes.len());
@@ -86,12 +86,12 @@ fn scans_meet_each_key_once_and_in_order_while_leaves_split_and_move() {
     }
     while_leaves_move_at_times(&nodes, seed, 200, || {
         for turn in 0..12 {
-            // Others come and go.
+            // Other keys are inserted meanwhile.
             let other = char::from(b'a' + (turn * 7 % 26) as u8);
             nodes.client(turn % 3).ask(&format!("SET {other}1 x"));
             let (reverse, mut client) = (turn % 2 == 1, nodes.client((turn + 1) % 3));
             let request = if reverse { "AZ.RANGE - + KEYS REV" } else { "AZ.RANGE - + KEYS" };
-            // It may be refused until it meets no move.
+            // A range is refused with -RETRY while one of its leaves moves.
             let reply = (0..).map(|_| client.ask(request)).find(|reply| !reply.starts_with("-RETRY"));
             let reply = reply.unwrap();
             let mut found: Vec<_> = reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect();
@@ -168,7 +168,7 @@ fn transfers_between_keys_of_several_leaves_keep_the_sum_while_leaves_split_and_
                         client.ask(&format!("DECR {}", char::from(from)));
                         client.ask(&format!("INCR {}", char::from(to)));
                         let reply = client.ask("EXEC");
-                        // Not at one node just now: nothing was done.
+                        // The two keys are at different nodes: nothing was changed.
                         if !reply.starts_with("-CROSSNODE") {
                             assert!(reply.starts_with("[:"), "seed {seed}: {reply}");
                             done += 1;

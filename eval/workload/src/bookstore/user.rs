@@ -1,4 +1,4 @@
-//! One emulated user: a walk through the pages, with what a visitor remembers between them.
+//! One emulated user: the sequence of pages that it requests, and its state between requests.
 
 use super::data::{SHIPPINGS, address, card_payment, customer};
 use super::request::{Answer, Buyer, Request, Search};
@@ -13,10 +13,11 @@ use std::time::Duration;
 /// Mean of the least length of a visit, and its bound.
 const VISIT: (Duration, Duration) = (Duration::from_mins(15), Duration::from_mins(60));
 
-/// An emulated user, and after each visit the next one.
+/// An emulated user. When a visit ends, the next visit is that of a new visitor.
 ///
-/// A visit begins at home and ends when, after its least length, home is reached again: that page is the next
-/// visitor's first. So the pages are one walk through the mix's table, whatever the visits' lengths.
+/// A visit begins at the home page. It ends when the home page is drawn again after the visit's least length;
+/// that page is the first one of the next visit. So the pages are one walk through the mix's table of
+/// transitions.
 #[derive(Debug)]
 pub struct User {
     scale: Scale,
@@ -58,7 +59,7 @@ impl User {
         }
     }
 
-    /// The next page that this user asks for, at `now` of any clock that all calls share.
+    /// Returns the next request. `now` is the time of a clock that is the same for all calls.
     pub fn next(&mut self, now: Duration) -> Request {
         let next = match self.last {
             None => Interaction::Home,

@@ -73,13 +73,13 @@ impl Scale {
         self.customers()
     }
 
-    /// The newest of them that are not delivered.
+    /// Number of these orders that are not delivered: the newest ones.
     #[must_use]
     pub const fn undelivered(self) -> u32 {
         self.orders() * 3 / 10
     }
 
-    /// Last names in use; each customer up to this number has a name of his own.
+    /// Last names in use; customers up to this number have distinct names.
     #[must_use]
     pub const fn names(self) -> u32 {
         if self.customers() < NAMES { self.customers() } else { NAMES }

@@ -1,9 +1,9 @@
-//! The fixed cost of a fault, without its answer: measured once, before the program has the region, by
-//! touching its first page.
+//! The fixed cost of a fault: the time of a fault without the time of its handler. It is measured once,
+//! before the program uses the region.
 //!
-//! The page's reference bit is cleared and a touch is timed from another thread, several times; the time
-//! without the answer is the path of the fault. Another policy is active meanwhile and the counters are
-//! restored afterwards, so the calibration has no other effect.
+//! The pager clears the reference bit of the first page, and another thread accesses the page and measures
+//! how long it waits; several times. A simple policy replaces the region's policy meanwhile, and the policy
+//! and the counters are restored afterwards.
 
 use super::open::Open;
 use super::{Core, Meter};
@@ -18,14 +18,14 @@ pub(in crate::pager) struct Before {
     open: Open,
 }
 
-/// One touch of an armed page.
+/// One measured access to the page after its bit was cleared. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::pager) struct Lap {
-    /// Its bit was cleared in.
+    /// Time in which the bit was cleared.
     cleared_ns: u64,
-    /// The answer took.
+    /// Time of the fault handler.
     answer_ns: u64,
-    /// The toucher waited.
+    /// Time that the accessing thread waited.
     whole_ns: u64,
 }
 
@@ -44,7 +44,7 @@ impl Core {
         Lap { cleared_ns: self.meter.cleared_ns() - before, answer_ns: self.meter.set_ns(), whole_ns: 0 }
     }
 
-    /// The page was touched.
+    /// Ends a measurement: the page was accessed, and the access took `whole`.
     pub(in crate::pager) fn end_lap(&mut self, lap: Lap, whole: Duration) -> Lap {
         let whole_ns = u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX);
         Lap { answer_ns: self.meter.set_ns() - lap.answer_ns, whole_ns, ..lap }
@@ -59,7 +59,7 @@ impl Core {
     }
 }
 
-/// By medians: one lap may have been in the way of something else.
+/// Computes the costs from medians, because other work may have delayed some of the measurements.
 fn meter_of(laps: &mut [Lap]) -> Meter {
     let mut median = |of: fn(&Lap) -> u64| {
         laps.sort_by_key(of);

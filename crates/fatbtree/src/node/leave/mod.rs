@@ -47,7 +47,7 @@ pub use error::LeaveError;
 /// Pause before a refused leaf is offered again.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The decommission is abandoned after this many move timeouts without progress.
-const MAX_IDLE_MOVES: u32 = 5;
+const MAX_IDLE_TIMEOUTS: u32 = 5;
 
 /// Progress of this node's decommission.
 #[derive(Default)]
@@ -149,7 +149,7 @@ impl Node {
 
     /// Step 1.
     async fn give_all_away(&self) -> Result<(), LeaveError> {
-        let longest = self.options.move_timeout * MAX_IDLE_MOVES;
+        let limit = self.options.move_timeout * MAX_IDLE_TIMEOUTS;
         let (mut last_success, mut turn) = (self.world.clock.now(), 0);
         while let Some(unclear) = self.unclear() {
             let takers = self.others();
@@ -166,7 +166,7 @@ impl Node {
                     }
                 }
             }
-            if self.world.clock.now() - last_success > longest {
+            if self.world.clock.now() - last_success > limit {
                 return Err(trouble);
             }
             if self.leaves().is_empty() {
