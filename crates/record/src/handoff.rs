@@ -23,7 +23,7 @@
 //! The waits of a proven lock get one object, and its turns become holds of it.
 
 use crate::name::{Called, SIGNALS};
-use azekura_trace::event::{Event, EventKind, UNWOKEN, WAITED, WOKE};
+use azekura_trace::event::{Event, EventKind, UNWOKEN, WAITED};
 use azekura_trace::file::Trace;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -85,12 +85,7 @@ pub(crate) fn unite(trace: &mut Trace, calls: &HashMap<u32, Called>) -> HashSet<
             }
         }
     }
-    let objects = write(trace, &proven);
-    for thread in &mut trace.threads {
-        // The kind of event, no ordering: each wake-up that the library saw.
-        thread.events.retain(|event| event.kind != EventKind::Release || event.flags & WOKE == 0);
-    }
-    objects
+    write(trace, &proven)
 }
 
 /// The waits that another thread ended, by call site, of objects on which one thread waits at a time.
@@ -305,6 +300,7 @@ fn write(trace: &mut Trace, proven: &[(Vec<Wait>, Vec<Turn>)]) -> HashSet<u64> {
 mod tests {
     use super::*;
     use azekura_trace::WaitKind;
+    use azekura_trace::event::WOKE;
     use azekura_trace::file::{ClockSample, CpuSource, Encoder, ThreadInfo};
 
     const WAITER: u32 = 1;

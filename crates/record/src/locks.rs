@@ -8,7 +8,7 @@ use crate::frames::{self, Stack};
 use crate::name::{CALLER, Called};
 use crate::symbols::{Place, Symbols};
 use azekura_trace::WaitKind;
-use azekura_trace::event::{EventKind, WAITED};
+use azekura_trace::event::{EventKind, WAITED, WOKE};
 use azekura_trace::file::{Name, Trace};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -29,8 +29,11 @@ struct Known {
     holds_after_waits: u64,
     /// Waits that the library took for waits for a lock.
     guessed: u64,
+    /// In the order of their threads; those of one thread in the order of time.
     waits: Vec<Span>,
     holds: Vec<Span>,
+    /// Ticks and thread of each wake-up of a waiter.
+    wake_ups: Vec<(u64, usize)>,
 }
 
 /// A stretch of one thread's time: a wait or a hold.
@@ -59,9 +62,10 @@ pub(crate) fn names(
     let mut groups: BTreeMap<Identity, Group> = BTreeMap::new();
     let mut identities = HashMap::new();
     let mut kinds = HashMap::new();
+    let at_once = trace.session.ticks_per_second / AT_ONCE_PER_SECOND;
     for (object, known) in known(trace, calls).into_iter().filter(|(_, known)| !known.what.is_empty()) {
         let proven = handed.contains(&object).then_some(WaitKind::Other);
-        if let Some(kind) = proven.or_else(|| known.kind(symbols)) {
+        if let Some(kind) = proven.or_else(|| known.kind(symbols, at_once)) {
             kinds.insert(object, kind);
         }
         let identity = known.identity(object, symbols);
@@ -98,8 +102,10 @@ const AWAIT: [&str; 6] =
     ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv", "SimpleQueue_get"];
 /// Frames of a wait among which the functions above are looked for.
 const NEAR_FRAMES: usize = 4;
-/// One of this number of waits must be followed by a hold: waiters wake without need, too.
+/// One of this number of waits, not counting those in vain, must be followed by a hold.
 const HOLDS_OF_A_LOCK: u64 = 8;
+/// A thread that waits again within this part of a second (50 microseconds) has only looked at the lock.
+const AT_ONCE_PER_SECOND: u64 = 20_000;
 /// Fewer waits for an object prove nothing about it.
 const LEAST_WAITS: u64 = 2;
 /// Fewer holds that delay other threads prove nothing: a thread that waits for the start of another one, and
@@ -125,14 +131,14 @@ impl Known {
     /// The object is a lock if its waiters are in a function that acquires one, or if its holds prove it.
     /// Otherwise, if the library took only the smaller part of the waits for waits for a lock, all are idle:
     /// a counter that threads wait on passes through the values of a lock's word.
-    fn kind(&self, symbols: &Symbols) -> Option<WaitKind> {
-        if self.is_lock(symbols) {
+    fn kind(&self, symbols: &Symbols, at_once: u64) -> Option<WaitKind> {
+        if self.is_lock(symbols, at_once) {
             return Some(WaitKind::Other);
         }
         (self.guessed * 2 < self.waits.len() as u64).then_some(WaitKind::Idle)
     }
 
-    fn is_lock(&self, symbols: &Symbols) -> bool {
+    fn is_lock(&self, symbols: &Symbols, at_once: u64) -> bool {
         if self.waits.is_empty() {
             return false;
         }
@@ -147,17 +153,45 @@ impl Known {
             }
             is_awaited |= of(&AWAIT, &function);
         }
-        !is_awaited && self.holds_prove_a_lock()
+        !is_awaited && self.holds_prove_a_lock(at_once)
     }
 
     /// Answers whether waiters signal the object themselves afterwards, as holders do, and some of these
     /// holds overlap waits of other threads. A thread that joins another, or that makes an object to be woken
     /// by, signals it afterwards too, but no thread waits meanwhile. One wait is no pattern.
-    fn holds_prove_a_lock(&self) -> bool {
-        let waits = self.waits.len() as u64;
-        waits >= LEAST_WAITS
-            && self.holds_after_waits * HOLDS_OF_A_LOCK >= waits
+    fn holds_prove_a_lock(&self, at_once: u64) -> bool {
+        let waits = self.waits.len();
+        waits as u64 >= LEAST_WAITS
             && self.holds_that_delay() >= LEAST_HOLDS
+            && self.holds_after_waits * HOLDS_OF_A_LOCK >= (waits - self.waits_in_vain(at_once)) as u64
+    }
+
+    /// Waits in vain: the thread was woken by another waiter of the object, completed no hold, and waits for
+    /// the object again within `at_once` ticks. A holder that takes the lock again before the woken thread
+    /// runs causes them. The waiters of a queue are woken by threads that do not wait there.
+    fn waits_in_vain(&self, at_once: u64) -> usize {
+        let waiters: HashSet<usize> = self.waits.iter().map(|wait| wait.thread).collect();
+        let mut wake_ups = self.wake_ups.clone();
+        wake_ups.sort_unstable();
+        let mut hold_ends: Vec<(usize, u64)> =
+            self.holds.iter().map(|hold| (hold.thread, hold.end)).collect();
+        hold_ends.sort_unstable();
+        let is_woken_by_a_waiter = |wait: &Span| {
+            let before = wake_ups.partition_point(|wake_up| wake_up.0 <= wait.end);
+            let meanwhile = wake_ups[..before].iter().rev().take_while(|wake_up| wake_up.0 >= wait.begin);
+            let waker = meanwhile.map(|wake_up| wake_up.1).find(|thread| *thread != wait.thread);
+            waker.is_some_and(|thread| waiters.contains(&thread))
+        };
+        let is_vain = |pair: &&[Span]| {
+            let (wait, next) = (pair[0], pair[1]);
+            let first = hold_ends.partition_point(|end| *end < (wait.thread, wait.end));
+            let has_held = hold_ends.get(first).is_some_and(|end| *end <= (wait.thread, next.begin));
+            wait.thread == next.thread
+                && next.begin.saturating_sub(wait.end) <= at_once
+                && !has_held
+                && is_woken_by_a_waiter(&wait)
+        };
+        self.waits.windows(2).filter(is_vain).count()
     }
 
     /// Holds that overlap a wait of another thread; at most a few more than prove a lock.
@@ -241,6 +275,8 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
             known.what = called.what;
             match event.kind {
                 EventKind::Mark => known.made = Some(called.address),
+                // The kind of event, no ordering.
+                EventKind::Release if event.flags & WOKE != 0 => known.wake_ups.push((event.ticks, index)),
                 EventKind::WaitBegin => {
                     known.seen = called.address;
                     let is_guess = (event.argument & 0xff) as u8 == WaitKind::Other as u8;

@@ -8,7 +8,7 @@ use crate::symbols::Symbols;
 use crate::{frames, threads};
 use crate::{handoff, locks, spins};
 use azekura_trace::WaitKind;
-use azekura_trace::event::{Event, EventKind};
+use azekura_trace::event::{Event, EventKind, WOKE};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -83,6 +83,8 @@ pub fn name(mut trace: Trace) -> Trace {
         objects.into_iter().map(|(object, name)| (object, sites.id(name))).collect();
     let end = trace.end.ticks;
     for thread in &mut trace.threads {
+        // Wake-ups were needed as evidence only. (The kind of event, no ordering.)
+        thread.events.retain(|event| event.kind != EventKind::Release || event.flags & WOKE == 0);
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
         thread.events.retain(|event| event.kind != EventKind::Mark || !calls.contains_key(&event.site));
         decide(thread, &calls, &kinds);
@@ -228,8 +230,8 @@ mod tests {
     use azekura_trace::event::WAITED;
     use azekura_trace::file::{ClockSample, CpuSource, Encoder, ThreadInfo};
 
-    /// The kinds of the waits for objects that two threads use, after the evidence has decided.
-    fn kinds(called: &str, threads: [&[Event]; 2]) -> Vec<u64> {
+    /// The kinds of the waits for objects that some threads use, after the evidence has decided.
+    fn kinds<const N: usize>(called: &str, threads: [&[Event]; N]) -> Vec<u64> {
         let mut encoder = Encoder::new();
         encoder.session(&crate::test_session("server"));
         encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
@@ -269,6 +271,32 @@ mod tests {
         assert_eq!(kinds("condition", [&[a, b, held(990, 970)], &[k, l, m, n]]), [IDLE; 3]);
         // One wait is no pattern.
         assert_eq!(kinds("semaphore", [&[a, b, held(25, 5)], &[held(15, 14)]]), [IDLE]);
+    }
+
+    #[test]
+    fn waits_in_vain_behind_a_holder_that_comes_first_again_are_for_a_lock() {
+        use EventKind::{Hold, Release, WaitBegin, WaitEnd};
+        // One thread takes the lock 40 times in a row, and wakes the other one in vain each time.
+        let rounds = || (1..=40).map(|round| round * 1_000);
+        let wakes: Vec<Event> = rounds().map(|end| at(end - 1, Release, WOKE, 0)).collect();
+        let wait = |begin, end| [at(begin, WaitBegin, 0, IDLE), at(end, WaitEnd, 0, 0)];
+        let waiter: Vec<Event> = rounds().flat_map(|end| wait(end - 990, end)).collect();
+        // Three holds that follow waits of this thread.
+        let holds = [100, 200, 300].into_iter().flat_map(|begin| {
+            let [a, b] = wait(begin, begin + 10);
+            [a, b, at(begin + 90, Hold, WAITED, 80)]
+        });
+        let holder: Vec<Event> = holds.chain(wakes.iter().copied()).collect();
+        assert_eq!(kinds("futex", [&holder, &waiter]), [LOCK; 43]);
+        // The same waits of a thread that a third one wakes, which never waits: they are for work.
+        let (holder, idle) = (&holder[..9], [IDLE; 43]);
+        assert_eq!(kinds("futex", [holder, &waiter, &wakes]), idle);
+        // Or work is done between the waits.
+        let slow: Vec<Event> =
+            rounds().map(|end| end * 1_000).flat_map(|end| wait(end - 1_000, end)).collect();
+        let wakes = rounds().map(|end| at(end * 1_000 - 1, Release, WOKE, 0));
+        let holder: Vec<Event> = holder.iter().copied().chain(wakes).collect();
+        assert_eq!(kinds("futex", [&holder, &slow]), idle);
     }
 
     #[test]
