@@ -1,7 +1,7 @@
-//! Threads that move money between the same accounts at once, and a sum that never changes.
+//! Threads that transfer money between the same accounts at the same time, and a total that never changes.
 //!
-//! Each transfer is a serializable transaction: two reads, two writes, all or nothing. Transfers that wait
-//! for each other in a ring are found at once; one is rolled back and `transact` runs it again.
+//! Each transfer is a serializable transaction: two reads, two writes, all or nothing. Deadlocks of transfers
+//! are detected at once; one transfer is rolled back, and `transact` runs it again.
 //!
 //! Run: `cargo run --release -p azekura --example bank_transfer`
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Error> {
         }
     });
 
-    // A snapshot sees one moment of the whole table, without locks.
+    // A snapshot shows the whole table at one moment, without locks.
     let total: i64 =
         db.read(|snapshot| snapshot.table(&ACCOUNTS)?.iter().try_fold(0, |sum, row| Ok(sum + row?.1)))?;
     println!("1,000 transfers by 4 threads; {PEOPLE} accounts hold {total} in total");
@@ -42,7 +42,7 @@ fn main() -> Result<(), Error> {
     std::fs::remove_dir_all(&dir).map_err(Error::other)
 }
 
-/// Moves `amount`, or returns `false` if `from` has too little.
+/// Moves `amount`, or returns `false` if the balance of `from` is too low.
 fn transfer(db: &Database, from: u32, to: u32, amount: i64) -> Result<bool, Error> {
     db.transact(|tx| {
         let accounts = tx.table(&ACCOUNTS)?;

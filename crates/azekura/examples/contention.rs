@@ -1,10 +1,10 @@
 //! Measures contention: a queue with many producers and consumers, one hot row, and short locking scans.
 //!
 //! Each line gives the rate, the executions of the closure per transaction, and the latency of a transaction
-//! with its commit. A ledger shows that each job was answered exactly once.
+//! with its commit. A ledger verifies that each job was processed exactly once.
 //!
-//! Run: `cargo run --release -p azekura --example contention -- queue,hot,scan 3000 1,8,64`: parts,
-//! milliseconds per line, numbers of threads.
+//! Run: `cargo run --release -p azekura --example contention -- queue,hot,scan 3000 1,8,64`. The arguments
+//! are the parts to run, the milliseconds per line, and the numbers of threads.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,9 +17,9 @@ const LEDGER: TableDefinition<u64, u64> = TableDefinition::new("ledger");
 const COUNTERS: TableDefinition<u64, u64> = TableDefinition::new("counters");
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 
-/// Rows of one short scan.
+/// Number of rows of one short scan.
 const SCANNED: u64 = 50;
-/// Jobs that are in the queue before the consumers begin, per consumer.
+/// Number of jobs per consumer that are in the queue before the consumers begin.
 const BACKLOG: u64 = 20;
 
 /// Results of one kind of client.
@@ -30,7 +30,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Runs one transaction, and counts it if it did something.
+    /// Runs one transaction, and counts it if `body` returned `true`.
     fn time(
         &mut self,
         db: &Database,
@@ -72,7 +72,7 @@ impl Tally {
     }
 }
 
-/// Takes the first job in one of several ways.
+/// A function that removes the first job; each queue test uses another one.
 type Take = fn(&Transaction) -> Result<Option<(u64, Vec<u8>)>, Error>;
 
 const TAKES: [(&str, Take); 3] = [
@@ -88,7 +88,7 @@ const TAKES: [(&str, Take); 3] = [
 
 fn queue(db: &Database, name: &str, take: Take, threads: usize, time: Duration) -> Result<(), Error> {
     let next = AtomicU64::new(0);
-    // Relaxed, all: numbers and a stop flag order nothing; the results come by `join`.
+    // Relaxed, all: numbers and a stop flag order nothing; the results are read after `join`.
     let add = |tx: &Transaction, number| {
         tx.table(&JOBS)?.insert(&number, b"sort the letters")?;
         Ok(true)
@@ -109,8 +109,8 @@ fn queue(db: &Database, name: &str, take: Take, threads: usize, time: Duration) 
             let mut tally = Tally::default();
             start.wait();
             while !is_over.load(Relaxed) {
-                // Producers stay a little ahead of the consumers, so that the queue is neither empty nor
-                // long.
+                // Producers wait if they are far ahead of the consumers, so that the queue is neither empty
+                // nor long.
                 if next.load(Relaxed) > taken.load(Relaxed) + 2 * backlog {
                     std::thread::sleep(Duration::from_micros(200));
                     continue;
@@ -157,7 +157,7 @@ fn queue(db: &Database, name: &str, take: Take, threads: usize, time: Duration) 
     })
 }
 
-/// Adds one to a row in one of several ways.
+/// A function that increments a row; each hot-row test uses another one.
 type Add = fn(&Transaction) -> Result<bool, Error>;
 
 const ADDS: [(&str, Add); 2] = [

@@ -1,6 +1,6 @@
 //! A store many times larger than its page cache, scanned from end to end.
 //!
-//! The cache holds 2 MiB; the table about 20 MiB. The scan reads every page once, and the cache never grows.
+//! The cache has 2 MiB, the table about 20 MiB. The scan reads every page once, and the cache does not grow.
 //!
 //! Run: `cargo run --release -p azekura --example larger_than_memory`
 

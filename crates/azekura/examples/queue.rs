@@ -1,11 +1,11 @@
-//! A queue of jobs with many consumers: each job is taken and answered in one durable transaction, and a
-//! ledger shows that each was done exactly once.
+//! A queue of jobs with many consumers. Each job is removed and processed in one durable transaction, and a
+//! ledger verifies that each job was processed exactly once.
 //!
-//! With `pop_first` consumers that come at once take turns, and share the flushes of their commits. With
-//! `skip_locked().pop_first()` they leave out jobs that others hold: for jobs that take long inside their
-//! transaction.
+//! With `pop_first`, concurrent consumers wait for each other in turn, and share the flushes of their
+//! commits. With `skip_locked().pop_first()` they skip jobs that other consumers have locked. Use that for
+//! jobs that take long inside their transaction.
 //!
-//! Run: `cargo run --release -p azekura --example queue -- 5000` for so many jobs with 1, 8 and 64 consumers.
+//! Run: `cargo run --release -p azekura --example queue -- 5000` for 5,000 jobs with 1, 8 and 64 consumers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -15,18 +15,18 @@ use azekura::{Database, Error, TableDefinition, Transaction};
 const JOBS: TableDefinition<u64, str> = TableDefinition::new("jobs");
 const LEDGER: TableDefinition<u64, u64> = TableDefinition::new("ledger");
 
-/// Takes one job, does it, and writes the answer; `false` if there was none.
+/// Removes and processes one job, and writes the result to the ledger; returns `false` if there was no job.
 fn work(tx: &Transaction, skips_locked: bool) -> Result<bool, Error> {
     let jobs = tx.table(&JOBS)?;
     let job = if skips_locked { jobs.skip_locked().pop_first()? } else { jobs.pop_first()? };
     let Some((number, text)) = job else { return Ok(false) };
-    // An error or a crash from here on puts the job back.
+    // An error or a crash from here on returns the job to the queue.
     let is_first = tx.table(&LEDGER)?.insert_if_absent(&number, &(text.len() as u64))?;
     assert!(is_first, "job {number} was done before");
     Ok(true)
 }
 
-/// Has `consumers` threads do all jobs; gives the rate and the longest transaction.
+/// Processes all jobs by `consumers` threads; returns the rate and the longest transaction.
 fn drain(db: &Database, jobs: u64, consumers: u64, skips_locked: bool) -> Result<(f64, Duration), Error> {
     db.transact(|tx| {
         let table = tx.table(&JOBS)?;
@@ -45,7 +45,7 @@ fn drain(db: &Database, jobs: u64, consumers: u64, skips_locked: bool) -> Result
                 if is_done {
                     done.fetch_add(1, Relaxed); // Relaxed: as above
                 } else {
-                    std::thread::yield_now(); // the last jobs are held by others
+                    std::thread::yield_now(); // other consumers have locked the last jobs
                 }
             }
             Ok::<_, Error>(longest)

@@ -1,4 +1,4 @@
-//! A table of people and an index by city, kept in step by transactions.
+//! A table of people and an index by city, kept consistent by transactions.
 //!
 //! The index is a multimap table, which has the ids of all people of a city.
 //!

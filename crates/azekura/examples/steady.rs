@@ -1,10 +1,10 @@
-//! Tables where rows come and go for as long as wanted: a queue, sessions under random keys, and rows with a
-//! time to live. Prints for each minute the leaves that a look for the first row visits, the levels of the
-//! tree, the pages in use and the bytes of the page file. Fails if the last minute differs from the first by
-//! more than a tenth.
+//! Workloads that insert and remove rows permanently: a queue, sessions with random keys, and rows with a
+//! time to live. Prints for each minute the leaves visited to find the first row, the levels of the tree, the
+//! pages in use, and the size of the page file. Fails if the last minute differs from the first by more than
+//! a tenth.
 //!
-//! Run: `cargo run --release -p azekura --example steady -- 60` for 60 minutes. Without a number three
-//! periods of a second each stand for minutes.
+//! Run: `cargo run --release -p azekura --example steady -- 60` for 60 minutes. Without a number, the program
+//! runs three periods of one second instead of minutes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ const QUEUE_ROWS: u64 = 1_000;
 const SESSION_ROWS: usize = 20_000;
 /// Longest time to live of an expiring row, in steps of its workload.
 const LONGEST_LIFE: u64 = 20_000;
-/// Steps in one transaction.
+/// Number of steps in one transaction.
 const BATCH: u64 = 20;
 
-/// A linear congruential generator: the same run each time.
+/// A linear congruential generator, so that each run is the same.
 struct Random(u64);
 
 impl Random {
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// One workload: a store, and what a step needs to know.
+/// One workload: a store, and the state of its steps.
 struct Workload {
     name: &'static str,
     db: Database,
@@ -42,12 +42,12 @@ struct Workload {
     random: Random,
     sessions: Vec<String>,
     step: fn(&mut Self) -> Result<(), Error>,
-    /// Looks for a first row, and leaves that they visited.
+    /// Number of searches for the first row, and of leaves that they visited.
     looks: u64,
     leaves: u64,
 }
 
-/// Figures of one minute.
+/// Measurements of one minute.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     steps: u64,
@@ -66,20 +66,20 @@ impl Workload {
         Ok(Self { name, db, dir, steps: 0, values: 0, random, sessions, step, looks: 0, leaves: 0 })
     }
 
-    /// Each fiftieth value takes pages of its own.
+    /// Returns a value; every fiftieth value is stored in overflow pages.
     fn value(&mut self) -> Vec<u8> {
         self.values += 1;
         let len = if self.values.is_multiple_of(50) { 20_000 } else { 20 + self.random.next(200) };
         vec![7; len as usize]
     }
 
-    /// Counts the leaves of `look`, which looks for one row.
+    /// Counts one search for a row, and the leaves that it visited; `before` is the earlier count.
     fn looked(&mut self, before: u64) {
         self.looks += 1;
         self.leaves += self.db.stats().scanned_leaves - before;
     }
 
-    /// One row more at the end of the queue, and the first one away.
+    /// Appends a row to the queue, and removes the first row, in each step.
     fn queue(&mut self) -> Result<(), Error> {
         let values: Vec<_> = (0..BATCH).map(|_| self.value()).collect();
         for (i, value) in (self.steps..).zip(&values) {
@@ -101,7 +101,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Sessions end, others begin.
+    /// Ends sessions and begins others.
     fn session(&mut self) -> Result<(), Error> {
         for _ in 0..BATCH {
             let (name, value) = (format!("session/{:012x}", self.random.next(1 << 31)), self.value());
@@ -124,7 +124,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Rows with a time to live, which are removed when it is over.
+    /// Inserts rows with a time to live, and removes expired rows.
     fn expiry(&mut self) -> Result<(), Error> {
         let rows: Vec<_> = (self.steps..self.steps + BATCH)
             .map(|now| ((now + 1 + self.random.next(LONGEST_LIFE), now), self.value()))
@@ -173,7 +173,7 @@ impl Workload {
     }
 }
 
-/// Names of what differs by more than a tenth.
+/// Returns the names of the measurements that differ by more than a tenth.
 fn differences(first: Sample, last: Sample) -> Vec<&'static str> {
     let parts: [(_, fn(Sample) -> f64); 5] = [
         ("leaves visited for a look", |s| s.leaves_per_look),
@@ -197,7 +197,7 @@ fn main() -> Result<(), Error> {
         Workload::new(&root, "expiry", Workload::expiry)?,
     ];
     for workload in &mut workloads {
-        // Each row has come and gone several times before the first sample.
+        // Each row has been inserted and removed several times before the first sample.
         workload.run(|steps| steps < 6 * SESSION_ROWS as u64)?;
     }
     let mut firsts = Vec::new();

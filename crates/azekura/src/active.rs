@@ -1,14 +1,15 @@
-//! Transactions that have written and not ended, with their undo logs.
+//! The list of active transactions with their undo logs: those with at least one write and without an end.
 //!
-//! - **ACTIVE-1** A transaction is listed, with a lower bound of its first LSN, *before* that LSN is drawn,
-//!   and stays listed until its last record (commit, end of abort, end of deferred frees) has been appended.
-//! - **ACTIVE-2** While a transaction is listed, each of its records that changes its undo log, or ends it,
-//!   is appended under the mutex of its undo log ([`TxnUndo`]), together with that change. So a copy made
-//!   under the mutex, and appended to the same log buffer, lies in LSN order exactly between the records that
-//!   it contains and those that it does not (`checkpoint::carry`).
+//! - **ACTIVE-1** A transaction is listed, with a lower bound of its first LSN, *before* that LSN is drawn.
+//!   It stays listed until its last record (commit, end of abort, end of deferred frees) has been appended.
+//! - **ACTIVE-2** While a transaction is listed, its undo log changes only under the mutex of [`TxnUndo`].
+//!   The log record of that change, or of the transaction's end, is appended under the same mutex. A
+//!   checkpoint copies the undo log under the mutex and appends the copy to the same log buffer. In LSN
+//!   order, the copy is therefore after all records that it contains and before all others
+//!   (`checkpoint::carry`).
 //!
-//! A checkpoint reads a lower bound of later LSNs first and the list second: a transaction that it does not
-//! see either ended before, or gets only LSNs from that bound on.
+//! A checkpoint reads a lower bound of later LSNs first and the list second. So a transaction that is not in
+//! the list either has ended already, or gets only LSNs at or above that bound.
 //!
 //! Lock order: the mutex of an undo log, then a stripe of the list.
 
@@ -24,14 +25,16 @@ use azekura_wal::LogBufferId;
 
 type Stripe = Mutex<Vec<ActiveEntry>>;
 
-/// The number of undo entries is noted in steps of this many, so a short transaction notes nothing.
+/// Step in which the list records the number of undo entries, so a transaction with fewer entries does not
+/// update the list.
 const UNDO_STEP: u64 = 64;
 
-/// The undo log of one transaction, as its owner and checkpoints share it (ACTIVE-2).
+/// The undo log of one transaction, which its owner shares with checkpoints (ACTIVE-2).
 #[derive(Debug, Default)]
 pub(crate) struct TxnUndo {
     pub(crate) log: UndoLog,
-    /// The transaction, from its listing until its last record; a checkpoint may copy the log then.
+    /// The transaction, from its listing until its last record. A checkpoint copies the log only while this
+    /// is set.
     pub(crate) owner: Option<TxnId>,
 }
 
@@ -40,35 +43,35 @@ pub(crate) type SharedUndo = Arc<Mutex<TxnUndo>>;
 #[derive(Debug)]
 struct ActiveEntry {
     txn: TxnId,
-    /// At most the first LSN that a restart needs of it: its first one, or that of the last copy of its undo
-    /// log.
+    /// A lower bound of the first LSN that a restart needs for this transaction: the LSN of its first record,
+    /// or of the last copy of its undo log.
     first_lsn: Lsn,
-    /// At most the LSN of any of its changes, including those before a copy. `Lsn::MAX` once it has
-    /// committed: it only frees pages then.
+    /// A lower bound of the LSNs of all changes of this transaction, including those before a copy.
+    /// `Lsn::MAX` after its commit, because it then only frees pages.
     first_change: Lsn,
-    /// Number of its undo entries, as last noted.
+    /// Number of undo entries of the transaction, as last recorded.
     undo_entries: u64,
     undo: SharedUndo,
     worker: LogBufferId,
-    /// Time at which a checkpoint first saw it.
+    /// Time at which a checkpoint first found this entry.
     seen: Option<Instant>,
-    /// Bytes of log written when a checkpoint first saw `first_lsn`.
+    /// Bytes of log written when a checkpoint first found this `first_lsn`.
     log_bytes: Option<u64>,
 }
 
-/// A transaction that keeps the log from being trimmed.
+/// A transaction that prevents the log from being trimmed.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) txn: TxnId,
     pub(crate) undo: SharedUndo,
-    /// The log buffer of its records.
+    /// The log buffer of the transaction's records.
     pub(crate) worker: LogBufferId,
-    /// Bytes of log written since the first LSN that a restart needs of it.
+    /// Bytes of log written since the first LSN that a restart needs for this transaction.
     pub(crate) held_bytes: u64,
     pub(crate) listed: ActiveHandle,
 }
 
-/// The longest-open transaction, by the time of the first checkpoint that saw it.
+/// The transaction that has been open longest, by the time of the first checkpoint that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Oldest {
     pub(crate) txn: TxnId,
@@ -77,12 +80,12 @@ pub(crate) struct Oldest {
 
 #[derive(Debug)]
 pub(crate) struct ActiveList {
-    /// Made with the first transaction of each stripe. A visit that does not meet a stripe comes before all
-    /// its transactions, as if it had locked the empty stripe.
+    /// The stripes of the list. A stripe is allocated for its first transaction. An iteration that finds no
+    /// stripe is ordered before all transactions of that stripe, as if it had locked the empty stripe.
     stripes: PerStripe<Box<CachePadded<Stripe>>>,
 }
 
-/// A transaction's entry in the list; returned to [`ActiveList::remove`].
+/// A handle of a transaction's entry in the list, for [`ActiveList::remove`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActiveHandle {
     stripe: usize,
@@ -103,8 +106,8 @@ impl ActiveList {
         self.stripes.get(listed.stripe).expect("a handle names a stripe that was made")
     }
 
-    /// Lists `txn`; `lsn_bound` returns a bound below all LSNs that are drawn later, and is called inside
-    /// (ACTIVE-1).
+    /// Adds `txn` to the list. `lsn_bound` returns a lower bound of all LSNs that are drawn later; it is
+    /// called while the stripe is locked (ACTIVE-1).
     pub(crate) fn insert(
         &self,
         txn: TxnId,
@@ -136,7 +139,7 @@ impl ActiveList {
         }
     }
 
-    /// Notes the number of a transaction's undo entries, if that has changed much.
+    /// Records the number of a transaction's undo entries if it has changed by at least [`UNDO_STEP`].
     pub(crate) fn note_undo(&self, listed: &mut ActiveHandle, entries: usize) {
         let entries = entries as u64;
         if entries.abs_diff(listed.undo_noted) < UNDO_STEP {
@@ -149,13 +152,14 @@ impl ActiveList {
         }
     }
 
-    /// Returns the number of undo entries of all listed transactions; may miss up to [`UNDO_STEP`] of each.
+    /// Returns the number of undo entries of all listed transactions. The result may differ by up to
+    /// [`UNDO_STEP`] for each transaction.
     pub(crate) fn undo_entries(&self) -> u64 {
         self.all().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
     }
 
-    /// Returns the undo logs of all listed transactions that hold locks. The last record of a log without an
-    /// owner is appended.
+    /// Returns the undo logs of all listed transactions that hold locks. If a log has no owner, its
+    /// transaction has appended its last record.
     pub(crate) fn undo_logs(&self) -> Vec<SharedUndo> {
         let of_stripe = |s: &Stripe| {
             let list = s.lock();
@@ -165,7 +169,7 @@ impl ActiveList {
         self.all().flat_map(of_stripe).collect()
     }
 
-    /// The least first LSN of any listed transaction.
+    /// Returns the lowest first LSN of the listed transactions.
     pub(crate) fn min_first_lsn(&self) -> Option<Lsn> {
         self.all().filter_map(|s| s.lock().iter().map(|active| active.first_lsn).min()).min()
     }
@@ -175,7 +179,7 @@ impl ActiveList {
         self.all().filter_map(|s| s.lock().iter().map(|active| active.first_change).min()).min()
     }
 
-    /// Notes that a transaction which stays listed has committed and released its locks.
+    /// Records that a listed transaction has committed and released its locks, and stays listed.
     pub(crate) fn committed(&self, listed: &ActiveHandle) {
         let mut list = self.stripe(listed).lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
@@ -188,8 +192,8 @@ impl ActiveList {
     }
 
     /// Returns the listed transactions that need log of at least `held_bytes` for their undo, when
-    /// `log_bytes` have been written. Age and bytes count from the first call that sees a transaction, so the
-    /// checkpointer calls it in every check.
+    /// `log_bytes` have been written. The first call that finds a transaction starts the count of its age and
+    /// bytes, so the checkpointer calls this function in every check.
     pub(crate) fn holders(&self, now: Instant, log_bytes: u64, held_bytes: u64) -> Vec<Holder> {
         let mut holders = Vec::new();
         for (stripe, list) in self.stripes.visit() {
@@ -210,7 +214,7 @@ impl ActiveList {
         holders
     }
 
-    /// Notes that a restart needs nothing of this transaction below `first_lsn` from now on.
+    /// Records that from now on a restart needs no record of this transaction below `first_lsn`.
     pub(crate) fn carried(&self, listed: &ActiveHandle, first_lsn: Lsn, log_bytes: u64) {
         let mut list = self.stripe(listed).lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
@@ -219,7 +223,7 @@ impl ActiveList {
         }
     }
 
-    /// The open transaction that [`holders`](Self::holders) has seen first.
+    /// Returns the open transaction that [`holders`](Self::holders) found first.
     pub(crate) fn oldest(&self, now: Instant) -> Option<Oldest> {
         let age = |active: &ActiveEntry| {
             let age = active.seen.map_or(Duration::ZERO, |seen| now.saturating_duration_since(seen));

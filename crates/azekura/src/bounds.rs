@@ -5,10 +5,10 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToIncl
 
 use crate::key::{AsKey, EncodeKey, put_bytes_part};
 
-/// A range of the keys of a table, as an argument: `..`, `a..`, `a..b`, `a..=b`, `..b`, `..=b`, a pair of
-/// [`Bound`]s, [`Prefix`], or [`Limit`] of one of these.
+/// A range of the keys of a table, passed as an argument: `..`, `a..`, `a..b`, `a..=b`, `..b`, `..=b`, a pair
+/// of [`Bound`]s, [`Prefix`], or [`Limit`] of one of these.
 ///
-/// The bounds are keys as [`EncodeKey`] lists them, by value or by reference.
+/// A bound has one of the types that [`EncodeKey`] lists, by value or by reference.
 ///
 /// # Examples
 ///
@@ -42,7 +42,8 @@ pub trait KeyRange<K: ?Sized> {
     /// Returns the encoded bounds.
     fn encoded_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-    /// Returns the bounds encoded as parts that others follow: those of the keys of a multimap table.
+    /// Returns the encoded bounds of a leading part of a key, which other parts follow, as for the keys of a
+    /// multimap table.
     fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
     /// Returns the largest number of rows that a call reads: see [`Limit`].
@@ -92,7 +93,8 @@ macro_rules! key_range {
 }
 key_range! { Range<Q> RangeFrom<Q> RangeTo<Q> RangeInclusive<Q> RangeToInclusive<Q> (Bound<Q>, Bound<Q>) }
 
-/// The range of keys that begin with `P`: text or bytes of a text or bytes key, the leading parts of a tuple.
+/// The range of keys that begin with `P`. `P` is a string or bytes, for keys of that type, or the leading
+/// parts of a tuple.
 ///
 /// # Examples
 ///
@@ -130,11 +132,10 @@ impl<K: ?Sized, P: KeyPrefix<K>> KeyRange<K> for Prefix<P> {
     }
 }
 
-/// A range of which a call reads at most so many rows: the first ones in the call's direction (`LIMIT` in
-/// SQL).
+/// A range with a largest number of rows (`LIMIT` in SQL): a call reads the first rows in its direction.
 ///
-/// A call without a limit that is ended early has read, and in a transaction locked, rows ahead of those that
-/// were used. With a limit it reads and locks no row beyond the limit, and reads the rows of a leaf at once.
+/// A cursor without a limit reads rows ahead, and in a transaction locks them, even if the caller stops
+/// early. With a limit it reads and locks no row beyond the limit, and reads the rows of a leaf at once.
 ///
 /// # Examples
 ///
@@ -171,7 +172,7 @@ impl<K: ?Sized, R: KeyRange<K>> KeyRange<K> for Limit<R> {
     }
 }
 
-/// A beginning of keys of type `K`, as an argument: see [`Prefix`].
+/// A prefix of keys of type `K`, passed as an argument: see [`Prefix`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a prefix of keys of type `{K}`",
     note = "text has prefixes of text, bytes have prefixes of bytes, tuples have their leading parts: `(a,)`"
@@ -180,7 +181,8 @@ pub trait KeyPrefix<K: ?Sized> {
     /// Appends the bytes that every key with this prefix begins with.
     fn encode_prefix(&self, out: &mut Vec<u8>);
 
-    /// Appends the bytes that every key with this prefix begins with when parts follow it.
+    /// Appends the bytes that every key with this prefix begins with, if the prefix is in a part that other
+    /// parts follow.
     fn encode_part_prefix(&self, out: &mut Vec<u8>) {
         self.encode_prefix(out);
     }
@@ -196,7 +198,7 @@ macro_rules! bytes_prefix {
             fn encode_part_prefix(&self, out: &mut Vec<u8>) {
                 let plain: &$plain = self.as_ref();
                 put_bytes_part(plain.as_ref(), out);
-                out.truncate(out.len() - 2); // the end, which only the whole text has
+                out.truncate(out.len() - 2); // the terminator follows only the whole text
             }
         }
     )*};
@@ -245,7 +247,7 @@ tuple_prefix!(A QA 0, B QB 1; C, D, E);
 tuple_prefix!(A QA 0, B QB 1, C QC 2; D, E);
 tuple_prefix!(A QA 0, B QB 1, C QC 2, D QD 3; E);
 
-/// The two ends of a range of encoded keys, and the largest number of its rows to be read.
+/// The two ends of a range of encoded keys, and the largest number of rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ByteBounds {
     pub(crate) lower: Bound<Vec<u8>>,
@@ -253,10 +255,10 @@ pub(crate) struct ByteBounds {
     pub(crate) row_limit: usize,
 }
 
-/// The largest batch of rows that a cursor reads at once, if a leaf has more.
+/// The largest batch of rows that a cursor reads at once, even if a leaf has more.
 pub(crate) const MAX_BATCH: usize = 256;
 
-/// The rows that a cursor may still deliver.
+/// The number of rows that a cursor may still return.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowsLeft {
     left: usize,
@@ -273,21 +275,21 @@ impl RowsLeft {
         self.left == 0
     }
 
-    /// Counts a row, if one is delivered. A range without a limit has fewer than `usize::MAX` rows.
+    /// Counts one row if it was returned. A range without a limit has fewer than `usize::MAX` rows.
     #[inline]
     pub(crate) fn count(&mut self, is_delivered: bool) {
         self.left -= usize::from(is_delivered);
     }
 
-    /// Counts up to `rows` delivered rows; returns their number.
+    /// Counts up to `rows` returned rows; returns the number that was counted.
     pub(crate) fn count_up_to(&mut self, rows: usize) -> usize {
         let counted = rows.min(self.left);
         self.left -= counted;
         counted
     }
 
-    /// Returns the rows of the next batch: all that are left, and `unlimited` of a range without a limit; at
-    /// most [`MAX_BATCH`].
+    /// Returns the size of the next batch: all remaining rows of a range with a limit, `unlimited` rows
+    /// otherwise; at most [`MAX_BATCH`].
     pub(crate) fn next_batch(self, unlimited: usize) -> usize {
         if self.is_limited { self.left.min(MAX_BATCH) } else { unlimited.min(MAX_BATCH) }
     }
@@ -296,7 +298,7 @@ impl RowsLeft {
 impl ByteBounds {
     pub(crate) const ALL: Self = Self::new(Bound::Unbounded, Bound::Unbounded);
 
-    /// All rows between two ends.
+    /// Returns the bounds of all rows between two ends.
     const fn new(lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> Self {
         Self { lower, upper, row_limit: usize::MAX }
     }
@@ -306,7 +308,7 @@ impl ByteBounds {
         Self { lower, upper, row_limit: range.row_limit() }
     }
 
-    /// The bounds of the encoded tuples with first parts in `range`.
+    /// Returns the bounds of the encoded tuples with first parts in `range`.
     pub(crate) fn of_first_parts<K: ?Sized>(range: &impl KeyRange<K>) -> Self {
         let (lower, upper) = range.encoded_part_bounds();
         let lower = match lower {
@@ -330,7 +332,7 @@ impl ByteBounds {
         Self::new(Bound::Excluded(key), Bound::Included(next))
     }
 
-    /// The keys that begin with `prefix`.
+    /// Returns the bounds of all keys that begin with `prefix`.
     pub(crate) fn prefix(prefix: &[u8]) -> Self {
         let mut end = prefix.to_vec();
         while end.last() == Some(&0xff) {
@@ -350,7 +352,7 @@ impl ByteBounds {
         <Self as RangeBounds<[u8]>>::contains(self, key)
     }
 
-    /// Returns the part up to `last`, included, in one direction.
+    /// Returns the part of the range up to and including `last`, in one direction.
     pub(crate) fn up_to(&self, last: &[u8], is_ascending: bool) -> Self {
         let (mut part, end) = (self.clone(), Bound::Included(last.to_vec()));
         *(if is_ascending { &mut part.upper } else { &mut part.lower }) = end;

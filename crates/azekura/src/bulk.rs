@@ -1,4 +1,4 @@
-//! Bulk loads: a table filled with many rows at once.
+//! Bulk loads: fill a table with many rows at once.
 
 use crate::Error;
 use crate::key::{AsKey, Key};
@@ -7,17 +7,17 @@ use crate::value::{AsValue, Value};
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// Fills the table, which must be empty, with rows in ascending order of their keys; returns the number
-    /// of rows. Several times as fast as [`insert`](Self::insert): builds the table's pages from the leaves
-    /// up, and logs no row.
+    /// of rows. A bulk load is several times as fast as [`insert`](Self::insert): it builds the table's pages
+    /// from the leaves up, and logs no row.
     ///
-    /// The load is one change of this transaction: durable as a whole once the transaction has committed, and
-    /// undone as a whole by a crash before, an abort, or a rollback to a savepoint. The table is locked
-    /// exclusively until the transaction ends. Pages are written and made durable before the call returns,
-    /// and recently freed pages cost a checkpoint, so the call is worth it from about a thousand rows on.
-    /// Values that have pages of their own are logged nevertheless
-    /// (from about five sixteenths of a page on).
+    /// The load is one change of this transaction. It becomes durable as a whole when the transaction
+    /// commits. A crash before the commit, an abort, or a rollback to a savepoint undoes it as a whole. The
+    /// table is locked exclusively until the transaction ends. The pages are written and made durable before
+    /// the call returns, and a load into recently freed pages needs a checkpoint. So a bulk load is faster
+    /// than inserts from about a thousand rows on. Values in overflow pages (from about five sixteenths of a
+    /// page on) are logged.
     ///
-    /// `rows` may read in this transaction, and must not write in it. Pages become full.
+    /// `rows` may read in this transaction, but must not write in it. The load fills its pages completely.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -37,11 +37,11 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     ///
     /// - [`Error::NotEmpty`]: the table has rows.
     /// - [`Error::NotAscending`]: a key is not above the one before it.
-    /// - [`Error::Invalid`]: a key or value is too long, or `rows` wrote in this transaction; that is undone,
-    ///   too.
-    /// - Conflict errors, and errors of log and files.
+    /// - [`Error::Invalid`]: a key or value is too long, or `rows` wrote in this transaction; those writes
+    ///   are undone, too.
+    /// - Conflict errors, and errors of the log and of files.
     ///
-    /// The transaction is then as it was before the call, or over.
+    /// After an error, the transaction is as it was before the call, or it has been rolled back.
     pub fn bulk_load<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = (Q, W)>,
@@ -49,11 +49,12 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         self.try_bulk_load(rows.into_iter().map(Ok))
     }
 
-    /// Fills the table as [`bulk_load`](Self::bulk_load) does, from rows that can fail, as those of a file.
+    /// Fills the table as [`bulk_load`](Self::bulk_load) does, from rows that can fail, such as rows that are
+    /// read from a file.
     ///
     /// # Errors
     ///
-    /// As for [`bulk_load`](Self::bulk_load), and the first error among the rows.
+    /// The errors of [`bulk_load`](Self::bulk_load), and the first error among the rows.
     pub fn try_bulk_load<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = Result<(Q, W), Error>>,
@@ -67,13 +68,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         })
     }
 
-    /// Stores rows that come in any order; returns the number of different keys. Of several rows with one key
-    /// the last is kept, and replaces a row that the table has.
+    /// Stores rows that are in any order; returns the number of different keys. If several rows have the same
+    /// key, the last one is stored. It replaces a row of the table with that key.
     ///
-    /// The rows are sorted first, `memory_bytes` of them at a time, in files in the store's directory if they
-    /// are more; the files are removed before this returns. An empty table is then filled as
-    /// [`bulk_load`](Self::bulk_load) does, and a table with rows is written to in key order, by ordinary
-    /// writes of this transaction, so that each of its pages is changed once.
+    /// The rows are sorted first. At most `memory_bytes` of them are sorted in memory; more rows use
+    /// temporary files in the store's directory, which are removed before this function returns. An empty
+    /// table is filled as [`bulk_load`](Self::bulk_load) does. A table with rows gets the new rows in key
+    /// order, by ordinary writes of this transaction, so each of its pages is changed once.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -89,8 +90,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`bulk_load`](Self::bulk_load), but for the order of the rows and a table with rows; and
-    /// [`Error::Io`] if a file cannot be written or read.
+    /// The errors of [`bulk_load`](Self::bulk_load), except those for unsorted rows and for a table with
+    /// rows. [`Error::Io`]: a temporary file cannot be written or read.
     pub fn bulk_load_unsorted<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = (Q, W)>,
@@ -103,7 +104,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`bulk_load_unsorted`](Self::bulk_load_unsorted), and the first error among the rows.
+    /// The errors of [`bulk_load_unsorted`](Self::bulk_load_unsorted), and the first error among the rows.
     pub fn try_bulk_load_unsorted<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = Result<(Q, W), Error>>,

@@ -1,12 +1,13 @@
 //! The catalog: a tree (root page 1) that maps each table name to tree id, root page, and types.
 //!
-//! A table name is looked up in a cache first. A cached entry is believed only after the transaction has a
-//! lock on the table itself and finds the entry still there. A transaction that drops a table holds that lock
-//! exclusively and removes the entry before it releases the lock. So no transaction works on a removed tree.
+//! A table name is looked up in a cache first. A cached entry is valid only if the transaction has locked the
+//! table itself and the cache still has the entry. A transaction that drops a table holds that lock
+//! exclusively, and removes the entry before it releases the lock. So no transaction works on a removed tree.
 //!
 //! - **CATALOG-1** A [`Hint`] is made while a lock on its table is held. The catalog's version changes under
 //!   the exclusive lock of each table that is dropped. So if a transaction has locked the hint's table and
-//!   the version is unchanged, the table exists. This costs one load of a line that is rarely written.
+//!   the version is unchanged, the table exists. This check costs one load from a cache line that is rarely
+//!   written.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,13 +27,13 @@ use crate::Error;
 use crate::key::Key;
 use crate::value::Value;
 
-/// The catalog's own tree.
+/// The tree of the catalog itself.
 pub(crate) const CATALOG: Tree = Tree { id: TreeId(0), root: PageId(1) };
 
 /// Version of the encodings of keys and values in tables written by this build.
 const CODEC_VERSION: u32 = 1;
 
-/// The types of a table's rows, as the catalog keeps them from the table's first row on.
+/// The types of a table's rows; the catalog stores them from the table's first row on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TableTypes {
     /// The key type ([`Key::type_name`](crate::Key::type_name)).
@@ -48,7 +49,7 @@ impl TableTypes {
         Self { key: K::type_name(), value: V::type_name(), codec: CODEC_VERSION }
     }
 
-    /// Returns the types with these names, the same object for the same names.
+    /// Returns the types with these names. The same names always return the same object.
     pub(crate) fn kept(key: &str, value: &str) -> &'static Self {
         static KEPT: Mutex<Vec<&TableTypes>> = Mutex::new(Vec::new());
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,9 +73,9 @@ impl fmt::Display for TableTypes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TableInfo {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// The types of its rows.
+    /// Types of the table's rows.
     #[serde(flatten)]
     pub types: TableTypes,
 }
@@ -90,11 +91,11 @@ pub(crate) struct Entry {
 pub(crate) struct Catalog {
     cache: RwLock<HashMap<Arc<str>, Entry>>,
     next_id: AtomicU32,
-    /// Tables dropped so far.
+    /// Number of tables dropped so far.
     version: AtomicU64,
 }
 
-/// A table's tree, with the catalog's version at that time: see CATALOG-1.
+/// A table's tree, with the catalog's version when the tree was looked up: see CATALOG-1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hint {
     pub(crate) tree: Tree,
@@ -107,12 +108,12 @@ impl Catalog {
     }
 
     /// Adds a table to the cache. The caller holds at least a shared lock on the catalog's row of this name,
-    /// and read `entry` there.
+    /// and has read `entry` from that row.
     pub(crate) fn remember(&self, name: &Arc<str>, entry: Entry) {
         self.cache.write().insert(Arc::clone(name), entry);
     }
 
-    /// Removes a table from the cache. The caller holds an exclusive lock on the table, which it releases
+    /// Removes a table from the cache. The caller holds an exclusive lock on the table, and releases it
     /// afterwards.
     pub(crate) fn forget(&self, name: &str) {
         self.cache.write().remove(name);
@@ -121,7 +122,7 @@ impl Catalog {
         self.version.fetch_add(1, Release);
     }
 
-    /// Returns the hint for a table that the caller has locked and found.
+    /// Returns the hint for a table that the caller has locked and that exists.
     pub(crate) fn hint(&self, tree: Tree) -> Hint {
         Hint { tree, version: self.version.load(Relaxed) }
     }
@@ -133,9 +134,9 @@ impl Catalog {
 
     /// Returns a tree id that no tree has had since the store was opened.
     pub(crate) fn new_id(&self) -> TreeId {
-        // SeqCst: pairs with the load in `next_id`. The creator of the tree reads the clock of snapshots
-        // later, and an opener advances the clock before that load; so an opener that sees the tree sees
-        // its id.
+        // SeqCst: pairs with the load in `next_id`. The creator of the tree reads the snapshot clock after
+        // this increment, and a thread that opens a snapshot advances the clock before that load. So if the
+        // snapshot sees the tree, the load returns an id above the tree's.
         TreeId(self.next_id.fetch_add(1, SeqCst))
     }
 
@@ -146,7 +147,7 @@ impl Catalog {
 
     /// Returns an id that is larger than those of all tables.
     pub(crate) fn next_id(&self) -> u32 {
-        self.next_id.load(SeqCst) // pairs with the one in `new_id`
+        self.next_id.load(SeqCst) // SeqCst: pairs with the increment in `new_id`
     }
 }
 
@@ -181,7 +182,7 @@ pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
     (value.is_empty() && tree.id.0 != 0).then_some(Entry { tree, types: Arc::new(types) })
 }
 
-/// The error of a catalog row that holds no tree.
+/// Returns the error for a catalog row that holds no tree.
 pub(crate) fn corrupt_row(table: &str) -> Error {
     Error::CorruptPage {
         page: CATALOG.root,

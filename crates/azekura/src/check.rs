@@ -1,4 +1,4 @@
-//! The check of a store: visits every page and tests the invariants.
+//! The check of a store: reads every page and tests the invariants.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{Error, catalog};
 /// One finding of damage.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// The damaged page.
+    /// Number of the damaged page.
     pub page: u64,
     /// Description of the damage.
     pub what: String,
@@ -28,31 +28,31 @@ impl fmt::Display for Finding {
 /// Counts of one table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableReport {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Levels of its tree; 1 for a lone leaf.
+    /// Number of levels of the tree; 1 if its root is a leaf.
     pub height: u32,
-    /// Inner pages.
+    /// Number of inner pages.
     pub inner_pages: u64,
-    /// Leaf pages.
+    /// Number of leaf pages.
     pub leaf_pages: u64,
-    /// Pages of large values.
+    /// Number of overflow pages, which hold large values.
     pub overflow_pages: u64,
-    /// Bytes of the leaves that rows use.
+    /// Bytes in the leaves that rows use.
     pub leaf_bytes_used: u64,
 }
 
-/// Result of a check; made by [`Database::check`].
+/// Result of a check, returned by [`Database::check`].
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
-    /// Pages visited.
+    /// Number of pages visited.
     pub pages: u64,
-    /// One for each table, in order of names.
+    /// One report for each table, in order of names.
     pub tables: Vec<TableReport>,
-    /// Pages that were leaked (marked as used, but nothing referred to them) and that
-    /// [`Database::repair`] has freed.
+    /// Number of leaked pages that [`Database::repair`] has freed. A leaked page is marked as used, but
+    /// nothing refers to it.
     pub freed_pages: u64,
     /// All damage; empty for a valid store.
     pub findings: Vec<Finding>,
@@ -70,22 +70,24 @@ impl CheckReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaks {
     Report,
-    /// Frees them unless there is other damage: pages below a damaged page look leaked.
+    /// Frees leaked pages unless there is other damage, because pages below a damaged page look leaked.
     Free,
 }
 
-/// Attempts, 1 ms apart, to find no transaction between its commit and the freeing of its pages.
+/// Number of attempts, 1 ms apart, to find a moment at which no transaction is between its commit and the
+/// freeing of its pages.
 const GATE_ATTEMPTS: usize = 100;
 
-/// Passes beside writers before the one without writers decides.
+/// Number of passes concurrent with writers, before a pass without writers decides.
 const SHARED_PASSES: usize = 2;
 
 /// Checks the store, by two kinds of passes.
 ///
-/// A pass beside writers takes no locks. It finds all damage, but a transaction that takes a large value or a
-/// table out of use during the pass, or restores it, may look like damage (CHECK-3 of
-/// `azekura_btree::verify`). So its findings count only if nothing was changed meanwhile. Otherwise a pass
-/// with shared locks on all tables decides, and frees leaked pages. A valid store rarely needs it.
+/// A pass concurrent with writers takes no locks. It finds all damage. But a transaction that drops or
+/// restores a large value or a table during the pass may look like damage (CHECK-3 of
+/// `azekura_btree::verify`). So the findings of this pass count only if nothing was changed meanwhile.
+/// Otherwise a pass with shared locks on all tables decides, and frees leaked pages. A valid store rarely
+/// needs that pass.
 pub(crate) fn check(
     db: &Database,
     leaks: Leaks,
@@ -99,7 +101,7 @@ pub(crate) fn check(
         }
     }
     // Shared locks on all tables exclude writers until the end of this transaction. The gate excludes
-    // transactions that have committed and still free pages.
+    // transactions that have committed and are still freeing pages.
     let tx = db.lock_all_tables()?;
     let shared = db.shared();
     let _no_leftovers = shared.leftovers_gate.write();
@@ -128,8 +130,8 @@ impl Pass {
     ) -> Result<Self, Error> {
         let (mut names, mut findings) = (Vec::new(), Vec::new());
         let start = || -> Result<_, Error> {
-            // Before the catalog is read, so that a table that is dropped meanwhile is in at most one of
-            // them.
+            // The pending pages are read before the catalog, so a table that is dropped meanwhile is in at
+            // most one of the two lists.
             let pending = shared.unfreed_pages();
             let mut trees = vec![CATALOG];
             crate::scan::unlocked(&shared.env, CATALOG, &mut |name, value| {
@@ -184,10 +186,11 @@ impl Pass {
     }
 }
 
-/// Pages that transactions hold, beside those of trees.
+/// Returns the pages outside of trees that transactions hold.
 fn held_pages(shared: &Shared) -> Vec<Held> {
-    // Excludes transactions that have committed and have not yet freed, or listed, their pages. One that
-    // frees much may take long; commits do not wait for this pass, and another pass decides.
+    // The gate excludes transactions that have committed, but have not yet freed their pages or added them to
+    // a list. A transaction that frees many pages may hold the gate for long. In that case this pass runs
+    // without the gate, so that commits do not wait, and another pass decides.
     let mut gate = None;
     for _ in 0..GATE_ATTEMPTS {
         gate = shared.leftovers_gate.try_write();

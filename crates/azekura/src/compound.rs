@@ -1,5 +1,5 @@
-//! Operations of a table that are composed of others: counting, changing a value by a function of the old
-//! one, removing many rows.
+//! Table operations that are composed of other operations: counting, changing a value by a function of the
+//! old one, removing many rows.
 
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyRange};
@@ -14,7 +14,7 @@ use crate::value::{EncodeValue, Value};
 const REMOVED_AT_ONCE: usize = 1024;
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
-    /// Returns the number of rows. Reads and locks every row's key, and no large value.
+    /// Returns the number of rows. Reads and locks every row, but does not read large values.
     ///
     /// # Errors
     ///
@@ -74,9 +74,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         })
     }
 
-    /// Stores `new` at `key` if the present value is `expected`, and returns `true` if it was. `None` stands
-    /// for an absent row. Values are compared in their encoded form. The row is locked for update in both
-    /// cases.
+    /// Stores `new` at `key` if the present value is `expected`, and returns `true` in that case. `None`
+    /// stands for an absent row. Values are compared in their encoded form. The row is locked for update even
+    /// if nothing is stored.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
                 Some(value) if found.is_some() => {
                     tx.write(&self.tree, key, value, WriteKind::Put).map(|_| true)
                 }
-                // If the table did not exist, nothing was locked: only an insert decides.
+                // If the table did not exist, nothing was locked, so only an insert decides.
                 Some(value) => {
                     tx.write(&self.tree, key, value, WriteKind::InsertIfAbsent).map(|old| old.is_none())
                 }
@@ -120,7 +120,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`insert`](Self::insert); the transaction is then as it was before the call, or over.
+    /// The errors of [`insert`](Self::insert). The transaction is then as it was before the call, or has been
+    /// rolled back.
     pub fn remove_range(&self, range: impl KeyRange<K>) -> Result<u64, Error> {
         let mut cursor = self.cursor(ByteBounds::of(&range));
         self.as_one(|| {
@@ -139,12 +140,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     }
 
     /// Removes the rows for which `keep` returns `false`, and returns their number. All rows are read before
-    /// the first one is removed: their keys are kept in memory until then, and a panic of `keep` changes
-    /// nothing.
+    /// the first one is removed. The keys of the rows to remove are kept in memory until then, and a panic of
+    /// `keep` changes nothing.
     ///
     /// # Errors
     ///
-    /// As for [`insert`](Self::insert); the transaction is then as it was before the call, or over.
+    /// The errors of [`insert`](Self::insert). The transaction is then as it was before the call, or has been
+    /// rolled back.
     pub fn retain(&self, mut keep: impl FnMut(K::Owned, V::Owned) -> bool) -> Result<u64, Error> {
         let (mut cursor, mut keys) = (self.cursor(ByteBounds::ALL), Vec::new());
         while cursor.advance(Direction::Forward)? {
@@ -165,7 +167,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         keys.drain(..).try_for_each(|key| self.tx.remove(&self.tree, &key).map(drop))
     }
 
-    /// Runs several changes as one: an error undoes the earlier ones.
+    /// Runs several changes as one unit: an error undoes the earlier ones.
     fn as_one<T>(&self, changes: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let before = self.tx.savepoint()?;
         let changed = changes();

@@ -1,27 +1,27 @@
-//! CONTROL: the file that states where a restart begins. Two checksummed slots are written in turn, so that a
-//! torn write leaves the other one.
+//! CONTROL: the file that states where a restart begins. Two checksummed slots are written in turn, so a torn
+//! write leaves the other slot valid.
 //!
 //! - **CONTROL-1** A slot is written whole and synchronously; the other slot, with the older sequence number,
 //!   stays valid.
-//! - **CONTROL-2** The statements of a slot are true on disk before it is written: pages below `redo_lsn` are
-//!   synced, the log up to the checkpoint is durable.
-//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. All except the
-//!   last have a fixed end (their cut); their records above it never count (W5).
-//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are from one moment: when the slot is written the
+//! - **CONTROL-2** The statements of a slot are true on disk before the slot is written: pages below
+//!   `redo_lsn` are synced, and the log is durable up to the checkpoint.
+//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. Each of them
+//!   except the last has a fixed end (its cut). A restart ignores records above the cut (W5).
+//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are from one moment. When the slot is written, the
 //!   log is durable up to `durable_lsn`, and a sync of the page file has covered every batch of page writes
 //!   up to `covered`. The sync began after `redo_lsn` was chosen, so a later batch has every change below
 //!   `redo_lsn` (DW-8). A log that ends below `durable_lsn` has lost records; a page file with a head below
 //!   `covered` has lost pages.
-//! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves a gap above the end of the log that
-//!   it found. If the pages are from a later time than the log, their LSNs lie in the gap.
+//! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves a gap of LSNs above the end of the
+//!   existing log. If the page file is from a later time than the log, it has pages with LSNs in the gap.
 //! - **CONTROL-6** A store without ranges is *closed*: all changes are in its pages, a restart reads no log,
 //!   and LSNs continue above `durable_lsn`. It stays closed until the first record of the next run.
-//! - **CONTROL-7** The log has every record from `keep_lsn` on that counts. `keep_lsn` is below `scan_lsn`
-//!   while an archive lacks a part of the log.
+//! - **CONTROL-7** The log has every valid record from `keep_lsn` on. `keep_lsn` is below `scan_lsn` while an
+//!   archive lacks a part of the log.
 //! - **CONTROL-8** After the slots comes the *log end*: an LSN up to which the log was durable, later than
-//!   `durable_lsn`. It is written after each flush and not synced. So the death of the process leaves the
-//!   newest one, and a power loss an older one or none: each is a lower bound. It reveals the loss of the
-//!   newest chunks of the log, which no later chunk refers to.
+//!   `durable_lsn`. The log end is written after each flush and not synced. So a process crash leaves the
+//!   newest log end, and a power loss leaves an older one or none; each is a lower bound. The log end reveals
+//!   the loss of the newest chunks of the log, which no later chunk refers to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,36 +34,37 @@ use azekura_wal::recovery::LogRange;
 
 use crate::Error;
 
-/// Version of the whole on-disk format; a store with another one is refused.
+/// Version of the whole on-disk format. A store with another version is refused.
 pub(crate) const FORMAT_VERSION: u32 = 9;
 /// Version of the format of an encrypted store.
 const ENCRYPTED_FORMAT_VERSION: u32 = 10;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
-/// Name of the file before it is complete and becomes CONTROL.
+/// Name of the file before it is complete and is renamed to CONTROL.
 pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
 const SLOT_BYTES: usize = 16 * 1024;
-/// Place of the log end in the file.
+/// Offset of the log end in the file.
 const LOG_END_AT: usize = 2 * SLOT_BYTES;
-/// CRC-32C 4 (over the rest), incarnation 4, database id 8, LSN 8.
+/// Size of the log end: CRC-32C 4 (over the rest), incarnation 4, database id 8, LSN 8.
 const LOG_END_BYTES: usize = 24;
-/// Bytes of the file.
+/// Size of the file.
 const FILE_BYTES: usize = LOG_END_AT + 4096;
-/// magic 8, format version 4, body length 4, CRC-32C 4 (over all bytes except itself), reserved 4.
+/// Size of a slot's head: magic 8, format version 4, body length 4, CRC-32C 4 (over all bytes except itself),
+/// reserved 4.
 const HEAD_BYTES: usize = 24;
-/// Larger numbers are damage: no store reaches them.
+/// Largest valid number; a larger number in a slot is damage, because no store reaches it.
 const MOST: u64 = 1 << 62;
-/// Number of gaps that are stored: at most 5 KiB of the slot. The oldest one is dropped first.
+/// Largest number of gaps that are stored: at most 5 KiB of the slot. The oldest gap is dropped first.
 const MOST_GAPS: usize = 256;
 
-/// LSNs that no page of the store can have: a restart after a crash begins a new log with a gap after the end
-/// of the old one. A page with such an LSN is from a later time than the log.
+/// A range of LSNs that no page of the store can have. A restart after a crash begins a new log with a gap
+/// after the end of the old one. A page with an LSN in the gap is from a later time than the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LsnGap {
     /// The last LSN below the gap.
     pub(crate) after: Lsn,
-    /// The first LSN above it.
+    /// The first LSN above the gap.
     pub(crate) before: Lsn,
 }
 
@@ -73,30 +74,31 @@ pub(crate) struct Control {
     pub(crate) sequence: u64,
     pub(crate) database_id: u64,
     pub(crate) page_size: usize,
-    /// Redo starts here: every page change below is in the page file.
+    /// LSN at which redo starts: every page change with a lower LSN is in the page file.
     pub(crate) redo_lsn: Lsn,
-    /// The log is read from here: the least of `redo_lsn` and the first LSN of every transaction active at
-    /// the checkpoint.
+    /// LSN from which the log is read: the lowest of `redo_lsn` and the first LSN of every transaction active
+    /// at the checkpoint.
     pub(crate) scan_lsn: Lsn,
-    /// The log has all records from here on (CONTROL-7).
+    /// LSN from which on the log has all records (CONTROL-7).
     pub(crate) keep_lsn: Lsn,
-    /// No transaction below the checkpoint has this id or a larger one.
+    /// A transaction id above the ids of all transactions before the checkpoint.
     pub(crate) next_txn: TxnId,
     /// Number of log streams: chosen when the store is created, and by `Builder::wal_streams`.
     pub(crate) streams: u64,
-    /// Larger than the ids of all tables of a closed store.
+    /// A tree id above the ids of all tables; valid for a closed store.
     pub(crate) next_tree: u32,
-    /// The newest incarnation that may have records in the log; 0: nothing was ever written.
+    /// The newest incarnation that may have records in the log; 0 if nothing was ever written.
     pub(crate) incarnation: u32,
-    /// The log was durable up to here when the slot was written: a log that ends below it has lost records.
+    /// LSN up to which the log was durable when the slot was written. A log that ends below it has lost
+    /// records.
     pub(crate) durable_lsn: Lsn,
     /// Number of the last batch of page writes that the page file's sync had covered when `redo_lsn` was
-    /// chosen: copies of pages in the double-write area count only if their batch came later.
+    /// chosen. A copy of a page in the double-write area is used only if its batch is later.
     pub(crate) covered: u64,
     pub(crate) ranges: Vec<LogRange>,
-    /// Oldest first.
+    /// The known gaps, oldest first.
     pub(crate) gaps: Vec<LsnGap>,
-    /// The data key under the caller's key; empty: the store is not encrypted.
+    /// The data key, encrypted with the caller's key; empty if the store is not encrypted.
     pub(crate) wrapped_key: Vec<u8>,
 }
 
@@ -123,7 +125,8 @@ impl Control {
         for range in &self.ranges {
             put_u64(&mut body, u64::from(range.incarnation));
             put_u64(&mut body, range.first_lsn.0);
-            // 0 = open end; an LSN is at least 1, so +1 keeps "ends before its first record" apart from it.
+            // 0 means an open end. An LSN is at least 1, so + 1 distinguishes a range that ends before its
+            // first record.
             put_u64(&mut body, range.last_lsn.map_or(0, |l| l.0 + 1));
         }
         put_u64(&mut body, self.gaps.len() as u64);
@@ -177,7 +180,7 @@ impl Control {
         (input.is_empty() && control.version() == version && control.has_sound_numbers()).then_some(control)
     }
 
-    /// Returns `true` if one can be added to every number, and subtracted from every LSN, without overflow.
+    /// Returns `true` if adding 1 to any number, or subtracting 1 from any LSN, cannot overflow.
     fn has_sound_numbers(&self) -> bool {
         let is_lsn = |lsn: Lsn| (1..=MOST).contains(&lsn.0);
         let is_range = |r: &LogRange| {
@@ -196,8 +199,8 @@ impl Control {
             && self.ranges.last().is_none_or(|r| r.incarnation <= self.incarnation)
     }
 
-    /// Adds a gap, and drops the oldest if there are too many. A gap directly after the last one, or with the
-    /// same begin, extends that one: no LSN between them is in use.
+    /// Adds a gap, and drops the oldest if there are too many. If no LSN between the last gap and the new one
+    /// is in use, or both begin at the same LSN, the last gap is extended instead.
     pub(crate) fn add_gap(&mut self, gap: LsnGap) {
         if let Some(last) =
             self.gaps.last_mut().filter(|last| last.after == gap.after || last.before == gap.after.next())
@@ -252,8 +255,8 @@ fn read_slot(bytes: &[u8]) -> Slot {
     if bytes[..8] != MAGIC {
         return Slot::Invalid;
     }
-    // The head is the same in every version: magic, version, body length, checksum. So another version is
-    // distinguished from damage.
+    // The head has the same format in every version: magic, version, body length, checksum. So another
+    // version can be distinguished from damage.
     let len = u32_at(12) as usize;
     let Some(body) = bytes.get(HEAD_BYTES..HEAD_BYTES.saturating_add(len)) else { return Slot::Invalid };
     let crc = checksum::crc32c_append(checksum::crc32c(&bytes[..16]), body);
@@ -268,7 +271,7 @@ fn read_slot(bytes: &[u8]) -> Slot {
     }
 }
 
-/// The place in CONTROL for the log end (CONTROL-8).
+/// Writer of the log end in CONTROL (CONTROL-8).
 #[derive(Debug)]
 pub(crate) struct LogEnd {
     file: Arc<dyn File>,
@@ -278,7 +281,7 @@ pub(crate) struct LogEnd {
 }
 
 impl LogEnd {
-    /// Notes that the log is durable up to `lsn`. An error is ignored: then an older LSN stays.
+    /// Writes that the log is durable up to `lsn`. An error is ignored: an older LSN then stays in the file.
     pub(crate) fn note(&self, lsn: Lsn) {
         // Relaxed: avoids repeated writes of the same LSN.
         if self.noted.fetch_max(lsn.0, Relaxed) < lsn.0 {
@@ -298,7 +301,8 @@ fn encode_log_end(database_id: u64, incarnation: u32, lsn: Lsn) -> [u8; LOG_END_
     bytes
 }
 
-/// Returns the LSN of the log end if it belongs to the newest incarnation of `control` and that log counts.
+/// Returns the LSN of the log end, if it belongs to the newest incarnation of `control` and that incarnation
+/// has no fixed end.
 fn read_log_end(bytes: &[u8], control: &Control) -> Option<Lsn> {
     let range = control.ranges.last().filter(|range| range.last_lsn.is_none())?;
     let lsn = Lsn(u64::from_le_bytes(bytes.get(16..LOG_END_BYTES)?.try_into().ok()?));
@@ -316,8 +320,8 @@ pub(crate) struct ControlFile {
 }
 
 impl ControlFile {
-    /// Creates the CONTROL of a new database. The directory is a database once the file has its name; the
-    /// name is not durable yet.
+    /// Creates the CONTROL of a new database. The directory is a database once the file has its final name.
+    /// The caller makes the name durable.
     pub(crate) fn create(fs: &dyn Fs, dir: &Path, first: Control) -> Result<(), Error> {
         let path = dir.join(NEW_CONTROL_NAME);
         let io = |source| Error::io("create", &path, source);
@@ -371,13 +375,13 @@ impl ControlFile {
         self.log_end.unwrap_or(Lsn(0)).max(self.current.durable_lsn)
     }
 
-    /// The log end of a new incarnation.
+    /// Returns a writer of the log end of a new incarnation.
     pub(crate) fn new_log_end(&self, incarnation: u32) -> LogEnd {
         let (file, database_id) = (Arc::clone(&self.file), self.current.database_id);
         LogEnd { file, database_id, incarnation, noted: AtomicU64::new(0) }
     }
 
-    /// Writes `next` into the older slot (CONTROL-1); after a failure the current one is still valid.
+    /// Writes `next` into the older slot (CONTROL-1). After a failure the current slot is still valid.
     pub(crate) fn write(&mut self, mut next: Control) -> Result<(), Error> {
         next.sequence = self.current.sequence + 1;
         let slot = next.to_slot(&self.path)?;
@@ -434,7 +438,7 @@ mod tests {
         control.write(second.clone()).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
-        // Sequence 2 lies in slot 0.
+        // The slot with sequence number 2 is slot 0.
         control.file.write_at(HEAD_BYTES as u64 + 1, &[0xee]).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current().redo_lsn, Lsn(1));

@@ -1,4 +1,4 @@
-//! The open store: its handle, the state that its transactions share, opening and closing.
+//! The open store: its handle, the state that its transactions share, and its opening and closing.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,7 +35,7 @@ use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
 use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
 
-/// Fewest slots for commit LSNs of released keys: 4 KiB.
+/// Smallest number of slots for commit LSNs of released keys: 4 KiB.
 const LEAST_DEPENDENCY_SLOTS: usize = 512;
 
 /// The state that all transactions of an open store share.
@@ -53,25 +53,26 @@ pub(crate) struct Shared {
     pub(crate) states: StatePool,
     pub(crate) parked: Parked,
     pub(crate) archive: Option<Archive>,
-    /// `None`: the store is not encrypted.
+    /// The keys of an encrypted store; otherwise `None`.
     pub(crate) keys: Option<StoreKeys>,
     pub(crate) control: Arc<Mutex<ControlFile>>,
-    /// History of work done, for the bound on the time of a restart.
+    /// The work done at earlier times, for the bound on the time of a restart.
     pub(crate) restart_past: Mutex<Past>,
     pub(crate) undo_pace: UndoPace,
-    /// Held shared while unreferenced pages are still to be freed; `check` holds it exclusively.
+    /// A gate that a transaction holds in shared mode until it has freed its unreferenced pages; `check`
+    /// holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) snapshot_durability: SnapshotDurability,
     pub(crate) durable_snapshots: Mutex<DurableSnapshots>,
     /// Deferred frees of committed transactions that failed.
     pub(crate) unfreed: Mutex<Vec<Unfreed>>,
-    /// The first error of a background activity.
+    /// The first error of a background activity that was not resolved since.
     pub(crate) background_error: Mutex<Option<String>>,
     pub(crate) reported: Reported,
-    /// Starts the checkpointer, if there is one.
+    /// Starts the checkpointer, if the store has one.
     pub(crate) checkpoint_calls: Arc<Notifier>,
-    /// On a line of its own: every sixteenth transaction writes it.
+    /// The next transaction id; on its own cache line, because every sixteenth transaction writes it.
     next_txn: CachePadded<AtomicU64>,
     pub(crate) lifetime: Lifetime,
 }
@@ -82,7 +83,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The parts of a store, assembled by opening.
+/// The parts of a store, which opening assembles.
 pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) pool: Arc<BufferPool>,
@@ -96,19 +97,19 @@ pub(crate) struct Parts {
     pub(crate) control: Arc<Mutex<ControlFile>>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
-    /// Excludes a second writer.
+    /// The lock on the store that excludes a second writer.
     pub(crate) control_lock: Box<dyn FileLock>,
 }
 
 impl Shared {
     /// Draws `count` transaction numbers that no other transaction has.
     pub(crate) fn draw_txn_ids(&self, count: u64) -> Range<u64> {
-        // Relaxed: only distinctness and rough age matter.
+        // Relaxed: ids must be distinct and only roughly in order of age.
         let first = self.next_txn.fetch_add(count, Relaxed);
         first..first + count
     }
 
-    /// Returns an id that is larger than those of all transactions begun so far.
+    /// Returns an id above those of all transactions begun so far.
     pub(crate) fn txn_bound(&self) -> TxnId {
         TxnId(self.next_txn.load(Relaxed))
     }
@@ -117,12 +118,12 @@ impl Shared {
         self.pool.page_size()
     }
 
-    /// Longest key in bytes.
+    /// Returns the length of the longest possible key in bytes.
     pub(crate) fn max_key(&self) -> usize {
         azekura_btree::max_key(self.pool.body_bytes())
     }
 
-    /// The cipher of the store's files.
+    /// Returns the cipher of the store's files, or `None` if the store is not encrypted.
     pub(crate) fn cipher(&self) -> Option<Arc<dyn Cipher>> {
         self.keys.as_ref().map(|keys| Arc::clone(&keys.cipher))
     }
@@ -138,12 +139,12 @@ impl Shared {
 /// An open store; opened by [`open`](Self::open), or by [`builder`](Self::builder) with other settings.
 /// Clones are handles of the same store, for any thread.
 ///
-/// [`transact`](Self::transact) reads and writes rows in a transaction, [`read`](Self::read) reads them
-/// without locks, [`backup`](Self::backup) copies the store.
+/// [`transact`](Self::transact) reads and writes rows in a transaction. [`read`](Self::read) reads rows
+/// without locks. [`backup`](Self::backup) copies the store.
 ///
 /// The store is open until [`close`](Self::close), or until its last handle and its last transaction are
-/// dropped. Then it writes its changed pages and a checkpoint ([`Builder::close_time`] limits this), and its
-/// directory is unlocked. Tickets do not keep it open.
+/// dropped. Closing writes the changed pages and a checkpoint ([`Builder::close_time`] limits the time), and
+/// unlocks the directory. Tickets do not keep it open.
 ///
 /// A process that was forked cannot use a store that its parent opened: each call fails with
 /// [`Error::Forked`], and dropping the copies does nothing. Open stores after the fork.
@@ -168,7 +169,7 @@ impl Shared {
 /// ```
 #[derive(Clone)]
 pub struct Database {
-    // Dropped before `shared`: the last owner closes the store.
+    // Dropped before `shared`, because the last owner closes the store.
     owners: Arc<Owners>,
     shared: Arc<Shared>,
 }
@@ -180,13 +181,13 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// Settings for opening a store.
+    /// Returns the settings for opening a store.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Opens the store in directory `path`, making it if there is none.
+    /// Opens the store in directory `path`, and creates the store if there is none.
     ///
     /// # Errors
     ///
@@ -223,11 +224,11 @@ impl Database {
         Self::builder().read_only(true).open(path)
     }
 
-    /// A new store in memory.
+    /// Creates a new store in memory.
     ///
     /// # Errors
     ///
-    /// None with these settings, unless memory is short.
+    /// None with these settings, unless memory is exhausted.
     pub fn in_memory() -> Result<Self, Error> {
         Self::builder().cache_bytes(32 << 20).open_in_memory()
     }
@@ -237,7 +238,7 @@ impl Database {
         let undo_pace = UndoPace::default();
         undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
         let locks = azekura_lock::LockOptions::default();
-        // A store with a small cache seldom has many keys with commits that are not durable yet.
+        // A store with a small cache rarely has many keys with commits that are not durable yet.
         let dependency_slots =
             locks.dependency_slots.min(parts.pool.capacity_frames().max(LEAST_DEPENDENCY_SLOTS));
         let shared = Arc::new(Shared {
@@ -291,18 +292,19 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] after [`close`](Self::close); [`Error::Forked`] in a child process. Without
-    /// background threads also an error of a checkpoint that was due.
+    /// [`Error::Closed`] after [`close`](Self::close); [`Error::Forked`] in a forked child process. In a
+    /// store without background threads, also an error of a checkpoint that this call ran.
     pub fn begin(&self) -> Result<Transaction, Error> {
         Transaction::begin(self.owners.enter()?)
     }
 
     /// Runs `body` in a transaction and commits it. If the transaction is rolled back because of a conflict,
-    /// runs it again after growing pauses, within [`Builder::retry_limit`]. An error from `body` rolls back
-    /// and is returned.
+    /// runs it again after growing pauses, within [`Builder::retry_limit`]. An error of `body` rolls the
+    /// transaction back and is returned.
     ///
-    /// `body` may run several times: it should change only the store. Within `body`, use its transaction:
-    /// another transaction of the same thread that would wait for it fails with [`Error::SelfDeadlock`].
+    /// `body` may run several times, so it should change only the store. Inside `body`, use only its
+    /// transaction: another transaction of the same thread that would wait for it fails with
+    /// [`Error::SelfDeadlock`].
     ///
     /// # Errors
     ///
@@ -311,7 +313,7 @@ impl Database {
         self.try_transact(body)
     }
 
-    /// As [`transact`](Self::transact), for a body with an error type of its own.
+    /// Runs a transaction as [`transact`](Self::transact) does, with a body that has its own error type.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -354,8 +356,8 @@ impl Database {
         Ok(value)
     }
 
-    /// As [`transact`](Self::transact), but does not wait for the log: the returned ticket reports when the
-    /// commit is durable.
+    /// Runs a transaction as [`transact`](Self::transact) does, but does not wait for the log. The returned
+    /// ticket reports when the commit is durable.
     ///
     /// # Errors
     ///
@@ -369,8 +371,9 @@ impl Database {
         Ok((value, tx.commit_async()?))
     }
 
-    /// As [`transact_async`](Self::transact_async), without requesting a flush of the log: for one of several
-    /// commits that the caller waits for together. See [`Transaction::commit_deferred_flush`].
+    /// Runs a transaction as [`transact_async`](Self::transact_async) does, but requests no flush of the log.
+    /// Use it for one of several commits that the caller waits for together: see
+    /// [`Transaction::commit_deferred_flush`].
     ///
     /// # Errors
     ///
@@ -384,20 +387,20 @@ impl Database {
         Ok((value, tx.commit_deferred_flush()?))
     }
 
-    /// Names of all tables, in byte order.
+    /// Returns the names of all tables, in byte order.
     ///
     /// # Errors
     ///
-    /// As for reading rows.
+    /// The errors of reading rows.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
         Ok(self.tables()?.into_iter().map(|table| table.name).collect())
     }
 
-    /// All tables with the types of their rows, in byte order of their names.
+    /// Returns all tables with the types of their rows, in byte order of their names.
     ///
     /// # Errors
     ///
-    /// As for reading rows.
+    /// The errors of reading rows.
     pub fn tables(&self) -> Result<Vec<TableInfo>, Error> {
         self.retry(Transaction::tables).map(|(tables, _)| tables)
     }
@@ -406,14 +409,14 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// An error of a file; the store continues with its previous checkpoint.
+    /// An error of a file. The store then continues with its previous checkpoint.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.shared.lifetime.while_open(|| self.shared.checkpoint_fully())
     }
 
     /// Does a part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago,
     /// and recycles the log as far as that allows. A store without background threads needs such calls; other
-    /// stores do it themselves.
+    /// stores take checkpoints automatically.
     ///
     /// # Errors
     ///
@@ -426,11 +429,12 @@ impl Database {
     /// log.
     #[doc(hidden)]
     pub fn write_one_log_stream(&self, stream: usize) {
-        // A failure here is kept, and returned to a thread that waits for the log.
+        // An error is stored in the log, and returned to a thread that waits for the log.
         let _ = self.shared.wal.flush(LogBufferId::from_index(stream));
     }
 
-    /// Begins a transaction with its records in this log buffer, for crash tests that must repeat exactly.
+    /// Begins a transaction that writes its records to this log buffer, for crash tests that must be exactly
+    /// repeatable.
     #[doc(hidden)]
     pub fn begin_on_log_buffer(&self, log_buffer: usize) -> Result<Transaction, Error> {
         let tx = self.begin()?;
@@ -447,34 +451,36 @@ impl Database {
     /// Checks every page: order and bounds of keys, checksums, reachability, pages lost or used twice.
     /// Reports `(pages done, pages in all)` to `progress`.
     ///
-    /// Takes no locks: transactions read and write meanwhile, and each leaf is counted as it is when it is
-    /// visited. Only if two passes seem to find damage, and pages were changed meanwhile, a last pass takes
-    /// shared locks on all tables and decides; writers wait for that one.
+    /// Takes no locks: transactions read and write meanwhile, and each leaf is counted in its state at the
+    /// time of the visit. Only if two passes seem to find damage, and pages were changed meanwhile, a last
+    /// pass decides with shared locks on all tables. Writers wait for that pass.
     ///
     /// # Errors
     ///
-    /// An error of reading; damage is in the report, not an error.
+    /// An error of reading the store. Damage is reported in the result, not as an error.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
         crate::check::check(self, Leaks::Report, progress)
     }
 
-    /// As [`check`](Self::check), and frees pages that are marked as used and unreferenced, unless there is
-    /// other damage; writers wait if there are such pages. [`CheckReport::freed_pages`] counts them.
+    /// Checks every page as [`check`](Self::check) does, and frees leaked pages: those that are marked as
+    /// used but unreferenced. Frees no page if there is other damage. If there are leaked pages, writers wait
+    /// for the last pass. [`CheckReport::freed_pages`] counts the freed pages.
     ///
     /// # Errors
     ///
-    /// As for [`check`](Self::check); errors of the log, after which some of the pages are free.
+    /// The errors of [`check`](Self::check), and errors of the log. After an error of the log, some of the
+    /// pages have been freed.
     pub fn repair(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
         crate::check::check(self, Leaks::Free, progress)
     }
 
     /// Closes the store for all its handles: stops its threads, writes all changed pages, takes a checkpoint,
-    /// and unlocks the directory. Later calls of any handle fail with [`Error::Closed`]; closing again is
-    /// `Ok`. Dropping the last handle does the same without reporting errors.
+    /// and unlocks the directory. Later calls of any handle fail with [`Error::Closed`]; closing again
+    /// returns `Ok`. Dropping the last handle closes the store without reporting errors.
     ///
-    /// Blocks for the page writes, seconds for a cache of some GiB with many changed pages. With
-    /// [`Builder::close_time`] the writes end after that time. The log then has the changes of the other
-    /// pages, and the next opening recovers them; no commit is lost.
+    /// Blocks during the page writes: for seconds, if a cache of several GiB has many changed pages. With
+    /// [`Builder::close_time`] the writes end after that time. The log has the changes of the other pages,
+    /// and the next opening recovers them; no commit is lost.
     ///
     /// ```
     /// # use azekura::{Database, Error};
@@ -492,32 +498,34 @@ impl Database {
     /// # Errors
     ///
     /// [`Error::StillInUse`]: transactions are open, in any thread; nothing was changed, the store stays
-    /// open. A transaction that was leaked (`std::mem::forget`) is open until the process ends. Otherwise an
-    /// error of a file: the store is closed, and acknowledged commits are safe.
+    /// open. A transaction that was leaked (`std::mem::forget`) is open until the process ends. [`Error::Io`]
+    /// and other errors of a file: the store is closed, and acknowledged commits are safe.
     pub fn close(&self) -> Result<(), Error> {
         self.owners.close()
     }
 
-    /// The store's directory.
+    /// Returns the store's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Size of its pages in bytes.
+    /// Returns the size of the store's pages in bytes.
     #[must_use]
     pub fn page_size(&self) -> usize {
         self.shared.page_size()
     }
 
-    /// Longest key in bytes, as encoded; it follows from the page size.
+    /// Returns the length of the longest possible key in bytes, as encoded. The limit follows from the page
+    /// size.
     #[must_use]
     pub fn max_key_bytes(&self) -> usize {
         self.shared.max_key()
     }
 
-    /// Returns a sorter of rows for loads in any order. It uses `memory_bytes` for rows, and half of that, at
-    /// most 16 MiB, to merge files. Rows that do not fit are stored in files in the store's directory.
+    /// Returns a sorter of rows for loads in any order. The sorter uses `memory_bytes` for rows, and half of
+    /// that, at most 16 MiB, to merge files. Rows that do not fit are stored in files in the store's
+    /// directory.
     ///
     /// [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted) sorts and loads in one call.
     #[must_use]
@@ -525,7 +533,7 @@ impl Database {
         RowSorter::new(&self.shared, memory_bytes)
     }
 
-    /// Returns a transaction that holds every table shared: nothing is written while it is open.
+    /// Returns a transaction that holds shared locks on all tables, so nothing is written while it is open.
     pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
         self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)
     }
@@ -562,7 +570,7 @@ impl Database {
     }
 }
 
-/// Random pauses between retries that grow from 50 µs to 10 ms.
+/// Random pauses between retries; their bound grows from 50 µs to 10 ms.
 struct RetryPause {
     bound_us: u64,
 }

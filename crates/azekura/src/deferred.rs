@@ -1,9 +1,10 @@
 //! Deferred frees of a committed transaction: large values that it replaced and tables that it dropped.
 //!
-//! Undo must be able to restore a removed value, so its pages stay until the commit record is in the log.
-//! Then they are freed in bounded steps, each one log record; an `End` record follows the last one. A restart
-//! that finds a commit without its `End` continues after the last step. The rest follows from the undo
-//! entries alone ([`UndoLog::deferred_frees`], in order), so no other list must survive.
+//! Undo must be able to restore a removed value, so the value's pages stay allocated until the commit record
+//! is in the log. Then the pages are freed in bounded steps. Each step is one log record, and an `End` record
+//! follows the last step. A restart that finds a commit without its `End` continues after the last step. The
+//! remaining pages follow from the undo entries alone ([`UndoLog::deferred_frees`], in order), so no other
+//! list has to be logged.
 
 use std::collections::HashMap;
 
@@ -27,7 +28,7 @@ struct Row {
 #[derive(Debug)]
 struct Item {
     what: Deferred,
-    /// `None` for a tree.
+    /// The row that referred to a large value; `None` for a tree.
     row: Option<Row>,
 }
 
@@ -42,7 +43,7 @@ impl Item {
         op.deferred_free().map(|what| Self { what, row: row(op) })
     }
 
-    /// Returns whether an open snapshot can still read the item.
+    /// Returns `true` if an open snapshot can still read the item.
     fn is_needed(&self, env: &Env, committed: &Committed) -> bool {
         let versions = env.versions();
         match (&self.row, self.what) {
@@ -56,7 +57,7 @@ impl Item {
 /// The deferred frees of a committed transaction that remain.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    /// `None` for items that are free already.
+    /// The items of the transaction; `None` for items that have been freed.
     items: Vec<Option<Item>>,
 }
 
@@ -65,8 +66,8 @@ impl Leftovers {
         Self { items: undo.deferred_entries().filter_map(|op| Item::of(&op)).map(Some).collect() }
     }
 
-    /// Returns the items that remain after the free steps in the log. `freed` has each item's newest head,
-    /// page 0 if the whole item is free.
+    /// Returns the items that remain after the free steps in the log. `freed` maps each item to the first
+    /// page that remains, or to page 0 if the whole item is free.
     pub(crate) fn after(undo: &UndoLog, freed: &HashMap<u64, PageId>) -> Self {
         let mut left = Self::of(undo);
         for (index, item) in (0u64..).zip(&mut left.items) {
@@ -83,7 +84,7 @@ impl Leftovers {
         self.items.is_empty()
     }
 
-    /// Frees the items that no open snapshot can read. Logs the end and returns `true` if none remains.
+    /// Frees the items that no open snapshot can read. If none remains, logs the end and returns `true`.
     pub(crate) fn free(&mut self, env: &Env, writer: Writer, committed: &Committed) -> Result<bool, Error> {
         for (index, item) in (0u64..).zip(&mut self.items) {
             if item.as_ref().is_some_and(|item| item.is_needed(env, committed)) {
@@ -100,7 +101,7 @@ impl Leftovers {
         append_end(env, writer).map(|()| true)
     }
 
-    /// Returns `true` if a call of [`free`](Self::free) would free anything.
+    /// Returns `true` if a call of [`free`](Self::free) would free at least one item.
     pub(crate) fn can_free(&self, env: &Env, committed: &Committed) -> bool {
         let mut items = self.items.iter().flatten().peekable();
         items.peek().is_none() || items.any(|item| !item.is_needed(env, committed))
@@ -119,19 +120,21 @@ impl Leftovers {
     }
 }
 
-/// Pages that a committed transaction could not free, because of an error or for a snapshot. The transaction
-/// stays in the active list, so that a restart finds them; the checkpointer tries again.
+/// Pages that a committed transaction could not free because of an error, or because a snapshot can read
+/// them. The transaction stays in the active list, so that a restart finds the pages. The checkpointer
+/// retries the free.
 #[derive(Debug)]
 pub(crate) struct Unfreed {
     pub(crate) writer: Writer,
     pub(crate) leftovers: Leftovers,
     pub(crate) listed: Option<ActiveHandle>,
-    /// Snapshots that do not see this transaction may read the pages.
+    /// Commit of the transaction. Snapshots that do not include it may read the pages.
     pub(crate) committed: Committed,
 }
 
 impl Shared {
-    /// Tries to free the items that earlier attempts left. An error leaves the rest for the next attempt.
+    /// Tries to free the items that earlier attempts left. After an error, the rest remains for the next
+    /// attempt.
     pub(crate) fn retry_unfreed(&self) {
         if self.unfreed.lock().is_empty() {
             return;
@@ -161,13 +164,13 @@ impl Shared {
         carried
     }
 
-    /// Returns the pages that wait to be freed, for a check of all pages.
+    /// Returns the pages that wait to be freed, for the check of all pages.
     pub(crate) fn unfreed_pages(&self) -> Vec<Deferred> {
         self.unfreed.lock().iter().flat_map(|unfreed| unfreed.leftovers.rest().collect::<Vec<_>>()).collect()
     }
 }
 
-/// Logs that the transaction is complete.
+/// Logs the end of the transaction.
 pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
     let mut end = Vec::with_capacity(16);
     encode(&mut end, &Head::End { txn: writer.txn }, std::iter::empty());

@@ -1,12 +1,13 @@
 //! Encryption at rest: the keys of a store, and the cipher of its files.
 //!
-//! A store that is created with a key has a random *data key*. CONTROL has it *wrapped*: encrypted with the
-//! caller's key. Backups and files of the archive have the wrapped key, too
-//! ([decision 056](https://github.com/azekura/azekura/blob/main/docs/decisions/056-encryption-at-rest.md)).
+//! A store that is created with a key has a random *data key*. CONTROL has the data key *wrapped*: encrypted
+//! with the caller's key. Backups and files of the archive have the wrapped key, too ([decision
+//! 056](https://github.com/azekura/azekura/blob/main/docs/decisions/056-encryption-at-rest.md)).
 //!
 //! - **KEY-1** Each creation of a store, also by a restore or a compaction, draws a new data key. Only copies
-//!   of the files share one.
-//! - **KEY-2** After a change of the caller's key no slot of CONTROL has the data key under the old one.
+//!   of the store's files share a data key.
+//! - **KEY-2** After the caller's key was changed, no slot of CONTROL has the data key wrapped with the old
+//!   key.
 //!
 //! | module | noun |
 //! |---|---|
@@ -26,12 +27,12 @@ use azekura_wal::LogProtocol;
 
 use crate::{Builder, Error};
 
-/// Bytes of a key.
+/// Size of a key.
 pub(crate) const KEY_BYTES: usize = 32;
-/// Bytes of a wrapped data key.
+/// Size of a wrapped data key.
 pub(crate) const WRAPPED_BYTES: usize = KEY_BYTES + TRAILER_BYTES;
 
-/// The key of the caller, which wraps the data key.
+/// The caller's key, which wraps the data key.
 #[cfg_attr(not(feature = "encryption"), allow(dead_code, reason = "`Builder` takes no key"))]
 #[derive(Clone)]
 pub(crate) struct CallerKey(pub(crate) [u8; KEY_BYTES]);
@@ -46,11 +47,11 @@ impl fmt::Debug for CallerKey {
 #[derive(Clone, Debug)]
 pub(crate) struct StoreKeys {
     pub(crate) cipher: Arc<dyn Cipher>,
-    /// The present key of the caller.
+    /// The caller's present key.
     pub(crate) caller: Arc<Mutex<CallerKey>>,
 }
 
-/// Refuses settings that would leave a part of an encrypted store in plain text.
+/// Returns an error if the settings would leave a part of an encrypted store unencrypted.
 pub(crate) fn check_settings(builder: &Builder) -> Result<(), Error> {
     let refuse = |reason: &str| Err(Error::Invalid(reason.into()));
     if builder.encryption_key.is_none() {
@@ -68,8 +69,8 @@ pub(crate) fn check_settings(builder: &Builder) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the cipher of a store, backup or archive at `path` that has this wrapped data key; empty: it is
-/// not encrypted.
+/// Returns the cipher of a store, backup or archive at `path` with this wrapped data key; `None` if the
+/// wrapped key is empty, because the files are not encrypted.
 pub(crate) fn unlock(
     path: &Path,
     wrapped: &[u8],
@@ -83,7 +84,8 @@ pub(crate) fn unlock(
     unwrap(caller, wrapped).map(Some).ok_or_else(|| Error::WrongEncryptionKey { path: path() })
 }
 
-/// Returns the keys of the store at `path`, and refuses a key for a store that is not encrypted.
+/// Returns the keys of the store at `path`. Returns an error if a key is given for a store that is not
+/// encrypted.
 pub(crate) fn unlock_store(
     path: &Path,
     wrapped: &[u8],
@@ -109,7 +111,7 @@ fn unwrap(_: &CallerKey, _: &[u8]) -> Option<Arc<dyn Cipher>> {
     None // `Builder` takes no key
 }
 
-/// Returns a new data key, wrapped by `caller`; empty without a key.
+/// Returns a new data key, wrapped with the key of `caller`; empty without a key.
 #[cfg(feature = "encryption")]
 pub(crate) fn new_data_key(path: &Path, caller: Option<&CallerKey>) -> Result<Vec<u8>, Error> {
     let Some(caller) = caller else { return Ok(Vec::new()) };
@@ -123,12 +125,12 @@ pub(crate) fn new_data_key(_: &Path, _: Option<&CallerKey>) -> Result<Vec<u8>, E
 
 #[cfg(feature = "encryption")]
 impl Builder {
-    /// Encrypts a new store, and decrypts an encrypted one; default: no encryption. The choice is made when
-    /// the store is created. Needs the feature `encryption`.
+    /// Sets the key of an encrypted store; default: no encryption. A new store is encrypted if it is created
+    /// with a key; later openings need that key. Needs the feature `encryption`.
     ///
     /// Pages, the log, the sort files of loads, [backups](crate::Database::backup) and the
-    /// [archive](Self::archive) are encrypted with AES-256-GCM by a random data key. The store has the data
-    /// key encrypted with `key`. The guide lists data that are not protected. A store in memory
+    /// [archive](Self::archive) are encrypted with AES-256-GCM by a random data key. The store contains the
+    /// data key, encrypted with `key`. The guide lists data that are not protected. A store in memory
     /// ([`open_in_memory`](Self::open_in_memory)) ignores the key. To encrypt an existing store, restore a
     /// backup of it with a key.
     ///
@@ -166,9 +168,9 @@ impl crate::Database {
         self.shared().keys.is_some()
     }
 
-    /// Wraps the data key of the store with `new`, the caller's new key: later openings need that one. Costs
-    /// two writes to the control file; the data key, and so all pages, stay as they are. Backups and files of
-    /// the archive that were made before need the old key.
+    /// Wraps the data key of the store with `new`, the caller's new key; later openings need the new key.
+    /// Costs two writes to the control file. The data key stays the same, so no page is rewritten. Older
+    /// backups and archive files still need the old key.
     ///
     /// ```
     /// # use azekura::{Database, Error};
@@ -184,8 +186,8 @@ impl crate::Database {
     ///
     /// # Errors
     ///
-    /// [`Error::NotEncrypted`], [`Error::ReadOnly`]; [`Error::Io`] of the control file: the store opens with
-    /// the old key or with the new one then, and the call may be repeated.
+    /// [`Error::NotEncrypted`], [`Error::ReadOnly`]; [`Error::Io`]: the control file cannot be written. The
+    /// store then opens with the old key or with the new one, and the call may be repeated.
     pub fn change_encryption_key(&self, new: &[u8; KEY_BYTES]) -> Result<(), Error> {
         let shared = self.owners().enter()?;
         let path = || shared.path.clone();
@@ -200,7 +202,7 @@ impl crate::Database {
             .ok_or_else(|| Error::WrongEncryptionKey { path: path() })?;
         let wrapped = aes_gcm::wrap(&new, &data_key)
             .map_err(|error| Error::io("draw a nonce for", &shared.path, error))?;
-        // KEY-2: both slots.
+        // KEY-2: the loop writes both slots.
         for _ in 0..2 {
             let mut next = control.current().clone();
             next.wrapped_key.clone_from(&wrapped);

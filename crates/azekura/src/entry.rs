@@ -1,4 +1,4 @@
-//! Entries: the row at one key, read once and locked for a change.
+//! Entries: the row at one key, which is read once and locked for a change.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::table::Table;
 use crate::transaction::WriteKind;
 use crate::value::{EncodeValue, Value};
 
-/// The row at one key, present or not, locked for a change; made by [`Table::entry`].
+/// The row at one key, present or not, locked for a change; returned by [`Table::entry`].
 #[must_use = "an entry changes nothing until one of its methods is called"]
 pub struct Entry<'t, 'tx, K: Key + ?Sized, V: Value + ?Sized> {
     table: &'t Table<'tx, K, V>,
@@ -60,7 +60,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Entry<'_, '_, K, V> {
-    /// Returns the value, if there is a row.
+    /// Returns the row's value, or `None` if there is no row.
     #[must_use]
     pub const fn value(&self) -> Option<&V::Owned> {
         self.value.as_ref()

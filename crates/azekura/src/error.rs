@@ -15,8 +15,8 @@ use crate::value::EncodeError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The transaction was rolled back because of a conflict with another one: run it again.
-    /// [`Database::transact`](crate::Database::transact) does.
+    /// The transaction was rolled back because of a conflict with another one. Run it again, as
+    /// [`Database::transact`](crate::Database::transact) does automatically.
     Conflict,
     /// A resource is in use or exhausted at the moment: another process has the store open, or every frame of
     /// the page cache is pinned.
@@ -25,16 +25,16 @@ pub enum ErrorKind {
     Invalid,
     /// Bytes on disk are not those that were written. `azekura check` reports the extent.
     Corrupt,
-    /// The operating system failed a call; the message names the file.
+    /// A call of the operating system failed; the message names the file.
     Io,
-    /// The store accepts no more calls of this kind: it was closed, its log failed (reads still work then),
-    /// or this process was forked from the one that opened it. Open it again.
+    /// The store accepts no more calls of this kind. It was closed, or its log failed (reads still work), or
+    /// this process was forked from the one that opened it. Open the store again.
     Closed,
     /// The caller's own error, carried through [`Database::transact`](crate::Database::transact).
     Other,
 }
 
-/// The reason that an operation on a store failed; its [`kind`](Self::kind) says what the caller can do.
+/// The reason that an operation on a store failed; its [`kind`](Self::kind) states what the caller can do.
 ///
 /// The message of an error does not repeat its `source`; [`full_message`](Self::full_message) has both.
 ///
@@ -70,13 +70,13 @@ pub enum Error {
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,
-        /// Time of the wait, in milliseconds.
+        /// Duration of the wait, in milliseconds.
         waited_ms: u64,
         /// The transactions that held the lock at the end of the wait.
         holders: Vec<TxnId>,
     },
-    /// [`Database::transact`](crate::Database::transact) ran its body as often, or for as long, as
-    /// [`Builder::retry_limit`](crate::Builder::retry_limit) allows, and each run was rolled back because of
+    /// [`Database::transact`](crate::Database::transact) reached the
+    /// [`Builder::retry_limit`](crate::Builder::retry_limit): each run of its body was rolled back because of
     /// a conflict. `source` is the last conflict.
     #[error(
         "the transaction was rolled back {attempts} times in {elapsed_ms} ms; \
@@ -90,10 +90,10 @@ pub enum Error {
         /// The last conflict.
         source: Box<Error>,
     },
-    /// The call would wait for a transaction that its own thread has open, directly or through other
-    /// transactions that wait for that one: it would never return. The transaction is unchanged by the call.
-    /// End the other transaction first, or use one transaction for both; if another thread is going to end
-    /// the other one, see [`Transaction::detach_from_thread`](crate::Transaction::detach_from_thread).
+    /// The call would wait for another transaction that this thread has open, directly or through other
+    /// waiting transactions, so it would never return. The transaction is unchanged by the call. End the
+    /// other transaction first, or use one transaction for both. If another thread will end the other
+    /// transaction, see [`Transaction::detach_from_thread`](crate::Transaction::detach_from_thread).
     #[error(
         "transaction {txn} would wait for transaction {holder}, which the same thread has open; \
          end that one first, or use one transaction for both"
@@ -105,7 +105,8 @@ pub enum Error {
         holder: TxnId,
     },
     /// Another transaction holds a lock that the call needs, and this transaction does not wait
-    /// ([`Transaction::set_nowait`](crate::Transaction::set_nowait)). It is unchanged by the call.
+    /// ([`Transaction::set_nowait`](crate::Transaction::set_nowait)). The transaction is unchanged by the
+    /// call.
     #[error(
         "transaction {txn} does not wait, and another transaction holds a lock that the call needs; try later"
     )]
@@ -120,9 +121,9 @@ pub enum Error {
          less in it, or raise the limit"
     )]
     TransactionTimeout {
-        /// The transaction.
+        /// The transaction that was rolled back.
         txn: TxnId,
-        /// Time since it began, in milliseconds.
+        /// Time since the transaction began, in milliseconds.
         open_ms: u64,
         /// The limit, in milliseconds.
         limit_ms: u64,
@@ -135,16 +136,16 @@ pub enum Error {
          limit of {limit_bytes}; open a new one"
     )]
     SnapshotTooOld {
-        /// Time since it was opened, in milliseconds.
+        /// Time since the snapshot was opened, in milliseconds.
         age_ms: u64,
         /// Memory of all row versions when those of this snapshot were dropped, in bytes.
         held_bytes: u64,
         /// The limit, in bytes.
         limit_bytes: u64,
     },
-    /// A snapshot cannot be opened: the rows that active transactions have changed so far would take more
-    /// memory than [`Builder::version_bytes`](crate::Builder::version_bytes) allows. End these
-    /// transactions, or raise the limit.
+    /// A snapshot cannot be opened: row versions for the changes of active transactions would take more
+    /// memory than [`Builder::version_bytes`](crate::Builder::version_bytes) allows. End those transactions,
+    /// or raise the limit.
     #[error(
         "cannot open a snapshot: active transactions have changed rows of more than {limit_bytes} bytes; end \
          them, or raise `version_bytes`"
@@ -158,14 +159,15 @@ pub enum Error {
         "transaction {txn} was rolled back by an earlier error and accepts no more calls; begin a new one"
     )]
     Aborted {
-        /// The transaction.
+        /// The transaction that was rolled back.
         txn: TxnId,
     },
-    /// The store was opened [read only](crate::Builder::read_only); nothing was changed. Open it for writing.
+    /// The store was opened [read only](crate::Builder::read_only); nothing was changed. Open the store for
+    /// writing.
     #[error("the store is open for reading only; open it for writing to change rows")]
     ReadOnly,
-    /// Another process, or this one, has the store open for writing; or it is open for reading and this call
-    /// opens it for writing.
+    /// The store is open already. Another process, or this one, has it open for writing; or the store is open
+    /// for reading and this call opens it for writing.
     #[error(
         "{path} is open already: one process at a time may write, with one `Database::open` (clone the \
          handle), or several read"
@@ -181,20 +183,20 @@ pub enum Error {
     /// changed.
     #[error("the store is still in use: {transactions} open transactions; end them, then close it")]
     StillInUse {
-        /// Transactions that are open.
+        /// Number of open transactions.
         transactions: usize,
     },
-    /// This process was forked from the one that opened the store, which alone can use it. Open stores after
-    /// the fork.
+    /// This process was forked from the one that opened the store, and only that process can use it. Open
+    /// stores after the fork.
     #[error(
         "the store was opened by process {opened_by}; this process was forked from it and cannot use it: \
          open the store after the fork"
     )]
     Forked {
-        /// The process that opened the store.
+        /// Id of the process that opened the store.
         opened_by: u32,
     },
-    /// Every frame of the page cache stayed pinned; retry with fewer concurrent calls or a larger cache.
+    /// Every frame of the page cache stayed pinned. Retry with fewer concurrent calls or a larger cache.
     #[error("page cache exhausted: {reason}")]
     CacheExhausted {
         /// The requested page and the number of frames.
@@ -204,47 +206,47 @@ pub enum Error {
     /// changed nothing; free space and continue.
     #[error("the disk has no space for this change; free space and run it again")]
     LogFull {
-        /// The file that cannot grow.
+        /// The error of the write, with the file that cannot grow.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A write or a sync of the page file failed earlier: the state of the last changes on disk is unknown,
     /// so changes are refused. Committed transactions are safe in the log; reads still work. Close the store
-    /// and open it again, which writes these changes again.
+    /// and open it again: recovery writes these changes again.
     #[error(
         "a write or sync of the page file failed, and changes are refused; close the store and open it again"
     )]
     PagesFailed,
     /// The lock may be held by a transaction that failed and cannot be undone yet, because the disk has no
-    /// space for the log records of its undo. No call waits for locks meanwhile. The undo continues once
-    /// there is space: free some, and run the transaction again.
+    /// space for the log records of its undo. Until it is undone, no call waits for locks. The undo continues
+    /// once there is space. Free disk space, and run the transaction again.
     #[error(
         "the lock may belong to one of {transactions} rollbacks that wait for disk space; free space and run \
          the transaction again"
     )]
     RollbackPending {
-        /// Transactions that are not undone yet.
+        /// Number of transactions that are not undone yet.
         transactions: usize,
     },
-    /// An argument is out of its bounds.
+    /// An argument is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// There is no store in this directory and the options say not to create one.
+    /// There is no store in this directory and the options do not allow creating one.
     #[error("{path} holds no Azekura store")]
     NotFound {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory or file is no backup, or an unfinished one. Name the directory or the stream of a
-    /// complete backup.
+    /// The directory or file is not a backup, or the backup is unfinished. Use the directory or the stream of
+    /// a complete backup.
     #[error("{} is not a backup: {reason}", path.display())]
     NotABackup {
         /// The directory or file.
         path: PathBuf,
-        /// The reason.
+        /// The reason that it is not a backup.
         reason: String,
     },
     /// The [restore](crate::Restore) or [compaction](crate::Database::compact_into) that made this store did
-    /// not finish. Delete the directory, and run it again.
+    /// not finish. Delete the directory, and run the restore or compaction again.
     #[error(
         "the restore or compaction into {} did not finish; delete this directory and run it again",
         path.display()
@@ -253,59 +255,59 @@ pub enum Error {
         /// The store's directory.
         path: PathBuf,
     },
-    /// The rows of a table have other types than the given ones; nothing was read or changed. Open it with
-    /// the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
+    /// The rows of a table have other types than the given ones; nothing was read or changed. Open the table
+    /// with the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
     #[error("table {table:?} has {stored}; it was opened with {asked}: open it with the stored types")]
     TableTypeMismatch {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The types of its rows.
+        /// The stored types of the table's rows.
         stored: Box<TableTypes>,
-        /// The given types.
+        /// The types that the caller gave.
         asked: Box<TableTypes>,
     },
-    /// Another table has this name. Drop or rename that one first.
+    /// Another table has this name. Drop or rename the other table first.
     #[error("there is a table named {name:?} already; drop or rename it first")]
     TableExists {
-        /// The name.
+        /// Name of the table.
         name: String,
     },
     /// The table of a bulk load has rows; nothing was changed. Insert the rows one by one, or load another
     /// table.
     #[error("table {table:?} has rows already; a bulk load fills an empty one")]
     NotEmpty {
-        /// The table.
+        /// Name of the table.
         table: String,
     },
     /// The rows of a bulk load are not in strictly ascending order of their keys; nothing was changed.
     #[error("table {table:?}: row {row} of the load has a key that is not above the one before it: {}; \
              sort the rows, or use `bulk_load_unsorted`", key.escape_ascii())]
     NotAscending {
-        /// The table.
+        /// Name of the table.
         table: String,
         /// Number of the row in the load, from 1.
         row: u64,
-        /// Its key, as it would be stored.
+        /// Encoded key of the row.
         key: Vec<u8>,
     },
-    /// A value cannot be stored because it could not be decoded again; nothing was changed. `source` has the
-    /// type and the reason of the codec.
+    /// A value cannot be stored because its encoding could not be decoded again; nothing was changed.
+    /// `source` has the type and the reason of the codec.
     #[error("table {table:?}: the value cannot be stored")]
     Encode {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The type, and the reason.
+        /// The value's type, and the reason.
         source: EncodeError,
     },
-    /// A stored key or value is no encoding of the table's type.
+    /// A stored key or value is not a valid encoding of the table's type.
     #[error("table {table:?} has a row that cannot be decoded")]
     Decode {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The type and the length of the bytes.
+        /// The type, and the length of the stored bytes.
         source: DecodeError,
     },
-    /// The store was written by a build with another format. Open it with that build.
+    /// The store was written by a build with another format. Open the store with that build.
     #[error(
         "{path} has format version {found}; this build of Azekura reads version {supported} only: open it \
          with the build that wrote it"
@@ -313,12 +315,12 @@ pub enum Error {
     UnsupportedFormat {
         /// The file with that format version.
         path: PathBuf,
-        /// Its version.
+        /// Format version of the file.
         found: u32,
         /// The version that this build reads.
         supported: u32,
     },
-    /// The store, backup or archive is encrypted, and no key was given. Give the key with which it was made
+    /// The store, backup or archive is encrypted, and no key was given. Give its key
     /// (`Builder::encryption_key`, in a build with the feature `encryption`).
     #[error(
         "{} is encrypted: give its key (`Builder::encryption_key` of the feature `encryption`, or \
@@ -330,7 +332,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The store, backup or archive is encrypted with another key. Nothing was changed. Give the key with
-    /// which it was made, or the one that replaced it.
+    /// which it was created, or the key that replaced it.
     #[error(
         "{} is encrypted with another key: give the one that it was made with, or changed to",
         path.display()
@@ -339,8 +341,8 @@ pub enum Error {
         /// The directory or file.
         path: PathBuf,
     },
-    /// The store is not encrypted, and a key was given. Nothing was changed. Open it without a key; to
-    /// encrypt it, restore a backup of it with a key.
+    /// The store is not encrypted, and a key was given. Nothing was changed. Open the store without a key. To
+    /// encrypt the store, restore a backup of it with a key.
     #[error(
         "{} is not encrypted: open it without a key, or restore a backup of it with a key to encrypt it",
         path.display()
@@ -349,17 +351,17 @@ pub enum Error {
         /// The store's directory.
         path: PathBuf,
     },
-    /// A file of the store contains other bytes than were written.
+    /// A file of the store contains bytes that differ from those written.
     #[error("{} is damaged at byte {offset}: {reason}", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Byte offset in it.
+        /// Byte offset in the file.
         offset: u64,
         /// Description of the damage.
         reason: String,
     },
-    /// A page contradicts its place in the structure.
+    /// A page does not fit its position in the tree or another structure.
     #[error("page {page} is damaged: {reason}")]
     CorruptPage {
         /// The page.
@@ -367,7 +369,7 @@ pub enum Error {
         /// Description of the damage.
         reason: String,
     },
-    /// The operating system failed a call on a file of the store.
+    /// A call of the operating system for a file of the store failed.
     #[error("cannot {action} {}", path.display())]
     Io {
         /// The attempted action.
@@ -377,17 +379,17 @@ pub enum Error {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The operating system failed reading or writing pages.
+    /// The operating system could not read or write pages.
     #[error("cannot read or write the page file")]
     PageIo {
         /// The page, with the operating system's reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A log write or sync failed earlier: the durable part of the log is unknown, so no more transactions
-    /// are committed (reads still work). Open the store again.
+    /// A log write or sync failed earlier: the durable part of the log is unknown, so the store commits no
+    /// more transactions (reads still work). Open the store again.
     #[error(transparent)]
     Log(#[from] LogFailed),
-    /// An error of the caller, made by [`Error::other`].
+    /// An error of the caller, created by [`Error::other`].
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -399,7 +401,7 @@ impl Error {
         Self::Other(error.into())
     }
 
-    /// Returns what a caller can do about this error.
+    /// Returns the kind of this error: what the caller can do.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -449,7 +451,7 @@ impl Error {
         matches!(self.kind(), ErrorKind::Conflict)
     }
 
-    /// Returns a copy of an error after which the transaction should be run again.
+    /// Returns a copy of a conflict error, after which the transaction should be run again; otherwise `None`.
     pub(crate) fn copy_of_conflict(&self) -> Option<Self> {
         match self {
             Self::Deadlock { txn, cycle } => Some(Self::Deadlock { txn: *txn, cycle: cycle.clone() }),
@@ -508,7 +510,7 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Failed { .. } => Self::PagesFailed,
-            // Only a failed growth leaves the file's content certain.
+            // Only after a failed extension of a file is its content certain.
             StoreError::Io { action: "make room for" | "make room in", ref source, .. }
                 if is_full(source) =>
             {
@@ -583,7 +585,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// The message of an error and of its sources, outermost first.
+/// Returns the message of an error and of its sources, outermost first.
 pub(crate) fn full_message(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();

@@ -1,14 +1,14 @@
-//! Events: reports to an operator, through `tracing`.
+//! Events: messages to the operator, through `tracing`.
 //!
-//! A state is reported when it begins and when it ends, not at each call that meets it. An event has counts,
-//! times, file names and error messages; it never has a key or a value.
+//! A state is reported when it begins and when it ends, not by each call that it affects. An event has
+//! counts, times, file names and error messages; it never has a key or a value.
 //!
 //! | event | level | reported by |
 //! |---|---|---|
 //! | opened, recovery began, recovery ended, closed | info | the opening and closing thread |
 //! | checkpoint failed; checkpoints succeed again | warn; info | the checkpointer |
 //! | disk full; disk has room again | error; info | the first change that is refused; the next commit |
-//! | degraded; no longer degraded | error; info | the call that meets the failure, or the checkpointer |
+//! | degraded; no longer degraded | error; info | the call that failed, or the checkpointer |
 //! | transaction open for long | warn | the checkpointer, once per transaction |
 //! | snapshot open for long | warn | the checkpointer, once per snapshot |
 //! | snapshot too old | warn | the snapshot's first call that fails |
@@ -27,14 +27,14 @@ use crate::database::Shared;
 use crate::error::full_message;
 use crate::stats::SnapshotStats;
 
-/// A writing transaction that is open for longer is reported. Applications rarely keep one open for more than
-/// seconds; a forgotten one holds its locks and its undo log until it ends.
+/// Time after which an open writing transaction is reported. Applications rarely keep one open for more than
+/// seconds. A forgotten transaction holds its locks and its undo log until it ends.
 pub(crate) const LONG_OPEN: Duration = Duration::from_secs(60);
 
 /// States that were reported and have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
-    /// A report of open transactions and snapshots is scheduled.
+    /// `true` while a report of open transactions and snapshots is scheduled.
     pub(crate) is_watched: AtomicBool,
     is_disk_full: AtomicBool,
     degraded: Mutex<Option<Discriminant<Error>>>,
@@ -50,15 +50,15 @@ impl Reported {
     }
 }
 
-/// Milliseconds, for a field of an event.
+/// Returns a time in milliseconds, for a field of an event.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Shared {
-    /// Reports the error of a change, if it begins a state.
+    /// Reports the error of a change, if a reportable state begins with it.
     pub(crate) fn report_failed_change(&self, failed: &Error) {
-        // Relaxed: decides which thread reports, and orders nothing.
+        // Relaxed: selects the thread that reports, and orders nothing.
         if matches!(failed, Error::LogFull { .. }) && !self.reported.is_disk_full.swap(true, Relaxed) {
             let (path, error) = (self.path.display(), full_message(failed));
             error!(%path, %error, "disk full: changes are refused until there is room; reads go on");
@@ -66,15 +66,15 @@ impl Shared {
         self.report_state();
     }
 
-    /// Reports that a commit had room in the log, if the disk was full before.
+    /// Reports that the disk is no longer full, after a commit found space in the log.
     pub(crate) fn report_room(&self) {
-        // Relaxed, twice: as above. The load keeps the line shared among committing threads.
+        // Relaxed, twice: as above. The load keeps the cache line shared among committing threads.
         if self.reported.is_disk_full.load(Relaxed) && self.reported.is_disk_full.swap(false, Relaxed) {
             info!(path = %self.path.display(), "disk has room again: changes are accepted");
         }
     }
 
-    /// Reports that the store became degraded, or is no longer so.
+    /// Reports that the store became degraded, or is no longer degraded.
     pub(crate) fn report_state(&self) {
         let now = self.degraded();
         let mut reported = self.reported.degraded.lock();
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// Reports a writing transaction that has been open for at least `limit`, once.
+    /// Reports the oldest writing transaction once, if it has been open for at least `limit`.
     pub(crate) fn report_long_open(&self, limit: Duration) {
         let oldest = self.active.oldest(Instant::now()).filter(|oldest| oldest.age >= limit);
         let mut reported = self.reported.long_open.lock();
@@ -103,7 +103,7 @@ impl Shared {
         warn!(%path, transaction, open_ms, held_bytes, "transaction open for long: it holds locks and log");
     }
 
-    /// Reports the oldest snapshot if it has been open for more than a minute, once.
+    /// Reports the oldest snapshot once, if it has been open for more than a minute.
     fn report_long_snapshot(&self) {
         let stats = SnapshotStats::of(self);
         let mut reported = self.reported.long_snapshot.lock();
@@ -113,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// Reports the states that no other call reports. The checkpointer calls it.
+    /// Reports the states that no other call reports, for the checkpointer.
     pub(crate) fn report_now(&self) {
         self.report_state();
         self.report_open(LONG_OPEN);
@@ -139,10 +139,10 @@ mod tests {
     use crate::{Database, TableDefinition};
 
     const ROWS: TableDefinition<str, [u8]> = TableDefinition::new("rows");
-    /// Part of each key and of each value.
+    /// Text that is a part of each key and of each value.
     const SECRET: &str = "hunter2";
 
-    /// The lines that this thread's events became.
+    /// The lines that the events of this thread produce.
     struct Lines {
         text: Arc<StdMutex<Vec<u8>>>,
         _guard: DefaultGuard,
@@ -171,7 +171,7 @@ mod tests {
             Self { text, _guard: tracing::subscriber::set_default(subscriber) }
         }
 
-        /// The lines with `part`, of all since the capture began. None has a key or a value.
+        /// Returns the lines that contain `part`, and checks that no line has a key or a value.
         fn with(&self, part: &str) -> Vec<String> {
             let text = String::from_utf8(self.text.lock().expect("no panic").clone()).expect("text");
             assert!(!text.contains(SECRET), "{text}");
@@ -236,7 +236,7 @@ mod tests {
         let fill = || {
             (0..1_000_000).try_for_each(|n| {
                 if n == 8_000 {
-                    fs.full_from(1); // so much to undo that the log's reserve does not do
+                    fs.full_from(1); // the undo needs more space than the log's reserve
                 }
                 tx.table(&ROWS)?.insert(&*key(n % 50), &[7; 500])
             })

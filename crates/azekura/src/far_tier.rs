@@ -1,17 +1,18 @@
-//! The second tier of the page cache: clean pages that leave the cache are sent to memory servers, and read
-//! from there before the disk.
+//! The second tier of the page cache: clean pages that are evicted from the cache are sent to memory servers.
+//! Later reads request a page from its server before the disk.
 //!
 //! The tier is a page store ([`FarTier`]) between the pool and the page file, invisible to both. Regardless
 //! of the servers, a read returns the same bytes as a read of the disk:
 //!
-//! - **TIER-1** Before a page is written to disk its far image is forgotten, and offers of older images are
-//!   refused from then on (CACHE-1 of `azekura_far::cache`, with the stamp that the pool takes while the page
-//!   is still mapped).
+//! - **TIER-1** Before a page is written to disk, the tier discards its far image. From then on the tier
+//!   rejects older images of the page (CACHE-1 of `azekura_far::cache`; the pool takes the stamp while the
+//!   page is still mapped).
 //! - **TIER-2** The list of far pages belongs to one opening of the store: after a crash or a close no far
-//!   page is used. So recovery reads only the disk, or images that it wrote itself.
-//! - **TIER-3** An image that is read back is the last one sent, by a digest of 128 bits over all of it (page
-//!   number and page LSN included). A server that is lost, stalls, is full or returns wrong bytes costs a
-//!   miss, never an error.
+//!   page is used. So recovery reads only pages from disk, or far images of pages that the same opening
+//!   evicted.
+//! - **TIER-3** A 128-bit digest over the whole image, including page number and page LSN, verifies that an
+//!   image that is read is the last one sent. If a server is lost, stalls, is full or returns wrong bytes,
+//!   the read is a miss, never an error.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use azekura_buffer::{PageFile, PageStore, StoreError};
 use azekura_far::{FarCache, FarCacheStats};
 use azekura_trace::{Site, WaitKind};
 
-/// Returns the store of pages, and its far tier if there is a far cache.
+/// Returns the page store, and its far tier if the settings have a far cache.
 pub(crate) fn page_store(
     disk: PageFile,
     far: Option<FarCache>,
@@ -37,7 +38,7 @@ pub(crate) fn page_store(
 
 static FAR_READ: Site = Site::new("page from a memory server");
 
-/// See the [module](self).
+/// The page store with memory servers as its second tier: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct FarTier {
     disk: PageFile,
@@ -61,7 +62,8 @@ impl PageStore for FarTier {
         if self.is_far(id, out) { Ok(()) } else { self.disk.read_page(id, out) }
     }
 
-    /// Requests all far pages at once; reads the others from disk, adjacent ones by one call.
+    /// Requests all far pages at once, and reads the other pages from disk. Adjacent pages are read by one
+    /// call.
     fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
         assert!(out.len().is_multiple_of(page_size), "pages are read whole");
         let pages = out.len() / page_size;
@@ -84,7 +86,7 @@ impl PageStore for FarTier {
     }
 
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
-        // TIER-1: before the first byte of a newer image is on disk.
+        // TIER-1: the far images are discarded before the first byte of a newer image is on disk.
         self.far.forget(batch.iter().map(|(id, _)| id.0));
         self.disk.write_pages(batch)
     }
@@ -115,7 +117,7 @@ impl PageStore for FarTier {
     }
 
     fn evicted(&self, id: PageId, stamp: u64, image: &[u8]) {
-        // A page that was never written has no header, and no content to keep.
+        // A page that was never written has no header, and no content to save.
         if image::id(image) == id && !image::is_zero(image) {
             self.far.offer(id.0, stamp, image);
         }
@@ -153,7 +155,7 @@ mod tests {
         image::lsn(&out)
     }
 
-    /// Evicts the image until it is far.
+    /// Evicts the image until a read finds it in the far tier.
     fn evict(tier: &FarTier, version: u64) {
         let (since, before) = (Instant::now(), tier.stats().hits);
         while tier.stats().hits == before {
@@ -179,7 +181,7 @@ mod tests {
         tier.evicted(PAGE, slow, &image_of(1));
         assert_eq!(lsn_read(&tier), Lsn(2), "TIER-1: an evictor that was slow");
         let mut neighbour = PageBuf::zeroed(4096);
-        neighbour[8] = 2; // the id in the header
+        neighbour[8] = 2; // the page number in the header
         tier.write_pages(&mut [(PageId(2), neighbour)]).unwrap();
         let mut two = vec![0; 2 * 4096];
         tier.read_pages(PageId(2), 4096, &mut two).unwrap();

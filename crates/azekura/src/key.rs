@@ -1,13 +1,13 @@
-//! Keys: encoding that keeps order, so that byte order in the tree is the order of the type.
+//! Keys: an order-preserving encoding. The byte order in the tree is the order of the key type.
 //!
 //! | type | bytes |
 //! |---|---|
 //! | `u8 … u128` | big-endian |
 //! | `i8 … i128` | big-endian with the sign bit flipped |
 //! | `bool` | one byte |
-//! | `[u8]`, `Vec<u8>`, `str`, `String` | unchanged if last; else `00` becomes `00 FF`, `00 00` ends them |
+//! | `[u8]`, `Vec<u8>`, `str`, `String` | unchanged if last; otherwise `00` is `00 FF`, and `00 00` ends it |
 //! | `[u8; N]` | as they are |
-//! | tuples | the parts one after another |
+//! | tuples | the encoded parts, concatenated |
 //! | `Option<K>` | `00`, or `01` and the part |
 
 use std::borrow::Cow;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 /// The table was written with another type, or the store is damaged (`azekura check` distinguishes these).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// The requested type.
+    /// Name of the requested type.
     pub expected: &'static str,
-    /// Length of the bytes that did not fit.
+    /// Length of the bytes that could not be decoded.
     pub len: usize,
 }
 
@@ -40,10 +40,10 @@ impl std::error::Error for DecodeError {}
 
 /// The key type of a table.
 ///
-/// A table of `String` keys takes `&str` wherever it takes a key, a table of `(String, u64)` keys takes
-/// `("Nara", 7)`: [`EncodeKey`] lists the types that each key type takes.
+/// Methods of a table of `String` keys accept `&str` as a key, and those of a table of `(String, u64)` keys
+/// accept `("Nara", 7)`: [`EncodeKey`] lists the types that are accepted for each key type.
 ///
-/// A program's own type becomes a key type by two implementations:
+/// A program can use its own type as a key type by implementing two traits.
 ///
 /// # Examples
 ///
@@ -89,22 +89,22 @@ pub trait Key: EncodeKey<Self> + EncodeKey<<Self as Key>::Owned> {
     /// The type of keys that reading returns; `Self` for sized types.
     type Owned;
 
-    /// Returns the type's name in the catalog. Types of one name have one encoding: text is `str` and bytes
-    /// are `bytes`, owned or not.
+    /// Returns the type's name in the catalog. Types with the same name have the same encoding: text types
+    /// are `str` and byte types are `bytes`, both owned and borrowed.
     fn type_name() -> String;
 
     /// Decodes a key that ends where `input` ends.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] when the bytes are no encoding of this type.
+    /// [`DecodeError`] when the bytes are not an encoding of this type.
     fn decode(input: &[u8]) -> Result<Self::Owned, DecodeError>;
 
     /// Decodes a part of a tuple and moves `input` past it.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] when the bytes are no encoding of this type.
+    /// [`DecodeError`] when the bytes are not an encoding of this type.
     fn decode_part(input: &mut &[u8]) -> Result<Self::Owned, DecodeError>;
 }
 
@@ -142,18 +142,18 @@ pub trait Key: EncodeKey<Self> + EncodeKey<<Self as Key>::Owned> {
     note = "see `azekura::EncodeKey` for the types that a table takes as keys"
 )]
 pub trait EncodeKey<Q: ?Sized> {
-    /// Appends a key, or the last part of one: its end needs no mark.
+    /// Appends an encoded key, or its last part, without a terminator.
     fn encode(key: &Q, out: &mut Vec<u8>);
 
-    /// Appends a part that is followed by others.
+    /// Appends an encoded part that other parts follow.
     fn encode_part(key: &Q, out: &mut Vec<u8>) {
         Self::encode(key, out);
     }
 }
 
-/// A key of a table with keys of type `K`, as a bound of a range or in a row of a
-/// [bulk load](crate::Table::bulk_load): any type that [`EncodeKey`] lists for `K`, by reference; the types
-/// of the standard library also by value.
+/// A key of a table with keys of type `K`, as a bound of a range or in a row of a [bulk
+/// load](crate::Table::bulk_load). Implemented for references to all types that [`EncodeKey`] lists for `K`,
+/// and for types of the standard library also by value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key of a table with keys of type `{K}`",
     note = "see `azekura::EncodeKey` for the types that a table takes as keys"
@@ -162,7 +162,7 @@ pub trait AsKey<K: ?Sized> {
     /// Appends the encoded key.
     fn encode_key(&self, out: &mut Vec<u8>);
 
-    /// Appends the encoded key as a part that is followed by others.
+    /// Appends the encoded key as a part that other parts follow.
     fn encode_key_part(&self, out: &mut Vec<u8>);
 }
 
@@ -202,7 +202,8 @@ keys_by_value! {
     [A, B, C, D, E,] (A, B, C, D, E);
 }
 
-/// Implements [`AsKey`] for a key type that is encoded from itself only, so that literals have this type.
+/// Implements [`AsKey`] for a key type that accepts only itself as a key, so that untyped literals get this
+/// type.
 macro_rules! own_form {
     ($ty:ty) => {
         impl AsKey<$ty> for $ty {
@@ -220,7 +221,7 @@ fn mismatch<K: ?Sized>(input: &[u8]) -> DecodeError {
     DecodeError { expected: std::any::type_name::<K>(), len: input.len() }
 }
 
-/// Decodes a part that must be the whole of `input`.
+/// Decodes a part that must use all of `input`.
 fn whole<K: Key + ?Sized>(mut input: &[u8]) -> Result<K::Owned, DecodeError> {
     let all = input;
     let key = K::decode_part(&mut input)?;
@@ -300,7 +301,7 @@ impl Key for bool {
     }
 }
 
-/// Appends bytes with an end mark.
+/// Appends bytes with a terminator.
 pub(crate) fn put_bytes_part(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
         out.push(byte);
@@ -330,7 +331,7 @@ fn take_bytes_part(input: &mut &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Key types of bytes (`$plain` is `[u8]`) or text (`str`); `$from` makes the owned type of bytes.
+/// Key types of bytes (`$plain` is `[u8]`) or text (`str`); `$from` converts bytes to the owned type.
 macro_rules! bytes_key {
     ($([$($life:lifetime)?] $key:ty, $plain:ty, $owned:ty, $name:literal, $from:expr;)*) => {$(
         impl<$($life,)? Q: AsRef<$plain> + ?Sized> EncodeKey<Q> for $key {

@@ -1,12 +1,12 @@
-//! Parts of the lock protocol that a test leaves out, to show that the tests of isolation find the fault.
+//! Parts of the lock protocol that a test disables, to show that the isolation tests detect the missing part.
 //!
-//! Without the feature `test-faults` nothing can be left out, and all of this compiles to nothing.
+//! Without the feature `test-faults` no part can be disabled, and the functions here compile to no code.
 
 use azekura_lock::KeyMode;
 #[cfg(feature = "test-faults")]
 use azekura_lock::RecordMode;
 
-/// The lock that is left out, if any.
+/// The part of the lock protocol that is disabled, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeftOut {
     #[cfg(feature = "test-faults")]
@@ -14,7 +14,7 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Returns the rest of `mode` without the part that is left out; `None` if nothing is left.
+    /// Returns `mode` without the disabled part; `None` if no lock remains.
     #[inline]
     pub(crate) fn rest_of(self, mode: KeyMode) -> Option<KeyMode> {
         #[cfg(feature = "test-faults")]
@@ -24,7 +24,7 @@ impl LeftOut {
         Some(mode)
     }
 
-    /// Returns `true` if an inserted key takes over no mode from the gap that it splits.
+    /// Returns `true` if the inheritance of a gap mode by an inserted key is disabled.
     #[inline]
     pub(crate) fn is_inherited_gap(self) -> bool {
         #[cfg(feature = "test-faults")]
@@ -33,7 +33,7 @@ impl LeftOut {
         false
     }
 
-    /// Returns `true` if a rollback to a savepoint passes on no gaps.
+    /// Returns `true` if the gap locks that a rollback to a savepoint takes are disabled.
     #[inline]
     pub(crate) fn is_undone_next(self) -> bool {
         #[cfg(feature = "test-faults")]
@@ -43,38 +43,40 @@ impl LeftOut {
     }
 }
 
-/// A cell of the table of locks in `locking`, which a test can leave out; see `Builder::leave_out`.
+/// A cell of the table of locks in `locking`, which a test can disable; see `Builder::leave_out`.
 #[cfg(feature = "test-faults")]
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockPart {
-    /// Record S of `get`.
+    /// The record lock S of `get`.
     GetRecord,
-    /// Record S of each key of a scan.
+    /// The record lock S on each key of a scan.
     ScanRecord,
-    /// Gap S of each key of a scan.
+    /// The gap lock S of each key of a scan.
     ScanGap,
-    /// Gap S of the first key beyond a scan.
+    /// The gap lock S on the first key beyond a scan.
     ScanNext,
-    /// Record X of update, insert and delete.
+    /// The record lock X of update, insert and delete.
     WriteRecord,
-    /// Gap I of an inserted key.
+    /// The gap lock I on an inserted key.
     InsertGap,
-    /// The test of gap I on the key after an inserted one.
+    /// The test of gap I on the key after an inserted key.
     InsertTest,
-    /// The mode that an inserted key's gap takes over from the next key's.
+    /// The gap mode that an inserted key inherits from the next key.
     InheritedGap,
-    /// Gap X of a deleted key.
+    /// The gap lock X on a deleted key.
     DeleteGap,
-    /// Gap X of the key after a deleted one.
+    /// The gap lock X on the key after a deleted key.
     DeleteNext,
-    /// Gap S of the key after an inserted one, before a rollback to a savepoint undoes the insertion.
+    /// The gap lock S on the key after an inserted key, before a rollback to a savepoint undoes the
+    /// insertion.
     UndoneNext,
 }
 
 #[cfg(feature = "test-faults")]
 impl LockPart {
-    /// The modes of the table are all different, so a mode identifies the operation that requests it.
+    /// Returns `mode` without this part, or `None` if no lock remains. The modes of the table are all
+    /// different, so a mode identifies the operation that requests it.
     fn strip(self, mode: KeyMode) -> Option<KeyMode> {
         let rest = match (self, mode) {
             (Self::GetRecord, KeyMode::READ)
@@ -95,7 +97,8 @@ impl LockPart {
 
 #[cfg(feature = "test-faults")]
 impl crate::Builder {
-    /// Leaves a lock out, which breaks isolation: only for tests that show that they would notice.
+    /// Disables a lock, which breaks isolation. Only for tests that verify that the isolation tests detect
+    /// this.
     #[doc(hidden)]
     #[must_use]
     pub fn leave_out(mut self, part: LockPart) -> Self {
@@ -103,7 +106,8 @@ impl crate::Builder {
         self
     }
 
-    /// Leaves a part of the protocol of snapshots out: only for tests that show that they would notice.
+    /// Disables a part of the snapshot protocol. Only for tests that verify that the isolation tests detect
+    /// this.
     #[doc(hidden)]
     #[must_use]
     pub fn leave_out_of_snapshots(mut self, part: azekura_btree::VersionPart) -> Self {

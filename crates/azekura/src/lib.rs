@@ -35,22 +35,23 @@
 //! | load many rows at once | [`Table::bulk_load`] |
 //! | handle an error | [`Error`], [`ErrorKind`] |
 //!
-//! The feature `far` (off by default) adds memory servers behind the page cache: `Builder::far_cache`.
+//! The feature `far` (off by default) adds `Builder::far_cache`, which stores evicted pages on memory
+//! servers.
 //!
 //! Modules, for readers of the source:
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`database`](Database) | the open store; opening and closing it |
-//! | `lifetime` | the owners of an open store, and its background threads |
+//! | `lifetime` | handles of an open store, and its background threads |
 //! | [`options`](Builder) | settings |
 //! | [`transaction`](Transaction) | locks, undo, commit |
 //! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry) | typed tables |
 //! | [`range`](Range), `scan` | rows of a range, and the cursor that locks the rows that it reads |
 //! | [`multimap`](MultimapTable) | tables with a set of values for each key |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
-//! | `own_writes` | the transaction's later writes, which a cursor leaves out |
-//! | `queue` | rows taken to be changed or removed, by many consumers |
+//! | `own_writes` | the transaction's own writes that are newer than a cursor, which the cursor skips |
+//! | `queue` | a cursor that skips rows that other consumers have locked |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | [`bounds`](KeyRange) | ranges and prefixes of keys, as arguments |
 //! | `locking` | the locks of each call, and the proof of serializability |
@@ -58,7 +59,7 @@
 //! | `deferred` | pages that a commit frees later |
 //! | `control`, `restart`, `checkpoint` | recovery after a crash, and checkpoints that bound its time |
 //! | [`backup`](Backup), [restore](Restore) | a copy of the store, and a new store from it |
-//! | [`check`](CheckReport) | verification of every page |
+//! | [`check`](CheckReport) | verification of all pages |
 //! | [`error`](Error) | the error type, with the kind that determines the remedy |
 
 mod active;
@@ -102,7 +103,8 @@ mod transaction;
 mod value;
 mod value_ref;
 
-/// File systems for [`Builder::file_system`]: the interface, the operating system's, and one in memory.
+/// The file-system interface for [`Builder::file_system`], and two implementations: the operating system's,
+/// and one in memory.
 pub mod fs {
     pub use azekura_base::page::PageWord;
     pub use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions, OsFs};
@@ -145,8 +147,8 @@ pub use transaction::{Savepoint, Transaction};
 pub use value::{AsValue, EncodeError, EncodeValue, Serde, Value};
 pub use value_ref::ValueRef;
 
-/// The types that threads may send or share; a change of that is a change of the interface. A [`Table`], its
-/// [`Range`]s and its entries stay in the thread of their transaction.
+/// A compile-time list of the types that are `Send`, or `Send` and `Sync`: removing a type breaks the
+/// interface. A [`Table`], its [`Range`]s and its entries stay in the thread of their transaction.
 const _: () = {
     const fn sends<T: Send>() {}
     const fn shares<T: Send + Sync>() {}

@@ -3,21 +3,22 @@
 //!
 //! | state | means | leaves it |
 //! |---|---|---|
-//! | open | transactions begin and run | `close`; the end of the last handle and of the last transaction |
-//! | closing | `close` looks for open transactions; one that begins waits for the result | `close` |
+//! | open | transactions begin and run | `close`; the drop of the last handle and of the last transaction |
+//! | closing | `close` counts open transactions; a transaction that begins waits for the result | `close` |
 //! | closed | everything is on disk, the directory is unlocked; each call fails with [`Error::Closed`] | – |
 //!
-//! - **LIFE-1** A transaction counts itself before it reads the state; `close` changes the state before it
-//!   reads the counts. Both access the count by read-modify-writes with Acquire and Release, which have one
-//!   order: either the count that `close` reads includes the transaction, or the transaction sees that the
-//!   store is closing.
+//! - **LIFE-1** A transaction increments a count before it reads the state; `close` changes the state before
+//!   it reads the counts. Both access the count by read-modify-write operations with Acquire and Release,
+//!   which have a single order. So either the count that `close` reads includes the transaction, or the
+//!   transaction sees that the store is closing.
 //! - **LIFE-2** The directory is unlocked only after the last write to its files: no transaction is open, the
 //!   store's background jobs have ended, the log is closed.
-//! - **LIFE-3** In a process that was forked from the one that opened the store, nothing is done: each call
-//!   fails with [`Error::Forked`], and dropped objects are leaked. The files, their locks and the threads
-//!   belong to the parent.
+//! - **LIFE-3** In a process that was forked from the one that opened the store, each call fails with
+//!   [`Error::Forked`], and dropped objects are leaked. The files, their locks and the threads belong to the
+//!   parent.
 //!
-//! A ticket keeps the log's memory but not the store open: closing the store makes its commit durable.
+//! A ticket keeps the memory of the log allocated, but does not keep the store open: closing the store makes
+//! the ticket's commit durable.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -42,12 +43,12 @@ const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// The state of a store, and the locks on its directory.
+/// The state of a store (open, closing, closed), and the locks on its directory.
 #[derive(Debug)]
 pub(crate) struct Lifetime {
-    /// Written under `closing`, or by the last owner.
+    /// The state; written under `closing`, or by the last owner.
     state: AtomicU8,
-    /// Held by `close` from its first check to its last step.
+    /// A mutex that `close` holds from its first check to its last step.
     closing: Mutex<()>,
     locks: Mutex<Vec<Box<dyn FileLock>>>,
     opened_in: Generation,
@@ -55,7 +56,7 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Returns the lifetime of a store that this process opens now, with these locks on its directory.
+    /// Returns the lifetime of a store that this process is opening, with these locks on its directory.
     pub(crate) fn new(locks: Vec<Box<dyn FileLock>>) -> Self {
         Self {
             state: AtomicU8::new(OPEN),
@@ -66,12 +67,12 @@ impl Lifetime {
         }
     }
 
-    /// Refuses a process that was forked from the one that opened the store (LIFE-3).
+    /// Returns an error in a process that was forked from the one that opened the store (LIFE-3).
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.opened_in.is_current() { Ok(()) } else { Err(Error::Forked { opened_by: self.process }) }
     }
 
-    /// Runs a call that writes files and is no transaction; the store stays open meanwhile.
+    /// Runs a call that writes files outside of a transaction. The store stays open meanwhile.
     pub(crate) fn while_open<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.check_process()?;
         let _not_closing = self.closing.lock();
@@ -81,10 +82,10 @@ impl Lifetime {
         }
     }
 
-    /// Returns whether a transaction may begin; `None` while `close` decides (LIFE-1).
+    /// Returns `Some` if a transaction may begin, and `None` while `close` is deciding (LIFE-1).
     fn admits(&self) -> Result<Option<()>, Error> {
         self.check_process()?;
-        // Acquire: pairs with the Release in `set`; what was written before the closing is visible.
+        // Acquire: pairs with the Release in `set`, so all writes before the close are visible.
         match self.state.load(Acquire) {
             OPEN => Ok(Some(())),
             CLOSING => Ok(None),
@@ -93,23 +94,24 @@ impl Lifetime {
     }
 
     fn set(&self, state: u8) {
-        self.state.store(state, Release); // pairs with the Acquire in `admits`
+        self.state.store(state, Release); // Release: pairs with the Acquire in `admits`
     }
 }
 
-/// The number of open transactions of some threads; aligned, so that each count has a cache line of its own.
+/// The number of open transactions of some threads, aligned so that each count has its own cache line.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct Stripe {
     shared: Arc<Shared>,
     tickets: Arc<TicketLog>,
-    /// Dropped after the other fields of the last owner: closes the store.
+    /// Closes the store when the last owner is dropped; declared after the other fields, so that it is
+    /// dropped after them.
     _threads: Arc<Threads>,
-    /// Transactions that are open (LIFE-1).
+    /// Number of open transactions (LIFE-1).
     open: AtomicUsize,
 }
 
-/// A transaction's use of the store: keeps it open.
+/// A transaction's reference to the store, which keeps the store open.
 #[derive(Debug)]
 pub(crate) struct Use(Arc<Stripe>);
 
@@ -128,7 +130,7 @@ impl Deref for Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Release); // pairs with the AcqRel in `Owners::open`
+        self.0.open.fetch_sub(1, Release); // Release: pairs with the AcqRel in `Owners::open`
     }
 }
 
@@ -136,8 +138,8 @@ impl Drop for Use {
 #[derive(Debug)]
 pub(crate) struct Owners {
     threads: Arc<Threads>,
-    /// Made with the first transaction of each stripe. If `close` does not meet a stripe, the stripe's
-    /// transactions see the state that `close` has set.
+    /// The stripes, allocated for their first transactions. If `close` finds no stripe, the transactions of
+    /// that stripe read the state that `close` has set.
     stripes: PerStripe<Arc<Stripe>>,
 }
 
@@ -162,23 +164,23 @@ impl Owners {
         })
     }
 
-    /// Begins a use of the store, unless it is closed.
+    /// Returns a reference that keeps the store open, unless the store is closed.
     pub(crate) fn enter(&self) -> Result<Use, Error> {
         let (_, stripe) = self.stripes.own(|| self.make_stripe());
         machine::adds(&**stripe);
         loop {
             // AcqRel: LIFE-1; pairs with the AcqRel in `open`.
             stripe.open.fetch_add(1, AcqRel);
-            let using = Use(Arc::clone(stripe)); // decrements the count when it is dropped
+            let using = Use(Arc::clone(stripe)); // decrements the count on drop
             if using.lifetime.admits()?.is_some() {
                 return Ok(using);
             }
             drop(using);
-            drop(stripe.shared.lifetime.closing.lock()); // until `close` has decided
+            drop(stripe.shared.lifetime.closing.lock()); // waits until `close` has decided
         }
     }
 
-    /// Transactions that are open.
+    /// Returns the number of open transactions.
     fn open(&self) -> usize {
         // AcqRel: LIFE-1; pairs with `enter`, and with the Release in the drop of a use.
         self.stripes.visit().map(|(_, stripe)| stripe.open.fetch_add(0, AcqRel)).sum()
@@ -202,7 +204,7 @@ impl Owners {
     }
 }
 
-/// The background jobs of the store, and its close.
+/// The background jobs of a store; dropping them closes the store.
 #[derive(Debug)]
 struct Threads {
     shared: Arc<Shared>,
@@ -220,13 +222,13 @@ impl Threads {
         Ok(Self { shared: Arc::clone(shared), running: Mutex::new(running) })
     }
 
-    /// Writes the changed pages, ends the background jobs, takes a last checkpoint, closes the log, and
-    /// unlocks the directory (LIFE-2).
+    /// Closes the store: writes the changed pages, ends the background jobs, takes a last checkpoint, closes
+    /// the log, and unlocks the directory (LIFE-2).
     fn end(&self) -> Result<(), Error> {
         let running = self.running.lock().take();
         if running.is_some() {
-            // The helpers of the cleaner write, too: several batches at once. The last checkpoint retries
-            // failed writes and reports an error.
+            // The helper threads of the cleaner still run, so several batches are written at once. The last
+            // checkpoint retries failed writes and reports an error.
             let _ = self.shared.write_pages_to_close();
         }
         // Dropping a driver ends its jobs and waits for them.
@@ -249,11 +251,11 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if self.shared.lifetime.check_process().is_err() {
-            // LIFE-3: the threads are not here, and the files are the parent's.
+            // LIFE-3: a forked process has none of the threads, and the files belong to the parent.
             std::mem::forget(self.running.get_mut().take());
             std::mem::forget(Arc::clone(&self.shared));
         } else if self.shared.lifetime.state.load(Acquire) != CLOSED {
-            // No caller can receive the error; the next opening recovers the unfinished rest.
+            // No caller can receive the error; the next opening recovers the rest.
             let _ = self.end();
         }
     }

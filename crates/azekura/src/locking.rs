@@ -1,7 +1,8 @@
 //! The locks of each operation on a tree, and the proof that they make transactions serializable.
 //!
-//! The lock of a key has a record part and a part for the gap below the key (down to the key before it); the
-//! end of a tree has a gap too. Names are by key, so the record part also stands for keys that are not there.
+//! The lock of a key has a record part and a part for the gap below the key (down to the previous key). The
+//! end of a tree has a gap, too. Locks are named by key, so the record part also protects the absence of a
+//! key.
 //!
 //! | operation | on the key | on the next key (or the end) |
 //! |---|---|---|
@@ -11,45 +12,45 @@
 //! | scan for removal | gap X + record X, each key in the range | gap X, the first key beyond the range |
 //! | scan past locked rows | record S or X; for removal gap X + record X | –; for removal gap X, tested |
 //! | update in place | record X | – |
-//! | insert | gap I + record X | gap I, tested: it must be grantable, and is not kept |
+//! | insert | gap I + record X | gap I, tested: must be grantable, but is not acquired |
 //! | delete | gap X + record X | gap X |
 //!
-//! A scan past locked rows relies only on the rows that it returns: other transactions may insert and remove
-//! rows in its range, and it omits rows that others have locked. For removal it also omits a row if the gap
-//! above it is locked, because the removal would have to wait for that gap.
+//! A scan past locked rows protects only the rows that it returns. Other transactions may insert and remove
+//! rows in its range, and the scan omits rows that others have locked. A scan for removal also omits a row if
+//! the gap above the row is locked, because the removal would have to wait for that gap.
 //!
-//! A reading scan locks the rows of a step in a leaf as one *range* ([`LockTable::try_lock_range`]): the same
-//! modes on the same keys, and on keys between them that do not exist. A change of such a key is either an
-//! insert, which the gap forbids anyway, or changes nothing.
+//! A reading scan locks the rows of a step in a leaf as one *range* ([`LockTable::try_lock_range`]). The
+//! range has the same modes on the same keys, and also covers absent keys between them. A change of an absent
+//! key is either an insert, which the gap lock forbids anyway, or changes nothing.
 //!
 //! All locks are held to the end of the transaction (strict two-phase locking). Gap I is compatible with I
-//! only, S with S only, X with nothing. If a transaction holds the next key's gap in S or X and inserts below
-//! it, it takes the same mode on the new key's gap, because the old lock now covers only the upper part of
-//! the gap.
+//! only, S with S only, X with nothing. A transaction that holds a gap in S or X may insert a key into that
+//! gap. Then it also locks the gap of the new key in the same mode. The old lock then covers only the upper
+//! part of the gap.
 //!
 //! **Results of a scan stay valid.** Suppose T scanned a range, and U changes T's result before T ends.
 //! - *U updates or deletes a key of the range*: it needs record X on it; T holds record S.
 //! - *U inserts a key K into the range*: let N be the next key when U inserts, determined under the leaf's
 //!   exclusive latch. T holds gap S on the least key at or above K that existed during T's scan, and that key
-//!   still exists (deleting it needs gap X on it). So N is that key, or a key between that another
-//!   transaction inserted meanwhile, with the gap I that U needs on it, or a key that T itself inserted, with
-//!   gap S taken along. In each case U's test of gap I fails.
+//!   still exists (deleting it needs gap X on it). So N is that key, or a key below it that T inserted after
+//!   its scan, on which T also holds gap S. (Another transaction cannot have inserted a key there: its test
+//!   of gap I fails as U's does.) In each case T holds gap S on N, so U's test of gap I fails.
 //!
-//! **No dirty reads of absent keys.** If U deleted K and may still abort, a scan of T over K's place meets N,
-//! the next key: U holds gap X on it. If U inserted K and aborts, the removal of K merges its gap into N's.
-//! No other transaction can rely on K's gap alone, because U holds gap I on it. U itself can, and it
-//! continues after a rollback to a savepoint: so before the undo removes K, U takes gap S on N if it has read
-//! K's gap. (While K exists and U holds that lock, no key can be inserted between K and N, and N cannot be
-//! removed.)
+//! **No dirty reads of absent keys.** If U deleted K and may still abort, a scan of T over the position of K
+//! reaches N, the next key, and U holds gap X on N. If U inserted K and aborts, the removal of K merges its
+//! gap into N's. No other transaction can rely on K's gap alone, because U holds gap I on it. U itself can,
+//! because U continues after a rollback to a savepoint. So before the undo removes K, U takes gap S on N if
+//! it has read K's gap. (While K exists and U holds that lock, no key can be inserted between K and N, and N
+//! cannot be removed.)
 //!
-//! **No key appears between the read and the lock.** Gap locks are only *tried*, while the leaf is latched
-//! exclusively (writes) or before its version is validated (reads). If one cannot be granted, the operation
-//! releases its latches, waits for the lock, and reads again.
+//! **No key appears between the read and the lock.** Gap locks are requested without waiting, while the leaf
+//! is latched exclusively (writes) or before its version is validated (reads). If a lock cannot be granted,
+//! the operation releases its latches, waits for the lock, and reads again.
 //!
-//! **Results wait for the commits that they depend on** (W8). Locks are released at commit before the log is
-//! on disk. The lock table keeps the newest commit LSN released per slot and passes it to the next holder,
-//! which raises its `depends_on`; a read-only commit waits for that LSN. Later records of the holder have
-//! larger LSNs (RANGE-3).
+//! **Results wait for the commits that they depend on** (W8). Locks are released at commit, before the log is
+//! on disk. For each slot, the lock table stores the newest commit LSN of a released lock. The next holder
+//! raises its `depends_on` to that LSN, and a read-only commit waits until that LSN is durable. Later records
+//! of the holder have larger LSNs (RANGE-3).
 
 use azekura_base::{Lsn, TreeId};
 use azekura_btree::{Blocked, BlockedRecords, GapWant, KeyLocks, LeafBatch, NextKey};
@@ -60,19 +61,18 @@ use azekura_wal::{LogBufferId, Wal};
 
 use crate::left_out::LeftOut;
 
-/// Rows of a scan step from which on a range lock takes the place of locks on the keys. One range costs about
-/// as much as two keys, and it also holds keys of the range that do not exist.
+/// Number of rows of a scan step from which on one range lock replaces the locks on the keys. One range lock
+/// costs about as much as two key locks. A range lock also covers absent keys in the range.
 const RANGE_ROWS: usize = 2;
 
-/// The use that a scan's caller has for the rows, which decides on their locks.
+/// The purpose for which a scan reads rows, which determines their locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
     #[default]
     Read,
     /// The rows will get other values.
     Update,
-    /// The rows will be removed: no wait for another lock lies between the scan and the removal of a first or
-    /// last row.
+    /// The rows will be removed. After the scan, removing the first or last row waits for no other lock.
     Remove,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanLocks {
     pub(crate) purpose: Purpose,
-    /// Rows that other transactions have locked are omitted, and gaps are not locked.
+    /// `true` if the scan omits rows that other transactions have locked, and locks no gaps.
     pub(crate) skips_locked: bool,
 }
 
@@ -103,36 +103,36 @@ impl ScanLocks {
         }
     }
 
-    /// The mode in which the table is locked first.
+    /// Returns the mode of the intention lock on the table.
     pub(crate) const fn table(self) -> TableMode {
         if matches!(self.purpose, Purpose::Read) { TableMode::IS } else { TableMode::IX }
     }
 
-    /// The mode of the whole table that makes locks on rows unnecessary.
+    /// Returns the mode of a lock on the whole table that makes row locks unnecessary.
     pub(crate) const fn whole_table(self) -> TableMode {
         if matches!(self.purpose, Purpose::Read) { TableMode::S } else { TableMode::X }
     }
 }
 
-/// A lock that could not be granted at once, to be waited for while no latch is held.
+/// A lock that could not be granted at once. The operation waits for it after it has released its latches.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     tree: TreeId,
-    /// `None` is the end of the tree.
+    /// The key; `None` is the end of the tree.
     key: Option<Vec<u8>>,
     mode: KeyMode,
-    /// Only tested, not kept.
+    /// `true` if the lock is only tested, not acquired.
     is_test: bool,
 }
 
 impl Wanted {
-    /// Returns the tree of the key if the transaction already holds the key in a mode that is too weak.
+    /// Returns the tree of the key if the transaction already holds a lock on the key in a weaker mode.
     pub(crate) fn is_upgrade(&self, table: &LockTable, held: &TxnLocks) -> Option<TreeId> {
         let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
         (table.held_key_mode(held, self.tree, key) != KeyMode::NONE).then_some(self.tree)
     }
 
-    /// Waits until the lock can be granted, and takes it unless it is only tested.
+    /// Waits until the lock can be granted, and acquires it unless it is only tested.
     pub(crate) fn wait(&self, table: &LockTable, held: &mut TxnLocks) -> Result<Lsn, LockError> {
         let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
         if self.is_test {
@@ -143,7 +143,7 @@ impl Wanted {
     }
 }
 
-/// The locks of one operation on one tree, as the tree requests them.
+/// The locks of one operation on one tree; the tree requests them.
 #[derive(Debug)]
 pub(crate) struct OperationLocks<'a> {
     table: &'a LockTable,
@@ -175,7 +175,8 @@ impl<'a> OperationLocks<'a> {
         Self { table, log, held, key, table_mode, depends_on, wanted, scan, left_out: LeftOut::default() }
     }
 
-    /// Notes the commit LSN of a granted lock; at once, because the next record must be above it (RANGE-3).
+    /// Records the commit LSN of a granted lock, at once, because the next record must have a larger LSN
+    /// (RANGE-3).
     fn depend_on(&mut self, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;
@@ -191,7 +192,7 @@ impl<'a> OperationLocks<'a> {
         self.request(tree, key, mode, true)
     }
 
-    /// Locks a key, or tests that it could be locked.
+    /// Locks a key, or tests whether it could be locked.
     #[inline]
     fn request(
         &mut self,
@@ -232,7 +233,7 @@ impl<'a> OperationLocks<'a> {
         Err(Blocked)
     }
 
-    /// Tries the gap lock for the insertion of `self.key` below `next`.
+    /// Tries to lock the gap for the insertion of `self.key` below `next`.
     fn try_insert(&mut self, tree: TreeId, next: KeyRef<'_>) -> Result<(), Blocked> {
         self.test(tree, next, KeyMode::INSERT_TEST)?;
         let closed = self.table.closed_gap(self.held, tree, next);

@@ -1,10 +1,10 @@
-//! The memory that this process may use (that of the machine, or of its control group if that is less), and
-//! the settings with defaults that depend on it. With a limit of at least 64 MiB the whole process stays
-//! within three quarters of it.
+//! The memory that this process may use, and the settings with defaults that depend on it. The limit is the
+//! memory of the machine, or that of the process's control group if that is less. With a limit of at least 64
+//! MiB the whole process uses at most three quarters of the limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-// std's own atomic: no protocol depends on the budget, and a simulated machine takes no step for it.
+// The atomic type of std: no protocol depends on the budget, and a simulated machine has no step for it.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -35,7 +35,7 @@ impl Version {
     }
 }
 
-/// Returns the bytes of memory that this process may use; `None` if the system does not report them.
+/// Returns the number of bytes of memory that this process may use; `None` if the system does not report it.
 ///
 /// The first call reads a few small files below `/proc` and `/sys/fs/cgroup`; later calls return its result.
 pub(crate) fn memory_limit() -> Option<u64> {
@@ -51,27 +51,28 @@ pub(crate) fn memory_limit() -> Option<u64> {
 
 /// Largest default capacity of the page cache.
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
-/// The default cache takes at most this part of the memory that the process may use. Most of its pages are in
-/// the system's page cache too, which uses the rest. Measured in control groups of 64 MiB, uniform reads,
-/// rows of half the memory: bytes read from the device per requested byte are 0.0 with an eighth, 0.4 with a
-/// quarter, and 6.5 with half and direct pages. Rows of 2 and 8 times the memory, random inserts: an eighth
-/// writes 1.05 times the bytes of a quarter.
+/// Divisor of the default cache: the default is this part of the memory that the process may use. Most pages
+/// of the cache are also in the system's page cache, which uses the rest. Measured in control groups of 64
+/// MiB. Uniform reads of rows with half the size of the memory read 0.0 bytes from the device per requested
+/// byte with an eighth, 0.4 with a quarter, and 6.5 with half and direct pages. With random inserts of rows
+/// of 2 and 8 times the memory, an eighth writes 1.05 times the bytes of a quarter.
 const DEFAULT_CACHE_SHARE: u64 = 8;
-/// Memory per log buffer: with the default size of 512 KiB, the buffers take a sixteenth of the memory. A
-/// flush takes them while their successors fill, and copies them into one chunk: four times as much in all.
+/// Memory per log buffer: with the default size of 512 KiB, the buffers use a sixteenth of the memory. During
+/// a flush there are also the buffers that replace the full ones, and the chunk into which full buffers are
+/// copied; in total, up to four times as much.
 const MEMORY_PER_LOG_BUFFER: u64 = 8 << 20;
 
-/// The default capacity of the page cache under this limit on the process's memory.
+/// Returns the default capacity of the page cache for this limit on the process's memory.
 pub(crate) fn default_cache_bytes(limit: Option<u64>) -> usize {
     let share = limit.map_or(DEFAULT_CACHE_BYTES, |limit| limit / DEFAULT_CACHE_SHARE);
-    // At least the frames that a store with the largest pages needs.
+    // At least the number of frames that a store with the largest pages needs.
     let least = (MIN_FRAMES * page::MAX_PAGE_SIZE) as u64;
     usize::try_from(share.clamp(least, DEFAULT_CACHE_BYTES)).unwrap_or(usize::MAX)
 }
 
 /// The memory of a process for the page caches of stores with the default capacity. Each store reserves half
-/// of the bytes that are left, within the bounds of [`default_cache_bytes`]. So one store has an eighth of
-/// the process's memory, and all of them together a quarter, besides the least capacity of each.
+/// of the remaining bytes, within the bounds of [`default_cache_bytes`]. So one store gets an eighth of the
+/// process's memory. All stores together get at most a quarter, plus the least capacity of each.
 #[derive(Debug)]
 struct CacheBudget {
     left: AtomicU64,
@@ -86,7 +87,7 @@ impl CacheBudget {
         Self { left: AtomicU64::new(bytes) }
     }
 
-    /// The budget of this process. It has no lock, so that a forked process can open stores.
+    /// Returns the budget of this process. The budget has no lock, so that a forked process can open stores.
     fn of_process() -> &'static Self {
         static BUDGET: OnceLock<CacheBudget> = OnceLock::new();
         BUDGET.get_or_init(|| Self::new(memory_limit()))
@@ -95,11 +96,11 @@ impl CacheBudget {
     /// Reserves the cache of one store.
     fn reserve(&'static self) -> CacheShare {
         let bytes_of = |left: u64| default_cache_bytes(Some(left.saturating_mul(DEFAULT_CACHE_SHARE / 2)));
-        let mut left = self.left.load(Relaxed); // a guess; the exchange decides
+        let mut left = self.left.load(Relaxed); // Relaxed: an estimate; the exchange verifies it
         loop {
             let bytes = bytes_of(left);
             let reserved = (bytes as u64).min(left);
-            // Relaxed: the number alone is shared.
+            // Relaxed: only the number is shared.
             match self.left.compare_exchange_weak(left, left - reserved, Relaxed, Relaxed) {
                 Ok(_) => return CacheShare { bytes, reserved, budget: self },
                 Err(now) => left = now,
@@ -119,15 +120,15 @@ pub(crate) struct CacheShare {
 /// The capacity of a store's page cache.
 #[derive(Clone, Debug)]
 pub(crate) enum CacheCapacity {
-    /// The default: the part that an opened store can reserve.
+    /// The default, before a store has reserved its part.
     Default,
     Set(usize),
-    /// The default of an open store.
+    /// The reserved default of an open store.
     Reserved(Arc<CacheShare>),
 }
 
 impl CacheCapacity {
-    /// Reserves the capacity of a store that opens now.
+    /// Reserves the capacity of a store that is being opened.
     pub(crate) fn reserved(self) -> Self {
         match self {
             Self::Set(bytes) => Self::Set(bytes),
@@ -137,7 +138,7 @@ impl CacheCapacity {
         }
     }
 
-    /// Returns the bytes; for a default that is not reserved yet, the largest possible number.
+    /// Returns the capacity in bytes; for a default that is not reserved yet, the largest possible capacity.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Default => default_cache_bytes(memory_limit()),
@@ -149,17 +150,17 @@ impl CacheCapacity {
 
 impl Drop for CacheShare {
     fn drop(&mut self) {
-        self.budget.left.fetch_add(self.reserved, Relaxed); // the number alone is shared
+        self.budget.left.fetch_add(self.reserved, Relaxed); // Relaxed: only the number is shared
     }
 }
 
-/// The default number of log buffers under this limit on the process's memory.
+/// Returns the default number of log buffers for this limit on the process's memory.
 pub(crate) fn default_log_buffers(limit: Option<u64>) -> usize {
     let most = limit.map_or(u64::MAX, |limit| limit / MEMORY_PER_LOG_BUFFER);
     default_log_buffer_count().min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
 }
 
-/// As [`memory_limit`], below a file system root that tests choose.
+/// Returns the limit as [`memory_limit`] does, but reads the files below `root`, which tests choose.
 fn limit_below(root: &Path) -> Option<u64> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| total(&text));
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
@@ -172,14 +173,14 @@ fn limit_below(root: &Path) -> Option<u64> {
     limits.chain(machine).min()
 }
 
-/// `MemTotal` of /proc/meminfo in bytes.
+/// Returns `MemTotal` of /proc/meminfo in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The group of this process by /proc/self/cgroup, as a relative path.
+/// Returns the control group of this process from /proc/self/cgroup, as a relative path.
 fn group_of(groups: &str, version: Version) -> Option<PathBuf> {
     groups.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -192,8 +193,8 @@ fn group_of(groups: &str, version: Version) -> Option<PathBuf> {
     })
 }
 
-/// The group's directory and those of its ancestors up to the mount. A limit of an ancestor holds for the
-/// group, and in a container the group's own path may lie outside of what is mounted.
+/// Returns the directories of the group and of its ancestors up to the mount. The limit of an ancestor also
+/// applies to the group. In a container the path of the group may lie outside of the mounted part.
 fn ancestors(mount: &Path, group: &Path) -> Vec<PathBuf> {
     group.ancestors().map(|part| mount.join(part)).collect()
 }
@@ -237,7 +238,7 @@ mod tests {
         let none = ("sys/fs/cgroup/a/memory.max", "max\n");
         assert_eq!(limit(&[MACHINE, group, own, none]), Some(4096));
         assert_eq!(limit(&[MACHINE, group, own, parent]), Some(2048));
-        // A container with its own group as the mount's root.
+        // A container in which the process's group is the root of the mount.
         assert_eq!(limit(&[MACHINE, group, ("sys/fs/cgroup/memory.max", "512\n")]), Some(512));
     }
 

@@ -1,7 +1,7 @@
 //! Multimap tables: an ordered set of values for each key.
 //!
 //! A multimap table is stored as a table of rows with the key `(key, value)` and no value: the values of one
-//! key are adjacent, in order. It can be opened as a `TableDefinition<(K, V), ()>` too.
+//! key are adjacent and in order. The table can also be opened as a `TableDefinition<(K, V), ()>`.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::transaction::Transaction;
 
 /// The key type of the table that stores a multimap: encoded as `(K, V)`, of types that need not be sized.
 enum Pair<K: ?Sized, V: ?Sized> {
-    /// No value of this type exists.
+    /// A variant that cannot be constructed.
     #[expect(dead_code, reason = "only the type is used")]
     Never(Infallible, Types<K, V>),
 }
@@ -74,15 +74,15 @@ impl<K: ?Sized, V: ?Sized> KeyRange<Pair<K, V>> for ByteBounds {
     }
 }
 
-/// The rows of one key.
+/// Returns the bounds of the rows of one key.
 fn values_of<K: EncodeKey<Q> + ?Sized, Q: ?Sized>(key: &Q) -> ByteBounds {
     let mut part = Vec::new();
     K::encode_part(key, &mut part);
     ByteBounds::prefix(&part)
 }
 
-/// The name and types of a multimap table, which has an ordered set of values for each key; costs nothing and
-/// can be a `const`. Values are of types that can be keys.
+/// The name and types of a multimap table, which has an ordered set of values for each key. A definition
+/// costs nothing and can be a `const`. The value type must be a type that can be a key.
 ///
 /// # Examples
 ///
@@ -110,18 +110,18 @@ fn values_of<K: EncodeKey<Q> + ?Sized, Q: ?Sized>(key: &Q) -> ByteBounds {
 pub struct MultimapTableDefinition<K: ?Sized, V: ?Sized>(TableDefinition<Pair<K, V>, ()>);
 
 impl<K: ?Sized, V: ?Sized> MultimapTableDefinition<K, V> {
-    /// The multimap table of this name.
+    /// Returns the definition of a multimap table with this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self(TableDefinition::new(name))
     }
 
-    /// The multimap table of a name made at run time.
+    /// Returns the definition of a multimap table with a name that is built at run time.
     pub fn named(name: impl Into<String>) -> Self {
         Self(TableDefinition::named(name))
     }
 
-    /// The table's name.
+    /// Returns the table's name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
@@ -141,7 +141,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for MultimapTableDefinition<K, V> {
 }
 
 impl Transaction {
-    /// Opens a multimap table for reading and writing; otherwise as [`table`](Self::table).
+    /// Opens a multimap table for reading and writing, as [`table`](Self::table) opens a table.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Transaction {
 }
 
 impl Snapshot {
-    /// Returns a multimap table of the snapshot; otherwise as [`table`](Self::table).
+    /// Returns a multimap table of the snapshot, as [`table`](Self::table) returns a table.
     ///
     /// # Errors
     ///
@@ -168,12 +168,12 @@ impl Snapshot {
     }
 }
 
-/// A multimap table inside a transaction; made by [`Transaction::multimap_table`]. Locks are those of a
-/// [`Table`] with a row for each key and value. A key and a value together may have as many bytes as a key of
-/// a table ([`Database::max_key_bytes`](crate::Database::max_key_bytes)).
+/// A multimap table inside a transaction; returned by [`Transaction::multimap_table`]. The locks are those of
+/// a [`Table`] with a row for each pair of key and value. The encoded pair may have at most
+/// [`Database::max_key_bytes`](crate::Database::max_key_bytes) bytes.
 pub struct MultimapTable<'tx, K: ?Sized, V: ?Sized>(Table<'tx, Pair<K, V>, ()>);
 
-/// A multimap table in a snapshot; made by [`Snapshot::multimap_table`].
+/// A multimap table in a snapshot; returned by [`Snapshot::multimap_table`].
 pub struct SnapshotMultimapTable<'s, K: ?Sized, V: ?Sized>(SnapshotTable<'s, Pair<K, V>, ()>);
 
 impl<K: ?Sized, V: ?Sized> Clone for MultimapTable<'_, K, V> {
@@ -183,7 +183,7 @@ impl<K: ?Sized, V: ?Sized> Clone for MultimapTable<'_, K, V> {
 }
 
 impl<K: Key + ?Sized, V: Key + ?Sized> MultimapTable<'_, K, V> {
-    /// Adds `value` to the set of `key`; returns `false` if it was there already.
+    /// Adds `value` to the set of `key`; returns `false` if the set already had it.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl<K: Key + ?Sized, V: Key + ?Sized> MultimapTable<'_, K, V> {
         self.0.insert_if_absent(&Parts(key, value), &())
     }
 
-    /// Removes `value` from the set of `key`; returns `false` if it was not there.
+    /// Removes `value` from the set of `key`; returns `false` if the set did not have it.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl<K: Key + ?Sized, V: Key + ?Sized> MultimapTable<'_, K, V> {
         self.0.delete(&Parts(key, value))
     }
 
-    /// Removes all values of `key`, and returns their number.
+    /// Removes all values of `key`; returns the number of removed values.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ macro_rules! reading {
         }
 
         impl<$life, K: Key + ?Sized, V: Key + ?Sized> $table<$life, K, V> {
-            /// The table's name.
+            /// Returns the table's name.
             #[must_use]
             pub fn name(&self) -> &str {
                 self.0.name()
@@ -326,13 +326,14 @@ enum Rows<'t, K: ?Sized, V: ?Sized> {
     Snapshot(SnapshotRange<'t, Pair<K, V>, ()>),
 }
 
-/// Iterator over keys with their values; made by [`MultimapTable::range`] and
+/// Iterator over keys with their values; returned by [`MultimapTable::range`] and
 /// [`SnapshotMultimapTable::range`].
 #[derive(Debug)]
 #[must_use = "iterators are lazy: nothing is read until `next` is called"]
 pub struct MultimapRange<'t, K: ?Sized, V: ?Sized>(Rows<'t, K, V>);
 
-/// Iterator over the values of one key; made by [`MultimapTable::get`] and [`SnapshotMultimapTable::get`].
+/// Iterator over the values of one key; returned by [`MultimapTable::get`] and
+/// [`SnapshotMultimapTable::get`].
 #[derive(Debug)]
 #[must_use = "iterators are lazy: nothing is read until `next` is called"]
 pub struct MultimapValues<'t, K: ?Sized, V: ?Sized>(MultimapRange<'t, K, V>);

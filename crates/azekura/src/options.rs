@@ -26,11 +26,11 @@ pub enum Durability {
     #[default]
     Immediate,
     /// `commit` returns at once; the next flush makes it durable, within milliseconds. A crash may lose the
-    /// newest such transactions, but no part of one, and none on which a durable transaction depends.
+    /// newest transactions, but never a part of one, or one on which a durable transaction depends.
     Relaxed,
 }
 
-/// Settings for opening a store; made by [`Database::builder`]. Most programs need none of them.
+/// Settings for opening a store; returned by [`Database::builder`]. Most programs need no settings.
 ///
 /// | setting | default | change it when |
 /// |---|---|---|
@@ -42,7 +42,7 @@ pub enum Durability {
 /// | [`file_system`](Self::file_system) | the system's | tests inject faults |
 /// | `encryption_key` | none | others can read the files; feature `encryption` |
 /// | **memory** | | |
-/// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use need more |
+/// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use do not fit |
 /// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
 /// | [`direct_pages`](Self::direct_pages) | no | the cache should be the only copy in memory |
 /// | **durability** | | |
@@ -89,7 +89,7 @@ pub struct Builder {
     pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
-    /// The store is opened by a restore.
+    /// `true` if the store is opened by a restore.
     pub(crate) restoring: bool,
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
@@ -101,7 +101,7 @@ pub struct Builder {
     pub(crate) retry_time: Duration,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
-    /// The file system below that of a store which is only read.
+    /// The file system under the overlay of a read-only store.
     pub(crate) disk: Option<Arc<dyn Fs>>,
     pub(crate) archive: Option<PathBuf>,
     pub(crate) encryption_key: Option<crate::encryption::CallerKey>,
@@ -113,7 +113,7 @@ pub struct Builder {
     pub(crate) left_out_of_snapshots: Option<VersionPart>,
 }
 
-/// Memory servers for pages that leave the cache.
+/// Memory servers for pages that are evicted from the cache.
 #[cfg(feature = "far")]
 #[derive(Clone, Debug)]
 pub(crate) struct FarOptions {
@@ -164,28 +164,27 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Size of a page in bytes, 4096 to 65536 and a power of two; default 8192. Used when the store is
-    /// created; an existing store keeps its own.
+    /// Sets the size of a page in bytes, 4096 to 65536 and a power of two; default 8192. Used when a store is
+    /// created; an existing store keeps its page size.
     #[must_use]
     pub fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = bytes;
         self
     }
 
-    /// Capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the process may
-    /// use (machine, control group) if that is less; the system's page cache uses the rest. The store may be
-    /// many times larger. A page in both caches takes memory twice, so raise the capacity if all pages fit
-    /// into it, or together with [`direct_pages`](Self::direct_pages). Stores of one process that have the
-    /// default share a quarter of the memory: each reserves at most half of the bytes that are left when it
-    /// opens, at least 1.5 MiB.
+    /// Sets the capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the
+    /// process may use (machine, control group) if that is less; the system's page cache uses the rest. The
+    /// store may be many times larger. A page in both caches uses memory twice, so raise the capacity if all
+    /// pages fit into it, or if you set [`direct_pages`](Self::direct_pages). Default stores of one process
+    /// share a quarter of the memory: each reserves at most half of the rest, and at least 1.5 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = CacheCapacity::Set(bytes);
         self
     }
 
-    /// Reads and writes pages past the system's page cache (`O_DIRECT`). Default: through it, so that pages
-    /// that do not fit into [`Builder::cache_bytes`] are read from free memory of the machine. With direct
+    /// Reads and writes pages without the system's page cache (`O_DIRECT`). Default: with it, so that pages
+    /// that do not fit into [`Builder::cache_bytes`] are cached in free memory of the machine. With direct
     /// pages the store uses no memory except its own cache. Durability is the same in both cases.
     #[must_use]
     pub fn direct_pages(mut self, direct: bool) -> Self {
@@ -193,15 +192,16 @@ impl Builder {
         self
     }
 
-    /// Most memory for row versions, which writers keep while a snapshot is open. Default: a quarter of the
-    /// page cache. Beyond it the oldest snapshot fails with [`Error::SnapshotTooOld`]; writers never wait.
+    /// Sets the largest memory for row versions, which writers keep while a snapshot is open. Default: a
+    /// quarter of the page cache. If versions need more, the oldest snapshot fails with
+    /// [`Error::SnapshotTooOld`]; writers never wait.
     #[must_use]
     pub fn version_bytes(mut self, bytes: u64) -> Self {
         self.version_bytes = Some(bytes);
         self
     }
 
-    /// The log protocol, for measurements. Default: P-WAL. A store may be opened with another one each time.
+    /// Sets the log protocol, for measurements. Default: P-WAL. Each opening may use another protocol.
     #[cfg(feature = "baseline-logs")]
     #[doc(hidden)]
     #[must_use]
@@ -210,24 +210,24 @@ impl Builder {
         self
     }
 
-    /// Number of log buffers. Default: two per core, at least sixteen; fewer if they would take more than a
-    /// sixteenth of the memory. Any number of threads may commit; those that share a buffer take turns.
+    /// Sets the number of log buffers. Default: two per core, at least sixteen; fewer if they would take more
+    /// than a sixteenth of the memory. Any number of threads may commit; some share a buffer.
     #[must_use]
     pub fn log_buffers(mut self, count: usize) -> Self {
         self.log_buffers = Some(count);
         self
     }
 
-    /// Number of log files written at the same time, at most one per log buffer. Default: the number with
-    /// which the store was created or last opened; for a new store one per 16 processors, at least one. A
-    /// commit waits for all of them: set more if the device executes flushes in parallel.
+    /// Sets the number of log files written at the same time, at most one per log buffer. Default: the number
+    /// with which the store was created or last opened; for a new store one per 16 processors, at least one.
+    /// A commit waits for all log files, so set more only if the device executes flushes in parallel.
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
     }
 
-    /// Bytes of the first log segments; later ones grow to the full size.
+    /// Sets the size of the first log segments in bytes; later segments grow to the full size.
     #[doc(hidden)]
     #[must_use]
     pub fn wal_first_segment_bytes(mut self, bytes: u64) -> Self {
@@ -235,8 +235,8 @@ impl Builder {
         self
     }
 
-    /// Largest number of log sequence numbers that a thread draws at once from the shared counter; default
-    /// 64. With 1 each record draws its own, as in the P-WAL paper.
+    /// Sets the largest number of log sequence numbers that a thread draws at once from the shared counter;
+    /// the default is 64. With 1, each record draws its own number, as in the P-WAL paper.
     #[doc(hidden)]
     #[must_use]
     pub fn wal_lsn_range(mut self, most: u32) -> Self {
@@ -244,8 +244,8 @@ impl Builder {
         self
     }
 
-    /// Largest size of a log file in bytes; default 16 MiB, at least 2 MiB. The first files of a run are
-    /// small, and each filled file doubles the size of the next one.
+    /// Sets the largest size of a log file in bytes; default 16 MiB, at least 2 MiB. The first files of a run
+    /// are small, and each filled file doubles the size of the next one.
     #[must_use]
     pub fn wal_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
@@ -259,10 +259,10 @@ impl Builder {
         self
     }
 
-    /// Hands the log to the operating system before a commit is acknowledged, and syncs it once per interval.
-    /// Default: `None`, which syncs it before each acknowledgment. With an interval, the death of the process
-    /// loses no acknowledged commit. A power loss may lose the commits of the last interval, whole
-    /// transactions from the end.
+    /// Writes the log to the operating system before a commit is acknowledged, and syncs it once per
+    /// interval. Default: `None`, which syncs the log before each acknowledgment. With an interval, a process
+    /// crash loses no acknowledged commit. A power loss may lose the commits of the last interval, always
+    /// whole transactions.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -289,56 +289,55 @@ impl Builder {
     }
 
     /// Opens the store for reading only; default no. Nothing is written to its files, so they may be on a
-    /// read-only mount, and several processes may read them at once; none can write meanwhile. Each call that
-    /// would change a row fails with [`Error::ReadOnly`]. A store that was not closed is recovered in memory
-    /// at each opening. The store must exist.
+    /// read-only mount. Several processes may read them at once; no process can write meanwhile. Each call
+    /// that would change a row fails with [`Error::ReadOnly`]. A store that was not closed is recovered in
+    /// memory at each opening. The store must exist.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Largest time of a restart after a crash; default 2 seconds. The checkpointer writes dirty pages early
-    /// enough for this. It assumes, one after the other, 64 MiB of log per second, 20,000 pages (read and
-    /// written back) per second, and 100,000 undone changes per second until a restart or rollbacks have
-    /// shown another rate ([`Stats::undo_per_second`](crate::Stats::undo_per_second)). Pages count even if
-    /// they are in the cache. The undo of open transactions counts too; up to half of the bound is reserved
-    /// for it.
+    /// Sets the largest time of a restart after a crash; default 2 seconds. The checkpointer writes dirty
+    /// pages early enough for this. It assumes 64 MiB of log per second, then 20,000 pages (read and written
+    /// back) per second, then 100,000 undone changes per second. The last rate is replaced by a measured one
+    /// ([`Stats::undo_per_second`](crate::Stats::undo_per_second)). Pages count even if they are in the
+    /// cache. The undo of open transactions counts, too; up to half of the bound is reserved for it.
     #[must_use]
     pub fn recovery_time(mut self, time: Duration) -> Self {
         self.recovery_time = time;
         self
     }
 
-    /// Time for which closing the store writes changed pages, oldest changes first; a batch of 2,048 pages
-    /// that has begun is written to its end. The log has the changes of the other pages. The next opening
-    /// recovers them as after a crash, in about [`recovery_time`](Self::recovery_time) at most; no commit is
-    /// lost. With [`Duration::ZERO`] a close makes the log durable and writes no page. Default: no limit.
+    /// Sets the time for which a close writes changed pages, oldest changes first. A batch of 2,048 pages
+    /// that has begun is completed. The log has the changes of the other pages. The next opening recovers
+    /// them as after a crash, in at most about [`recovery_time`](Self::recovery_time); no commit is lost.
+    /// With [`Duration::ZERO`] a close makes the log durable and writes no page. Default: no limit.
     #[must_use]
     pub fn close_time(mut self, time: Duration) -> Self {
         self.close_time = Some(time);
         self
     }
 
-    /// Number of threads that redo the log after a crash, 1 to 64, each with its share of the pages. Default:
-    /// the number of cores, but at least 8, because they mostly wait for page reads; without [background
-    /// threads](Self::background) only the caller's thread.
+    /// Sets the number of threads that redo the log after a crash, 1 to 64, each with its share of the pages.
+    /// Default: the number of cores, but at least 8, because they mostly wait for page reads; without
+    /// [background threads](Self::background) only the caller's thread.
     #[must_use]
     pub fn redo_threads(mut self, threads: usize) -> Self {
         self.redo_threads = Some(threads);
         self
     }
 
-    /// Longest wait for one lock; default unlimited (deadlocks are detected at once and need no timeout).
+    /// Sets the longest wait for one lock; default unlimited (deadlocks are detected without it).
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// Longest time from the begin of a transaction to its commit; default unlimited. The first call of a
-    /// transaction after that time rolls it back and fails with [`Error::TransactionTimeout`]. A transaction
-    /// that makes no call keeps its locks; the log does not wait for it.
+    /// Sets the longest time from the beginning of a transaction to its commit; default unlimited. The first
+    /// call of a transaction after that time rolls it back and fails with [`Error::TransactionTimeout`]. A
+    /// transaction that makes no call keeps its locks, but does not keep the log from being trimmed.
     #[must_use]
     pub fn transaction_timeout(mut self, limit: Duration) -> Self {
         self.transaction_timeout = Some(limit);
@@ -346,7 +345,7 @@ impl Builder {
     }
 
     /// Bounds the retries of [`Database::transact`] after conflicts: the number of runs of the body, and the
-    /// time after which no run begins. Default: 10,000 runs and 30 seconds. Then it fails with
+    /// time after which no run begins. Default: 10,000 runs and 30 seconds. Beyond these bounds it fails with
     /// [`Error::RetriesExhausted`]. The body runs at least once.
     #[must_use]
     pub fn retry_limit(mut self, attempts: u32, time: Duration) -> Self {
@@ -354,8 +353,8 @@ impl Builder {
         self
     }
 
-    /// Number of record locks that one transaction may take in a table before it tries to lock the whole
-    /// table, which succeeds only without conflicting locks; default 1024.
+    /// Sets the number of record locks of a transaction in a table after which it tries to lock the whole
+    /// table. The attempt succeeds only without conflicting locks. Default: 1024.
     #[doc(hidden)]
     #[must_use]
     pub fn lock_escalation(mut self, records: usize) -> Self {
@@ -363,9 +362,9 @@ impl Builder {
         self
     }
 
-    /// Turns background jobs (log flusher, page cleaner, checkpointer) on or off; default on. They run in a
-    /// few threads that all stores of the process share; an idle store has none. Without them the caller's
-    /// calls do that work, which makes a run deterministic.
+    /// Turns background jobs (log flusher, page cleaner, checkpointer) on or off; default on. All stores of
+    /// the process share a few threads for these jobs. If they are off, the caller's threads do that work,
+    /// which makes a run deterministic.
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
@@ -380,22 +379,22 @@ impl Builder {
         self
     }
 
-    /// Permission bits of files that the store creates, less those of the process's umask; default 0600. A
-    /// directory may be searched by every user that may read its files: 0640 gives 0750. Existing files keep
-    /// their mode.
+    /// Sets the permission bits of new files of the store, without the bits of the process's umask; default:
+    /// 0600. Directories also get the search bit for each class of users that may read (0640 gives 0750).
+    /// Existing files keep their mode.
     #[must_use]
     pub fn file_mode(mut self, mode: u32) -> Self {
         self.file_mode = Some(mode);
         self
     }
 
-    /// Servers (`azekura memory-server`), as `host:port`, which together provide `bytes` for pages that leave
-    /// the page cache; default none. They are asked before the disk, which pays if a network round trip is
-    /// shorter than a read of the disk. Needs the feature `far`.
+    /// Addresses (`host:port`) of memory servers (`azekura memory-server`), which together provide `bytes`
+    /// for pages that are evicted from the page cache; default none. Servers are read before the disk, which
+    /// is faster if a network round trip is shorter than a disk read. Needs the feature `far`.
     ///
-    /// A server that cannot be reached, is lost, full or wrong causes a miss and never an error; the store
-    /// tries it again every half second. The servers' copies are unused after the store is closed.
-    /// [`Stats::far`](crate::Stats::far) has the counts.
+    /// If a server cannot be reached, is lost, is full or returns wrong bytes, the read is a miss, never an
+    /// error. The store retries the server every half second. The servers' copies are not used after the
+    /// store is closed. [`Stats::far`](crate::Stats::far) has the counts.
     #[cfg(feature = "far")]
     #[must_use]
     pub fn far_cache<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>, bytes: u64) -> Self {
@@ -404,7 +403,7 @@ impl Builder {
         self
     }
 
-    /// The key that the servers of [`far_cache`](Self::far_cache) require. Needs the feature `far`.
+    /// Sets the key that the servers of [`far_cache`](Self::far_cache) require. Needs the feature `far`.
     #[cfg(feature = "far")]
     #[must_use]
     pub fn far_cache_key(mut self, key: AuthKey) -> Self {
@@ -413,15 +412,15 @@ impl Builder {
         self
     }
 
-    /// Opens the store in directory `path`, recovering it if it was not closed.
+    /// Opens the store in directory `path`, and recovers it if it was not closed.
     ///
     /// Blocks for the recovery; its time is bounded by [`recovery_time`](Self::recovery_time).
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] when it is open elsewhere ([read only](Self::read_only): for writing);
-    /// [`Error::UnsupportedFormat`], [`Error::Corrupt`] and [`Error::CorruptPage`] name the damaged file or
-    /// page; [`Error::Invalid`] for settings out of bounds.
+    /// [`Error::InUse`] if the store is open elsewhere ([read only](Self::read_only): open elsewhere for
+    /// writing); [`Error::UnsupportedFormat`], [`Error::Corrupt`] and [`Error::CorruptPage`] name the damaged
+    /// file or page; [`Error::Invalid`] for settings out of bounds.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         self.validate()?;
         let mut options = self;
@@ -429,12 +428,12 @@ impl Builder {
         options.cache = options.cache.reserved();
         if options.read_only {
             options.redo_threads = Some(options.threads_to_redo());
-            options.background = false; // there is nothing to write
+            options.background = false; // a read-only store has nothing to write
             (options.disk, options.fs) =
                 (Some(Arc::clone(&options.fs)), Arc::new(OverlayFs::new(options.fs)));
         }
         let path = path.as_ref();
-        // Files are opened and made later, too, whatever the working directory is by then.
+        // The working directory may change before later files are opened or created.
         let path = options.fs.absolute(path).map_err(|e| Error::io("find the absolute path of", path, e))?;
         Database::open_with(&path, options)
     }
@@ -449,11 +448,11 @@ impl Builder {
         (self.file_mode, self.encryption_key) = (None, None);
         self.streams = self.streams.or(Some(1));
         self.segment_bytes = self.segment_bytes.min(MIN_SEGMENT_BYTES);
-        self.close_time = Some(Duration::ZERO); // nothing can open the files again
+        self.close_time = Some(Duration::ZERO); // the files cannot be opened again
         self.open("memory")
     }
 
-    /// The file system, which creates files with the mode that was set.
+    /// Returns the file system, which creates files with the permission bits that were set.
     pub(crate) fn mode_fs(&self) -> Arc<dyn Fs> {
         self.file_mode.map_or_else(|| Arc::clone(&self.fs), |mode| Arc::new(OsFs::with_file_mode(mode)))
     }
@@ -517,13 +516,13 @@ impl Builder {
 /// Number of frames that the deepest structure change, with its neighbors and space maps, may pin at once.
 pub(crate) const MIN_FRAMES: usize = 24;
 const MAX_REDO_THREADS: usize = 64;
-/// Number of page reads that keep a flash device busy; measured, more do not speed up redo.
+/// Number of concurrent page reads that saturate a flash device. Measured: more reads do not speed up redo.
 const READS_AT_ONCE: usize = 8;
-/// Bytes of four buffers of which each holds at least two of the largest records (128 KiB of a large value).
+/// Smallest segment: four buffers, each for at least two of the largest records (128 KiB of a large value).
 const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 
 impl Builder {
-    /// Refuses a page cache that is too small for the pages of a store, which may differ from
+    /// Returns an error if the page cache is too small for the pages of a store. Their size may differ from
     /// [`page_size`](Self::page_size).
     pub(crate) fn check_cache(&self, page_size: usize) -> Result<(), Error> {
         let least = MIN_FRAMES * page_size;
@@ -537,12 +536,12 @@ impl Builder {
         )))
     }
 
-    /// Most memory for row versions.
+    /// Returns the largest memory for row versions.
     pub(crate) fn version_bytes_limit(&self) -> u64 {
         self.version_bytes.unwrap_or(self.cache.bytes() as u64 / 4)
     }
 
-    /// Threads that a restart redoes with.
+    /// Returns the number of threads that redo the log in a restart.
     pub(crate) fn threads_to_redo(&self) -> usize {
         let unset = || {
             if self.background {
@@ -572,13 +571,13 @@ impl Builder {
         chosen.unwrap_or_else(default_stream_count).min(self.log_buffer_count())
     }
 
-    /// The number of log buffers.
+    /// Returns the number of log buffers.
     pub(crate) fn log_buffer_count(&self) -> usize {
         self.log_buffers.unwrap_or_else(|| default_log_buffers(memory_limit()))
     }
 
-    /// Returns the size of one log buffer. With many buffers each may be small: sixteen full ones fit half of
-    /// a segment of the usual size. A serial log has one.
+    /// Returns the size of one log buffer. With many buffers each may be small: sixteen full buffers fit in
+    /// half of a segment of the default size. A serial log has only one buffer.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         let most = if self.protocol.is_serial() { 1 << 20 } else { 512 << 10 };
         usize::try_from(self.segment_bytes / 4).map_or(most, |bytes| bytes.min(most))

@@ -1,14 +1,14 @@
-//! A cursor shows the table as its transaction had it when the cursor was made; later own writes are undone
-//! in its view.
+//! The view of a cursor: the table as its transaction had it when the cursor was created. The view excludes
+//! later writes of the same transaction.
 //!
 //! The later writes of a transaction are in its undo log, which has the earlier state of each row. So the
-//! rows of the tree, changed back by the log's entries since then, are the rows of that time. Other
-//! transactions cannot change a row that the cursor has shown, or a row that this transaction has written.
+//! rows of the view are the rows of the tree, with the later entries of the undo log reverted. Other
+//! transactions cannot change a row that the cursor has returned, or a row that this transaction has written.
 //!
-//! - **OWN-1** `originals` has each row in the cursor's remaining range that entries `mark..seen` of the log
-//!   changed.
-//! - **OWN-2** Entries below `mark` are those of the time when the cursor was made. A rollback that removes
-//!   them ends the cursor.
+//! - **OWN-1** `originals` has the original state of each row in the cursor's remaining range that was
+//!   changed by the entries `mark..seen` of the log.
+//! - **OWN-2** Entries below `mark` existed when the cursor was created. A rollback that removes one of them
+//!   ends the cursor.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -18,7 +18,7 @@ use azekura_btree::{LeafBatch, Tree, UndoLog, UndoOp};
 
 use crate::bounds::ByteBounds;
 
-/// The state of a row when the cursor was made.
+/// The state of a row when the cursor was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Original {
     Absent,
@@ -26,14 +26,14 @@ enum Original {
         flags: u16,
         value: Vec<u8>,
     },
-    /// The row in the tree, with these bits flipped back: offset and bits.
+    /// The row in the tree after reverting these bit flips: offset and bits.
     Flipped(Vec<(usize, Vec<u8>)>),
 }
 
-/// The place of a row that a cursor shows.
+/// The source of a row that a cursor returns.
 #[derive(Debug)]
 pub(crate) enum ShownRow {
-    /// A record of the batch.
+    /// The record of the batch with this number.
     Found(usize),
     Original {
         key: Vec<u8>,
@@ -42,12 +42,12 @@ pub(crate) enum ShownRow {
     },
 }
 
-/// The entries of the cursor's beginning were removed: see OWN-2.
+/// The error of a cursor with undo entries below its mark removed by a rollback: see OWN-2.
 #[derive(Debug)]
 pub(crate) struct Undone;
 
-/// A position in the undo log of a transaction. The number of removals tells it from a later position with as
-/// many entries before it.
+/// A position in the undo log of a transaction. The number of removals distinguishes this position from a
+/// later one with the same number of entries before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UndoMark {
     len: usize,
@@ -59,12 +59,13 @@ impl UndoMark {
         Self { len: undo.len(), shrink_count: undo.shrink_count() }
     }
 
-    /// Number of entries before the mark.
+    /// Returns the number of entries before the mark.
     pub(crate) const fn len(self) -> usize {
         self.len
     }
 
-    /// Returns whether entries were removed from the log since the mark; fails if those before it were.
+    /// Returns `true` if entries were removed from the log since the mark. Fails if one of them was below the
+    /// mark.
     pub(crate) fn is_shrunk(self, undo: &UndoLog) -> Result<bool, Undone> {
         match undo.shortest_since(self.shrink_count) {
             Some(len) if len < self.len => Err(Undone),
@@ -73,14 +74,15 @@ impl UndoMark {
     }
 }
 
-/// The writes of a transaction since a cursor was made, for the rest of the cursor's range.
+/// The writes of a transaction since a cursor was created, for the rest of the cursor's range.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
-    /// The log when the cursor was made, with the number of removals at the last look.
+    /// The position when the cursor was created, with the number of removals at the last call of `look`.
     mark: UndoMark,
     seen: usize,
     originals: BTreeMap<Vec<u8>, Original>,
-    /// The table was loaded since, so it was empty before: rows without an original were absent.
+    /// `true` if the table was bulk-loaded since. The table was empty before, so a row without an original
+    /// was absent.
     was_loaded: bool,
 }
 
@@ -90,17 +92,17 @@ impl OwnWrites {
         Self { mark, seen: mark.len, ..Self::default() }
     }
 
-    /// Returns whether there is nothing to undo in the view.
+    /// Returns `true` if there are no later writes to revert.
     pub(crate) fn is_empty(&self) -> bool {
         self.originals.is_empty() && !self.was_loaded
     }
 
-    /// Returns the position of the undo log when the cursor was made.
+    /// Returns the position of the undo log when the cursor was created.
     pub(crate) const fn mark(&self) -> &UndoMark {
         &self.mark
     }
 
-    /// Takes in the new entries of `undo`.
+    /// Adds the new entries of `undo` to the originals.
     pub(crate) fn look(&mut self, undo: &UndoLog, tree: Tree, rest: &ByteBounds) -> Result<(), Undone> {
         if self.mark.is_shrunk(undo)? {
             *self = Self { mark: self.mark, seen: self.mark.len, ..Self::default() };
@@ -132,7 +134,7 @@ impl OwnWrites {
         self.seen = undo.len();
         for (key, original) in newer {
             match self.originals.get_mut(&key) {
-                None if self.was_loaded => {} // absent, as all of the table was
+                None if self.was_loaded => {} // absent, because the whole table was empty
                 None => drop(self.originals.insert(key, original)),
                 Some(older) => older.follow(original),
             }
@@ -141,7 +143,7 @@ impl OwnWrites {
         Ok(())
     }
 
-    /// Drops rows that are not in the remaining range any more.
+    /// Removes the originals of rows that are outside of the remaining range.
     pub(crate) fn narrow(&mut self, rest: &ByteBounds) {
         while self.originals.first_entry().is_some_and(|row| !rest.contains(row.key())) {
             self.originals.pop_first();
@@ -151,18 +153,19 @@ impl OwnWrites {
         }
     }
 
-    /// Returns the earlier state of the rows of `part`; `found` has the present ones, in the same order.
+    /// Returns the rows of `part` when the cursor was created; `found` has the present rows, in the same
+    /// order.
     pub(crate) fn rows(&self, found: &LeafBatch, part: &ByteBounds, is_ascending: bool) -> Vec<ShownRow> {
         let mut rows = Vec::new();
         if part.is_empty() {
-            return rows; // `range` would panic
+            return rows; // an empty range would make `range` panic
         }
         let mut originals = self.originals.range::<[u8], _>((part.start_bound(), part.end_bound()));
         let mut next = || if is_ascending { originals.next() } else { originals.next_back() };
         let mut original = next();
         for i in 0..found.len() {
             let key = found.key(i);
-            // Rows that are no longer in the tree.
+            // Rows that are not in the tree now.
             while let Some((at, was)) = original.filter(|(at, _)| at.as_slice() != key)
                 && (at.as_slice() < key) == is_ascending
             {
@@ -195,7 +198,8 @@ impl Original {
         }
     }
 
-    /// Extends this row's original by an older one, `newer` being the state at the last look.
+    /// Combines this original, relative to the state at the last call of `look`, with `newer`, which leads
+    /// back to that state.
     fn follow(&mut self, newer: Self) {
         if let Self::Flipped(flips) = self {
             let flips = std::mem::take(flips);
@@ -204,7 +208,7 @@ impl Original {
         }
     }
 
-    /// Returns the row to be shown, if there was one; `now` is its cell in the tree.
+    /// Returns the row to return, or `None` if it did not exist; `now` is its cell in the tree.
     fn shown(&self, key: &[u8], now: Option<Cell<'_>>) -> Option<ShownRow> {
         let (flags, value) = match (self, now) {
             (Self::Absent, _) | (Self::Flipped(_), None) => return None,

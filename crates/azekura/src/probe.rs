@@ -17,55 +17,56 @@ static ROLLBACK: Operation = Operation::new("rollback");
 static TICKET: Operation = Operation::new("ticket wait");
 static CHECKPOINT: Operation = Operation::new("checkpoint");
 
-/// A body with its retries and its commit.
+/// Returns the operation of a transaction's body with its retries and its commit.
 pub(crate) fn transaction() -> OperationGuard {
     operation(&TRANSACTION)
 }
 
-/// A read of one key.
+/// Returns the operation of reading one key.
 #[inline]
 pub(crate) fn get() -> OperationGuard {
     operation(&GET)
 }
 
-/// A write of one key.
+/// Returns the operation of writing one key.
 #[inline]
 pub(crate) fn put() -> OperationGuard {
     operation(&PUT)
 }
 
-/// A bulk load of a table.
+/// Returns the operation of a bulk load of a table.
 pub(crate) fn bulk_load() -> OperationGuard {
     operation(&BULK_LOAD)
 }
 
-/// A removal of one key.
+/// Returns the operation of removing one key.
 #[inline]
 pub(crate) fn remove() -> OperationGuard {
     operation(&REMOVE)
 }
 
-/// One batch of rows of a range.
+/// Returns the operation of reading one batch of rows of a range.
 pub(crate) fn scan() -> OperationGuard {
     operation(&SCAN)
 }
 
-/// From the commit record to durability, or to the ticket.
+/// Returns the operation from appending the commit record until it is durable, or until the ticket is
+/// returned.
 pub(crate) fn commit() -> OperationGuard {
     operation(&COMMIT)
 }
 
-/// The undo of a transaction.
+/// Returns the operation of undoing a transaction.
 pub(crate) fn rollback() -> OperationGuard {
     operation(&ROLLBACK)
 }
 
-/// The wait for an earlier commit.
+/// Returns the operation of waiting for the commit of a ticket.
 pub(crate) fn ticket() -> OperationGuard {
     operation(&TICKET)
 }
 
-/// A checkpoint, requested or due.
+/// Returns the operation of a checkpoint.
 pub(crate) fn checkpoint() -> OperationGuard {
     operation(&CHECKPOINT)
 }

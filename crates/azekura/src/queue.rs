@@ -1,8 +1,8 @@
 //! Scans that lock rows for a change or removal, optionally skipping locked rows.
 //!
-//! If several consumers read the first row with a read lock and then remove it, they deadlock: all of them
-//! hold the read lock, and each waits until the others release theirs. The calls here lock the row for the
-//! change when they reach it, so the second consumer waits for the first, or skips the row.
+//! If several consumers read the first row with a read lock and then remove it, they deadlock. All of them
+//! hold the read lock, and each waits until the others release their locks. The functions here lock the row
+//! for the change when they read it, so the second consumer waits for the first, or skips the row.
 
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyRange};
@@ -15,14 +15,14 @@ use crate::transaction::Direction;
 use crate::value::Value;
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
-    /// The same table, in which the calls `range_for_update`, `first_for_update`, `last_for_update`,
-    /// `pop_first` and `pop_last` leave out rows that other transactions hold, instead of waiting for them
-    /// (`SKIP LOCKED` in SQL).
+    /// Returns the same table, with other locking. The calls `range_for_update`, `first_for_update`,
+    /// `last_for_update`, `pop_first` and `pop_last` skip rows that other transactions have locked, instead
+    /// of waiting for them (`SKIP LOCKED` in SQL).
     ///
-    /// Such a call does not see all rows, and its result may be outdated at once: other transactions may
-    /// insert and remove rows in the range. A row that it returns is locked as without `skip_locked`. Use it
-    /// for queues with several consumers, where any free row will do. The call waits for a lock on the whole
-    /// table (a scan of thousands of rows, `drop_table`).
+    /// Such a call does not return all rows, and its result may be outdated at once: other transactions may
+    /// insert and remove rows in the range. A row that is returned is locked as without `skip_locked`. Use
+    /// this for queues with several consumers, if a consumer can process any row. Such a call still waits for
+    /// a lock on the whole table, which a scan of thousands of rows or `drop_table` takes.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -48,14 +48,14 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.with_skips_locked(true)
     }
 
-    /// The rows of `range`, in key order and from both ends, each with the lock that a change of its value
-    /// needs. See [`get_for_update`](Self::get_for_update).
+    /// Returns the rows of `range`, in key order and from both ends. Each row is locked for a change of its
+    /// value. See [`get_for_update`](Self::get_for_update).
     pub fn range_for_update(&self, range: impl KeyRange<K>) -> Range<'tx, K, V> {
         let locks = ScanLocks { purpose: Purpose::Update, skips_locked: self.skips_locked };
         Range::new(self.tx, self.tree.clone(), ByteBounds::of(&range), locks)
     }
 
-    /// The row with the least key, locked for a change or for its removal.
+    /// Returns the row with the least key, and locks it for a change or for its removal.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.for_removal().next().transpose()
     }
 
-    /// The row with the greatest key, locked for a change or for its removal.
+    /// Returns the row with the greatest key, and locks it for a change or for its removal.
     ///
     /// # Errors
     ///
@@ -76,8 +76,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// Removes the row with the least key and returns it.
     ///
     /// Consumers that call this at once wait for each other, in the order of their calls, until the commit
-    /// record of the previous one is in the log; they do not wait for its flush. With
-    /// [`skip_locked`](Self::skip_locked) they do not wait, and take different rows.
+    /// record of the previous one is in the log; they do not wait for the flush of that record. With
+    /// [`skip_locked`](Self::skip_locked) consumers do not wait, and get different rows.
     ///
     /// # Errors
     ///
@@ -86,7 +86,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.pop(Direction::Forward)
     }
 
-    /// Removes the row with the greatest key and returns it; otherwise as [`pop_first`](Self::pop_first).
+    /// Removes the row with the greatest key and returns it. Consumers wait as for
+    /// [`pop_first`](Self::pop_first).
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Rows of a range, from both ends.
+//! The rows of a range, read from both ends.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ use crate::transaction::{Direction, OpenTree, Transaction};
 use crate::value::Value;
 use crate::value_ref::ValueRef;
 
-/// Iterator over the rows of a range; made by [`Table::range`](crate::Table::range).
+/// Iterator over the rows of a range; returned by [`Table::range`](crate::Table::range).
 ///
-/// Shows the table as its transaction had it when the iterator was made: the transaction's earlier writes are
-/// included, later ones are not. After an error the iterator ends. Each row costs an allocation for a key and
-/// for a value that need one; [`Table::for_each`](crate::Table::for_each) and
-/// [`Table::for_each_back`](crate::Table::for_each_back) lend them instead. Like its
-/// [`Table`](crate::Table) an iterator stays in one thread.
+/// The iterator returns the rows that its transaction had when the iterator was created: it includes the
+/// transaction's earlier writes, but not later ones. After an error the iterator ends. Each row needs an
+/// allocation for its key and for its value, unless their types need none;
+/// [`Table::for_each`](crate::Table::for_each) and [`Table::for_each_back`](crate::Table::for_each_back) lend
+/// rows without allocations. Like its [`Table`](crate::Table), an iterator stays in one thread.
 ///
 /// # Examples
 ///
@@ -74,8 +74,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
     }
 }
 
-/// A row lent by [`Table::for_each`](crate::Table::for_each), decoded on request. A large value is read only
-/// then.
+/// A row lent by [`Table::for_each`](crate::Table::for_each). Key and value are decoded on request, and a
+/// large value is read only on request.
 pub struct RowRef<'r, K: ?Sized, V: ?Sized> {
     pub(crate) table: &'r str,
     pub(crate) key: &'r [u8],
@@ -94,7 +94,7 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::Decode`] if the row was written with another type.
+    /// [`Error::Decode`] if the row was written with another key type.
     pub fn key(&self) -> Result<K::Owned, Error> {
         K::decode(self.key).map_err(|source| self.undecodable(source))
     }
@@ -103,19 +103,20 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`key`](Self::key); of a large value also those of [`ValueRef::bytes`].
+    /// The errors of [`key`](Self::key), for the value type. For a large value, also those of
+    /// [`ValueRef::bytes`].
     pub fn value(&self) -> Result<V::Owned, Error> {
         self.value.decode::<V>(self.table)
     }
 
-    /// Returns the key as stored; for byte and text keys their bytes.
+    /// Returns the encoded key; for keys of bytes or text, these are their bytes.
     #[must_use]
     #[inline]
     pub const fn key_bytes(&self) -> &'r [u8] {
         self.key
     }
 
-    /// Returns the value as stored, without reading a large one.
+    /// Returns the encoded value, without reading a large value.
     #[inline]
     #[must_use]
     pub const fn value_ref(&self) -> ValueRef<'r> {

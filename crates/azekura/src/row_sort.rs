@@ -1,11 +1,12 @@
-//! External sort of rows, for loads in any order: sorted runs in files, merged.
+//! External merge sort of rows, for loads in any order.
 //!
-//! 1. Rows are collected in memory, up to a bound, then sorted and written to a file as a *run* (`run`).
-//! 2. [`FAN_IN`] runs of one level are merged into one run of the next level; no merge reads more.
-//! 3. At the end all runs are merged on the way to the caller. Rows that fit in memory make no file.
+//! 1. Rows are collected in memory, up to a bound, then sorted and written to a file: a sorted *run* (`run`).
+//! 2. [`FAN_IN`] runs of one level are merged into one run of the next level; this is the largest merge.
+//! 3. At the end all runs are merged while the caller reads the rows. If all rows fit in memory, no file is
+//!    written.
 //!
-//! Of several rows with one key the one pushed last is kept. The files are in the store's directory and are
-//! removed with the sorter; files of a killed process are removed when the store is opened.
+//! If several rows have the same key, the last one pushed is kept. The files are in the store's directory and
+//! are removed when the sorter is dropped. Files of a killed process are removed when the store is opened.
 
 mod merge;
 mod run;
@@ -23,14 +24,14 @@ use crate::transaction::check_row;
 use merge::Merge;
 use run::{Run, RunWriter};
 
-/// Name of the directory of runs in the store's directory.
+/// Name of the directory of runs, inside the store's directory.
 const DIR: &str = "sort";
-/// Runs merged at once.
+/// Number of runs merged at once.
 const FAN_IN: usize = 64;
-/// Least and most bytes of a block, the unit in which runs are read and written.
+/// Smallest and largest size of a block, the unit in which runs are read and written.
 const BLOCK_BYTES: (usize, usize) = (4 << 10, 256 << 10);
 
-/// Sorts rows by their keys, with bounded memory; made by
+/// Sorts rows by their keys, with bounded memory; returned by
 /// [`Database::row_sorter`](crate::Database::row_sorter).
 ///
 /// # Examples
@@ -59,7 +60,7 @@ pub struct RowSorter {
     pushed: u64,
 }
 
-/// Creates the files of runs, with new names.
+/// Creator of run files with new names.
 #[derive(Clone, Debug)]
 struct RunFiles {
     fs: Arc<dyn Fs>,
@@ -70,7 +71,7 @@ struct RunFiles {
 
 impl RunFiles {
     fn create(&self) -> Result<RunWriter, Error> {
-        /// Runs made by this process. Relaxed: the number is only a part of a name.
+        /// Number of runs created by this process. Relaxed: the number is only a part of a file name.
         static MADE: AtomicU64 = AtomicU64::new(0);
         self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
         let path = self.dir.join(format!("run-{}", MADE.fetch_add(1, Relaxed)));
@@ -107,11 +108,11 @@ impl RowSorter {
         }
     }
 
-    /// Adds a row. May write a file of the size of the sorter's memory, and merge files.
+    /// Adds a row. May write a run as large as the sorter's memory, and merge runs.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a key or value longer than a table allows; the sorter is unchanged then.
+    /// [`Error::Invalid`] if the key or value is longer than a table allows; the sorter is then unchanged.
     /// [`Error::Io`] if a file cannot be written or read.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         check_row(self.page_size, key, value)?;
@@ -123,13 +124,13 @@ impl RowSorter {
         Ok(())
     }
 
-    /// Returns the number of rows pushed so far, including those that later rows replace.
+    /// Returns the number of rows pushed so far, including rows that later rows replace.
     #[must_use]
     pub const fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Returns the number of runs in files that are not merged yet.
+    /// Returns the number of runs in files that have not been merged yet.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.levels.iter().map(Vec::len).sum()
@@ -179,7 +180,7 @@ impl RowSorter {
     }
 }
 
-/// Rows in ascending order of their keys; made by [`RowSorter::into_sorted`].
+/// Rows in ascending order of their keys; returned by [`RowSorter::into_sorted`].
 #[derive(Debug)]
 pub struct SortedRows {
     /// All rows, if they fit in memory.
@@ -209,15 +210,15 @@ impl Iterator for SortedRows {
 /// Rows in memory.
 #[derive(Debug, Default)]
 struct Collected {
-    /// Keys and values, one after the other.
+    /// Encoded keys and values of the rows, concatenated.
     bytes: Vec<u8>,
     order: Vec<Place>,
 }
 
-/// The place of a row in memory.
+/// The position of a row in memory.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The first eight bytes of the key, zeroes if it has less: most comparisons end here.
+    /// The first eight bytes of the key, padded with zeroes. Most comparisons need only these bytes.
     prefix: u64,
     key_at: usize,
     key_len: u32,
@@ -265,10 +266,10 @@ impl Collected {
         (self.key(place), &self.bytes[value_at..][..place.value_len as usize])
     }
 
-    /// Sorts by key, and drops rows that later ones replace.
+    /// Sorts by key, and drops each row that a later one replaces.
     fn sort(&mut self) -> &Self {
         let mut order = std::mem::take(&mut self.order);
-        // The newest of equal keys first: it is the one that stays.
+        // Among equal keys the newest comes first, because `dedup_by` keeps the first.
         let newest_first = |a: &Place, b: &Place| {
             let by_key = a.prefix.cmp(&b.prefix).then_with(|| self.key(*a).cmp(self.key(*b)));
             by_key.then_with(|| b.key_at.cmp(&a.key_at))

@@ -1,9 +1,9 @@
-//! Scans: a cursor over the rows of a range, locked a leaf or less at a time.
+//! Scans: a cursor over the rows of a range, which locks the rows of at most one leaf at a time.
 //!
-//! - **CURSOR-1** `rest` encloses every row that has not been delivered. Of the delivered rows it contains
-//!   only those of the buffer; they are removed from it before it is read again.
+//! - **CURSOR-1** `rest` contains every row that the cursor has not returned yet. Returned rows are in `rest`
+//!   only while they are in the buffer; they are removed from `rest` before it is read again.
 //! - **CURSOR-2** The buffer has rows as of the creation of the cursor ([`crate::own_writes`]), so it stays
-//!   valid when the transaction writes. Other transactions cannot change these rows: they are locked.
+//!   valid when the transaction writes. Other transactions cannot change these rows, because they are locked.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -18,32 +18,32 @@ use crate::thread_memory::ScanRows;
 use crate::transaction::{Direction, OpenTree, State, Transaction};
 use crate::value_ref::ValueRef;
 
-/// The position of a scan; moves from either end, and has the current row.
+/// A cursor over the rows of a range: moves from either end, and has a current row.
 #[derive(Debug)]
 pub(crate) struct Cursor<'tx> {
     tx: &'tx Transaction,
     table: OpenTree,
-    /// The table's tree; `None`: not looked up yet, or the table does not exist.
+    /// The table's tree; `None` if it was not looked up yet, or the table does not exist.
     tree: Option<Tree>,
-    /// The transaction knew the tree when the cursor was made.
+    /// `true` if the transaction knew the tree when the cursor was created.
     is_tree_old: bool,
     locks: ScanLocks,
     rest: ByteBounds,
     direction: Direction,
-    /// Continues after the buffer; `None` if the buffer is invalid, and at first.
+    /// The scan that continues after the buffer; `None` at first, and after the buffer became invalid.
     scan: Option<Scan>,
     found: ScanRows,
-    /// The rows of `found` in their earlier state, if own writes have to be undone in the view.
+    /// The rows that the cursor returns instead of those in `found`; set if own writes have to be excluded.
     shown: Option<Vec<ShownRow>>,
-    /// Number of delivered rows; the last of them is the current one.
+    /// Number of buffered rows that were returned; the last of them is the current row.
     delivered: usize,
     is_exhausted: bool,
-    /// Rows of the next step of a range without a limit. The first one reads one row, so that `first()` locks
-    /// one; later ones double up to [`MAX_BATCH`].
+    /// Number of rows of the next step in a range without a limit. The first step reads one row, so that
+    /// `first()` locks only one row. Later steps double the number up to [`MAX_BATCH`].
     limit: usize,
     left: RowsLeft,
     own: OwnWrites,
-    /// The transaction's count of writes when `own` was last compared with its undo log.
+    /// The transaction's count of writes when `own` was last updated from its undo log.
     writes: u64,
     is_over: bool,
 }
@@ -76,7 +76,7 @@ impl<'tx> Cursor<'tx> {
         self.table.name()
     }
 
-    /// Moves to the next row from one end; returns `false` when there is none left, and in each later call.
+    /// Moves to the next row from one end; returns `false` if no row is left, and in each later call.
     #[inline]
     pub(crate) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
         if self.left.is_none() {
@@ -99,19 +99,19 @@ impl<'tx> Cursor<'tx> {
         self.refill(direction).inspect_err(|_| self.end())
     }
 
-    /// Rows in the buffer.
+    /// Returns the number of rows in the buffer.
     fn rows(&self) -> usize {
         self.shown.as_ref().map_or(self.found.len(), Vec::len)
     }
 
-    /// Checks the undo log after a write or a rollback.
+    /// Checks the undo log after a write or a rollback of this transaction.
     fn look_at_writes(&mut self) -> Result<(), Error> {
         self.writes = self.tx.write_count();
         if self.tx.is_rolled_back_since(&self.own)? {
-            // Restored rows may lie behind the last one found, where the scan has passed already.
+            // The rollback may have restored rows before the position of the scan, which it would not find.
             self.scan = None;
             if !self.is_tree_old {
-                self.tree = None; // a rollback may have removed the table
+                self.tree = None; // the rollback may have removed the table
             }
         }
         Ok(())
@@ -145,7 +145,7 @@ impl<'tx> Cursor<'tx> {
         Ok(false)
     }
 
-    /// Fills the buffer after the last row read.
+    /// Fills the buffer with the rows after the last row read.
     fn read(&mut self) -> Result<(), Error> {
         let Self { tx, table, tree, locks, rest, scan, found, limit, left, direction, .. } = self;
         if tree.is_none() {
@@ -157,7 +157,7 @@ impl<'tx> Cursor<'tx> {
             (self.is_exhausted, self.shown) = (true, None);
             return Ok(());
         };
-        // Rows that other consumers could take are not locked ahead of the cursor.
+        // Rows that other consumers could process are not locked ahead of the cursor.
         let is_locked_ahead = locks.purpose != Purpose::Remove && !locks.skips_locked;
         let rows = if is_locked_ahead { left.next_batch(*limit) } else { 1 };
         self.is_exhausted = tx.scan((tree, *locks), rest, scan, *direction, rows, found)?;
@@ -173,13 +173,12 @@ impl<'tx> Cursor<'tx> {
         Ok(())
     }
 
-    /// Removes the delivered rows from the rest (CURSOR-1).
+    /// Removes the returned rows from `rest` (CURSOR-1).
     fn settle(&mut self) {
         let last_found = self.found.len().checked_sub(1);
         let key = match (&self.shown, last_found) {
             (None, _) => self.delivered.checked_sub(1).map(|i| self.found.key(i)),
-            // All of the buffer, including rows that are not shown, and rows behind it that are no longer in
-            // the tree.
+            // The whole buffer was returned: `rest` excludes its last row, in the tree or in the view.
             (Some(shown), Some(last)) if self.delivered == shown.len() => {
                 let found = self.found.key(last);
                 let shown = shown.last().map_or(found, |row| row.key(&self.found));
@@ -219,7 +218,8 @@ impl<'tx> Cursor<'tx> {
                 if each(key, ValueRef::locked(cell, self.tx, self.own.mark()))?.is_break() {
                     return Ok(());
                 }
-                // The step to a row of the buffer, if nothing has happened since the last one.
+                // Moves to the next row in the buffer without a call, if the transaction has not written
+                // since.
                 let is_next = self.delivered < self.found.len() && self.shown.is_none();
                 if !is_next || self.left.is_none() || self.writes != self.tx.write_count() {
                     break;
@@ -277,7 +277,7 @@ impl ByteBounds {
     }
 }
 
-/// Returns the next rows of `scan`, at most `max`, in `direction`; locked.
+/// Returns the next rows of `scan` in `direction`, at most `max`, and locks them.
 pub(crate) fn batch(
     tx: &Transaction,
     (tree, scan_locks): (Tree, ScanLocks),
@@ -303,7 +303,7 @@ pub(crate) fn batch(
     }
 }
 
-/// The function that is called with each row: key and value.
+/// A function that is called with the key and value of each row.
 pub(crate) type EachRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>;
 
 /// Passes every row of a tree without concurrent writers to `each`, in key order.

@@ -6,168 +6,173 @@ use serde::Serialize;
 use crate::database::Shared;
 use crate::restart::RecoveryReport;
 
-/// Counts since the store was opened; made by [`Database::stats`](crate::Database::stats).
+/// Counts since the store was opened, and present sizes; returned by
+/// [`Database::stats`](crate::Database::stats).
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The page cache.
+    /// Statistics of the page cache.
     pub cache: CacheStats,
-    /// Memory servers behind the page cache, if there are any (feature `far`).
+    /// Statistics of the memory servers behind the page cache, if there are any (feature `far`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<FarTierStats>,
-    /// The log.
+    /// Statistics of the log.
     pub log: LogStats,
-    /// The locks.
+    /// Statistics of the locks.
     pub locks: LockCounts,
-    /// Open snapshots and row versions.
+    /// Statistics of open snapshots and row versions.
     pub snapshots: SnapshotStats,
-    /// Result of the recovery at opening.
+    /// Report of the recovery at opening.
     pub recovery: RecoveryReport,
-    /// Leaves to which scans descended; without unused pages in a table, each has some of the scanned rows.
+    /// Number of leaves to which scans descended. Unless a table has empty leaves, each of them has some of
+    /// the scanned rows.
     pub scanned_leaves: u64,
-    /// Transactions that have written and not ended.
+    /// Number of transactions that have written and not ended.
     pub active_writers: usize,
-    /// Number of the longest-open transaction of those that have written and not ended.
+    /// Id of the longest-open transaction that has written and not ended.
     pub oldest_writer: Option<u64>,
-    /// Its age in milliseconds, from the first check of the checkpointer (every 50 ms) on.
+    /// Age of that transaction in milliseconds, from the first check of the checkpointer (every 50 ms) on.
     pub oldest_writer_ms: f64,
-    /// Rollbacks that wait for space in the log, or for a page that could not be read; their rows are locked.
+    /// Number of rollbacks that wait for space in the log, or for a page that could not be read. Their rows
+    /// stay locked.
     pub parked_rollbacks: usize,
-    /// Changes per second that a restart is assumed to undo, for the bound on its time
+    /// Number of changes per second that a restart is assumed to undo, for the bound on its time
     /// ([`recovery_time`](crate::Builder::recovery_time)).
     pub undo_per_second: f64,
     /// The first error of a background activity since its last success.
     pub background_error: Option<String>,
-    /// The reason that the store refuses changes, or some of them: its log or its page file failed, or a
-    /// rollback waits for space on the disk.
+    /// The reason that the store refuses all or some changes: its log or its page file failed, or a rollback
+    /// waits for space on the disk.
     pub degraded: Option<String>,
 }
 
-/// The page cache's part of [`Stats`].
+/// Statistics of the page cache.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     pub page_size: usize,
     /// Capacity in pages.
     pub frames: usize,
-    /// Pages changed and not written yet.
+    /// Number of pages that were changed and not written yet.
     pub dirty_pages: u64,
-    /// Pages read in.
+    /// Number of pages read into the cache.
     pub misses: u64,
-    /// Pages evicted for another.
+    /// Number of pages evicted.
     pub evictions: u64,
-    /// Page images written.
+    /// Number of page images written.
     pub pages_written: u64,
-    /// Those written by a miss that found no clean page to evict.
+    /// Number of page images that were written by a miss because there was no clean page to evict.
     pub foreground_writes: u64,
 }
 
-/// The part of [`Stats`] for memory servers that hold pages which left the cache.
+/// Statistics of memory servers, which hold pages that were evicted from the cache.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FarTierStats {
-    /// Servers that are connected.
+    /// Number of connected servers.
     pub servers_up: usize,
-    /// Pages that the servers hold.
+    /// Number of pages that the servers hold.
     pub pages: usize,
     /// Capacity of the servers in pages.
     pub capacity_pages: usize,
-    /// Reads that the servers answered.
+    /// Number of reads that the servers answered.
     pub hits: u64,
-    /// Reads of pages that the servers do not hold.
+    /// Number of reads of pages that the servers do not hold.
     pub misses: u64,
-    /// Reads that a server did not answer in time, or answered wrongly; the disk answered them.
+    /// Number of reads that a server did not answer in time, or answered wrongly, so that the page was read
+    /// from disk.
     pub broken: u64,
-    /// Pages sent.
+    /// Number of pages sent to servers.
     pub sent: u64,
-    /// Pages that were not sent because too many were in flight, or the page had been written meanwhile.
+    /// Number of pages that were not sent, because too many were in flight, or because the page had been
+    /// written meanwhile.
     pub dropped: u64,
-    /// Servers lost.
+    /// Number of times that a server was lost.
     pub losses: u64,
-    /// The reason that the last one was lost, cannot be reached, or refused a page.
+    /// The last reason that a server was lost, could not be reached, or refused a page.
     pub last_loss: Option<String>,
 }
 
-/// The log's part of [`Stats`].
+/// Statistics of the log.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// The log protocol: `p-wal`, `serial`, `epoch:40`.
+    /// Name of the log protocol: `p-wal`, `serial`, `epoch:40`.
     pub protocol: String,
-    /// Buffers.
+    /// Number of log buffers.
     pub buffers: usize,
-    /// Files written at the same time.
+    /// Number of log files written at the same time.
     pub streams: usize,
-    /// Records appended.
+    /// Number of records appended.
     pub records: u64,
-    /// Writes to the shared LSN counter.
+    /// Number of writes to the shared LSN counter.
     pub lsn_draws: u64,
-    /// Bytes of records.
+    /// Size of the appended records in bytes.
     pub record_bytes: u64,
-    /// Flushes that wrote something.
+    /// Number of flushes that wrote data.
     pub flushes: u64,
-    /// Bytes written, with headers and padding.
+    /// Number of bytes written, including headers and padding.
     pub written_bytes: u64,
-    /// Bytes of log files kept.
+    /// Size of the log files kept, in bytes.
     pub retained_bytes: u64,
-    /// Those that the undo of open transactions may need. They grow until a checkpoint carries the undo
-    /// forward.
+    /// Number of bytes of log that the undo of open transactions may need. The number grows until a
+    /// checkpoint carries the undo forward.
     pub held_bytes: u64,
-    /// Newest LSN that is durable in every stream.
+    /// Newest LSN up to which every stream is durable.
     pub durable_lsn: u64,
-    /// LSN at which a restart would begin to read.
+    /// LSN at which a restart would begin to read the log.
     pub scan_lsn: u64,
 }
 
-/// The locks' part of [`Stats`].
+/// Statistics of the locks.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LockCounts {
-    /// Locks granted.
+    /// Number of locks granted.
     pub acquisitions: u64,
-    /// Requests that had to wait.
+    /// Number of requests that had to wait.
     pub waits: u64,
-    /// Time of the waits that ended, in milliseconds.
+    /// Total time of the waits that have ended, in milliseconds.
     pub wait_ms: f64,
-    /// Transactions aborted to end a deadlock.
+    /// Number of transactions aborted to end a deadlock.
     pub deadlocks: u64,
-    /// Waits that exceeded the lock timeout.
+    /// Number of waits that exceeded the lock timeout.
     pub timeouts: u64,
 }
 
-/// The snapshots' part of [`Stats`].
+/// Statistics of snapshots.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SnapshotStats {
-    /// Snapshots that are open, with at most two that the store keeps for
+    /// Number of open snapshots, including at most two that the store keeps for
     /// [`durable_snapshot`](crate::Database::durable_snapshot).
     pub open: usize,
-    /// [Number](crate::Snapshot::number) of the oldest.
+    /// [Number](crate::Snapshot::number) of the oldest snapshot.
     pub oldest: Option<u64>,
-    /// Its age in milliseconds.
+    /// Age of the oldest snapshot in milliseconds.
     pub oldest_ms: f64,
-    /// Row versions that writers keep for them.
+    /// Number of row versions that writers keep for snapshots.
     pub versions: u64,
-    /// Memory of these versions, in bytes.
+    /// Memory of the row versions, in bytes.
     pub version_bytes: u64,
-    /// Bulk loads that are remembered for snapshots which must not see their rows.
+    /// Number of bulk loads that are recorded for snapshots that must not see their rows.
     pub hidden_loads: usize,
-    /// Transactions that replaced large values or dropped tables, and wait for older snapshots to close (or
-    /// for the end of an error) before they free the pages.
+    /// Number of transactions that have replaced large values or dropped tables, and still have to free their
+    /// pages. They wait for older snapshots to close, or for the end of an error.
     pub waiting_to_free: usize,
-    /// Snapshots that failed with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
+    /// Number of snapshots that failed with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
     pub too_old: u64,
-    /// Leaves for which snapshots have looked up row versions. They do so if a leaf has changes that are not
-    /// durable, or are not older than all open transactions.
+    /// Number of leaves for which snapshots have looked up row versions. A lookup is needed if a leaf has
+    /// changes that are not durable, or that are not older than all open transactions.
     pub version_lookups: u64,
-    /// A warning if the oldest snapshot has been open for more than a minute, with the resources that it
-    /// holds.
+    /// A warning if the oldest snapshot has been open for more than a minute. The warning has the resources
+    /// that the snapshot holds.
     pub warning: Option<String>,
 }
 
-/// Age of a snapshot above which [`SnapshotStats::warning`] names it. Queries take milliseconds to seconds; a
-/// backup of a large store takes longer, and is named.
+/// Age above which [`SnapshotStats::warning`] reports a snapshot. Queries take milliseconds to seconds; a
+/// backup of a large store takes longer, and is reported.
 const LONG_SNAPSHOT_MS: f64 = 60_000.0;
 
 impl SnapshotStats {

@@ -17,13 +17,13 @@ use crate::transaction::{Direction, OpenTree, Transaction, TypesOf, WriteKind};
 use crate::value::{EncodeError, EncodeValue, Value};
 use crate::value_ref::ValueRef;
 
-/// Longest table name, in bytes.
+/// Largest length of a table name in bytes.
 pub const MAX_TABLE_NAME: usize = 255;
 
-/// Values of at least this size are moved into a buffer of their own instead of copied.
+/// Size of values, in bytes, from which on the buffer is moved into the result instead of copied.
 const KEEPABLE: usize = 4096;
 
-/// Decodes a value; takes the memory of a large one along.
+/// Decodes a value; for a large value, moves the memory of the buffer into the result.
 fn decode<V: Value + ?Sized>(value: &mut Vec<u8>) -> Result<V::Owned, DecodeError> {
     if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) }
 }
@@ -31,10 +31,10 @@ fn decode<V: Value + ?Sized>(value: &mut Vec<u8>) -> Result<V::Owned, DecodeErro
 /// The types of a table, without a key or a value.
 pub(crate) type Types<K, V> = PhantomData<(fn(&K), fn(&V))>;
 
-/// A row as reading returns it: key and value.
+/// A row as reads return it: key and value.
 pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
-/// A table's name and types; costs nothing and can be a `const`.
+/// A table's name and types. A definition costs nothing and can be a `const`.
 ///
 /// # Examples
 ///
@@ -56,20 +56,20 @@ pub struct TableDefinition<K: ?Sized, V: ?Sized> {
 enum RowTypes {
     /// The key and value types of the definition.
     Program,
-    /// Any.
+    /// All types are accepted.
     Any,
-    /// Those with these names.
+    /// The types with these names.
     Named(&'static TableTypes),
 }
 
 impl<K: ?Sized, V: ?Sized> TableDefinition<K, V> {
-    /// The table of this name.
+    /// Returns the definition of the table with this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name: Cow::Borrowed(name), rows: RowTypes::Program, types: PhantomData }
     }
 
-    /// The table of a name made at run time.
+    /// Returns the definition of a table with a name that is built at run time.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: Cow::Owned(name.into()), rows: RowTypes::Program, types: PhantomData }
     }
@@ -88,17 +88,17 @@ impl<K: ?Sized, V: ?Sized> AsRef<str> for TableDefinition<K, V> {
 }
 
 impl TableDefinition<[u8], [u8]> {
-    /// Returns the table of this name with keys and values as bytes, regardless of the types of its rows: for
-    /// tools that list, copy or repair tables. Keys and values that are written through it must be encodings
-    /// of the table's types.
+    /// Returns the definition of the table with this name with keys and values as bytes, regardless of the
+    /// types of its rows. Use it in tools that list, copy or repair tables. Keys and values that are written
+    /// through the definition must be encodings of the table's types.
     pub fn raw(name: impl Into<String>) -> Self {
         Self { rows: RowTypes::Any, ..Self::named(name) }
     }
 
-    /// Returns the table of this name with keys and values in encoded form and with types of these
-    /// [names](Key::type_name): for language bindings, which learn types at run time. The names are compared
-    /// with those of the rows, and a new table gets them. Keys and values that are written through it must be
-    /// encodings of these types.
+    /// Returns the definition of the table with this name, with encoded keys and values and with types of
+    /// these [names](Key::type_name). Use it in language bindings, which learn types at run time. The names
+    /// are compared with the types of the table's rows, and a new table gets these types. Keys and values
+    /// that are written through the definition must be encodings of these types.
     ///
     /// The names stay in memory until the process ends, once for each pair of names.
     ///
@@ -123,7 +123,7 @@ impl TableDefinition<[u8], [u8]> {
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> TableDefinition<K, V> {
-    /// Returns the types to compare with those of the rows.
+    /// Returns the types to compare with the types of the rows.
     pub(crate) fn types_of(&self) -> Option<TypesOf> {
         match self.rows {
             RowTypes::Program => Some(TypesOf::Program(TableTypes::of::<K, V>)),
@@ -145,19 +145,19 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for TableDefinition<K, V> {
     }
 }
 
-/// A table inside a transaction; made by [`Transaction::table`].
+/// A table inside a transaction; returned by [`Transaction::table`].
 ///
-/// Keys and values are passed by reference, in any form that [`EncodeKey`] and [`EncodeValue`] list: a table
-/// of `String` keys takes `"rice"`, a table of `(String, u64)` keys takes `&("rice", 7)`. Ranges are
-/// [`KeyRange`]s: `..`, `"a".."b"`, `("rice", 0)..`, [`Prefix`]`(("rice",))`.
+/// Keys and values are passed by reference, in any type that [`EncodeKey`] and [`EncodeValue`] list. For
+/// example, a table of `String` keys accepts `"rice"`, and a table of `(String, u64)` keys accepts `&("rice",
+/// 7)`. Ranges are [`KeyRange`]s: `..`, `"a".."b"`, `("rice", 0)..`, [`Prefix`]`(("rice",))`.
 ///
-/// Until the end of the transaction, reads lock the returned rows against change, and the gaps without rows
-/// against insertion: the results stay valid until commit. Any call may block on another transaction's lock
-/// and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
+/// Reads lock the returned rows against changes, and the gaps between them against insertions, until the
+/// transaction ends. So their results stay valid until the commit. Any call may block on another
+/// transaction's lock, and may fail with [`Error::Deadlock`]; the transaction has then been rolled back.
 ///
-/// A table borrows its transaction, and like it is used by one thread at a time: neither a table nor a
-/// [`Range`] can be sent to another thread. Send the transaction and open the table there; for readers in
-/// several threads at once open a [`Snapshot`](crate::Snapshot).
+/// A table borrows its transaction, and one thread at a time uses both. Neither a table nor a [`Range`] can
+/// be sent to another thread: send the transaction, and open the table there. For readers in several threads
+/// at once, open a [`Snapshot`](crate::Snapshot).
 ///
 /// # Examples
 ///
@@ -186,7 +186,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for TableDefinition<K, V> {
 pub struct Table<'tx, K: ?Sized, V: ?Sized> {
     pub(crate) tx: &'tx Transaction,
     pub(crate) tree: OpenTree,
-    /// See [`skip_locked`](Self::skip_locked).
+    /// `true` for a table returned by [`skip_locked`](Self::skip_locked).
     pub(crate) skips_locked: bool,
     types: Types<K, V>,
 }
@@ -221,7 +221,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         Self { skips_locked, ..Self::new(self.tx, self.tree.clone()) }
     }
 
-    /// The table's name.
+    /// Returns the table's name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.tree.name()
@@ -231,7 +231,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// Conflict errors, damage, or a value that is no `V`.
+    /// Conflict errors, damage of a page, or [`Error::Decode`] if the value is not a `V`.
     pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
     where
         K: EncodeKey<Q>,
@@ -242,9 +242,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     /// Returns the value at `key` and locks the row for a change.
     ///
-    /// If two transactions read the same row and then write it, they deadlock, each waiting for the other's
-    /// read lock, and one of them has to run again. With this call the second waits for the first. Costs the
-    /// same as [`get`](Self::get).
+    /// If two transactions read the same row and then write it, they deadlock: each waits for the other's
+    /// read lock, and one of them has to run again. With this function, the second transaction waits for the
+    /// first. The cost is that of [`get`](Self::get).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -270,8 +270,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
     }
 
-    /// Lends the value at `key` to `each`, without decoding it and without reading a large one; returns
-    /// `None` if there is none. See [`ValueRef`].
+    /// Lends the value at `key` to `each`, without decoding it and without reading a large value. Returns
+    /// `None` if there is no row. See [`ValueRef`].
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -290,7 +290,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get), and errors of `each`.
+    /// The errors of [`get`](Self::get), and errors of `each`.
     pub fn with_value<Q: ?Sized, T>(
         &self,
         key: &Q,
@@ -320,8 +320,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a key or value beyond its bound; [`Error::Encode`] for a value of a serde type
-    /// that could not be decoded again; conflict, log and cache errors.
+    /// [`Error::Invalid`]: the key or value is too long. [`Error::Encode`]: the value of a serde type could
+    /// not be decoded again. Conflict errors, and errors of the log and of the cache.
     pub fn insert<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<(), Error>
     where
         K: EncodeKey<Q>,
@@ -330,7 +330,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.write(key, value, WriteKind::Put).map(drop)
     }
 
-    /// Stores `value` at `key` if there is none; returns `false` if there is one already.
+    /// Stores `value` at `key` if there is no row; returns `false` if there is a row already.
     ///
     /// # Errors
     ///
@@ -371,7 +371,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
-    /// Removes the value at `key` without reading it; returns `false` if there was none. For a large value
+    /// Removes the value at `key` without reading it; returns `false` if there was no row. For a large value
     /// only the page numbers are read, after the commit.
     ///
     /// # Errors
@@ -387,11 +387,11 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     /// Returns an iterator over the rows with keys in `range`, in key order and from both ends.
     ///
-    /// The iterator shows the table as this transaction had it when the iterator was made: rows that the
-    /// transaction inserts, changes or removes afterwards are shown in their earlier state, so a loop that
-    /// moves rows ahead ends. Rows are read and locked a few at a time as the iterator moves; a row that
-    /// another transaction commits before the iterator reaches it is shown as committed. A rollback to a
-    /// savepoint from before the iterator ends it with [`Error::Invalid`].
+    /// The iterator returns the rows that this transaction had when the iterator was created. Rows that the
+    /// transaction inserts, changes or removes afterwards are returned in their earlier state, so a loop that
+    /// moves rows ahead ends. Rows are read and locked a few at a time as the iterator moves. A change that
+    /// another transaction commits before the iterator reaches the row is included. A rollback to a savepoint
+    /// older than the iterator ends it with [`Error::Invalid`].
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -417,8 +417,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     }
 
     /// Returns an iterator over the rows with keys that begin with `prefix`: text, bytes, or the leading
-    /// parts of a tuple, as `("Nara",)` of keys `(String, u64)`. See [`Prefix`], which other calls take as a
-    /// range.
+    /// parts of a tuple, such as `("Nara",)` for keys `(String, u64)`. [`Prefix`] is the same range as an
+    /// argument of other calls.
     pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> Range<'tx, K, V> {
         self.range(Prefix(prefix))
     }
@@ -428,9 +428,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::ALL, ScanLocks::default())
     }
 
-    /// Calls `each` with the rows of `range`, in key order, until it breaks or fails. The rows are lent: they
-    /// are decoded, and their large values read, only if `each` asks for that. As in a
-    /// [`range`](Self::range), they are those of the time of the call.
+    /// Calls `each` with the rows of `range`, in key order, until `each` breaks or fails. The rows are lent:
+    /// they are decoded, and large values are read, only on request of `each`. Like [`range`](Self::range),
+    /// this passes the rows that the transaction had at the time of the call.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -455,7 +455,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get), and errors of `each`.
+    /// The errors of [`get`](Self::get), and errors of `each`.
     pub fn for_each(
         &self,
         range: impl KeyRange<K>,
@@ -464,7 +464,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.lend_rows(ByteBounds::of(&range), Direction::Forward, each)
     }
 
-    /// As [`for_each`](Self::for_each), in descending key order.
+    /// Calls `each` as [`for_each`](Self::for_each) does, but in descending key order.
     ///
     /// # Errors
     ///
@@ -507,7 +507,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.iter().next_back().transpose()
     }
 
-    /// Encodes `key` into the transaction's buffer for the time of one call.
+    /// Encodes `key` into the transaction's buffer for the duration of one call.
     pub(crate) fn with_key<Q: ?Sized, T>(
         &self,
         key: &Q,
@@ -538,7 +538,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         })
     }
 
-    /// Decodes a value; takes the memory of a large one along.
+    /// Decodes a value; for a large value, moves the memory of the buffer into the result.
     pub(crate) fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
         decode::<V>(value).map_err(|e| self.decode_error(e))
     }

@@ -1,7 +1,7 @@
-//! Memory that each thread keeps for its next reads: a scan of fifty rows would make about fifteen
-//! allocations, because a batch grows by doubling, and a snapshot for each read is common.
+//! Memory that each thread keeps for its next reads. Without it, a scan of fifty rows would need about
+//! fifteen allocations, because a batch grows by doubling, and programs often open a snapshot for each read.
 //!
-//! A read takes the memory away until it ends, so a nested read allocates its own.
+//! A read takes the memory until it ends, so a nested read allocates its own memory.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -10,12 +10,12 @@ use azekura_btree::LeafBatch;
 
 use crate::transaction::TypesOf;
 
-/// Largest batch that a thread keeps, in bytes. The rows of a leaf of the largest pages fit.
+/// Size of the largest batch that a thread keeps, in bytes; the rows of a leaf of the largest pages fit.
 const KEPT_BATCH_BYTES: usize = 128 << 10;
-/// Largest buffer that a thread keeps, in bytes.
+/// Size of the largest buffer that a thread keeps, in bytes.
 const KEPT_BUFFER_BYTES: usize = 64 << 10;
 
-/// The memory of one thread that is not in use.
+/// Memory of one thread that no read is using.
 struct Kept {
     rows: Cell<Option<LeafBatch>>,
     buffers: Cell<Option<Buffers>>,
@@ -29,7 +29,7 @@ struct Buffers {
     value: Vec<u8>,
 }
 
-/// A row of the catalog with the types that it was found to have.
+/// A catalog row with the types that were compared with it.
 struct CheckedRow {
     row: Vec<u8>,
     types: TypesOf,
@@ -40,7 +40,7 @@ azekura_base::per_thread! {
         const { Kept { rows: Cell::new(None), buffers: Cell::new(None), checked: Cell::new(None) } };
 }
 
-/// Takes one kind of memory, if the thread has it. A thread that is ending keeps nothing.
+/// Takes one kind of memory, if the thread has it. Returns `None` in a thread that is ending.
 fn take<T>(kind: impl FnOnce(&Kept) -> &Cell<Option<T>>) -> Option<T> {
     KEPT.try_with(|kept| kind(kept).take()).ok().flatten()
 }
@@ -49,12 +49,12 @@ fn keep<T>(memory: T, kind: impl FnOnce(&Kept) -> &Cell<Option<T>>) {
     let _ = KEPT.try_with(|kept| kind(kept).set(Some(memory)));
 }
 
-/// A batch of rows in memory that this thread's last scan has left, if no other scan uses it.
+/// A batch of rows, in memory that is reused from this thread's last scan if no other scan uses it.
 #[derive(Debug)]
 pub(crate) struct ScanRows(LeafBatch);
 
 impl ScanRows {
-    /// A batch without rows.
+    /// Returns a batch without rows.
     pub(crate) fn new() -> Self {
         Self(take(|kept| &kept.rows).unwrap_or_default())
     }
@@ -103,8 +103,8 @@ pub(crate) fn with_buffers<T>(read: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>) -> T
     result
 }
 
-/// Returns whether this catalog row is the last one that this thread has [noted](note_checked), with the same
-/// types. So the names of the types need not be compared.
+/// Returns `true` if this catalog row is the last one that this thread has [recorded](note_checked), with the
+/// same types. In that case the names of the types need not be compared.
 pub(crate) fn is_checked(row: &[u8], types: TypesOf) -> bool {
     let Some(last) = take(|kept| &kept.checked) else { return false };
     let is_same = last.types.is(types) && last.row == row;
@@ -112,7 +112,7 @@ pub(crate) fn is_checked(row: &[u8], types: TypesOf) -> bool {
     is_same
 }
 
-/// Notes that a catalog row has these types.
+/// Records that a catalog row has these types.
 pub(crate) fn note_checked(row: &[u8], types: TypesOf) {
     keep(CheckedRow { row: row.to_vec(), types }, |kept| &kept.checked);
 }

@@ -14,12 +14,12 @@ use azekura_wal::{Ticket, Wal};
 use crate::Error;
 use crate::lifetime::Use;
 
-/// A handle that reports when a commit is durable; made by
+/// A handle that reports when a commit is durable; returned by
 /// [`Transaction::commit_async`](crate::Transaction::commit_async) and
 /// [`commit_deferred_flush`](crate::Transaction::commit_deferred_flush).
 ///
-/// The commit proceeds without the ticket; a ticket may be dropped. As a `Future` it needs no particular
-/// runtime. A ticket does not keep the store open: closing makes its commit durable.
+/// A ticket may be dropped: the commit proceeds without it. As a `Future`, a ticket needs no particular
+/// runtime. A ticket does not keep the store open; closing the store makes the commit durable.
 ///
 /// # Examples
 ///
@@ -59,21 +59,21 @@ impl TicketLog {
     }
 }
 
-/// A reference to the store's log that some threads share. With one reference count for all threads, every
-/// ticket would write that cache line.
+/// A reference to the store's log, with a count that only some threads share. With one count for all threads,
+/// every ticket would write the same cache line.
 #[derive(Debug)]
 struct LogRef(Arc<TicketLog>);
 
 impl LogRef {
     fn of(db: &Use) -> Self {
-        machine::adds(&**db.tickets()); // the reference count
+        machine::adds(&**db.tickets()); // increments the reference count
         Self(Arc::clone(db.tickets()))
     }
 }
 
 impl Clone for LogRef {
     fn clone(&self) -> Self {
-        machine::adds(&*self.0); // the reference count
+        machine::adds(&*self.0); // increments the reference count
         Self(Arc::clone(&self.0))
     }
 }
@@ -90,12 +90,13 @@ impl CommitTicket {
         Self(Wal::ticket_through(LogRef::of(db), commit))
     }
 
-    /// A ticket that requests its flush only when it is waited for.
+    /// Returns a ticket that requests a flush only when a caller waits for it.
     pub(crate) fn quiet(db: &Use, commit: Lsn) -> Self {
         Self(Wal::quiet_ticket_through(LogRef::of(db), commit))
     }
 
-    /// Refuses a forked process: the log's threads and mutexes belong to the process that opened the store.
+    /// Returns an error in a forked process, because the log's threads and mutexes belong to the process that
+    /// opened the store.
     fn check_process(&self) -> Result<(), Error> {
         let log = &self.0.log_ref().0;
         if log.opened_in.is_current() { Ok(()) } else { Err(Error::Forked { opened_by: log.process }) }
@@ -105,20 +106,20 @@ impl CommitTicket {
     ///
     /// # Errors
     ///
-    /// [`Error::Log`] when the log failed before: whether the commit is durable is known only after
-    /// reopening. [`Error::Forked`] in a child process.
+    /// [`Error::Log`]: the log failed before; only reopening the store shows whether the commit is durable.
+    /// [`Error::Forked`] in a forked child process.
     pub fn wait(self) -> Result<(), Error> {
         let _ticket = crate::probe::ticket();
         self.check_process()?;
         self.0.wait().map_err(Error::from)
     }
 
-    /// Returns a ticket that is durable once both tickets, of one store, are.
+    /// Returns a ticket that is durable once both tickets are. Both must be of the same store.
     pub fn max(self, other: Self) -> Self {
         Self(self.0.max(other.0))
     }
 
-    /// Returns `true` if the commit survives power loss now. Costs a few loads.
+    /// Returns `true` if the commit is durable already. Costs a few loads.
     ///
     /// # Errors
     ///

@@ -8,33 +8,34 @@ use serde::de::DeserializeOwned;
 
 use crate::key::{DecodeError, text_of};
 
-/// A value cannot be stored: its type cannot be serialized, or the result could not be deserialized.
+/// The error of a value that cannot be stored, because its type cannot be serialized, or its encoding could
+/// not be deserialized again.
 #[derive(Debug, thiserror::Error)]
 #[error("a value of type {type_name} cannot be encoded and decoded again; store another type")]
 pub struct EncodeError {
-    /// The value's type.
+    /// Name of the value's type.
     pub type_name: &'static str,
-    /// The reason given by the codec.
+    /// The reason reported by the codec.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// The value type of a table. Order does not matter.
+/// The value type of a table. The encoding need not preserve an order.
 ///
-/// A table of `String` values takes `&str` wherever it takes a value, a table of `(String, u64)` values takes
-/// `&("Nara", 7)`: [`EncodeValue`] lists the types that each value type takes.
+/// Methods of a table of `String` values accept `&str` as a value, and those of a table of `(String, u64)`
+/// values accept `&("Nara", 7)`: [`EncodeValue`] lists the types that are accepted for each value type.
 pub trait Value: EncodeValue<<Self as Value>::Owned> {
-    /// The type of values that reading returns: `Self` for sized types, the carried type for [`Serde`].
+    /// The type of values that reads return: `Self` for sized types, `T` for [`Serde<T>`].
     type Owned;
 
-    /// Returns the type's name in the catalog. Types of one name have one encoding: text is `str` and bytes
-    /// are `bytes`, owned or not.
+    /// Returns the type's name in the catalog. Types with the same name have the same encoding: text types
+    /// are `str` and byte types are `bytes`, both owned and borrowed.
     fn type_name() -> String;
 
     /// Decodes a value.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] when the bytes are no encoding of this type.
+    /// [`DecodeError`]: the bytes are not an encoding of this type.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError>;
 
     /// Decodes a value as [`decode`](Self::decode) does; the value may keep the memory of `bytes`.
@@ -66,12 +67,12 @@ pub trait EncodeValue<Q: ?Sized> {
     ///
     /// # Errors
     ///
-    /// [`EncodeError`] when a serde type cannot be serialized, or could not be deserialized.
+    /// [`EncodeError`]: a serde type cannot be serialized, or its encoding could not be deserialized again.
     fn encode(value: &Q, out: &mut Vec<u8>) -> Result<(), EncodeError>;
 }
 
-/// A value of a table with values of type `V`, owned or by reference: for the rows of a
-/// [bulk load](crate::Table::bulk_load).
+/// A value of a table with values of type `V`, owned or by reference, in a row of a [bulk
+/// load](crate::Table::bulk_load).
 #[diagnostic::on_unimplemented(message = "`{Self}` is not a value of a table with values of type `{V}`")]
 pub trait AsValue<V: ?Sized> {
     /// Appends the encoded value.
@@ -82,7 +83,7 @@ pub trait AsValue<V: ?Sized> {
     fn encode_value(&self, out: &mut Vec<u8>) -> Result<(), EncodeError>;
 }
 
-/// Implements [`AsValue`] for a type of values, by value and by reference.
+/// Implements [`AsValue`] for a value type, by value and by reference.
 macro_rules! as_value {
     ($([$($generics:tt)*] $value:ty, $form:ty;)*) => {$(
         impl<$($generics)*> AsValue<$value> for $form
@@ -153,7 +154,7 @@ impl Value for bool {
     }
 }
 
-/// Value types of bytes (`$plain` is `[u8]`) or text (`str`); `$from` makes the owned type of bytes.
+/// Value types of bytes (`$plain` is `[u8]`) or text (`str`); `$from` converts bytes to the owned type.
 macro_rules! bytes_value {
     ($([$($life:lifetime)?] $value:ty, $plain:ty, $owned:ty, $name:literal, $from:expr;)*) => {$(
         impl<$($life,)? Q: AsRef<$plain> + ?Sized> EncodeValue<Q> for $value {
@@ -200,7 +201,7 @@ impl<V: EncodeValue<Q>, Q> EncodeValue<Option<Q>> for Option<V> {
 }
 as_value! { [V, Q] Option<V>, Option<Q>; }
 
-/// `None` is one byte 0; a value is one byte 1 and its bytes.
+/// Encodes `None` as the byte 0, and `Some` as the byte 1 and the encoded value.
 impl<V: Value> Value for Option<V> {
     type Owned = Option<V::Owned>;
     fn type_name() -> String {
@@ -215,7 +216,7 @@ impl<V: Value> Value for Option<V> {
     }
 }
 
-/// Appends a value that is followed by others: its length, and its bytes.
+/// Appends a part that other parts follow: its length, and its encoding.
 fn encode_part<V: EncodeValue<Q>, Q>(value: &Q, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut bytes = Vec::new();
     V::encode(value, &mut bytes)?;
@@ -236,7 +237,7 @@ macro_rules! tuple_value {
             }
         }
         as_value! { [$($part, $form,)+ $last, $last_form] ($($part,)+ $last), ($($form,)+ $last_form); }
-        /// The parts one after another, each except the last with its length before it.
+        /// Concatenates the encoded parts; each part except the last has its length before it.
         impl<$($part: Value,)+ $last: Value> Value for ($($part,)+ $last) {
             type Owned = ($($part::Owned,)+ $last::Owned);
             fn type_name() -> String {
@@ -292,8 +293,8 @@ impl<const N: usize> Value for [u8; N] {
     }
 }
 
-/// A type's name without the paths of modules, which may change while the type stays the same:
-/// `my::app::Pair<alloc::string::String>` is `Pair<String>`.
+/// Returns a type's name without the paths of modules, which may change while the type stays the same:
+/// `my::app::Pair<alloc::string::String>` becomes `Pair<String>`.
 fn without_paths(name: &str) -> String {
     let mut out = String::new();
     for part in name.split_inclusive(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
@@ -304,10 +305,11 @@ fn without_paths(name: &str) -> String {
 
 /// Marks a table with values of any serde type, stored in the compact `postcard` format.
 ///
-/// The format is not self-describing. So each value is decoded again when it is written. A value is refused
-/// with [`Error::Encode`](crate::Error::Encode) if its type asks the format for the type of the next field
-/// (`untagged` and internally tagged enums, `serde_json::Value`, `flatten`), or writes a sequence without its
-/// length. Types that omit fields (`skip_serializing_if`) may be decoded wrongly: do not use that attribute.
+/// The format is not self-describing. So each value is decoded again when it is written. Two kinds of types
+/// are refused with [`Error::Encode`](crate::Error::Encode): those that request the type of the next field
+/// from the format (`untagged` and internally tagged enums, `serde_json::Value`, `flatten`), and those that
+/// write a sequence without its length. Types that omit fields (`skip_serializing_if`) may be decoded
+/// wrongly: do not use that attribute.
 ///
 /// # Examples
 ///
@@ -336,8 +338,8 @@ impl<T: Serialize + DeserializeOwned> EncodeValue<T> for Serde<T> {
         };
         let start = out.len();
         *out = postcard::to_extend(value, std::mem::take(out)).map_err(refused)?;
-        // Some types cannot be decoded after encoding: those that ask the format for the type, which it does
-        // not store, and those that omit fields.
+        // Some types cannot be decoded after encoding: types that request the type of a field from the
+        // format, which does not store types, and types that omit fields.
         match postcard::take_from_bytes::<T>(&out[start..]) {
             Ok((_, [])) => Ok(()),
             Ok((_, _)) => Err(refused(postcard::Error::DeserializeBadEncoding)),
@@ -389,7 +391,7 @@ mod tests {
         Text(String),
     }
 
-    /// Serializes a sequence of unknown length.
+    /// A type that serializes a sequence of unknown length.
     #[derive(serde::Deserialize)]
     struct Unsized(Vec<u8>);
 

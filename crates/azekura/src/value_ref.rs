@@ -1,14 +1,15 @@
-//! Values that are lent: a small one as its bytes, a large one read from its pages on request.
+//! Values that are lent: a small value as its bytes, a large value read from its pages on request.
 //!
-//! The pages of a large value are not lent themselves. Each is copied to a buffer, which stays in the
-//! processor's cache, before the caller sees it: so no latch is held while the caller's code runs. That code
-//! may wait for other threads, remove the row, roll back, or let a snapshot become too old, and pages that
-//! are freed by it are used again.
+//! The pages of a large value are not lent themselves. Each page is copied to a buffer, which fits in the
+//! processor's cache, and the caller gets the copy. So no latch is held while the caller's code runs. The
+//! caller's code may wait for other threads, remove the row, roll back, or let a snapshot become too old.
+//! Pages that it frees may be reused at once.
 //!
-//! - **LENT-1** A page is passed on only if it was part of the value when it was copied. In a transaction the
-//!   row is locked, and own changes free pages only after the commit. A rollback frees the pages that it
-//!   takes back; each read first looks for one ([`UndoMark`]). In a snapshot the check that it is not too
-//!   old comes after the copy, because pages are freed after the snapshot is marked.
+//! - **LENT-1** A page is passed to the caller only if it was part of the value when it was copied. In a
+//!   transaction the row is locked, and the transaction's own changes free pages only after the commit. A
+//!   rollback frees the pages of values that it removes, so each read first checks for a rollback
+//!   ([`UndoMark`]). For a snapshot, the check of its age comes after the copy, because pages are freed after
+//!   the snapshot is marked as too old.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,28 +24,29 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::value::Value;
 
-/// The protection of a large value's pages.
+/// The source of a large value, and the protection of its pages.
 #[derive(Clone, Copy)]
 enum Reader<'r> {
-    /// The lock of the row, and the undo log as it was when the row had this value.
+    /// A transaction that has locked the row, and the position in its undo log when the row had this value.
     Transaction(&'r Transaction, &'r UndoMark),
     Snapshot(&'r Snapshot),
 }
 
 /// The stored value of a row, lent by [`Table::with_value`](crate::Table::with_value),
 /// [`Table::for_each`](crate::Table::for_each) and the same calls of a
-/// [`SnapshotTable`](crate::SnapshotTable). Its bytes are those of the encoded value; for byte and text
-/// values their bytes.
+/// [`SnapshotTable`](crate::SnapshotTable). The bytes are those of the encoded value; for values of bytes or
+/// text, these are their bytes.
 ///
-/// A value lies in the row if key and value take at most five sixteenths of a page: with pages of 8 KiB,
-/// 2,520 bytes under a key of 8 bytes. [`as_slice`](Self::as_slice) lends it without a call that can fail. A
-/// larger value has pages of its own, which are read only when its bytes are asked for: the length and the
-/// key of the row cost nothing, [`read_at`](Self::read_at) reads only the pages with the requested bytes, and
+/// A value is stored in the row if key and value together have at most five sixteenths of a page. With pages
+/// of 8 KiB and a key of 8 bytes, these are values up to 2,520 bytes. [`as_slice`](Self::as_slice) lends such
+/// a value without a call that can fail. A larger value is stored in overflow pages, which are read only when
+/// its bytes are requested. The length of the value and the key of the row need no overflow page,
+/// [`read_at`](Self::read_at) reads only the pages with the requested bytes, and
 /// [`for_each_piece`](Self::for_each_piece) never has more than one page in memory.
 ///
-/// Between the calls the row may be changed or removed, also by its own transaction: the value stays the one
-/// that was lent. A large value ends with its transaction, with a rollback to a savepoint from before it was
-/// lent, and with a snapshot that becomes too old: reading more of it is then an error.
+/// Between the calls, the transaction may change or remove the row; the lent value stays the same. Three
+/// events make a large value invalid: the end of its transaction, a rollback to a savepoint older than the
+/// lent value, and a snapshot that becomes too old. Further reads then return an error.
 ///
 /// # Examples
 ///
@@ -76,8 +78,8 @@ enum Reader<'r> {
 /// ```
 #[derive(Clone, Copy)]
 pub struct ValueRef<'r> {
-    /// Checked: a reference to a large value has the length of one. It is decoded when a call needs it, so
-    /// that a lent row costs no more than its address.
+    /// The cell, which was checked: a reference to a large value has the correct length. The reference is
+    /// decoded when a call needs it, so that a lent row costs only its address.
     cell: Cell<'r>,
     reader: Reader<'r>,
 }
@@ -89,20 +91,21 @@ impl fmt::Debug for ValueRef<'_> {
 }
 
 impl<'r> ValueRef<'r> {
-    /// Checks a cell before a value is made of it. Apart from that, because a result with a value in it is
-    /// copied through memory for each row: half of the time of a scan of small rows.
+    /// Checks a cell before a [`ValueRef`] is created. The check is a separate function: a result that
+    /// contains a value would be copied through memory for each row, which takes half of the time of a scan
+    /// of small rows.
     #[inline]
     pub(crate) fn check(cell: Cell<'_>) -> Result<(), Error> {
         Ok(Stored::check(cell)?)
     }
 
-    /// The value in a checked cell of a row that `tx` has locked, as of `mark`.
+    /// Returns the value in a checked cell of a row that `tx` has locked, as of `mark`.
     #[inline]
     pub(crate) const fn locked(cell: Cell<'r>, tx: &'r Transaction, mark: &'r UndoMark) -> Self {
         Self { cell, reader: Reader::Transaction(tx, mark) }
     }
 
-    /// The value in a checked cell of a row that a snapshot sees.
+    /// Returns the value in a checked cell of a row that a snapshot sees.
     #[inline]
     pub(crate) const fn seen(cell: Cell<'r>, snapshot: &'r Snapshot) -> Self {
         Self { cell, reader: Reader::Snapshot(snapshot) }
@@ -113,7 +116,7 @@ impl<'r> ValueRef<'r> {
         Stored::of_checked(self.cell)
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.stored().len()
@@ -125,7 +128,7 @@ impl<'r> ValueRef<'r> {
         self.stored().is_empty()
     }
 
-    /// Returns all bytes if they lie beside the key, as those of small values do; `None` for a large value.
+    /// Returns all bytes of a small value, which is stored in the row; `None` for a large value.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> Option<&'r [u8]> {
@@ -135,13 +138,13 @@ impl<'r> ValueRef<'r> {
         }
     }
 
-    /// Returns all bytes; reads and copies those of a large value.
+    /// Returns all bytes; reads and copies the pages of a large value.
     ///
     /// # Errors
     ///
-    /// Of a large value only: damage, an error of reading its pages, [`Error::SnapshotTooOld`],
-    /// [`Error::Aborted`], or [`Error::Invalid`] if the transaction was rolled back to a savepoint from
-    /// before the value was lent.
+    /// For a large value only: damage, an error of reading its pages, [`Error::SnapshotTooOld`],
+    /// [`Error::Aborted`], or [`Error::Invalid`] if the transaction was rolled back to a savepoint older than
+    /// the lent value.
     #[inline]
     pub fn bytes(&self) -> Result<Cow<'r, [u8]>, Error> {
         match self.stored() {
@@ -150,7 +153,8 @@ impl<'r> ValueRef<'r> {
         }
     }
 
-    /// Copies the bytes from `offset` on to `out`, as many as there are and fit; returns their number.
+    /// Copies the bytes from `offset` on to `out`, until the value ends or `out` is full; returns their
+    /// number.
     ///
     /// # Errors
     ///
@@ -159,12 +163,12 @@ impl<'r> ValueRef<'r> {
         self.protected(|env| self.stored().read_at(env, offset, out))
     }
 
-    /// Calls `each` with all bytes, in order, until it breaks or fails: those of a small value at once, those
-    /// of a large one page by page. Not called for an empty value.
+    /// Calls `each` with all bytes, in order, until `each` breaks or fails: the bytes of a small value at
+    /// once, those of a large value page by page. `each` is not called for an empty value.
     ///
     /// # Errors
     ///
-    /// As for [`bytes`](Self::bytes), and errors of `each`.
+    /// The errors of [`bytes`](Self::bytes), and errors of `each`.
     pub fn for_each_piece(
         &self,
         mut each: impl FnMut(&[u8]) -> Result<ControlFlow<()>, Error>,
@@ -186,7 +190,7 @@ impl<'r> ValueRef<'r> {
         Ok(())
     }
 
-    /// Decodes the value of a row of this table.
+    /// Decodes the value of a row of the table with this name.
     pub(crate) fn decode<V: Value + ?Sized>(&self, table: &str) -> Result<V::Owned, Error> {
         let decoded = match self.stored() {
             Stored::Inline(bytes) => V::decode(bytes),
@@ -208,7 +212,7 @@ impl<'r> ValueRef<'r> {
         }
     }
 
-    /// Reads pages of the value, and returns the result if they still were the value's (LENT-1).
+    /// Reads pages of the value, and returns the result if they were still part of the value (LENT-1).
     fn protected<T>(&self, read: impl FnOnce(&Env) -> Result<T, TreeError>) -> Result<T, Error> {
         if matches!(self.stored(), Stored::Inline(_)) {
             return Ok(read(self.env())?);
@@ -221,7 +225,8 @@ impl<'r> ValueRef<'r> {
             Reader::Snapshot(snapshot) => {
                 snapshot.db().lifetime.check_process()?;
                 let result = read(self.env());
-                // First: a snapshot that is too old may meet freed pages, which are not damage.
+                // Checked first, because a snapshot that is too old may read freed pages, which are not
+                // damage.
                 snapshot.checked(())?;
                 Ok(result?)
             }

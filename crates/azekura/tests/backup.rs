@@ -1,5 +1,5 @@
-//! Backup and restore: a backup under writers is a prefix of their commits; damage, kills and failures at any
-//! point give the right rows or a typed error.
+//! Tests of backup and restore. A backup under writers has a prefix of their commits. After damage, kills and
+//! failures at any point, a restore gives the right rows or a typed error.
 
 #[path = "backup/archive.rs"]
 mod archive;
@@ -42,7 +42,7 @@ fn on(fs: &FaultFs) -> Builder {
     small().file_system(Arc::new(fs.clone()))
 }
 
-/// A store with rows of several types, a table without rows, large values and loaded rows.
+/// Returns a store with rows of several types, a table without rows, large values and bulk-loaded rows.
 fn sample() -> Database {
     let db = small().open_in_memory().expect("opens");
     db.transact(|tx| {
@@ -65,7 +65,7 @@ fn bytes_of(db: &Database) -> Vec<u8> {
     bytes
 }
 
-/// All tables with their types, and all rows as bytes.
+/// Returns all tables with their types, and all rows as bytes.
 fn contents(db: &Database) -> BTreeMap<String, (String, Vec<(Vec<u8>, Vec<u8>)>)> {
     let snapshot = db.snapshot().expect("opens");
     let read = |name: &str| {
@@ -90,16 +90,16 @@ fn a_restored_store_has_the_tables_types_and_rows_of_the_backup() {
     let copy = on(&fs).create(false).open("copy").expect("opens");
     assert_eq!(contents(&copy), contents(&db));
     assert_eq!(copy.page_size(), 4096);
-    // Also by types, which are checked against the catalog.
+    // Typed reads also work; the types are compared with the catalog.
     let large = copy.read(|s| s.table(&NAMES)?.get("large")).expect("reads").expect("is there");
     assert_eq!(large.len(), 20_000);
     assert!(copy.check(&mut |_, _| {}).expect("checks").is_clean());
     drop(copy);
-    // A second restore refuses the directory, which is as it was.
+    // A second restore refuses the directory and leaves it unchanged.
     let error = restore().from_reader(&bytes[..], "copy").expect_err("not empty");
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
     assert_eq!(contents(&on(&fs).open("copy").expect("opens")), contents(&db));
-    // Another page size can be chosen.
+    // The restored store can have another page size.
     restore().page_size(16384).from_reader(&bytes[..], "other").expect("restores");
     assert_eq!(on(&fs).open("other").expect("opens").page_size(), 16384);
 }
@@ -124,7 +124,7 @@ fn a_backup_under_writers_has_a_prefix_of_each_writers_commits() {
                         for table in &PAIRS {
                             let rows = tx.table(table)?;
                             rows.insert(&(writer, n), &n)?;
-                            // The row of a few commits ago has the number of the commit that wrote it last.
+                            // Each row has the number of the commit that wrote it last.
                             rows.insert(&(writer, n / 8), &n)?;
                         }
                         Ok(())
@@ -160,7 +160,7 @@ fn a_backup_under_writers_has_a_prefix_of_each_writers_commits() {
                     mine.iter().enumerate().all(|(i, ((_, n), _))| *n == i as u64),
                     "round {round}: a hole"
                 );
-                // The state after exactly this number of commits.
+                // The expected state after exactly this number of commits.
                 let mut model = BTreeMap::new();
                 for n in 0..commits {
                     model.extend([(n, n), (n / 8, n)]);
@@ -217,7 +217,7 @@ fn a_backup_with_any_wrong_byte_or_any_end_is_refused() {
     Restore::new().verify_reader(&bytes[..]).expect("is right");
     let right = bytes.clone();
     let refused = |bytes: &[u8], what: &str| match Restore::new().verify_reader(bytes) {
-        // The changed bytes were equal to the old ones.
+        // An accepted change has replaced bytes by equal bytes.
         Ok(_) => assert_eq!(bytes, right, "{what} was accepted"),
         Err(error) => assert!(is_refusal(&error), "{what}: {error:?}"),
     };
@@ -225,7 +225,8 @@ fn a_backup_with_any_wrong_byte_or_any_end_is_refused() {
     for at in 0..bytes.len() {
         for wrong in [1, 0x80, 0xff] {
             damaged[at] ^= wrong;
-            // The structure has a few hundred bytes; a sample of the bytes of the rows is enough.
+            // The structure of the backup has a few hundred bytes, which are all changed; of the bytes of
+            // rows a sample is enough.
             if at < 4096 || at + 4096 > bytes.len() || at % 61 == 0 {
                 refused(&damaged, &format!("byte {at} xor {wrong}"));
             }
@@ -263,7 +264,7 @@ fn a_restore_of_a_damaged_backup_leaves_nothing_that_opens() {
         for builder in [on(&fs), on(&fs).read_only(true)] {
             match builder.create(false).open("copy") {
                 Err(Error::RestoreUnfinished { .. }) => refused += 1,
-                Err(Error::NotFound { .. }) => assert!(at < 68, "byte {at}"), // the header
+                Err(Error::NotFound { .. }) => assert!(at < 68, "byte {at}"), // in the header
                 other => panic!("byte {at}: {other:?}"),
             }
         }
@@ -303,8 +304,7 @@ impl Read for Fails {
 }
 
 /// Runs `call` once for each of its I/Os, and lets that I/O fail. With `power`, the power fails at the I/O,
-/// and a part of the unsynced writes is lost. Passes the disk after each run to `check`; returns the number
-/// of I/Os.
+/// and some unsynced writes are lost. Passes the disk after each run to `check`; returns the number of I/Os.
 fn at_each_io(
     call: impl Fn(&FaultFs) -> Result<(), Error>,
     power: bool,

@@ -1,6 +1,7 @@
-//! Bulk loads: what they make, what they refuse, and that all of it is taken back with the transaction.
+//! Tests of bulk loads: the loaded rows, the refused calls, and the undo of a whole load with its
+//! transaction.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 mod held;
@@ -34,12 +35,13 @@ fn rows_of(db: &Database, table: &TableDefinition<[u8], [u8]>) -> Rows {
     db.transact(|tx| tx.table(table)?.iter().collect()).unwrap()
 }
 
-/// Pages in use: those of a store without leaks are what its tables and maps need.
+/// Returns the number of pages in use. A store without leaks uses only the pages of its tables and maps.
 fn pages(db: &Database) -> u64 {
     db.check(&mut |_, _| {}).unwrap().pages
 }
 
-/// Keys of very different lengths with long common prefixes, values from none to several runs of pages.
+/// Returns random rows: keys of very different lengths with long common prefixes, and values from empty to
+/// several runs of pages.
 fn random_rows(rng: &mut StdRng, count: u32) -> Rows {
     let largest = [20, 200, 700, 5_000, 150_000][rng.random_range(0..5)];
     (0..count)
@@ -74,7 +76,7 @@ fn a_loaded_table_is_what_inserting_its_rows_would_have_made() {
         assert!(rows_of(&db, &T) == rows, "{context}");
         assert_clean(&db, &context);
 
-        // A table like any other from then on.
+        // The loaded table accepts changes like any other table.
         for _ in 0..300 {
             let key = common::key(rng.random_range(0..count.max(1) * 2));
             if rng.random_bool(0.5) {
@@ -123,7 +125,7 @@ fn rows_that_do_not_ascend_are_refused_and_nothing_is_changed() {
         let Error::NotAscending { table, row, key } = &error else { panic!("{error}") };
         assert_eq!((table.as_str(), *row, key.as_slice()), ("t", 10_000, &last.to_be_bytes()[..]));
     }
-    // The transaction goes on.
+    // The transaction can continue.
     assert_eq!(tx.table(&T).unwrap().bulk_load([(b"k".as_slice(), b"v".as_slice())]).unwrap(), 1);
     tx.commit().unwrap();
     assert_eq!(rows_of(&db, &T).len(), 1);
@@ -139,7 +141,7 @@ fn a_table_with_rows_is_refused_and_one_that_was_emptied_is_not() {
     let refused = db.transact(|tx| load(tx, &many));
     assert!(matches!(refused, Err(Error::NotEmpty { ref table }) if table == "t"), "{refused:?}");
     assert!(matches!(db.transact(|tx| load(tx, &Rows::new())), Err(Error::NotEmpty { .. })));
-    // Emptied by the transaction that loads: going back brings the old rows again.
+    // The loading transaction has emptied the table before; a rollback restores the old rows.
     let few: Rows = many.iter().take(900).map(|(k, v)| (k.clone(), [&v[..], b"new"].concat())).collect();
     let tx = db.begin().unwrap();
     for key in many.keys() {
@@ -168,7 +170,7 @@ fn a_load_that_is_rolled_back_leaves_an_empty_table_and_frees_its_pages() {
         let tx = db.begin().unwrap();
         let savepoint = tx.savepoint().unwrap();
         load(&tx, &rows).unwrap();
-        // Changes of what was loaded: splits, merges, large values; their undo comes first.
+        // Changes of the loaded rows (splits, merges, large values), which are undone before the load.
         for n in 0..rng.random_range(0..400) {
             let key = common::key(rng.random_range(0..count * 2));
             let table = tx.table(&T).unwrap();
@@ -188,7 +190,7 @@ fn a_load_that_is_rolled_back_leaves_an_empty_table_and_frees_its_pages() {
         assert_eq!(rows_of(&db, &T).len(), 0, "seed {seed}");
         assert_clean(&db, &format!("seed {seed}"));
         assert_eq!(pages(&db), before, "seed {seed}: pages in use");
-        // And again, over pages that had a life before.
+        // The second load reuses pages that were freed.
         db.transact(|tx| load(tx, &rows)).unwrap();
         assert!(rows_of(&db, &T) == rows, "seed {seed}");
         assert_clean(&db, &format!("seed {seed}, again"));
@@ -207,12 +209,12 @@ fn a_row_that_fails_to_come_ends_the_load() {
     assert_clean(&db, "failed rows");
 }
 
-/// LOAD-4: the pages are freed then, and a late write would tear them in their next lives.
+/// LOAD-4: the pages are freed after a failed load, and a late write would damage their next content.
 #[test]
 fn a_load_that_fails_has_no_write_under_way_any_more_when_it_returns() {
     let (fs, hold) = HeldFs::new("pages", "azekura-load");
     let store = deterministic(Arc::new(fs), 4096, 2_000).background(true).open("db").unwrap();
-    // More than a batch of pages, and fewer than the loader has under way before it waits for one.
+    // More than a batch of pages, and fewer than the loader writes before it waits for a write.
     const ROWS: u32 = 15_000;
     let rows = (0..ROWS).map(|n| Ok((n.to_be_bytes().to_vec(), [3; 100].to_vec())));
     let torn = std::iter::from_fn(|| {
@@ -261,7 +263,8 @@ fn too_long_a_key_is_refused() {
     assert_eq!(rows_of(&db, &T).len(), 0);
 }
 
-/// Nobody sees half a load: a reader of another transaction waits for the table, and here gives up.
+/// No transaction sees a part of a load: a reader of another transaction waits for the table lock, and here
+/// reaches its lock timeout.
 #[test]
 fn a_reader_of_another_transaction_sees_all_of_it_or_nothing() {
     let options: Builder = deterministic(Arc::new(MemFs::new()), 4096, 64);
@@ -269,7 +272,7 @@ fn a_reader_of_another_transaction_sees_all_of_it_or_nothing() {
     db.transact(|tx| tx.table(&T)?.insert(b"a", b"1")).unwrap();
     db.transact(|tx| tx.table(&T)?.remove(b"a".as_slice())).unwrap();
     let rows: Rows = (0..3_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![5; 60])).collect();
-    // In another thread: in the loader's own, waiting for it would be a deadlock.
+    // The reader runs in another thread; in the loader's thread the wait would be a self-deadlock.
     let look = |key: &[u8]| {
         let get = || db.begin().unwrap().table(&T).unwrap().get(key);
         std::thread::scope(|scope| scope.spawn(get).join().unwrap())
@@ -289,7 +292,7 @@ fn a_reader_of_another_transaction_sees_all_of_it_or_nothing() {
     assert_eq!(look(&[0, 0, 0, 7]).unwrap(), Some(vec![5; 60]));
 }
 
-/// Most of a load is not in the log, whatever its pages were before.
+/// Most of a load is not logged, whatever its pages contained before.
 #[test]
 fn a_load_logs_no_rows() {
     let rows: Rows = (0..40_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 100])).collect();
@@ -303,8 +306,8 @@ fn a_load_logs_no_rows() {
     }
 }
 
-/// Removes loaded rows in some order, until none is left: the pages go with them, and the first and the last
-/// row are found in one leaf all along.
+/// Removing all loaded rows frees their pages, in any order of removal. At all times, finding the first or
+/// the last row visits one leaf.
 #[test]
 fn loaded_rows_that_are_removed_give_their_pages_back() {
     let rows: Rows = (0..9000).map(|n| (format!("{n:05}/of a load").into_bytes(), vec![1; 60])).collect();
@@ -344,7 +347,7 @@ fn loaded_rows_that_are_removed_give_their_pages_back() {
     }
 }
 
-/// An iterator that panics after `count` rows.
+/// Returns an iterator that panics after `count` rows.
 fn panicking_rows(count: u32) -> impl Iterator<Item = (Vec<u8>, &'static [u8])> {
     let good = (0..count).map(|n| (n.to_be_bytes().to_vec(), [7; 100].as_slice()));
     good.chain(std::iter::from_fn(|| panic!("the source of rows fails")))
@@ -371,7 +374,7 @@ fn rows_that_panic_leak_no_page_and_leave_the_transaction_as_it_was() {
     assert_eq!(pages(&db), before + 1, "the new table's root");
 }
 
-/// A load shows only when it has ended, so a savepoint within it is one before it.
+/// A load is visible only after its end, so a savepoint within the load refers to the state before it.
 #[test]
 fn a_savepoint_taken_while_rows_come_in_undoes_the_load() {
     let many = || (0..20_000_u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; 100]));
@@ -421,14 +424,15 @@ fn a_savepoint_that_a_rollback_went_past_is_refused_for_good() {
     assert_eq!(tx.table(&OTHER).unwrap().iter().count(), 1);
 }
 
-/// LOAD-4 where the rollback does not come from the load: reading its rows fails for good.
+/// LOAD-4 for a rollback that the load itself did not request: reading the rows fails with an error that ends
+/// the transaction.
 #[test]
 fn a_rollback_while_rows_come_in_waits_for_the_writes_of_the_load() {
     let (fs, hold) = HeldFs::new("pages", "azekura-load");
     let db = deterministic(Arc::new(fs), 4096, 2_000).background(true).open("db").unwrap();
     db.transact(|tx| tx.table(&OTHER)?.insert(b"a", b"1")).unwrap();
     let before = pages(&db);
-    // Of another thread, so that waiting for it is no deadlock of this one.
+    // The row is held by another thread, so waiting for it is not a self-deadlock.
     let hold_row = || {
         let holder = db.begin().unwrap();
         holder.table(&OTHER).unwrap().insert(b"a", b"2").unwrap();
@@ -459,7 +463,7 @@ fn a_rollback_while_rows_come_in_waits_for_the_writes_of_the_load() {
     assert_eq!(pages(&db), before);
 }
 
-/// Rows of one length, in no order of their keys.
+/// Returns rows of equal length with keys in scattered order.
 fn scattered(count: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     (0..count).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()).map(|key| {
         let value = key.repeat(12);
@@ -467,7 +471,7 @@ fn scattered(count: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// Cache for an eighth of the rows, and memory for a tenth to sort them.
+/// The cache holds an eighth of the rows, and the sorter's memory a tenth.
 #[test]
 fn rows_in_any_order_cost_the_pages_that_they_fill_and_not_a_page_each() {
     const ROWS: u64 = 40_000;
@@ -483,7 +487,7 @@ fn rows_in_any_order_cost_the_pages_that_they_fill_and_not_a_page_each() {
     assert_eq!(rows_of(&db, &T), rows);
     let leaves = pages(&db);
     assert!(into_empty < leaves + leaves / 4, "{into_empty} pages written for {leaves}");
-    // Half of the rows again: each page is changed by a run of neighbors.
+    // A second load of half of the rows: a run of adjacent rows changes each page.
     let into_full = pages_written(ROWS / 2);
     assert!(into_full < 2 * leaves, "{into_full} pages written for {leaves}");
     assert_eq!(rows_of(&db, &T), rows);

@@ -1,12 +1,11 @@
-//! Bulk loads and power loss: at every I/O in turn, and again during recovery. Two of three runs log by
-//! P-WAL, the third by P-WAL with remote-flush avoidance, where a load counts by its own worker's log and
-//! what it rests on; transactions take turns at the workers.
+//! Bulk loads and power loss: at every I/O in turn, and again during recovery. Two of three runs use the
+//! P-WAL log protocol, the third one the serial log. Transactions use the log buffers in turn.
 //!
-//! The script loads tables over pages that had other lives before, while other transactions free pages and
-//! take checkpoints in its midst; it goes back to savepoints, aborts, and changes what was loaded.
-//! `AZEKURA_CRASH_SEEDS=50` runs that many scripts (2 unless set), `AZEKURA_CRASH_SEED=n` one of them.
+//! The script loads tables into reused pages, while other transactions free pages and take checkpoints. It
+//! rolls back to savepoints, aborts, and changes loaded rows. `AZEKURA_CRASH_SEEDS=50` runs 50 scripts
+//! (default 2); `AZEKURA_CRASH_SEED=n` runs script `n`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -34,7 +33,7 @@ fn table(name: &str) -> TableDefinition<[u8], [u8]> {
     TableDefinition::named(name)
 }
 
-/// The log of the run that is cut here.
+/// Returns the log protocol of the run with this power cut.
 fn protocol(cut: u64) -> LogProtocol {
     if (cut / step()).is_multiple_of(3) { LogProtocol::Serial } else { LogProtocol::PWal }
 }
@@ -51,7 +50,8 @@ impl Script<'_> {
         self.outcome.borrow().states.last().unwrap().clone()
     }
 
-    /// A transaction that changes the store as the model; it is acknowledged when this returns.
+    /// Commits a transaction that applies the same changes to the store and to the model. The commit is
+    /// acknowledged when this function returns.
     fn commit(
         &self,
         change: impl FnOnce(&Transaction) -> Result<(), Error>,
@@ -60,7 +60,7 @@ impl Script<'_> {
         let turn = self.outcome.borrow().states.len();
         let tx = self.db.begin_on_log_buffer(turn)?;
         change(&tx)?;
-        // Read now and not before: the change may have run others' transactions.
+        // The model is read after the change, because the change may have committed other transactions.
         let mut after = self.model();
         model(&mut after);
         after.retain(|_, rows| !rows.is_empty());
@@ -71,7 +71,7 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// Rows of the sizes that matter: several leaves and levels, some values in chains of pages.
+    /// Returns rows for several leaves and levels; some values are stored in chains of overflow pages.
     fn rows(&mut self, count: u32) -> Rows {
         let mut rows = Rows::new();
         for n in 0..count {
@@ -85,7 +85,7 @@ impl Script<'_> {
         rows
     }
 
-    /// Loads `rows`; at three of them something else happens.
+    /// Loads `rows`. Before three of them, checkpoints and other transactions run.
     fn load(&self, tx: &Transaction, name: &str, rows: &Rows) -> Result<(), Error> {
         let at = |part: usize| rows.len() * part / 4;
         let with_others = rows.iter().enumerate().map(|(i, (key, value))| {
@@ -95,8 +95,8 @@ impl Script<'_> {
             } else if i == at(2) {
                 self.db.checkpoint_step(7)?;
             } else if i == at(3) {
-                // No checkpoint behind it but the load's own: what restarts would redo of these pages is
-                // still in the log.
+                // The load itself takes no later checkpoint, so the log still has records that a restart
+                // would redo on these pages.
                 self.free_some()?;
             }
             Ok((key.as_slice(), value.as_slice()))
@@ -104,7 +104,7 @@ impl Script<'_> {
         tx.table(&table(name))?.try_bulk_load(with_others).map(drop)
     }
 
-    /// Another transaction writes pages and frees others, which the load then takes.
+    /// Commits other transactions that write pages and free others; the load then reuses the freed pages.
     fn free_some(&self) -> Result<(), Error> {
         let n = self.outcome.borrow().states.len() as u32;
         let large = vec![n as u8; 20_000];
@@ -123,8 +123,8 @@ impl Script<'_> {
                 side.insert(b"large".to_vec(), large.clone());
             },
         )?;
-        // All rows except the table's: the loading transaction's lookup in the catalog may have locked its
-        // name.
+        // Removes all rows but keeps the table, because the loading transaction may have locked the table's
+        // name in the catalog.
         self.commit(
             |tx| {
                 let side = tx.table(&table("side"))?;
@@ -147,7 +147,7 @@ impl Script<'_> {
         let rows = self.rows(700);
         self.commit(|tx| self.load(tx, "a", &rows), |model| drop(model.insert("a".into(), rows.clone())))?;
         self.change("a", 60)?;
-        // A load that comes to nothing, and one that is taken back to a savepoint.
+        // An aborted load, and a load that is undone by a rollback to a savepoint.
         let other = self.rows(300);
         let tx = self.db.begin()?;
         self.load(&tx, "b", &other)?;
@@ -167,7 +167,7 @@ impl Script<'_> {
                 model.insert("c".into(), rows.into());
             },
         )?;
-        // The pages of "a" get new lives.
+        // The pages of "a" are freed and reused.
         self.commit(|tx| tx.drop_table("a").map(drop), |model| drop(model.remove("a")))?;
         let again = self.rows(900);
         self.commit(
@@ -183,7 +183,7 @@ impl Script<'_> {
         self.change("a", 100)
     }
 
-    /// Single changes of what was loaded, enough of them for splits and merges.
+    /// Changes single loaded rows, enough for splits and merges.
     fn change(&mut self, name: &str, count: u32) -> Result<(), Error> {
         for i in 0..count / 20 {
             let keys: Vec<_> = (0..20).map(|_| common::key(self.rng.random_range(0..900))).collect();
@@ -211,7 +211,8 @@ impl Script<'_> {
     }
 }
 
-/// Plays the script on a fresh disk that loses power at its `cut`-th I/O; also says whether it came to that.
+/// Runs the script on a fresh disk that loses power at its `cut`-th I/O. Also returns `true` if the run
+/// reached that I/O.
 fn run_until(cut: u64, seed: u64) -> (FaultFs, Outcome, bool) {
     let fs = FaultFs::new();
     fs.cut_power_at(cut);
@@ -238,7 +239,7 @@ fn recover(disk: &FaultFs, n: u64) -> Result<Database, Error> {
     deterministic(Arc::new(disk.clone()), PAGE, FRAMES).redo_threads(1 + (n % 3) as usize).open("db")
 }
 
-/// Cuts looked at: all of them for the seeds that one asks for, every third otherwise.
+/// Returns the step between power cuts: 1 if a seed variable is set, otherwise 3.
 fn step() -> u64 {
     let is_asked =
         ["AZEKURA_CRASH_SEEDS", "AZEKURA_CRASH_SEED"].iter().any(|name| std::env::var(name).is_ok());
@@ -265,7 +266,7 @@ fn every_cut_leaves_the_loaded_table_whole_or_empty() {
     }
 }
 
-/// Recoveries that lose power in their turn, one crash on top of the other, until one gets to its end.
+/// Several recoveries lose power, one after another, until one recovery completes.
 #[test]
 fn a_crash_during_the_recovery_of_a_load_changes_nothing() {
     for seed in seeds() {
@@ -296,8 +297,8 @@ fn a_crash_during_the_recovery_of_a_load_changes_nothing() {
     }
 }
 
-/// With the loader's threads, cleaner and checkpointer at work, the power goes at some I/O: whichever it is,
-/// the answer is one of two.
+/// With the loader's threads, the cleaner and the checkpointer running, a power cut at any I/O leaves either
+/// the whole load or an empty table.
 #[test]
 fn a_cut_while_threads_write_leaves_the_table_whole_or_empty() {
     for seed in 0..if step() == 1 { 100 } else { 12 } {

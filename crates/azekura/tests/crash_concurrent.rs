@@ -1,13 +1,13 @@
-//! Power loss at a random I/O while many threads write, the store's own threads flush, clean and checkpoint,
-//! and some transactions abort or go back to savepoints (invariant 1; RESTART-1).
+//! Power loss at a random I/O while many threads write. The store's own threads flush, clean and checkpoint,
+//! and some transactions abort or roll back to savepoints (invariant 1; RESTART-1).
 //!
-//! Each thread's own rows tell which of its transactions are there: a prefix of what it tried, at least as
-//! long as what it was told. Accounts that all share tell whether transactions are atomic across threads.
-//! Snapshots show the same meanwhile, and no state that they have shown as durable is lost.
-//! Threads make the runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set), with another log
-//! each.
+//! The rows of each thread show which of its transactions survived: a prefix of the attempted transactions
+//! with at least the acknowledged ones. Accounts that all threads share show whether transactions are atomic
+//! across threads. Snapshots must show the same during the run, and no state that a snapshot has shown as
+//! durable is lost. Threads make the runs differ. `AZEKURA_CRASH_SEEDS=100` makes 100 runs (default 12), with
+//! different logs.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -22,16 +22,16 @@ use common::{LogShape, PROTOCOLS, assert_clean};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// (thread, key) → number of the transaction that wrote it, and padding.
+/// Rows by thread and key: the number of the transaction that wrote the row, and padding.
 const ROWS: TableDefinition<(u32, u32), [u8]> = TableDefinition::new("rows");
 const ACCOUNTS: TableDefinition<u32, i64> = TableDefinition::new("accounts");
-/// Jobs by producer and number, and the consumer of each job that was done.
+/// Jobs by producer and number, and (in `LEDGER`) the consumer of each completed job.
 const JOBS: TableDefinition<(u32, u64), [u8]> = TableDefinition::new("jobs");
 const LEDGER: TableDefinition<(u32, u64), u32> = TableDefinition::new("ledger");
 const THREADS: u32 = 4;
 const KEYS: u32 = 60;
 const SHARED: u32 = 10;
-/// The row that every transaction of a thread that commits writes.
+/// Key of the row that every committing transaction of a thread writes.
 const MARKER: u32 = u32::MAX;
 
 fn open(fs: &FaultFs, log: LogShape) -> Result<Database, Error> {
@@ -39,13 +39,13 @@ fn open(fs: &FaultFs, log: LogShape) -> Result<Database, Error> {
         .page_size(4096)
         .cache_bytes(48 * 4096)
         .wal_segment_bytes(2 << 20)
-        // Small, so that checkpoints follow each other.
+        // A small bound, so that checkpoints follow each other closely.
         .recovery_time(Duration::from_millis(1))
         .file_system(Arc::new(fs.clone()));
     log.apply(builder).open("db")
 }
 
-/// The writes of transaction `number` of a thread: the same for each call.
+/// The writes of transaction `number` of a thread; the same in each call.
 struct Plan {
     writes: Vec<(u32, usize)>,
     removes: Vec<u32>,
@@ -107,7 +107,7 @@ fn transfer(tx: &Transaction, rng: &mut StdRng) -> Result<(), Error> {
     accounts.insert(&to, &(balance + amount))
 }
 
-/// Runs until the power fails; returns the last acknowledged and the last attempted transaction.
+/// Runs transactions until the power fails; returns the last acknowledged and the last attempted transaction.
 fn work(db: &Database, seed: u64, thread: u32) -> (u64, u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ u64::from(thread));
     let mut acknowledged = 0;
@@ -133,10 +133,10 @@ fn work(db: &Database, seed: u64, thread: u32) -> (u64, u64) {
     unreachable!("the power goes")
 }
 
-/// Row of a thread by key: the transaction that wrote it, and its length.
+/// The rows of a thread, by key: the number of the transaction that wrote the row, and the row's length.
 type Found = BTreeMap<u32, (u64, usize)>;
 
-/// Asserts that the rows are those after the transaction that wrote the marker; returns its number.
+/// Asserts that the rows are those after the transaction that wrote the marker row; returns its number.
 fn assert_rows(found: &Found, seed: u64, thread: u32, context: &str) -> u64 {
     let last = found.get(&MARKER).map_or(0, |&(number, _)| number);
     let mut expected = BTreeMap::new();
@@ -161,7 +161,7 @@ fn assert_thread(db: &Database, seed: u64, thread: u32, (acknowledged, tried): (
     );
 }
 
-/// Reads all rows by one snapshot; returns the last transaction of each thread.
+/// Reads all rows through one snapshot; returns the last transaction of each thread.
 fn assert_snapshot(snapshot: &Snapshot, seed: u64) -> Result<Vec<u64>, Error> {
     let rows = snapshot.table(&ROWS)?;
     let last = |thread: u32| {
@@ -178,9 +178,9 @@ fn assert_snapshot(snapshot: &Snapshot, seed: u64) -> Result<Vec<u64>, Error> {
     Ok(last)
 }
 
-/// Reads by snapshots until the power is off; returns the last transaction of each thread that a snapshot has
-/// shown as durable, and the number of snapshots. A snapshot that
-/// reads only durable rows still works after the power is off.
+/// Reads through snapshots until the power is off. Returns the last transaction of each thread that a
+/// snapshot has shown as durable, and the number of snapshots. A snapshot that reads only durable rows still
+/// works after the power is off.
 fn watch(db: &Database, fs: &FaultFs, seed: u64) -> (Vec<u64>, u64) {
     let mut durable = vec![0; THREADS as usize];
     for number in 1.. {
@@ -238,7 +238,7 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
         assert!(fs.power_is_off(), "seed {seed}: {:?}", db.stats());
         drop(db);
         most.fetch_max(outcome.iter().map(|&(acknowledged, _)| acknowledged).max().unwrap_or(0), Relaxed);
-        // A recovery that loses power, and one that does not.
+        // A recovery that loses power, and one that completes.
         let disk = fs.crash(seed);
         disk.cut_power_at(rng.random_range(1..60));
         drop(open(&disk, LogShape::draw(&mut rng)));
@@ -251,7 +251,8 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
     assert!(watched > 2 * runs, "{watched} snapshots");
 }
 
-/// Puts jobs into the queue until the power fails; returns the last acknowledged and the last attempted one.
+/// Inserts jobs into the queue until the power fails; returns the last acknowledged and the last attempted
+/// job.
 fn produce(db: &Database, producer: u32) -> (u64, u64) {
     for number in 1.. {
         let text = vec![7; (number as usize * 37) % 500];
@@ -262,7 +263,7 @@ fn produce(db: &Database, producer: u32) -> (u64, u64) {
     unreachable!("the power goes")
 }
 
-/// Moves jobs to the ledger until the power fails; returns those that were acknowledged.
+/// Moves jobs to the ledger until the power fails; returns the acknowledged jobs.
 fn consume(db: &Database, fs: &FaultFs, consumer: u32) -> Vec<(u32, u64)> {
     let mut done = Vec::new();
     let take = |tx: &Transaction| {
@@ -271,7 +272,7 @@ fn consume(db: &Database, fs: &FaultFs, consumer: u32) -> Vec<(u32, u64)> {
             0 => jobs.pop_first()?.map(|row| row.0),
             1 => jobs.skip_locked().pop_last()?.map(|row| row.0),
             _ => {
-                // Reads before it writes: the upgrades of such consumers end in deadlocks.
+                // This consumer reads before it writes; the lock upgrades of such consumers cause deadlocks.
                 let first = jobs.first()?.map(|row| row.0);
                 first.iter().try_for_each(|job| jobs.remove(job).map(drop))?;
                 first

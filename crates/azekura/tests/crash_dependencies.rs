@@ -1,14 +1,15 @@
 //! Power loss in a log with many buffers and streams, which may lose independent transactions out of commit
-//! order (RANGE-3): acknowledged transactions survive, a surviving transaction depends only on survivors, and
-//! a recovery that is cut off finds the same.
+//! order (RANGE-3). Acknowledged transactions survive, and a surviving transaction depends only on survivors.
+//! A recovery after an interrupted recovery finds the same state.
 //!
-//! Clients have a log buffer each and take turns at random, with transactions left open, rows that all
-//! update, rows of their own, and log streams written alone. A row holds its writer and a digest of all that
-//! its transaction had read before: if a transaction survives without one that it saw, the digest is not the
-//! one that the survivors alone produce. Each client's marker names its surviving transactions.
-//! `AZEKURA_CRASH_SEEDS=20` goes through all that so many times, `AZEKURA_CRASH_SEED=n` is one history.
+//! Each client has its own log buffer, and random clients take turns. Transactions stay open over several
+//! turns. Clients update shared rows and rows of their own, and sometimes only one log stream is written. A
+//! row has the tag of its writer, and a digest of all rows that the transaction had read before. If a
+//! transaction survives without one that it has read, the digest differs from the one that the survivors
+//! alone produce. Each client's marker has the number of its last surviving transaction.
+//! `AZEKURA_CRASH_SEEDS=20` runs 20 rounds of histories; `AZEKURA_CRASH_SEED=n` runs history `n`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -39,7 +40,7 @@ fn marker(client: usize) -> TableDefinition<u32, u64> {
     TableDefinition::named(format!("marker {client:02}"))
 }
 
-/// A row: its writer, a digest of the rows that the writer had read, and its length.
+/// A row: the tag of its writer, a digest of the rows that the writer had read, and the row's length.
 type Row = (u64, u64, usize);
 
 fn bytes((tag, digest, len): Row) -> Vec<u8> {
@@ -102,7 +103,7 @@ impl World {
         })
     }
 
-    /// Applies a transaction to this content.
+    /// Applies a transaction's changes to this content.
     fn apply(&mut self, txn: &Txn) {
         let mut digest = txn.tag;
         for &step in &txn.steps {
@@ -121,14 +122,14 @@ impl World {
 #[derive(Clone, Debug)]
 struct Txn {
     client: usize,
-    /// Its place among the client's.
+    /// Position among the transactions of the client.
     number: u64,
     tag: u64,
     steps: Vec<Step>,
     is_acknowledged: bool,
 }
 
-/// A transaction that has not ended.
+/// A transaction that is still open.
 struct Open {
     tx: Transaction,
     txn: Txn,
@@ -160,7 +161,7 @@ impl Open {
         Ok(())
     }
 
-    /// Changes some rows and goes back; the locks stay.
+    /// Changes some rows and rolls back to a savepoint; the locks are kept.
     fn go_astray(&mut self, steps: &[Step]) -> Result<(), Error> {
         let savepoint = self.tx.savepoint()?;
         let (digest, len) = (self.digest, self.txn.steps.len());
@@ -172,16 +173,16 @@ impl Open {
     }
 }
 
-/// One life of the store, with its committed transactions in order.
+/// One run of the store until a crash, with its committed transactions in order.
 struct Life<'a> {
     db: &'a Database,
     rng: &'a mut StdRng,
     clients: usize,
-    /// In how many of a hundred turns is a log stream written alone.
+    /// Percentage of turns that write one log stream alone.
     alone: u32,
-    /// Of ten ends, the number of aborts and of commits without a wait.
+    /// Number of ends, of ten, that are aborts or commits without waiting.
     relaxed: u32,
-    /// Only the first so many clients wait for commits, and only their log streams are written alone.
+    /// Number of clients that wait for commits; only their log streams are written alone.
     favoured: usize,
     numbers: Vec<u64>,
     next_tag: u64,
@@ -217,7 +218,7 @@ impl Life<'_> {
     }
 
     fn draw(&mut self, client: usize) -> Option<Step> {
-        // Few rows are hot: read and changed again before they are durable.
+        // Few rows are hot: they are read and changed again before they are durable.
         let rows = if self.rng.random_bool(0.5) { HOT_ROWS } else { SHARED_ROWS };
         let (key, own_key) = (self.rng.random_range(0..rows), self.rng.random_range(0..OWN_ROWS));
         let len = if self.rng.random_ratio(1, 6) { self.rng.random_range(300..900) } else { 40 };
@@ -236,7 +237,8 @@ impl Life<'_> {
         may.then_some(step)
     }
 
-    /// A step, or some that are taken back, of the client's transaction, which begins if there is none.
+    /// Runs a step, or several steps that are rolled back, of the client's transaction. Begins a transaction
+    /// if none is open.
     fn work(&mut self, client: usize) -> Result<(), Error> {
         if !self.open.contains_key(&client) {
             let tx = self.db.begin_on_log_buffer(client)?;
@@ -253,7 +255,7 @@ impl Life<'_> {
         if astray { open.go_astray(&steps) } else { steps.iter().try_for_each(|&step| open.step(step)) }
     }
 
-    /// Ends the client's transaction: mostly with its marker and a commit that is waited for.
+    /// Ends the client's transaction: in most cases by writing its marker and waiting for the commit.
     fn end(&mut self, client: usize) -> Result<(), Error> {
         let Some(open) = self.open.remove(&client) else { return Ok(()) };
         let Open { tx, mut txn, .. } = open;
@@ -273,7 +275,7 @@ impl Life<'_> {
         done
     }
 
-    /// Reads some rows, and answers: their last writers are durable then (W8).
+    /// Reads some rows and commits, after which the last writers of these rows must be durable (W8).
     fn look(&mut self) -> Result<(), Error> {
         let tx = self.db.begin_on_log_buffer(self.rng.random_range(0..CLIENTS))?;
         let mut seen = Vec::new();
@@ -290,21 +292,21 @@ impl Life<'_> {
     }
 }
 
-/// Counts over all histories.
+/// Totals over all histories.
 #[derive(Debug, Default)]
 struct Met {
     acknowledged: usize,
-    /// Transactions that survived one that had committed before them.
+    /// Number of transactions that survived although one committed before them was lost.
     outlived: usize,
-    /// Transactions that had committed, and did not survive.
+    /// Number of committed transactions that were lost.
     lost: usize,
-    /// Recoveries that lost power.
+    /// Number of recoveries that lost power.
     cut_recoveries: usize,
 }
 
 fn open(disk: &FaultFs, shape: LogShape) -> Result<Database, Error> {
     let store = deterministic(Arc::new(disk.clone()), 4096, 160).redo_threads(1 + shape.workers % 3);
-    // A test that waits for a lock has a mistake.
+    // No client of this test may wait for a lock; the timeout reports a mistake.
     shape.apply(store).lock_timeout(Duration::from_secs(20)).open("db")
 }
 
@@ -313,8 +315,8 @@ fn draw_shape(rng: &mut StdRng) -> LogShape {
     if rng.random_bool(0.6) { LogShape { protocol: LogProtocol::PWal, ..shape } } else { shape }
 }
 
-/// The survivors among `committed`, as the markers have it: asserts that they are all that was acknowledged,
-/// and that the world is what they made of it.
+/// Determines the survivors among `committed` by the markers. Asserts that they include all acknowledged
+/// transactions, and that the content is the result of the survivors alone.
 fn assert_survivors(db: &Database, before: &World, committed: &[Txn], context: &str) -> (World, usize) {
     let found = World::read(db).unwrap_or_else(|e| panic!("{context}: reading everything: {e}"));
     let survives = |txn: &&Txn| txn.number <= found.committed[txn.client];
@@ -332,14 +334,14 @@ fn assert_survivors(db: &Database, before: &World, committed: &[Txn], context: &
     (found, survivors)
 }
 
-/// Number of survivors that committed after a transaction that did not survive.
+/// Returns the number of survivors that committed after a lost transaction.
 fn outlived(world: &World, committed: &[Txn]) -> usize {
     let survives = |txn: &&Txn| txn.number <= world.committed[txn.client];
     committed.iter().skip_while(survives).filter(survives).count()
 }
 
-/// One life of the store on `disk`: works until the power goes at I/O `cut` or `turns` are over, and is gone.
-/// Returns the disk at that time, and the committed transactions.
+/// Runs the store on `disk` until the power fails at I/O `cut` or `turns` are over, and crashes it. Returns
+/// the disk at that time, and the committed transactions.
 fn live(
     disk: &FaultFs,
     shape: LogShape,
@@ -372,12 +374,12 @@ fn live(
     let Life { open: left_open, committed, .. } = life;
     let crashed = disk.crash(seed);
     drop(left_open);
-    drop(db); // which closes, on a disk that is not looked at any more
+    drop(db); // closes the store on a disk that is not used again
     met.acknowledged += committed.iter().filter(|txn| txn.is_acknowledged).count();
     (crashed, committed)
 }
 
-/// A store with what [`World::new`] says, closed.
+/// Returns a closed store with the content of [`World::new`].
 fn filled() -> (FaultFs, World) {
     let (disk, world) = (FaultFs::new(), World::new());
     let db = open(&disk, LogShape { protocol: LogProtocol::PWal, workers: 1, streams: 1 }).unwrap();
@@ -404,8 +406,8 @@ fn history(first: LogShape, seed: u64, met: &mut Met) {
     }
 }
 
-/// Recoveries that lose power, one on top of the other; what one would have found must be what all others
-/// find.
+/// Runs recoveries that lose power, one after another. A recovery after any of them must find the same
+/// content.
 fn recover_and_be_cut(
     mut disk: FaultFs,
     before: &World,
@@ -434,7 +436,8 @@ fn recover_and_be_cut(
     disk
 }
 
-/// The history of a seed: each number of workers comes by once in 16; every third begins with another log.
+/// Runs the history of a seed. Of 16 seeds, each has another number of log buffers; every third seed uses
+/// another log protocol.
 fn history_of(seed: u64, met: &mut Met) {
     let workers = 1 + (seed % 16) as usize;
     let streams = 1 + StdRng::seed_from_u64(seed).random_range(0..16) % workers;
@@ -459,7 +462,7 @@ fn acknowledged_transactions_survive_and_survivors_depend_on_survivors_only() {
     }
 }
 
-/// The same life with its power cut at each of its I/Os in turn.
+/// Runs the same history with a power cut at each of its I/Os in turn.
 #[test]
 fn the_power_may_go_at_any_io_of_a_life() {
     for (seed, workers, streams) in [(1, 3, 2), (2, 5, 5)] {

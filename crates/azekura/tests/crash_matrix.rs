@@ -1,13 +1,13 @@
-//! Power loss with every log protocol and every number of log workers and streams from 1 to 16, another
-//! choice at each opening, and LSNs missing in the midst at will (invariant 1; W5).
+//! Power loss with every log protocol and every number of log buffers and streams from 1 to 16. Each opening
+//! uses another choice, and LSNs may be missing anywhere in the log (invariant 1; W5).
 //!
-//! A history is three lives of one store. In each the power goes at a random I/O, or the process is gone
-//! after the last one with what it had buffered; now and then one log stream is written while the others are
-//! not. Then a recovery by a store of another shape loses power too, and a third store must find a state
-//! between "all that was acknowledged" and "all that was attempted". `AZEKURA_CRASH_SEEDS=20` goes through
-//! the matrix so many times (twice unless set), `AZEKURA_CRASH_SEED=n` is one history.
+//! A history has three lives of one store. Each life ends with a power loss at a random I/O, or with a crash
+//! after its last transaction, which loses buffered data. Sometimes only one log stream is written. Then a
+//! recovery with other settings also loses power. A third opening must find a state between "all acknowledged
+//! transactions" and "all attempted transactions". `AZEKURA_CRASH_SEEDS=20` runs the matrix 20 times (default
+//! 2); `AZEKURA_CRASH_SEED=n` runs history `n`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -35,13 +35,13 @@ fn transactions(seed: u64, rng: &mut StdRng) -> Vec<Txn> {
     for txn in &mut txns {
         txn.writes_alone = rng.random_bool(0.4).then(|| rng.random_range(0..16));
         if seed.is_multiple_of(2) && txn.end == End::Commit && rng.random_bool(0.9) {
-            txn.relax(); // so that much is above the cut
+            txn.relax(); // so that much of the log is above the cut
         }
     }
     txns
 }
 
-/// One life: opens, works until the power goes or the work is done, and is gone.
+/// Runs one life: opens the store, runs transactions until the power fails or all are done, and crashes.
 fn live(disk: &FaultFs, shape: LogShape, start: Model, seed: u64, rng: &mut StdRng) -> (FaultFs, Outcome) {
     let txns = transactions(seed, rng);
     disk.cut_power_at(rng.random_range(1..240));
@@ -53,7 +53,7 @@ fn live(disk: &FaultFs, shape: LogShape, start: Model, seed: u64, rng: &mut StdR
         Err(error) => (None, Outcome { states: vec![start], acknowledged: 0, error: Some(error) }),
     };
     let crashed = disk.crash(seed);
-    drop(db); // which closes, on a disk that is not looked at any more
+    drop(db); // closes the store on a disk that is not used again
     (crashed, outcome)
 }
 
@@ -61,9 +61,9 @@ fn live(disk: &FaultFs, shape: LogShape, start: Model, seed: u64, rng: &mut StdR
 #[derive(Debug, Default)]
 struct Met {
     acknowledged: usize,
-    /// Lives after which commits that had not been acknowledged were gone.
+    /// Number of lives after which unacknowledged commits were lost.
     voided: usize,
-    /// Lives that ended by the power going.
+    /// Number of lives that ended by a power loss.
     cut: usize,
 }
 
@@ -88,9 +88,9 @@ fn history(first: LogShape, seed: u64, met: &mut Met) {
     }
 }
 
-/// The shape that a history begins with: in each round of 48 every protocol comes by with each number of
-/// workers from 1 to 16; in the first round each has as many streams as workers, so each number of streams
-/// comes by too, and in later rounds others.
+/// Returns the settings with which a history begins. Each round of 48 seeds has every protocol with each
+/// number of log buffers from 1 to 16. In the first round, the number of streams equals that of log buffers,
+/// so each number of streams occurs; later rounds have other numbers.
 fn first_of(seed: u64) -> LogShape {
     let (protocol, workers, round) = (PROTOCOLS[(seed % 3) as usize], 1 + seed / 3 % 16, seed / 48);
     let streams = 1 + (workers - 1 + 5 * round) % workers;

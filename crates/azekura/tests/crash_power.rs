@@ -1,11 +1,10 @@
 //! Power loss at every I/O in turn, and again during recovery (invariant 1; W5, W6, W12, W13).
 //!
-//! A run is deterministic, so the n-th I/O is the same call each time; what of the unsynced writes survives
-//! is drawn from a seed: all, none, some, torn, in any order. `AZEKURA_CRASH_SEEDS=100` runs that many
-//! workloads (3 unless set: one for each log protocol, recovered by another); `AZEKURA_CRASH_SEED=n` one of
-//! them.
+//! A run is deterministic, so the n-th I/O is the same call each time. A seed decides which unsynced writes
+//! survive: all, none, some, torn, in any order. `AZEKURA_CRASH_SEEDS=100` runs 100 workloads (default 3: one
+//! for each log protocol, recovered with another); `AZEKURA_CRASH_SEED=n` runs workload `n`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -28,22 +27,22 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// The log that a seed works with, and the one that recovers: each of the protocols comes first, and each
-/// second.
+/// Returns the log settings of a seed for the workload, and those for the recovery. Over the seeds, each
+/// protocol is used for both.
 fn logs(seed: u64) -> [LogShape; 2] {
     let shape =
         |n: u64, workers, streams| LogShape { protocol: PROTOCOLS[(n % 3) as usize], workers, streams };
     [shape(seed, 3, 2), shape(seed / 3 + 1, 4, 1 + (seed % 4) as usize)]
 }
 
-/// Runs the workload on a fresh disk that loses power at its `cut`-th I/O; `None` when the run got to its end
-/// before.
+/// Runs the workload on a fresh disk that loses power at its `cut`-th I/O. Also returns `true` if the run
+/// reached that I/O.
 fn run_until(cut: u64, seed: u64, page_size: usize) -> (FaultFs, Outcome, bool) {
     let fs = FaultFs::new();
     fs.cut_power_at(cut);
     let txns = workload(seed, SHAPE);
     let store = deterministic(Arc::new(fs.clone()), page_size, 32);
-    // Every second run leaves its dirty pages to the log when it closes.
+    // Every second run closes without writing its dirty pages, so that only the log has their changes.
     let store = if seed.is_multiple_of(2) { store.close_time(Duration::ZERO) } else { store };
     let outcome = match logs(seed)[0].apply(store).open("db") {
         Ok(db) => {
@@ -59,7 +58,7 @@ fn run_until(cut: u64, seed: u64, page_size: usize) -> (FaultFs, Outcome, bool) 
     (fs, outcome, cut_happened)
 }
 
-/// Recovers with one to three threads, chosen by `n`, and the seed's second log.
+/// Recovers with the seed's second log settings and one to three threads, chosen by `n`.
 fn recover(disk: &FaultFs, page_size: usize, seed: u64, n: u64) -> Result<azekura::Database, Error> {
     let threads = 1 + (n % 3) as usize;
     let store = deterministic(Arc::new(disk.clone()), page_size, 32).redo_threads(threads);
@@ -105,8 +104,8 @@ fn an_encrypted_store_recovers_from_cuts_to_what_was_acknowledged() {
     });
 }
 
-/// Every 7th crash is followed by recoveries that lose power in their turn, at each of their I/Os, one crash
-/// on top of the other: the answer must not change any more once it has been given.
+/// Every 37th crash is followed by recoveries that lose power at each of their I/Os, one after another. Once
+/// a recovery of a copy has found a state, all later ones must find the same.
 #[test]
 fn a_crash_during_recovery_changes_nothing() {
     for seed in seeds() {
@@ -138,7 +137,7 @@ fn a_crash_during_recovery_changes_nothing() {
                     }
                 }
                 disk = disk.crash(seed * 31 + cut);
-                // A look at a copy: what would a recovery without a further crash say now?
+                // Recovers a copy of the disk without a further crash, to see which state it finds now.
                 if cut % 5 == 0 {
                     let copy = disk.crash(7);
                     let db =
@@ -157,7 +156,8 @@ fn a_crash_during_recovery_changes_nothing() {
     }
 }
 
-/// Pages of the disk's page file that are neither intact nor zero, and have no copy in the double-write area.
+/// Returns the number of pages in the page file that are neither intact nor zero and have no copy in the
+/// double-write area.
 fn torn_pages(disk: &FaultFs, page_size: usize) -> u64 {
     let bytes = |path: &str| disk.contents(path.as_ref()).unwrap_or_default();
     let (pages, area) = (bytes("db/pages"), bytes("db/dw"));
@@ -167,8 +167,8 @@ fn torn_pages(disk: &FaultFs, page_size: usize) -> u64 {
     pages.filter(|&(page, id)| is_torn(page, id)).count() as u64
 }
 
-/// A table that grows, with small checkpoints meanwhile: pages are written in place only until a checkpoint
-/// covers them, and with a copy when they are changed after it (NEW-1, NEW-2).
+/// A growing table with small checkpoints. A new page is written in place without a copy only until a
+/// checkpoint covers it; later writes of the page have a copy (NEW-1, NEW-2).
 #[test]
 fn torn_pages_without_a_copy_come_back_from_the_log() {
     const PAGE: usize = 4096;
@@ -187,7 +187,7 @@ fn torn_pages_without_a_copy_come_back_from_the_log() {
             let db = open(&disk).unwrap_or_else(|e| panic!("{context}: open: {e} ({e:?})"));
             assert_recovered(&db, &outcome, &context);
         }
-        drop(db); // which closes, on a disk that is not looked at any more
+        drop(db); // closes the store on a disk that is not used again
     }
     assert!(torn > 30, "{torn} pages were torn without a copy");
 }

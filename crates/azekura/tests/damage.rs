@@ -1,5 +1,5 @@
-//! Bytes of every file of a store are changed. Reads afterwards return the written content or a typed error;
-//! and a store that `check` finds clean has the written content. No panic, no silent loss.
+//! Tests that change bytes in every file of a store. Later reads return the written content or a typed error,
+//! and a store that `check` finds clean has the written content. There is no panic and no silent loss.
 
 #![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
 
@@ -34,8 +34,8 @@ fn open(fs: &MemFs) -> Result<Database, Error> {
     common::deterministic(Arc::new(fs.clone()), PAGE, 256).open(DIR)
 }
 
-/// The files of a store with several tables, trees of three levels and large values, and what it went
-/// through.
+/// Returns the files of a store with several tables, trees of three levels and large values, and the outcome
+/// of the workload that wrote it.
 fn store(is_closed: bool) -> (Files, Outcome) {
     let fs = MemFs::new();
     let db = open(&fs).expect("creates");
@@ -52,14 +52,15 @@ fn store(is_closed: bool) -> (Files, Outcome) {
     (unclosed, outcome)
 }
 
-/// Changes one file in one place; returns which, and what was done.
+/// Changes one position of one file; returns the file's index, and a description of the change.
 fn damage(random: &mut Random, files: &mut Files) -> (usize, String) {
     let at_file = random.below(files.len());
     let bytes = &mut files[at_file].1;
     if bytes.is_empty() {
         return (at_file, "nothing".into());
     }
-    // Most of a file may be room to grow: half of the places are among bytes that are not zero.
+    // Large parts of a file may be zero, because they are reserved for growth. So half of the positions are
+    // among bytes that are not zero.
     let mut at = random.below(bytes.len());
     if random.below(2) == 0 {
         at = (at..bytes.len()).find(|&i| bytes[i] != 0).unwrap_or(at);
@@ -98,7 +99,7 @@ fn damage(random: &mut Random, files: &mut Files) -> (usize, String) {
     (at_file, format!("{done} at byte {at}"))
 }
 
-/// Returns the store's reaction to the damage: its content, or the error.
+/// Opens and reads the damaged store; returns the kind of the error, or `None` if there is none.
 fn ask(fs: &MemFs, what: &str, outcome: &Outcome, oldest_allowed: usize) -> Option<ErrorKind> {
     let db = match open(fs) {
         Ok(db) => db,
@@ -121,7 +122,7 @@ fn ask(fs: &MemFs, what: &str, outcome: &Outcome, oldest_allowed: usize) -> Opti
     found.err().map(|error| error.kind())
 }
 
-/// Rows one by one: each is one that it was in an allowed state, or an error.
+/// Reads rows one by one. Each read returns the row of an allowed state, or an error.
 fn read_single_keys(db: &Database, what: &str, outcome: &Outcome, oldest_allowed: usize) {
     let last = outcome.states.last().expect("a start");
     for (name, rows) in last {
@@ -144,7 +145,7 @@ fn damage_and_ask(runs: u64, is_closed: bool) {
         let (at, done) = damage(random, &mut changed);
         let path = changed[at].0.display().to_string();
         let what = format!("seed {seed}: {path}: {done}");
-        // A closed store has all; one that was not has what was acknowledged.
+        // A closed store has all commits; a killed store has at least the acknowledged ones.
         let oldest_allowed = if is_closed { outcome.states.len() - 1 } else { outcome.acknowledged };
         let fs = MemFs::with_files(&changed).expect("fits");
         let answer = std::panic::catch_unwind(AssertUnwindSafe(|| ask(&fs, &what, &outcome, oldest_allowed)));
@@ -182,8 +183,9 @@ fn a_changed_control_file_opens_the_store_or_says_what_is_wrong() {
     mutate::run_mutated(100, &control_file::seeds(), control_file::control_file);
 }
 
-/// The newest file of a killed store's log is missing, empty, cut off, of zeroes, or another one. No chunk
-/// tells of what it held, but the log end in CONTROL does. Without the log end the log would end earlier.
+/// The newest log file of a killed store is missing, empty, truncated, filled with zeroes, or replaced. No
+/// other chunk refers to its content; only the log end in CONTROL reveals the loss. Without the log end,
+/// recovery would end the log earlier.
 #[test]
 fn a_killed_store_that_lost_the_newest_log_file_is_refused() {
     const ROWS: azekura::TableDefinition<u64, [u8]> = azekura::TableDefinition::new("rows");
@@ -230,7 +232,8 @@ fn a_killed_store_that_lost_the_newest_log_file_is_refused() {
     }
 }
 
-/// A store that lost CONTROL is a damaged store, whatever else is there; it is neither foreign nor made anew.
+/// A store without CONTROL is reported as damaged, whatever other files it has. The opening neither reports a
+/// foreign directory nor creates a new store.
 #[test]
 fn a_store_without_its_control_file_is_damaged_and_stays_as_it_is() {
     let (files, _) = store(true);

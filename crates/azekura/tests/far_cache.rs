@@ -1,7 +1,7 @@
-//! The second tier of the page cache: a store with memory servers answers what one without would, whatever
-//! becomes of the servers; and no page is ever older than what was written.
+//! Tests of the second tier of the page cache. A store with memory servers returns the same results as a
+//! store without them, whatever happens to the servers, and no page is older than its last write.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "a failed step in a helper ends the test")]
 
 use azekura::{Builder, Database, Error, FarTierStats, TableDefinition};
 use azekura_far::Server;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
-/// Some ten times what the cache holds.
+/// Number of rows, which need about ten times the capacity of the cache.
 const KEYS: u64 = 3_000;
 const FAR: u64 = 4 << 20;
 
@@ -39,7 +39,7 @@ fn setting(fs: &FaultFs) -> Builder {
         .log_buffers(1)
 }
 
-/// Serves so many requests, then does wrong for ever.
+/// A fault injector that serves a number of requests, and then answers each request with `act`.
 #[derive(Debug)]
 struct After {
     left: AtomicI64,
@@ -52,7 +52,7 @@ impl FaultInjector for After {
     }
 }
 
-/// Random reads and changes beside a map.
+/// Runs random reads and changes, and compares the reads with a map.
 fn work(db: &Database, plain: &mut Plain, rng: &mut StdRng, rounds: usize) {
     for round in 0..rounds {
         let changes: Plain = (0..3)
@@ -69,12 +69,13 @@ fn work(db: &Database, plain: &mut Plain, rng: &mut StdRng, rounds: usize) {
         .unwrap();
         plain.extend(changes);
         if round % 16 == 0 {
-            db.checkpoint().unwrap(); // what was changed is clean, and can leave
+            db.checkpoint().unwrap(); // changed pages are then clean and can be evicted
         }
     }
 }
 
-/// Works until the far cache has done something: when it does is its servers' threads' affair.
+/// Runs `work` until `done` returns `true` for the statistics of the far tier. The servers' threads determine
+/// how long this takes.
 fn work_until(db: &Database, plain: &mut Plain, rng: &mut StdRng, done: impl Fn(&FarTierStats) -> bool) {
     let since = Instant::now();
     loop {
@@ -87,7 +88,7 @@ fn work_until(db: &Database, plain: &mut Plain, rng: &mut StdRng, done: impl Fn(
     }
 }
 
-/// A row for each key.
+/// Inserts a row for each key.
 fn fill(db: &Database, plain: &mut Plain) {
     plain.extend((0..KEYS).map(|key| (key, vec![key as u8; 100])));
     for rows in plain.iter().collect::<Vec<_>>().chunks(100) {
@@ -130,8 +131,8 @@ fn a_page_is_never_older_than_it_was_written_after_a_crash_with_its_old_image_st
             }
             work_until(&db, &mut plain, &mut rng, |far| far.hits > 20);
             compare(&db, &plain);
-            // The power goes: what was acknowledged is in the log, pages are as old as they may be; the
-            // server has newer ones, and older.
+            // Power loss: the acknowledged changes are in the log, pages on disk may be old, and the server
+            // has newer and older images.
             fs.cut_power();
             fs = fs.crash(seed);
             drop(db);
@@ -150,7 +151,7 @@ fn threads_that_change_evict_and_read_the_same_pages_never_see_an_older_one() {
         for thread in 0..4_u64 {
             let db = &db;
             scope.spawn(move || {
-                // Its own rows, on pages that it shares with the others.
+                // Each thread has its own rows, on pages that it shares with the others.
                 let mut rng = StdRng::seed_from_u64(thread);
                 let mut mine = Plain::new();
                 for round in 0..600 {

@@ -1,5 +1,5 @@
-//! Rows read for update are locked for the change: a second such reader waits, and no transaction has to run
-//! again.
+//! Tests of rows that are read for update: the row is locked for the change, so a second such reader waits,
+//! and no transaction has to run again.
 
 use std::sync::Barrier;
 
@@ -10,8 +10,8 @@ const COUNTERS: TableDefinition<u32, u64> = TableDefinition::new("counters");
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 200;
 
-/// Adds one to a counter from several threads at once; gives back how often a transaction ran, and the
-/// deadlocks.
+/// Increments a counter from several threads at once. Returns the number of runs of the closure, and the
+/// number of deadlocks.
 fn count_up(db: &Database, is_for_update: bool) -> Result<(u64, u64), Error> {
     db.transact(|tx| tx.table(&COUNTERS)?.insert(&1, &0))?;
     let start = Barrier::new(usize::try_from(THREADS).expect("few"));
@@ -29,7 +29,7 @@ fn count_up(db: &Database, is_for_update: bool) -> Result<(u64, u64), Error> {
                                 true => counters.get_for_update(&1)?,
                                 false => counters.get(&1)?,
                             };
-                            std::thread::yield_now(); // more often than not the others read it too
+                            std::thread::yield_now(); // usually, the other threads read it in the meantime
                             counters.insert(&1, &(read.unwrap_or(0) + 1))
                         })?;
                     }
@@ -103,7 +103,7 @@ fn keys_left(db: &Database) -> Result<Vec<u64>, Error> {
     db.transact(|tx| tx.table(&JOBS)?.iter().map(|row| Ok(row?.0)).collect())
 }
 
-/// A transaction that never waits: a call that would is an error.
+/// Begins a transaction with `set_nowait`: a call that would wait fails.
 fn without_waits(db: &Database) -> Result<Transaction, Error> {
     let tx = db.begin()?;
     tx.set_nowait(true)?;
@@ -116,7 +116,8 @@ fn key_of(tx: &Transaction, take: Take) -> Result<Option<u64>, Error> {
     Ok(take(&tx.table(&JOBS)?)?.map(|row| row.0))
 }
 
-/// Takes all jobs by several threads, and gives the deadlocks, and the most runs of a transaction.
+/// Removes all jobs by several threads. Returns the number of deadlocks, and the largest number of runs of a
+/// transaction.
 fn take_all(db: &Database, jobs: u64, take: Take) -> Result<(u64, u64), Error> {
     let start = Barrier::new(8);
     let (mut taken, mut most) = (Vec::new(), 0);
@@ -169,7 +170,8 @@ fn consumers_of_a_queue_take_each_job_once_and_none_runs_again() -> Result<(), E
     Ok(())
 }
 
-/// The last job may be held by another consumer while this one looks; then it looks once more.
+/// A consumer that finds no unlocked job looks again without skipping, because another consumer may hold the
+/// last job and release it.
 #[test]
 fn consumers_that_skip_locked_jobs_take_each_job_once_too() -> Result<(), Error> {
     let db = with_jobs(300)?;
@@ -206,7 +208,7 @@ fn open_transactions_that_skip_locked_jobs_never_wait_and_hold_what_they_took() 
         taken.sort_unstable();
         taken.dedup();
         assert_eq!(taken.len(), 16, "each once: {taken:?}");
-        // A removal holds the gap above the row, so of two neighbors one is passed over.
+        // A removal also locks the gap above the row, so a scan skips the next row, too.
         let nearest = if backward { 8..=40 } else { 1..=32 };
         assert!(taken.iter().all(|key| nearest.contains(key)), "{taken:?}");
         for (n, tx) in transactions.into_iter().enumerate() {
@@ -284,8 +286,8 @@ fn a_queue_that_is_empty_or_not_there_has_no_first_job() -> Result<(), Error> {
     Ok(())
 }
 
-/// Two transactions have read a row that both write then. The younger one runs again, and takes the write's
-/// lock when it reads.
+/// Two transactions have read a row that both then write. The younger one runs again, and then takes the
+/// write lock when it reads.
 #[test]
 fn a_victim_of_an_upgrade_reads_for_update_in_its_next_run() -> Result<(), Error> {
     type Access = (fn(&Transaction) -> Result<(), Error>, fn(&Transaction) -> Result<(), Error>);
@@ -297,7 +299,7 @@ fn a_victim_of_an_upgrade_reads_for_update_in_its_next_run() -> Result<(), Error
         let db = with_jobs(5)?;
         let older = db.begin()?;
         read(&older)?;
-        older.detach_from_thread()?; // another thread ends it
+        older.detach_from_thread()?; // another thread ends this transaction
         let mut runs = 0;
         std::thread::scope(|scope| {
             let mut older = Some(older);
@@ -324,7 +326,7 @@ fn a_victim_of_an_upgrade_reads_for_update_in_its_next_run() -> Result<(), Error
     Ok(())
 }
 
-/// A consumer that had to wait would hold nothing meanwhile that the first one needs.
+/// A waiting consumer holds no lock that the first consumer needs.
 #[test]
 fn a_consumer_that_comes_second_is_not_in_the_way_of_the_first() -> Result<(), Error> {
     let takes: [Take; 2] = [|jobs| jobs.first_for_update(), |jobs| jobs.last_for_update()];

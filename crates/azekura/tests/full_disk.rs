@@ -1,5 +1,5 @@
-//! A disk without room for more log: the change is refused by a typed error, the transaction can be rolled
-//! back, reads continue, and so do writes once there is room again.
+//! Tests of a disk without space for more log. The change fails with a typed error, the transaction can be
+//! rolled back, and reads continue. Writes succeed again once there is space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,7 +16,8 @@ fn open(fs: &FaultFs) -> Database {
     open_with(fs, 2)
 }
 
-/// With one log buffer and one stream the calls do not depend on the processor that a thread runs on.
+/// Opens a store with one log buffer and one stream, so that its I/O does not depend on the processor of a
+/// thread.
 fn open_with_one_log_buffer(fs: &FaultFs) -> Database {
     open_with(fs, 1)
 }
@@ -34,15 +35,15 @@ fn open_with(fs: &FaultFs, log_buffers: usize) -> Database {
         .expect("opens")
 }
 
-/// Writes until the log has no more room; the disk is full from change number `full_from` on. Returns the
-/// open transaction with its changes.
+/// Writes until the log has no more space; the disk is full from change number `full_from` on. Returns the
+/// number of changes of the open transaction.
 fn fill_up(fs: &FaultFs, tx: &Transaction, full_from: u32) -> Result<u32, Error> {
     let rows = tx.table(&ROWS)?;
     for n in 0..1_000_000 {
         if n == full_from {
             fs.full_from(1);
         }
-        // Overwriting needs log, but no more pages.
+        // Overwriting rows needs space in the log, but no more pages.
         if let Err(error) = rows.insert(&(n % KEPT), &[n as u8; 500]) {
             assert!(matches!(error, Error::LogFull { .. }) && error.kind() == ErrorKind::Busy, "{error:?}");
             return Ok(n);
@@ -75,7 +76,7 @@ fn a_small_transaction_on_a_full_disk_is_undone_with_the_reserve() {
     let fs = FaultFs::new();
     let db = open(&fs);
     write_all(&db, 1).expect("writes");
-    // It has begun and made a change when another program takes the last room.
+    // The transaction has made a change when another program takes the remaining space.
     let small = db.begin().expect("begins");
     let before = small.savepoint().expect("is open");
     let extra = |n: u32| small.table(&ROWS)?.insert(&(1_000 + n), &[9; 500]);
@@ -107,7 +108,7 @@ fn a_rollback_too_large_for_the_reserve_keeps_its_rows_locked_until_there_is_roo
         fill_up(&fs, &tx, 8_000).expect("the first change finds a table");
         assert!(matches!(tx.abort(), Err(Error::LogFull { .. })), "so much to undo has no room");
         assert_eq!(db.stats().parked_rollbacks, 1);
-        // Others continue to read, except the rows that are not undone.
+        // Other transactions continue to read, except rows of the rollback that is not finished.
         assert_eq!(db.transact(|tx| tx.table(&OTHER)?.get(&1)).expect("reads"), Some(1));
         let reader = db.begin().expect("begins");
         let read = reader.table(&ROWS).expect("opens").get(&0);
@@ -125,8 +126,8 @@ fn a_rollback_too_large_for_the_reserve_keeps_its_rows_locked_until_there_is_roo
     assert_content(&db, 3);
 }
 
-/// Changes that the log accepted can be applied: if the disk is full from any moment on, a checkpoint of all
-/// commits succeeds, and so does a restart. Rows can be removed meanwhile.
+/// Changes that the log has accepted can be applied: if the disk is full from any moment on, a checkpoint of
+/// all commits succeeds, and so does a restart. Rows can still be removed meanwhile.
 #[test]
 fn committed_changes_are_applied_on_a_full_disk() {
     let mut refused = 0;
@@ -159,11 +160,11 @@ fn committed_changes_are_applied_on_a_full_disk() {
             let first = written.remove(0);
             assert!(db.transact(|tx| tx.table(&ROWS)?.remove(&first)).expect("removes").is_some());
         }
-        // Killed, then opened on the disk, which is still full: for reading, and in place.
+        // The process is killed and the store opened on the full disk: read-only, and for writing.
         let killed = fs.kill();
         killed.full_from(1);
         if written.is_empty() {
-            continue; // there is no table
+            continue; // the table does not exist
         }
         let reader = Database::builder().cache_bytes(8 << 20).read_only(true);
         let reader = reader.file_system(Arc::new(killed.clone())).open("db").expect("opens to read");
@@ -176,8 +177,8 @@ fn committed_changes_are_applied_on_a_full_disk() {
     assert!(refused > 10, "{refused}: the disk was hardly ever full");
 }
 
-/// A closed store keeps a log file for each stream that was written, so rows can be removed on a full disk,
-/// and others take their place, whichever log buffer the transaction uses.
+/// A closed store keeps a log file for each stream that was written. So rows can be removed and replaced on a
+/// full disk, whichever log buffer the transaction uses.
 #[test]
 fn a_closed_store_takes_removals_on_a_full_disk() {
     for buffers in [1, 2] {
@@ -212,7 +213,7 @@ fn a_closed_store_takes_removals_on_a_full_disk() {
     }
 }
 
-/// The file and the kind of a call, in words of `docs/failures.md`.
+/// Returns the file and the kind of a call, in the terms of `docs/failures.md`.
 fn call_in_words(io: &IoRecord) -> String {
     let files =
         [("wal", "log"), ("pages", "pages"), ("dw", "dw"), ("CONTROL", "CONTROL"), ("lsnmap", "LSN map")];
@@ -227,7 +228,7 @@ fn call_in_words(io: &IoRecord) -> String {
     format!("{file}: {call}")
 }
 
-/// The name of an error, or `ok`.
+/// Returns the name of an error, or `ok`.
 fn name<T>(result: &Result<T, Error>) -> String {
     let name =
         |error: &Error| format!("{error:?}").split([' ', '(', '{']).next().unwrap_or_default().to_owned();
@@ -237,10 +238,12 @@ fn name<T>(result: &Result<T, Error>) -> String {
 /// Keys of rows that were in the store before the failure.
 const OLD_ROWS: [u32; 4] = [0, 1_000, 2_000, 3_000];
 
-/// The consequences of a failed call: the store's call that got an error, and the results of later calls.
+/// The consequences of a failed call of the file system: the store's call that got an error, and the results
+/// of later calls.
 type Outcome = [String; 4];
 
-/// Runs a store, and lets the `n`-th call of the file system fail once; `None` if there are fewer calls.
+/// Runs a store, and lets the `n`-th call of the file system fail once. Returns `None` if there are fewer
+/// calls.
 fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(String, Outcome)> {
     let fs = closed.kill();
     let mut db = open_with_one_log_buffer(&fs);
@@ -248,7 +251,7 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
     let mut kept = OLD_ROWS.to_vec();
     let mut told = None;
     let hit = |fs: &FaultFs| fs.last_ios().into_iter().find(|io| io.failure.is_some());
-    // Each value has a page of its own.
+    // Each row needs its own page.
     let put = |db: &Database, key: u32| {
         db.transact(|tx| (0..3).try_for_each(|i| tx.table(&ROWS)?.insert(&(key + i), &[7; 1_300])))
     };
@@ -286,7 +289,7 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
         outcome = [outcome[0].clone(), name(&write), name(read), degraded.to_owned()];
         let _ = db.close();
     }
-    // In each case the next opening has all acknowledged rows, and accepts changes.
+    // In each case the next opening has all acknowledged rows and accepts changes.
     drop(db);
     db = open_with_one_log_buffer(&fs.kill());
     let rows = db.transact(|tx| tx.table(&ROWS)?.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, _>>());
@@ -297,7 +300,7 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
     Some((call_in_words(&io), outcome))
 }
 
-/// Calls of the store by their result: `checkpoint, close: RESULT; commit: RESULT`.
+/// Groups the store's calls by their result: `checkpoint, close: RESULT; commit: RESULT`.
 fn by_result(told: &BTreeSet<String>) -> String {
     let mut calls: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (call, result) in told.iter().filter_map(|told| told.split_once(": ")) {
@@ -307,7 +310,7 @@ fn by_result(told: &BTreeSet<String>) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Each call of the file system fails once, in each way, with the consequences of `docs/failures.md`.
+/// Each call of the file system fails once in each way; the consequences are those of `docs/failures.md`.
 #[test]
 fn each_failed_call_leads_to_what_the_table_of_failures_says() {
     let closed = FaultFs::new();

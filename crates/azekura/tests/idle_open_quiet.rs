@@ -1,7 +1,7 @@
-//! A commit in a parallel log, tested through the store with every log, must not wait for an idle log buffer
-//! (W1), for an open transaction (W2), or for more traffic (W3).
+//! A commit in a parallel log, tested through the store with every log protocol, must not wait for an idle
+//! log buffer (W1), for an open transaction (W2), or for further commits (W3).
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -14,7 +14,8 @@ use common::{LogShape, PROTOCOLS};
 
 const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
-/// One stream for all, some workers to a stream, and a stream each.
+/// Returns log settings with one stream, with several log buffers per stream, and with one stream per log
+/// buffer.
 fn shapes() -> impl Iterator<Item = LogShape> {
     let of = |protocol| {
         [(1, 1), (4, 1), (5, 2), (16, 16)].map(|(workers, streams)| LogShape { protocol, workers, streams })
@@ -28,7 +29,7 @@ fn store(disk: &FaultFs, shape: LogShape, background: bool) -> Database {
     shape.apply(builder).open("db").unwrap()
 }
 
-/// The disk after a power loss that drops everything not synced.
+/// Returns the store after a power loss that drops all unsynced writes.
 fn after_power_loss(disk: &FaultFs) -> Database {
     let left = disk.crash_losing_all();
     store(&left, LogShape { protocol: PROTOCOLS[0], workers: 3, streams: 2 }, false)
@@ -42,9 +43,8 @@ fn put(db: &Database, key: u64) {
     db.transact(|tx| tx.table(&ROWS)?.insert(&key, &key)).unwrap();
 }
 
-/// With every log, with and without threads of its own: `other`, in a thread of its own, does something and
-/// waits, and meanwhile ten commits must come through and be durable, and what `other` has left must be
-/// `found`.
+/// Runs `other` in a thread, for every log setting, with and without background threads. While `other` waits,
+/// ten commits must complete and be durable. A power loss at that time must leave row 1 as `found` states.
 fn commits_beside(other: fn(&Database, &dyn Fn()), found: Option<u64>) {
     for (shape, background) in shapes().flat_map(|shape| [(shape, false), (shape, true)]) {
         let disk = FaultFs::new();
@@ -88,7 +88,7 @@ fn w2_a_commit_does_not_wait_for_the_end_of_an_open_transaction() {
     commits_beside(stays_open, None);
 }
 
-/// Not a measurement: only so that a broken log fails the test instead of hanging it.
+/// Waits for a condition, with a limit so that a broken log fails the test instead of hanging it.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -108,7 +108,7 @@ fn w3_the_last_commit_of_a_quiet_store_becomes_durable_by_itself() {
         wait_until("the ticket", || ticket.is_durable().unwrap());
         assert_eq!(get(&after_power_loss(&disk), 1), Some(1), "{shape:?}");
 
-        // Nobody even asks.
+        // The commit does not even request a flush.
         let tx = db.begin().unwrap();
         tx.set_durability(Durability::Relaxed);
         write(2)(&tx).unwrap();

@@ -1,9 +1,8 @@
-//! Serializability, seen from outside: threads run transactions, and what they saw must have a serial order
+//! Serializability tests: threads run transactions, and the values that they read must have a serial order
 //! that also respects real time (invariant: strict serializability at commit).
 //!
-//! `AZEKURA_ISOLATION_SEEDS=100` checks that many random histories (12 unless set);
-//! `AZEKURA_ISOLATION_SEED=n` one of them. Threads are not replayed exactly: a seed repeats the plans of the
-//! clients, not their interleaving.
+//! `AZEKURA_ISOLATION_SEEDS=100` checks 100 random histories (default 12); `AZEKURA_ISOLATION_SEED=n` checks
+//! history `n`. A seed repeats the plans of the clients, but not the interleaving of the threads.
 
 #[path = "isolation/clients.rs"]
 mod clients;
@@ -28,7 +27,8 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Every third one with wide rows on small pages in a small cache, every fourth with table locks mixed in.
+/// Returns the shape of a run. Every third one has wide rows on small pages in a small cache; every fourth
+/// one has some table locks.
 fn shape(seed: u64) -> Shape {
     let is_tight = seed.is_multiple_of(3);
     Shape {
@@ -42,7 +42,7 @@ fn shape(seed: u64) -> Shape {
         escalation: seed.is_multiple_of(4).then_some(8),
         writes: 4 + (seed % 5) as u32,
         aborts: 3,
-        // Others have none, or many.
+        // Every third run has no snapshots; the others have some or many.
         snapshots: [0, 2, 5][seed as usize % 3],
         version_bytes: None,
     }
@@ -73,11 +73,12 @@ fn concurrent_histories_are_serializable() {
     assert!(sum.scans > 0 && sum.dependencies > sum.committed, "{sum:?}");
 }
 
-/// The test above can fail: with a cell of the lock table left out, the checker finds an anomaly soon, mostly
-/// at once.
+/// The preceding test can fail: if a cell of the lock table is disabled, the checker finds an anomaly, mostly
+/// in the first history.
 ///
-/// Not here, but staged below, are the cells that take clients in one narrow order to matter; random clients
-/// show an anomaly without them in one of ten (`DeleteGap`) to one of thousands of seeds (`UndoneNext`).
+/// Cells that matter only in one narrow order of the clients are not tested here, but staged below. Without
+/// them, random clients show an anomaly in one of ten (`DeleteGap`) to one of thousands of seeds
+/// (`UndoneNext`).
 #[test]
 fn a_lock_left_out_is_noticed() {
     const PARTS: [LockPart; 7] = [
@@ -101,11 +102,11 @@ fn a_lock_left_out_is_noticed() {
     }
 }
 
-/// Histories with many readers of snapshots can fail too: with a part of the protocol left out (V1 to V8),
-/// the checker finds an anomaly soon.
+/// Histories with many snapshot readers can fail, too: if a part of the protocol (V1 to V8) is disabled, the
+/// checker soon finds an anomaly.
 #[test]
 fn a_part_of_snapshots_left_out_is_noticed() {
-    // V1 takes the longest, about 50: a log buffer must have an open range of LSNs.
+    // V1 takes the longest, about 50 seeds, because a log buffer must have an open range of LSNs.
     const MOST_SEEDS: u64 = 1000;
     let shape = Shape { keys: 8, writes: 8, escalation: None, snapshots: 6, ..shape(1) };
     let few_bytes = Shape { version_bytes: Some(2000), ..shape };
@@ -133,7 +134,7 @@ fn a_part_of_snapshots_left_out_is_noticed() {
     }
 }
 
-/// So many transactions, of which about 30 % read snapshots, in histories of 1,000.
+/// Runs histories of 1,000 transactions, of which about 30 % read snapshots, until there are `transactions`.
 fn snapshot_readers_in(transactions: usize) {
     let mut sum = Counts::default();
     let mut seed = 1000;
@@ -169,7 +170,7 @@ fn histories_of_1_000_000_transactions_with_snapshots_are_serializable() {
     snapshot_readers_in(1_000_000);
 }
 
-/// Clients A, B and C are 0, 1 and 2; there are rows 0 and 9. B looks at 2..5 or 2..8 twice.
+/// Clients A, B and C are 0, 1 and 2; there are rows 0 and 9. B scans 2..5 or 2..8 twice.
 #[test]
 fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
     const A: usize = 0;
@@ -178,7 +179,7 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
     let insert_gap = [
         (A, Act::Insert(6)),
         (B, Act::Scan(2, 5)), // relies on the gap below 6
-        (A, Act::Abort),      // which is gone with 6
+        (A, Act::Abort), // the gap is removed with row 6
         (C, Act::Insert(3)),
         (C, Act::Commit),
         (B, Act::Scan(2, 5)),
@@ -186,7 +187,7 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
     ];
     let inherited_gap = [
         (B, Act::Scan(2, 8)), // relies on the gap below 9
-        (B, Act::Insert(6)),  // and splits it
+        (B, Act::Insert(6)), // and splits the gap
         (C, Act::Insert(4)),
         (C, Act::Commit),
         (B, Act::Scan(2, 8)),
@@ -194,7 +195,7 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
     ];
     let delete_gap = [
         (B, Act::Scan(2, 5)), // relies on the gap below 9
-        (A, Act::Remove(9)),  // which becomes part of the gap below the end
+        (A, Act::Remove(9)), // the gap is then a part of the gap below the end
         (A, Act::Commit),
         (C, Act::Insert(3)),
         (C, Act::Commit),
@@ -202,7 +203,7 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
         (B, Act::Commit),
     ];
     let undone_next = [
-        (B, Act::InsertScanUndo(6, 2, 5)), // relies on the gap below 6, which goes with 6
+        (B, Act::InsertScanUndo(6, 2, 5)), // relies on the gap below 6, which is removed with 6
         (C, Act::Insert(3)),
         (C, Act::Commit),
         (B, Act::Scan(2, 5)),

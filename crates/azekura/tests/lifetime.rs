@@ -1,7 +1,7 @@
-//! The life of a store: handles, transactions, tickets, other openers, and processes that were forked;
-//! and the costs of an open store that is idle.
+//! Tests of a store's lifetime: handles, transactions, tickets, other openers, and forked processes. Also the
+//! costs of an open store that is idle.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 #[path = "lifetime/closing.rs"]
 mod closing;
@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
-/// Calls of the allocator that asked for memory, and the bytes.
+/// Number of allocations, and their bytes.
 static ALLOCATED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The system's allocator, counted.
+/// The system's allocator with counters.
 struct Counted;
 
 fn note_allocated(layout: Layout) {
@@ -27,20 +27,20 @@ fn note_allocated(layout: Layout) {
     ALLOCATED[1].fetch_add(layout.size() as u64, SeqCst);
 }
 
-// SAFETY: each call is one of `System`, with the same arguments.
+// SAFETY: each method calls the method of `System` with the same arguments.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note_allocated(layout);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the requirements.
         unsafe { System.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note_allocated(layout);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the requirements.
         unsafe { System.alloc_zeroed(layout) }
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the requirements.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -74,7 +74,7 @@ fn closing_ends_the_store_for_all_its_handles_and_unlocks_the_directory() {
         assert!(matches!(handle.checkpoint(), Err(Error::Closed)));
         handle.close().expect("closing again is fine");
     }
-    // The other handle and the ticket are still there, and the directory is free.
+    // The other handle and the ticket still exist, but the directory is unlocked.
     let again = small().open(dir.path()).unwrap();
     assert_eq!(again.transact(|tx| tx.table(&ROWS)?.get(&2)).unwrap(), Some(2));
     ticket.wait().expect("closing made it durable");
@@ -192,10 +192,11 @@ fn the_least_cache_follows_from_the_pages_of_the_store() {
     drop(small().cache_bytes(24 * 4096).open(dir.path()).expect("enough, though not for pages of 8 KiB"));
 }
 
-/// Runs `child` in a forked process, and gives whether it returned `true` within a minute.
+/// Runs `child` in a forked process; returns `true` if `child` returned `true` within a minute.
 #[allow(unsafe_code, reason = "fork has no safe form")]
 fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child makes calls that end in an error before they take a lock, drops, and ends by `_exit`.
+    // SAFETY: the child only makes calls that fail before they take a lock, drops objects, and ends by
+    // `_exit`.
     unsafe {
         match libc::fork() {
             -1 => panic!("no fork"),
@@ -237,7 +238,7 @@ fn a_forked_child_can_do_nothing_with_the_store_and_the_parent_goes_on() {
             ticket.clone().wait(),
             ticket.is_durable().map(drop),
         ];
-        drop((ticket, db)); // hangs if it waits for threads that are not here
+        drop((ticket, db)); // would hang if it waited for the parent's threads
         calls.into_iter().all(is_forked)
     });
     assert!(refused, "each call is refused, and nothing hangs");
@@ -295,7 +296,7 @@ fn the_number_of_log_streams_is_chosen_at_creation_and_kept() {
     assert_eq!(streams(unset()), 5);
 }
 
-/// Counts of the kernel for this process, but for the calling thread.
+/// The kernel's counts for this process, without the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Costs {
     threads: usize,
@@ -313,11 +314,11 @@ impl Costs {
                 continue;
             }
             let read = |name| std::fs::read_to_string(task.path().join(name));
-            // A thread that ends meanwhile is not there.
+            // A thread may have ended meanwhile.
             let (Ok(status), Ok(stat)) = (read("status"), read("stat")) else { continue };
             let count = |line: &str| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
             let is_count = |line: &&str| line.contains("voluntary_ctxt_switches");
-            // The name may hold blanks; utime and stime are the 12th and 13th field after it.
+            // The name may contain blanks; utime and stime are the 12th and 13th field after it.
             let (_, fields) = stat.rsplit_once(')').unwrap();
             let times = fields.split_whitespace().skip(11).take(2);
             costs.threads += 1;
@@ -327,7 +328,7 @@ impl Costs {
         costs
     }
 
-    /// After the threads have come to rest.
+    /// Returns the counts after all threads have become idle.
     fn at_rest() -> Self {
         let mut before = Self::now();
         for _ in 0..200 {
@@ -346,7 +347,7 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Runs a test of this file that is ignored in a process of its own, so that no other test disturbs it.
+/// Runs an ignored test of this file in its own process, so that no other test disturbs it.
 fn in_own_process(test: &str) {
     let test = ["--exact", test, "--ignored", "--test-threads=1", "--nocapture"];
     let done = std::process::Command::new(std::env::current_exe().unwrap()).args(test).output().unwrap();
@@ -372,7 +373,7 @@ fn idle_stores() {
     for store in &stores {
         put(store, 1).unwrap();
         drop(store.snapshot().unwrap());
-        // The last commit that nobody waits for.
+        // The last commit has a ticket that no caller waits for.
         drop(store.transact_async(|tx| tx.table(&ROWS)?.insert(&2, &2)).unwrap());
     }
     let before = Costs::at_rest();
@@ -381,7 +382,7 @@ fn idle_stores() {
     assert!(before.threads - bare < 10, "{before:?} of {STORES} stores");
     let per_store = (open_files() - files).div_ceil(STORES);
     assert!(per_store <= 6, "{per_store} files of one store");
-    // They go on as if nothing had been.
+    // The stores continue to work.
     for store in &stores {
         put(store, 3).unwrap();
         store.close().unwrap();
@@ -404,8 +405,8 @@ fn few_threads() {
     let value = [7_u8; 4000];
     let rows = TableDefinition::<u64, [u8]>::new("values");
     let dir = TempDir::new().unwrap();
-    // Every kind of job, and more pages than the cache holds: misses wait for the cleaner, which waits for
-    // the log.
+    // Every kind of job runs, and the rows need more pages than the cache holds: misses wait for the cleaner,
+    // which waits for the log.
     let stores: Vec<_> = (0..STORES)
         .map(|n| {
             small()
@@ -433,14 +434,14 @@ fn few_threads() {
     stores.iter().for_each(|store| store.close().unwrap());
 }
 
-/// Anonymous memory of this process that is resident, in KiB.
+/// Returns the resident anonymous memory of this process in KiB.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Calls of this process that read a file.
+/// Returns the number of calls of this process that read a file.
 fn read_calls() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap();
     io.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap().parse().unwrap()
@@ -468,13 +469,12 @@ fn memory_of_small_stores() {
     stores.iter().for_each(|store| put(store, 1).unwrap());
     let with_a_row = of_each(before);
     println!("KiB of each: {in_memory} in memory, {opened} opened, {with_a_row} with a row");
-    // Before parts were made at their first use: 191, 90 and 185 KiB. The caches of the first twenty stores
-    // are large, and each of their arrays takes a page of the system or more: a thousandth store has a row in
-    // 85 KiB, of which 24 are three pages.
+    // The caches of the first twenty stores are large, and each of their arrays uses at least one page of the
+    // system. A thousandth store with a row uses 85 KiB, of which 24 KiB are three pages.
     assert!(in_memory < 190 && opened < 60 && with_a_row < 125, "{in_memory}, {opened}, {with_a_row} KiB");
     drop((empty, stores));
-    // One store in memory, when others have been made: 421 calls of the allocator, 445,000 bytes. All arrays
-    // of the cache are among them, most of which are mapped and not touched.
+    // One store in memory, after others were created. All arrays of the cache are counted, although most of
+    // them are mapped but not touched.
     let allocated = || [0, 1].map(|n: usize| ALLOCATED[n].load(SeqCst));
     let before = allocated();
     let store = Database::in_memory().unwrap();
@@ -482,7 +482,7 @@ fn memory_of_small_stores() {
     let (calls, bytes) = (after[0] - before[0], after[1] - before[1]);
     assert!(calls < 550 && bytes < 600_000, "a store in memory: {calls} allocations, {bytes} bytes");
     drop(store);
-    // A test suite makes a store for each test.
+    // A test suite creates a store for each test.
     let (threads, before, reads) = (Costs::at_rest().threads, resident_kib(), read_calls());
     for n in 0..STORES_OF_A_SUITE {
         let store = Database::in_memory().unwrap();
@@ -490,7 +490,7 @@ fn memory_of_small_stores() {
     }
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 8 << 10, "{STORES_OF_A_SUITE} stores leave {grown} KiB");
-    // The processors were counted fifty times for each store, by six reads.
+    // The number of processors is read once per process, not for each store.
     let reads = read_calls() - reads;
     assert!(reads < 100, "{reads} calls that read files, of {STORES_OF_A_SUITE} stores in memory");
     assert_eq!(Costs::at_rest().threads, threads);

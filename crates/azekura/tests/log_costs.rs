@@ -1,11 +1,11 @@
-//! The costs of a transaction on the one line that all of them share in the log, the LSN counter, and the
-//! bytes that rows in key order cost in all files: counted, not timed.
+//! The costs of a transaction in the log: writes to the LSN counter, the only cache line that all
+//! transactions share, and the bytes that rows in key order need in all files. Costs are counted, not timed.
 //!
 //! The paper logs BEGIN, each update and END (section 5.2.1): three draws for U-1 and twelve for U-10. Here
-//! there is no BEGIN, a structure change of many pages is one record, and a read-only transaction draws
-//! nothing. With ranges, one draw serves many records.
+//! there is no BEGIN, a structure change of many pages is one record, and a read-only transaction draws no
+//! LSN. With ranges, one draw serves many records.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use azekura_io::{CountingFs, MemFs};
 
 const ROWS: TableDefinition<u32, u32> = TableDefinition::new("rows");
 
-/// Returns a store with rows, without threads of its own; its records draw an LSN each.
+/// Returns a store with rows and without background threads; each of its records draws its own LSN.
 fn store(protocol: LogProtocol) -> Database {
     store_with_ranges(protocol, 1)
 }
@@ -27,7 +27,7 @@ fn store_with_ranges(protocol: LogProtocol, most: u32) -> Database {
     db
 }
 
-/// Draws and records of `work`.
+/// Returns the number of LSN draws and of records in `work`.
 fn costs(db: &Database, work: impl FnOnce(&Database)) -> (u64, u64) {
     let before = db.stats().log;
     work(db);
@@ -43,7 +43,7 @@ fn update(db: &Database, count: u32) {
 fn an_update_draws_once_and_a_commit_once() {
     for protocol in [LogProtocol::PWal, LogProtocol::Serial, "epoch".parse().unwrap()] {
         let db = store(protocol);
-        update(&db, 1); // the table's name is known from now on
+        update(&db, 1); // from now on the transaction's memory has the table's name
         assert_eq!(costs(&db, |db| update(db, 1)), (2, 2), "U-1, {protocol}");
         assert_eq!(costs(&db, |db| update(db, 10)), (11, 11), "U-10, {protocol}");
     }
@@ -54,7 +54,7 @@ fn in_ranges_a_transaction_draws_once_and_many_that_are_flushed_together_a_few_t
     for protocol in [LogProtocol::PWal, "epoch".parse().unwrap()] {
         let db = store_with_ranges(protocol, 64);
         for (count, records) in [(1, 2), (10, 11)] {
-            update(&db, count); // as many records will be expected
+            update(&db, count); // sizes the next LSN range for as many records
             assert_eq!(costs(&db, |db| update(db, count)), (1, records), "U-{count}, {protocol}");
         }
         let pipelined = |db: &Database| {
@@ -104,7 +104,7 @@ fn a_split_with_all_its_pages_draws_once() {
     let (draws, records) = costs(&db, fill);
     let beyond = draws - 8001;
     assert_eq!(draws, records);
-    // A leaf of 8 KiB takes some hundreds of such rows.
+    // A leaf of 8 KiB holds several hundred such rows.
     assert!((5..60).contains(&beyond), "{beyond} records for the splits of 8000 insertions");
 }
 
@@ -122,12 +122,12 @@ fn commits_that_are_waited_for_together_are_one_flush() {
 
 const BLOBS: TableDefinition<u64, [u8]> = TableDefinition::new("blobs");
 const VALUE: [u8; 400] = [7; 400];
-/// Bytes of keys and values of a row.
+/// Size of the key and the value of a row, in bytes.
 const ROW_BYTES: u64 = 8 + VALUE.len() as u64;
-/// Rows of a transaction.
+/// Number of rows of a transaction.
 const GROUP: u64 = 100;
 
-/// Bytes written to each kind of file for each byte of `rows` rows.
+/// Bytes written to each kind of file, per byte of the rows.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown when an assertion fails")]
 struct Written {
@@ -148,7 +148,7 @@ impl Written {
     }
 }
 
-/// Inserts rows in the order of their keys.
+/// Inserts rows in key order.
 fn grow(db: &Database, rows: std::ops::Range<u64>) {
     for first in rows.step_by(GROUP as usize) {
         db.transact(|tx| {
@@ -159,8 +159,8 @@ fn grow(db: &Database, rows: std::ops::Range<u64>) {
     }
 }
 
-/// With a cache that holds the rows, one that does not, and frequent checkpoints. The log has its size when
-/// the bytes are counted: its files are used again.
+/// Runs with a cache that holds the rows, with one that does not, and with frequent checkpoints. The log has
+/// its final size before the bytes are counted, because its files are then reused.
 #[test]
 fn ordered_growth_writes_each_row_to_the_log_and_to_its_page() {
     const ROWS: u64 = 60_000;
@@ -182,7 +182,7 @@ fn ordered_growth_writes_each_row_to_the_log_and_to_its_page() {
     }
 }
 
-/// The first rows of a store: its log grows into new blocks, and transactions of 2 MB write each block once.
+/// The first rows of a store: the log grows into new blocks, and transactions of 2 MB write each block once.
 #[test]
 fn a_load_into_a_new_store_writes_each_row_to_the_log_once() {
     const ROWS: u64 = 40_000;

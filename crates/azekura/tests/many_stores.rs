@@ -1,7 +1,7 @@
 //! Many stores of one process: a kill during writes to all of them loses no acknowledged row, and their
 //! recoveries run at the same time.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -33,12 +33,12 @@ fn rows(db: &Database) -> Result<u64, Error> {
     })
 }
 
-/// Runs `work` for every store, on as many threads as there are writers.
+/// Runs `work` for every store, by one thread per writer.
 fn for_each_store(work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..WRITERS {
-            // Relaxed: the threads share nothing else.
+            // Relaxed: the counter is the only shared state.
             scope.spawn(|| {
                 while let Some(store) = Some(next.fetch_add(1, Relaxed)).filter(|&store| store < STORES) {
                     work(store);
@@ -48,10 +48,10 @@ fn for_each_store(work: impl Fn(usize) + Sync) {
     });
 }
 
-/// Writes rows to all stores until the process is killed. Each acknowledged row is a line of the output: the
-/// number of its store.
+/// Writes rows to all stores until the process is killed. Each acknowledged row is a line of the output, with
+/// the number of its store.
 fn write_until_killed(dir: &Path) {
-    println!(); // ends a line that the harness may have begun
+    println!(); // ends a line that the test harness may have begun
     let stores: Vec<_> = (0..STORES).map(|store| open(dir, store)).collect();
     let counts: Vec<_> = stores.iter().map(|store| rows(store).unwrap()).collect();
     std::thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn a_kill_under_a_hundred_stores_loses_no_acknowledged_row_of_any() {
         let mut acknowledged = written;
         let mut seen = 0;
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-            // The test harness of the child has lines of its own. A line is written whole: it is one short
+            // The test harness of the child also writes lines. Each line is written completely, by one short
             // write to a pipe.
             let Some(store) = line.unwrap().parse().ok().filter(|&store: &usize| store < STORES) else {
                 continue;

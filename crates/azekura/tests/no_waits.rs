@@ -1,5 +1,5 @@
-//! Calls that do not wait for locks: those of a transaction with `set_nowait`, and those that would wait for
-//! their own thread. The transaction is unchanged by such a call, and can continue.
+//! Tests of calls that do not wait for locks: calls of a transaction with `set_nowait`, and calls that would
+//! wait for their own thread. Such a call leaves the transaction unchanged, and the transaction can continue.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
     let db = store()?;
     let holder = db.begin()?;
     holder.table(&ROWS)?.insert(&20, &1)?;
-    // The gap below 50 and that row.
+    // Locks row 50 and the gap below it.
     assert_eq!(holder.table(&ROWS)?.range(45..=50).count(), 1);
     let tx = db.begin()?;
     tx.set_nowait(true)?;
@@ -139,7 +139,7 @@ fn retries_end_with_the_number_of_attempts_and_the_last_cause() -> Result<(), Er
         let holder = std::thread::scope(|scope| scope.spawn(hold).join().expect("no panic"))?;
         let refused = db.transact(|tx| {
             runs.fetch_add(1, Relaxed);
-            // An error that is not passed on does not help: the transaction is over.
+            // The closure ignores the error, but the transaction is over.
             Ok(tx.table(&ROWS)?.get(&20).is_ok())
         });
         holder.abort()?;
@@ -160,7 +160,7 @@ fn retries_end_with_the_number_of_attempts_and_the_last_cause() -> Result<(), Er
             }
             other => panic!("{other:?}"),
         }
-        // A lock that was released can be acquired.
+        // A released lock can be acquired.
         assert!(db.transact(|tx| Ok(tx.table(&ROWS)?.get(&20)?.is_some()))?);
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! A transaction that stays open: the log does not wait for it, a restart undoes it, and it can go on or be
-//! rolled back.
+//! Tests of a transaction that stays open: the log is trimmed nevertheless, a restart undoes the transaction,
+//! and it can continue or be rolled back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -12,7 +12,7 @@ use azekura_io::FaultFs;
 const OPEN: TableDefinition<u32, [u8]> = TableDefinition::new("open");
 const BUSY: TableDefinition<u32, u64> = TableDefinition::new("busy");
 const SEGMENT: u64 = 2 << 20;
-/// Rows that the other transactions change.
+/// Number of rows that the other transactions change.
 const ROWS: u32 = 500;
 
 fn open(fs: &FaultFs) -> Database {
@@ -29,8 +29,8 @@ fn open(fs: &FaultFs) -> Database {
         .expect("opens")
 }
 
-/// `count` small transactions, a few hundred of them to a write of the log; returns the most bytes of log
-/// that were kept.
+/// Commits `count` small transactions, several hundred per write of the log. Returns the largest number of
+/// bytes of log that were kept.
 fn commit_many(db: &Database, from: u64, count: u64) -> u64 {
     let mut most = 0;
     for n in from..from + count {
@@ -83,7 +83,7 @@ fn the_log_stays_short_beside_an_open_transaction_and_a_restart_undoes_it() {
         assert!(most <= 8 * SEGMENT, "{most} bytes of log are kept, {written} were written");
         let log_files = fs.files().iter().filter(|path| path.starts_with("db/wal")).count() as u64;
         assert!(log_files * SEGMENT <= 32 * SEGMENT, "{log_files} files");
-        // A kill, a recovery of that, a kill in it, and another recovery.
+        // A kill, a recovery that is killed, and another recovery.
         let killed = fs.kill();
         killed.cut_power_at(2 + round);
         let builder = || Database::builder().page_size(4096).background(false).wal_segment_bytes(SEGMENT);
@@ -150,7 +150,7 @@ fn copies_of_a_large_undo_log_are_a_small_part_of_the_log() {
         tx.table(&OPEN).unwrap().insert(&n, &[n as u8; 700]).expect("writes");
         tx.table(&OPEN).unwrap().remove(&n).expect("removes");
     }
-    // Some 3 MB to undo, beside which little happens.
+    // About 3 MB of undo, while few other changes are logged.
     commit_many(&db, 0, 1_000);
     for _ in 0..50 {
         db.checkpoint().expect("checkpoints");
@@ -173,7 +173,7 @@ fn pages_that_a_commit_could_not_free_are_freed_later_and_do_not_hold_the_log() 
         let fs = FaultFs::new();
         let db = open(&fs);
         let row = [7; 700];
-        // A table larger than the cache.
+        // The table is larger than the cache.
         for from in (0..4_000).step_by(1_000) {
             let insert = |tx: &Transaction| {
                 let rows = tx.table(&OPEN)?;
@@ -192,7 +192,7 @@ fn pages_that_a_commit_could_not_free_are_freed_later_and_do_not_hold_the_log() 
         let stats = db.stats();
         failed += usize::from(stats.active_writers > 0);
         assert_eq!(stats.active_writers > 0, stats.background_error.is_some(), "{stats:?}");
-        // The device goes on failing while the log grows; then it is whole again.
+        // The device keeps failing while the log grows, and then works again.
         let most = (0..5).map(|n| {
             fs.fail_read_at(1);
             commit_many(&db, n * 500, 500)
@@ -251,10 +251,10 @@ fn a_transaction_whose_time_is_over_is_rolled_back_by_its_next_call() {
     assert_eq!(db.stats().active_writers, 0);
 }
 
-/// Rows of one writer.
+/// Number of rows of one writer.
 const RANGE: u32 = 40;
 
-/// Gives all rows of a range the same number, one after the other, and goes back and forth in between.
+/// Sets all rows of a range to the same number, one after another, with rollbacks to savepoints in between.
 fn write_range(db: &Database, writer: u32, number: u64) -> Result<(), Error> {
     let tx = db.begin()?;
     let rows = tx.table(&BUSY)?;
@@ -313,7 +313,7 @@ fn copies_made_while_transactions_write_hold_what_a_restart_needs() {
                 db.checkpoint().expect("checkpoints");
             }
         });
-        // A failed assertion ends the threads, too.
+        // A failed assertion also ends the threads.
         let _stop = StopOnDrop(&stop);
         let mut losers = 0;
         for round in 0..30 {

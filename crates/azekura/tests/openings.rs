@@ -1,7 +1,7 @@
-//! Openings leave nothing behind: files, bytes and the work of an opening are the same after hundreds of
-//! openings as after the third, whether the store was closed or its process killed.
+//! Openings leave nothing behind: the files, their sizes, and the work of an opening are the same after
+//! hundreds of openings as after the third one. This holds for closed stores and for killed ones.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 #[path = "openings/encryption.rs"]
 mod encryption;
@@ -39,14 +39,14 @@ struct Held {
     syncs: u64,
 }
 
-/// The end and the writes of each run, by its number.
+/// The kind of end, and the writes, of each run by its number.
 struct Runs {
     is_killed: fn(u64) -> bool,
     writes: fn(u64) -> bool,
     checkpoints: fn(u64) -> bool,
 }
 
-/// Runs of a store on a disk; what is held after each opening.
+/// Runs a store `count` times on one disk; returns the files and costs after each opening.
 fn run(runs: &Runs, count: u64) -> Vec<Held> {
     let mut disk = FaultFs::new();
     let mut held = Vec::new();
@@ -84,7 +84,7 @@ fn run(runs: &Runs, count: u64) -> Vec<Held> {
     held
 }
 
-/// The most of each number in some runs.
+/// Returns the maximum of each number over some runs.
 fn most(held: &[Held]) -> Held {
     held.iter()
         .copied()
@@ -98,12 +98,13 @@ fn most(held: &[Held]) -> Held {
         .unwrap()
 }
 
-/// Runs that differ from each other need a few more openings until each kind has followed each other.
+/// Asserts that the files and costs stay constant. If runs differ from each other, they need a few more
+/// openings until each kind has followed each other kind.
 fn stays_as_it_is(name: &str, runs: &Runs, settled: usize) {
     let held = run(runs, 300);
     let (first, rest) = held.split_at(settled);
     let (early, late) = (most(first), most(rest));
-    // A tree of 300 rows has a few pages more than one of three.
+    // A tree of 300 rows has a few more pages than a tree of three rows.
     let pages = 8 * 4096;
     assert!(late.files <= early.files, "{name}: {early:?} became {late:?}");
     assert!(late.open_files <= early.open_files, "{name}: {early:?} became {late:?}");
@@ -141,13 +142,13 @@ fn mixed_openings_leave_nothing() {
     );
 }
 
-/// The bytes and files below a directory of a file system in memory.
+/// Returns the number and the total size of the files below the store's directory.
 fn size(fs: &MemFs) -> (usize, u64) {
     let files = fs.files(Path::new("/db")).unwrap();
     (files.len(), files.iter().map(|(_, bytes)| bytes.len() as u64).sum())
 }
 
-/// Log files that a store does not need, whatever left them: the next opening that writes removes them.
+/// The next opening for writing removes log files that a store does not need, whatever their origin.
 #[test]
 fn a_store_that_has_grown_is_brought_back_by_the_next_opening() {
     let fs = MemFs::new();
@@ -166,7 +167,7 @@ fn a_store_that_has_grown_is_brought_back_by_the_next_opening() {
         let number = 1000 + extra;
         let path = source.with_file_name(format!("{number:016x}"));
         let file = azekura_io::Fs::open(&fs, &path, azekura_io::OpenOptions::new().create(true)).unwrap();
-        // Unused ones, and chunks of the store's earlier runs.
+        // Unused log files, and log files with chunks of the store's earlier runs.
         let bytes = if extra % 2 == 0 { vec![0; bytes.len()] } else { bytes.clone() };
         file.write_at(0, &bytes).unwrap();
     }
@@ -177,10 +178,10 @@ fn a_store_that_has_grown_is_brought_back_by_the_next_opening() {
     assert_eq!(size(&fs).0, normal.0, "{normal:?} became {:?}", size(&fs));
 }
 
-/// The most that a store of one row takes, open or closed.
+/// Largest number of files, and largest total size, of a store with one row, open or closed.
 const SMALL: (usize, u64) = (6, 1 << 20);
 
-/// Opens a store with the usual settings.
+/// Opens a store with default settings.
 fn open_usual(fs: &CountingFs) -> Database {
     Database::builder().file_system(Arc::new(fs.clone())).open("/db").unwrap()
 }
@@ -195,7 +196,7 @@ fn a_small_store_is_small_and_made_by_four_syncs() {
     };
     let db = open_usual(&fs);
     let counts = fs.counts();
-    // CONTROL, and the heads of both page files: the pages that were just written are not read again.
+    // Reads CONTROL and the heads of both page files; pages that were just written are not read again.
     assert!(counts.syncs <= 4 && counts.reads <= 3 && counts.opened <= 6, "{counts:?}");
     is_small("new");
     put(&db, 1);
@@ -210,7 +211,7 @@ fn a_small_store_is_small_and_made_by_four_syncs() {
     assert_eq!(rows(&db), 1);
     put(&db, 2);
     is_small("opened and written again");
-    // Checkpoint after checkpoint: the double-write area stays as long as one batch needs it.
+    // Many checkpoints: the size of the double-write area stays that of one batch.
     for n in 3..30 {
         put(&db, n);
         db.checkpoint().unwrap();
@@ -218,7 +219,8 @@ fn a_small_store_is_small_and_made_by_four_syncs() {
     is_small("after thirty checkpoints");
 }
 
-/// Counts of an opening with a look at a row, of a store with so many tables, closed by its last handle.
+/// Returns the I/O counts of opening a store with this number of tables and reading a row. The last handle
+/// closes the store.
 fn opening_of(tables: u64) -> azekura_io::Counts {
     let memory = MemFs::new();
     {
@@ -243,14 +245,14 @@ fn a_clean_opening_reads_a_few_pages_and_writes_nothing() {
     let (few, many) = (opening_of(1), opening_of(2_000));
     for counts in [few, many] {
         assert_eq!((counts.changes(), counts.bytes_written), (0, 0), "{counts:?}");
-        // CONTROL, the head of the double-write area, the pages from the catalogue's root to the row, and
-        // their LSN map.
+        // Reads CONTROL, the head of the double-write area, the pages from the catalog's root to the row, and
+        // their entries in the LSN map.
         assert!(counts.reads <= 9 && counts.bytes_read <= 128 << 10, "{counts:?}");
     }
     assert!(many.opened <= few.opened, "{many:?}");
 }
 
-/// A table that is made after a clean opening gets a number that none of the others has.
+/// A table that is created after a clean opening gets a number that no other table has.
 #[test]
 fn tables_made_in_each_opening_are_different_ones() {
     let memory = MemFs::new();
@@ -275,7 +277,7 @@ fn read_only(fs: &CountingFs) -> Result<Database, Error> {
     Database::builder().cache_bytes(1 << 20).read_only(true).file_system(Arc::new(fs.clone())).open("/db")
 }
 
-/// Reading needs no write, whatever state the store was left in, and several read at once.
+/// Opening read-only writes no file, whatever state the store is in, and several processes can read at once.
 #[test]
 fn several_read_a_closed_or_killed_store_and_nothing_is_written() {
     for is_killed in [false, true] {
@@ -283,7 +285,7 @@ fn several_read_a_closed_or_killed_store_and_nothing_is_written() {
         let db = open(&CountingFs::new(Arc::new(disk.clone())));
         (0..50).for_each(|n| put(&db, n));
         let open_writer = db.begin().unwrap();
-        open_writer.table(&ROWS).unwrap().insert(&1_000, &1).unwrap(); // a loser, if it is killed
+        open_writer.table(&ROWS).unwrap().insert(&1_000, &1).unwrap(); // a loser, if the process is killed
         let counting = CountingFs::new(Arc::new(disk.clone()));
         assert!(matches!(read_only(&counting), Err(Error::InUse { .. })));
         let disk = if is_killed {
@@ -295,7 +297,7 @@ fn several_read_a_closed_or_killed_store_and_nothing_is_written() {
             disk
         };
         let counting = CountingFs::new(Arc::new(disk.clone()));
-        // Any write would fail.
+        // From now on any write would fail.
         disk.fail_from(1, azekura_io::FailKind::Io);
         let readers = [read_only(&counting).unwrap(), read_only(&counting).unwrap()];
         for reader in &readers {

@@ -1,7 +1,8 @@
-//! Redo by several threads, each with its share of the pages (REDO-1 to REDO-3 of `restart::redo`): the pages
-//! become what one thread makes of them, and what goes wrong in a share is the error of the opening.
+//! Tests of redo by several threads, each with a share of the pages (REDO-1 to REDO-3 of `restart::redo`).
+//! The pages have the same content as after redo by one thread, and an error of a share is the error of the
+//! opening.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -16,8 +17,8 @@ const PAGE: usize = 4096;
 const SHAPE: Shape =
     Shape { txns: 150, ops: 30, keys: 9_000, tables: 3, large_values: true, checkpoints: false };
 
-/// A store that was killed with everything it wrote on disk. Half of it came after a checkpoint, so redo
-/// reads pages and makes pages.
+/// Returns a killed store with all its writes on disk. Half of the work came after a checkpoint, so redo
+/// reads existing pages and creates new ones.
 fn killed(seed: u64, shape: Shape) -> (FaultFs, Outcome) {
     let fs = FaultFs::new();
     let db = deterministic(Arc::new(fs.clone()), PAGE, 64).open("db").unwrap();
@@ -51,7 +52,7 @@ fn any_number_of_threads_makes_the_same_pages() {
         assert!(db.stats().recovery.records > 1_000, "{context}: {:?}", db.stats().recovery);
         assert_recovered(&db, &outcome, &context);
         db.close().unwrap();
-        // The head counts batches of page writes, and those depend on the threads' turns.
+        // The head of the file counts batches of page writes, which depend on the timing of the threads.
         let pages = copy.contents(&file(&copy, "pages")).unwrap().split_off(PAGE);
         let same = by_one.get_or_insert_with(|| pages.clone());
         assert!(*same == pages, "{context}: other bytes in the page file");
@@ -62,15 +63,15 @@ fn any_number_of_threads_makes_the_same_pages() {
 fn a_page_that_cannot_be_read_in_a_share_is_the_error_of_the_opening() {
     let (disk, _) = killed(12, Shape { large_values: false, ..SHAPE });
     let page_file = file(&disk, "pages");
-    let bytes = disk.contents(&page_file).unwrap().split_off(PAGE); // behind the head
+    let bytes = disk.contents(&page_file).unwrap().split_off(PAGE); // after the head of the file
     let is_written = |page: &usize| bytes[page * PAGE..][..PAGE].iter().any(|&b| b != 0);
     let written: Vec<usize> = (0..bytes.len() / PAGE).filter(is_written).collect();
-    // No second copy to repair a page from.
+    // Without a copy in the double-write area, no page can be repaired.
     let second = file(&disk, "dw");
     let len = disk.contents(&second).unwrap().len() as u64;
     disk.corrupt(&second, PAGE as u64, len - PAGE as u64, 1).unwrap();
     let mut refused = 0;
-    // Of a page that redo makes anew, the damage does nothing.
+    // Damage has no effect on a page that redo creates from the log alone.
     for &page in &written {
         let open_damaged = |threads| {
             let copy = disk.crash_keeping_all();

@@ -1,8 +1,8 @@
-//! Random transactions on the store and on a `BTreeMap`, with reopening in between: the same content, at
-//! several page sizes, with caches of a few dozen frames. `AZEKURA_SEEDS=100` runs that many seeds (4 unless
-//! set).
+//! Tests random transactions on the store against a `BTreeMap`, with reopening in between. The content must
+//! be equal, at several page sizes, with caches of a few dozen frames. `AZEKURA_SEEDS=100` runs 100 seeds
+//! (default 4).
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 

@@ -1,8 +1,7 @@
-//! A restart has no more to do than its setting allows: log to read, pages to read whether they were in the
-//! cache or not, changes to undo. Work is counted here, by what the restart itself says that it did; nothing
-//! is timed.
+//! A restart does at most the work that its setting allows: log to read, pages to read (in the cache or not),
+//! and changes to undo. The work is counted from the report of the restart, not timed.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod common;
 
@@ -18,13 +17,13 @@ use rand::{RngExt, SeedableRng};
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const OTHER: TableDefinition<u64, [u8]> = TableDefinition::new("other");
 const PAGE: usize = 4096;
-/// More than the rows need: nothing leaves the cache.
+/// Number of frames; the cache holds all rows, so no page is evicted.
 const FRAMES: usize = 4_000;
-/// Some 8 to a page.
+/// Number of rows, about 8 per page.
 const KEYS: u64 = 12_000;
-/// As much as 400 pages, or 1.3 MB of log.
+/// Bound on a restart; equals the work of 400 pages, or of 1.3 MB of log.
 const BOUND: Duration = Duration::from_millis(20);
-/// Of one transaction.
+/// Number of updates of one transaction.
 const UPDATES: usize = 20;
 
 fn open(fs: &FaultFs, time: Duration) -> Database {
@@ -42,7 +41,7 @@ fn filled(fs: &FaultFs, time: Duration) -> Database {
     db
 }
 
-/// Changes rows all over the table, a few bytes of log and a page each.
+/// Changes rows all over the table; each change dirties a page and logs a few bytes.
 fn scatter(tx: &Transaction, rng: &mut StdRng, updates: usize) -> Result<(), azekura::Error> {
     for _ in 0..updates {
         let (key, value) = (rng.random_range(0..KEYS), rng.random::<u8>());
@@ -51,12 +50,12 @@ fn scatter(tx: &Transaction, rng: &mut StdRng, updates: usize) -> Result<(), aze
     Ok(())
 }
 
-/// Returns the recovery after a kill at this moment.
+/// Returns the recovery report after a kill at this moment.
 fn restarted(fs: &FaultFs) -> RecoveryReport {
     open(&fs.kill(), Duration::MAX).stats().recovery
 }
 
-/// The most that restarts were counted as, of kills between transactions.
+/// Returns the largest estimated time of restarts, after kills between transactions.
 fn longest(time: Duration) -> Duration {
     let fs = FaultFs::new();
     let db = filled(&fs, time);
@@ -87,14 +86,14 @@ fn what_is_open_counts() {
     let open = db.begin().unwrap();
     let mut undone = 0;
     for _ in 0..16 {
-        // On rows of its own, so that nobody waits for it.
+        // Inserts rows that no other transaction uses, so that none waits for them.
         let keys = KEYS + undone..KEYS + undone + 64;
         keys.for_each(|key| open.table(&ROWS).unwrap().insert(&key, &[2; 40][..]).unwrap());
         undone += 64;
         db.transact(|tx| scatter(tx, &mut rng, UPDATES)).unwrap();
         let report = restarted(&fs);
         assert_eq!((report.losers, report.undone), (1, undone), "{report:?}");
-        // Its log is held back beyond any bound; pages and undo are not.
+        // The log of the open transaction is held back beyond the bound; its pages and undo are not.
         let log = Duration::from_secs_f64(report.log_bytes as f64 / f64::from(64 << 20));
         let counted = report.counted_time().saturating_sub(log);
         assert!(counted <= BOUND * 5 / 4, "{counted:?} of {BOUND:?}: {report:?}");
@@ -114,8 +113,8 @@ fn what_a_restart_had_to_undo_tells_how_fast_the_next_one_will() {
     };
     let killed = |tx: &Transaction, db: &Database| {
         assert!(tx.table(&ROWS).unwrap().contains(&KEYS).unwrap(), "it is open");
-        // Another one's commit has the open one's records written. The open one may have the whole table
-        // locked.
+        // The commit of another transaction also writes the records of the open one. It uses another table,
+        // because the open transaction may have locked its whole table.
         db.transact(|tx| tx.table(&OTHER)?.insert(&0, &[3; 40][..])).unwrap();
         open(&fs.kill(), Duration::MAX).stats()
     };

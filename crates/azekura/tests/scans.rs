@@ -1,4 +1,5 @@
-//! Scans from both ends, lent and given, with writes in between: against a `BTreeMap`.
+//! Tests of scans from both ends, with lent and with owned rows, and with writes in between, against a
+//! `BTreeMap`.
 
 #[path = "scans/lent.rs"]
 mod lent;
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 
 const ROWS: TableDefinition<u32, [u8]> = TableDefinition::new("rows");
 
-/// Some values are too large for a page.
+/// Returns a value; some values are too large for a page.
 fn value(n: u32, version: u8) -> Vec<u8> {
     let len = if n.is_multiple_of(50) { 30_000 } else { n as usize % 90 };
     vec![version; len]
@@ -43,7 +44,7 @@ fn visited(
     Ok(seen)
 }
 
-/// Rows lent from the end of a range, by a transaction and by a snapshot.
+/// Returns the rows of a range in descending order, as lent by a transaction and by a snapshot.
 fn visited_back(
     db: &Database,
     tx: &Transaction,
@@ -220,7 +221,7 @@ fn an_iterator_shows_a_table_that_was_emptied_and_loaded_or_dropped_meanwhile() 
             }
             for (n, row) in range.enumerate() {
                 seen.push(row.expect("scans"));
-                // Rows that are in the later table only.
+                // These rows are only in the table after the changes.
                 rows.insert(&595, &vec![1; n % 3]).expect("inserts");
                 rows.remove(&(2 * n as u32 + 61)).expect("removes");
             }
@@ -244,12 +245,12 @@ fn an_iterator_that_had_not_looked_for_its_table_says_so_when_that_was_dropped()
 enum Step {
     Next,
     NextBack,
-    /// The same length as before for each key, so that only bits flip.
+    /// A value of the same length for each key, so that only bits flip.
     Write(u32),
     Lengthen(u32),
     Remove(u32),
     Savepoint,
-    /// To the newest savepoint, or one before.
+    /// A rollback to the newest savepoint, or to an earlier one.
     RollBack(usize),
     NewIterator,
 }
@@ -265,7 +266,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..2usize).prop_map(Step::RollBack),
         1 => Just(Step::NewIterator),
     ];
-    // Long runs of each kind, so that batches grow; writes go to rows side by side.
+    // Runs of equal steps are long, so that batches grow; writes change adjacent rows.
     proptest::collection::vec((step, 1..60usize), 1..60).prop_map(|runs| {
         let repeat = |(step, n): (Step, usize)| -> Vec<Step> {
             let key = |key: u32, i: u32| (key + i) % 800;
@@ -290,7 +291,7 @@ proptest! {
         let tx = db.begin().expect("begins");
         let rows = tx.table(&ROWS).expect("opens");
         let mut range = rows.iter();
-        // The rows that the iterator has still to show, and the number of changes when it was made.
+        // The rows that the iterator must still return, and the number of changes when it was created.
         let (mut rest, mut made_at) = (model.clone(), 0);
         let mut changes = 0;
         let mut savepoints = Vec::new();
@@ -301,7 +302,7 @@ proptest! {
                     let is_next = matches!(step, Step::Next);
                     let shown = if is_next { range.next() } else { range.next_back() };
                     if is_undone {
-                        // One that has told its end, or its error, tells no more.
+                        // An iterator that has returned its end, or its error, returns no more rows.
                         let is_refused = matches!(shown, Some(Err(Error::Invalid(_))));
                         prop_assert!(is_refused || rest.is_empty() && shown.is_none(), "{:?}", shown);
                         rest.clear();
@@ -343,7 +344,7 @@ proptest! {
     }
 }
 
-/// A short scan locks runs of rows, not each row: its requests to the lock table are counted.
+/// A short scan locks ranges of rows, not each row; its requests to the lock table are counted.
 #[test]
 fn a_scan_of_fifty_rows_asks_for_few_locks() -> Result<(), Error> {
     let (db, _) = filled(700);
@@ -356,15 +357,15 @@ fn a_scan_of_fifty_rows_asks_for_few_locks() -> Result<(), Error> {
             row.expect("there are more")?;
         }
         let locks = db.stats().locks.acquisitions - before;
-        // The table, the first row, a range for each further step of 2, 4, 8, … rows, cut where a leaf ends,
-        // and the gaps there. With a request for each row there were more than 63.
+        // Locks of the table, of the first row, of a range for each further step of 2, 4, 8, … rows (split
+        // where a leaf ends), and of the gaps there. A request for each row would be more than 63.
         assert!((6..=20).contains(&locks), "{locks} requests");
         tx.commit()?;
     }
     Ok(())
 }
 
-/// The leaves that a scan of 50 rows descends to, by each way of scanning.
+/// Counts the leaves to which a scan of 50 rows descends, for each kind of scan.
 #[test]
 fn a_scan_of_fifty_rows_descends_once_for_each_leaf() -> Result<(), Error> {
     let (db, _) = filled(700);
@@ -385,8 +386,8 @@ fn a_scan_of_fifty_rows_descends_once_for_each_leaf() -> Result<(), Error> {
             leaves(&|| Ok(seen.range(..from).rev().take(50).count()))?,
             leaves(&|| Ok(seen.range(Limit(from.., 50)).count()))?,
         ];
-        // Fifty rows take less than one leaf of 4 KiB. With a descent for each step they took six, and three
-        // by snapshot.
+        // Fifty rows need less than one leaf of 4 KiB. A descent for each step would visit six leaves, or
+        // three with a snapshot.
         assert!(counts.iter().all(|count| *count <= 2), "{counts:?} from {from}");
     }
     tx.commit()
@@ -397,7 +398,7 @@ fn a_scan_with_a_limit_locks_no_row_beyond_it_and_asks_once_for_each_leaf() -> R
     let (db, model) = filled(700);
     for (backward, limit) in [(false, 50), (true, 50), (false, 1), (false, 7)] {
         let scanner = without_waits(&db)?;
-        assert!(scanner.table(&ROWS)?.get(&1000)?.is_some()); // finds the table
+        assert!(scanner.table(&ROWS)?.get(&1000)?.is_some()); // looks up the table
         let before = db.stats().locks.acquisitions;
         let rows = scanner.table(&ROWS)?.range(Limit(200..400, limit));
         let keys = if backward {
@@ -405,7 +406,7 @@ fn a_scan_with_a_limit_locks_no_row_beyond_it_and_asks_once_for_each_leaf() -> R
         } else {
             rows.map(|row| Ok(row?.0)).collect::<Result<Vec<_>, Error>>()
         }?;
-        // A range in each of two leaves, and the gaps at the ends of one.
+        // A range in each of two leaves, and the gaps at the ends of a leaf.
         assert!(db.stats().locks.acquisitions - before <= 4, "{}", db.stats().locks.acquisitions - before);
         assert_eq!(keys.len(), limit);
         let writer = without_waits(&db)?;
@@ -418,7 +419,7 @@ fn a_scan_with_a_limit_locks_no_row_beyond_it_and_asks_once_for_each_leaf() -> R
     Ok(())
 }
 
-/// A transaction that never waits: a call that would is an error.
+/// Begins a transaction with `set_nowait`: a call that would wait fails.
 fn without_waits(db: &Database) -> Result<Transaction, Error> {
     let tx = db.begin()?;
     tx.set_nowait(true)?;
@@ -447,7 +448,7 @@ fn what_a_scan_saw_stays_so_until_its_transaction_ends() -> Result<(), Error> {
     for key in [96, 97, 303, 304] {
         rows.insert(&key, b"outside")?;
     }
-    // The scanner's own changes, and the gap of a new row below which it has read.
+    // The scanner's own changes, and the gap above a new row, which the scanner has read.
     let own = scanner.table(&ROWS)?;
     other.abort()?;
     own.insert(&151, b"own")?;
@@ -467,7 +468,7 @@ fn what_a_scan_saw_stays_so_until_its_transaction_ends() -> Result<(), Error> {
     Ok(())
 }
 
-/// A scan that meets a row of another transaction holds nothing behind that row.
+/// A scan that fails at a row that another transaction has locked has locked no row after it.
 #[test]
 fn a_refused_scan_holds_no_rows_behind_the_one_that_refused_it() -> Result<(), Error> {
     let (db, _) = filled(700);

@@ -1,5 +1,5 @@
-//! Calls with each type of key and value, written as users write them: they compile without annotations and
-//! without clones, and find the rows.
+//! Tests of calls with each type of key and value, as a user would write them: they compile without
+//! annotations and without clones, and find the rows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const QUADRUPLES: TableDefinition<(i8, String, bool, [u8; 2]), (u8, u8, u8, u8)>
 const NESTED: TableDefinition<((String, u8), u64), Option<(String, u8)>> = TableDefinition::new("nested");
 const SERDE: TableDefinition<u64, Serde<BTreeMap<String, Vec<u32>>>> = TableDefinition::new("serde");
 
-/// The number of rows in a range, counted by each call that takes one.
+/// Returns the number of rows in a range, as counted by each call that accepts a range.
 macro_rules! count {
     ($db:expr, $table:expr, $range:expr) => {{
         $db.transact(|tx| {
@@ -60,7 +60,7 @@ macro_rules! count {
     }};
 }
 
-/// Stores, reads, changes and removes a row by each call that takes a key.
+/// Stores, reads, changes and removes a row by each call that accepts a key.
 macro_rules! row {
     ($db:expr, $table:expr, $key:expr, $value:expr) => {{
         $db.transact(|tx| {
@@ -232,7 +232,7 @@ fn serde_values_and_bulk_loads() -> Result<(), Error> {
     })
 }
 
-/// Functions over any table pass on keys, values and ranges.
+/// Uses keys, values and ranges in a function that is generic over tables.
 fn move_row<K: Key + ?Sized, V: Value + ?Sized>(
     table: &Table<'_, K, V>,
     from: &K,

@@ -1,6 +1,7 @@
-//! Snapshots: what they see, what they hold, and that they equal a model under every kind of change.
+//! Tests of snapshots: the rows that they include, the resources that they hold, and equality with a model
+//! under every kind of change.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 #[path = "snapshot/check.rs"]
 mod check;
@@ -35,7 +36,8 @@ fn in_memory() -> Database {
 
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// The snapshot's rows equal the model: by iteration from both ends, by reads of single keys, by ranges.
+/// Asserts that the snapshot's rows equal the model: by iteration from both ends, by reads of single keys,
+/// and by ranges.
 fn assert_equals(snapshot: &Snapshot, model: &Model, random: &mut SmallRng, what: &str) {
     let table = snapshot.table(&ROWS).unwrap();
     let rows: Vec<_> = table.iter().map(Result::unwrap).collect();
@@ -95,9 +97,9 @@ const KEYS: u64 = 300;
 
 fn value(random: &mut SmallRng) -> Vec<u8> {
     let len = match random.random_range(0..20) {
-        0 => random.random_range(4000..30_000), // pages of its own
+        0 => random.random_range(4000..30_000), // in overflow pages
         1..5 => random.random_range(200..500),
-        _ => 24, // of one length: the change is logged as a difference
+        _ => 24, // of equal length: the change is logged as a difference
     };
     let byte: u8 = random.random();
     let mut value = vec![byte; len];
@@ -105,7 +107,7 @@ fn value(random: &mut SmallRng) -> Vec<u8> {
     value
 }
 
-/// A transaction that is open, beside its changes in the model.
+/// An open transaction, with its changes in the model.
 struct Open {
     tx: Transaction,
     changes: BTreeMap<u64, Option<Vec<u8>>>,
@@ -221,8 +223,6 @@ fn snapshots_equal_a_model_whatever_comes_after_them() {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
-/// V1: commit LSNs do not order transactions that depend on each other by a read and a later write. Here T2
-/// follows T1 and has the smaller LSN, so "all commits up to an LSN" could hold T2 without T1.
 /// A transaction that changed a row and undid the change has a version with the same value as the next one.
 #[test]
 fn a_large_value_stays_when_its_change_was_undone_by_a_savepoint() {
@@ -247,6 +247,8 @@ fn a_large_value_stays_when_its_change_was_undone_by_a_savepoint() {
     assert_eq!(snapshot.table(&ROWS).unwrap().get(&1).unwrap(), Some(large));
 }
 
+/// V1: commit LSNs do not order transactions that depend on each other by a read and a later write. Here T2
+/// follows T1 and has the smaller LSN, so "all commits up to an LSN" could include T2 without T1.
 #[test]
 fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
     let fs = FaultFs::new();
@@ -267,7 +269,7 @@ fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
         tx.set_durability(Durability::Relaxed);
         tx
     };
-    // Several records in one flush make the worker draw a range, of which some LSNs are left.
+    // Several records in one flush make the log buffer draw a range of LSNs, some of which remain unused.
     let t0 = on(1);
     for z in 10..14 {
         t0.table(&COUNTS).unwrap().insert(&z, &1).unwrap();
@@ -294,7 +296,7 @@ fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
     assert_eq!(seen(&after), (1, 1));
 }
 
-/// A reader sees both sides of a transfer or none, in whatever order transactions and snapshots come.
+/// A reader reads both sides of a transfer or none, in any order of transactions and snapshots.
 #[test]
 fn sums_stay_while_threads_move_amounts() {
     let db = builder().open_in_memory().unwrap();
@@ -314,7 +316,7 @@ fn sums_stay_while_threads_move_amounts() {
                         let table = tx.table(&COUNTS)?;
                         let from = table.get_for_update(&a)?.unwrap_or(0);
                         let amount = from.min(7);
-                        // An account without money goes, and comes back when it gets some.
+                        // An account without money is removed, and inserted again when it gets some.
                         match from - amount {
                             0 => drop(table.remove(&a)?),
                             rest => table.insert(&a, &rest)?,
@@ -355,7 +357,7 @@ fn sums_stay_while_threads_move_amounts() {
     });
 }
 
-/// A commit that has returned is seen by every later snapshot, also of another thread.
+/// Every later snapshot includes a commit that has returned, even in another thread.
 #[test]
 fn a_snapshot_sees_every_commit_that_returned_before_it() {
     let db = builder().open_in_memory().unwrap();
@@ -395,7 +397,7 @@ fn a_bulk_load_is_seen_whole_or_not_at_all() {
     }
 }
 
-/// Versions are turned off and on again while a load is not committed.
+/// Versions are turned off and on again while a load is uncommitted.
 #[test]
 fn a_bulk_load_stays_hidden_from_each_first_snapshot() {
     let db = in_memory();
@@ -412,7 +414,7 @@ fn a_bulk_load_stays_hidden_from_each_first_snapshot() {
     assert_eq!(len(&db), 500);
 }
 
-/// Leaves a table without rows.
+/// Creates a table without rows.
 fn insert_and_remove(db: &Database) {
     db.transact(|tx| tx.table(&COUNTS)?.insert(&1, &1)).unwrap();
     db.transact(|tx| tx.table(&COUNTS)?.remove(&1).map(drop)).unwrap();

@@ -1,4 +1,5 @@
-//! Tables that come and go: nobody works on one that is gone, whatever was remembered of it.
+//! Tests of tables that are created and dropped: no transaction uses a dropped table, whatever entries are
+//! cached.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -24,7 +25,7 @@ fn a_table_dropped_and_made_again_is_not_mistaken_for_the_old_one() {
     for round in 0..20 {
         db.transact(|tx| put(tx, 1, round)).expect("writes");
         assert_eq!(db.transact(|tx| get(tx, 1)).expect("reads"), Some(round));
-        // Other transactions remember the table while this one drops it and thinks better of it.
+        // Other transactions cache the table while this one drops it and then rolls the drop back.
         let tx = db.begin().expect("begins");
         let before = tx.savepoint().expect("is open");
         assert!(tx.drop_table("rows").expect("drops"));
@@ -118,7 +119,7 @@ fn a_table_is_refused_to_other_types_and_lists_its_own() {
         assert_eq!(bytes, Some(7_u32.to_le_bytes().to_vec()));
         tx.commit().expect("commits");
     }
-    // Dropped, the name is free for any types, in the same transaction.
+    // After the drop, the name can be used with any types, in the same transaction.
     db.transact(|tx| {
         tx.drop_table("rows")?;
         tx.table(&wrong_key)?.insert(&-1, &1)?;
@@ -159,13 +160,13 @@ fn a_renamed_table_has_its_rows_under_the_new_name_only() {
         |tx: &Transaction, name: &'static str| tx.table(&TableDefinition::<u32, u32>::new(name))?.len();
     db.transact(fill).expect("fills");
     for round in 0..3 {
-        // Others remember the old name meanwhile.
+        // Other transactions cache the old name meanwhile.
         assert_eq!(db.transact(|tx| count(tx, "rows")).expect("counts"), 100, "round {round}");
         let tx = db.begin().expect("begins");
         let before = tx.savepoint().expect("is open");
         assert!(tx.rename_table(&ROWS, "moved").expect("renames"));
         assert_eq!((count(&tx, "rows").unwrap(), count(&tx, "moved").unwrap()), (0, 100));
-        // A rollback of later changes keeps the renaming.
+        // A rollback of later changes keeps the new name.
         let after = tx.savepoint().expect("is open");
         tx.table(&OTHER).unwrap().insert(&1, &1).expect("writes");
         tx.rollback_to(after).expect("rolls back");
@@ -191,7 +192,8 @@ fn a_renamed_table_has_its_rows_under_the_new_name_only() {
     assert!(report.is_clean(), "{report:?}");
 }
 
-/// A handle names a table: it does not keep a table in place that its own transaction renames or drops.
+/// A handle refers to a table by name: it does not keep the table's old name after its transaction has
+/// renamed or dropped the table.
 #[test]
 fn a_handle_that_was_made_before_finds_what_its_name_has_now() {
     let db = Database::in_memory().expect("opens");
@@ -207,7 +209,7 @@ fn a_handle_that_was_made_before_finds_what_its_name_has_now() {
             assert!(tx.rename_table(&ROWS, "moved").expect("renames"));
         }
         assert_eq!((rows.get(&1).expect("reads"), rows.len().expect("counts")), (None, 0));
-        // The iterator goes on over the table that it was made for.
+        // The iterator continues over the table for which it was created.
         assert!(iterator.map(|row| row.expect("reads")).eq((1..1_000).map(|key| (key, key))));
         rows.insert(&7, &8).expect("makes a table of the name");
         tx.commit().expect("commits");
@@ -282,7 +284,7 @@ const TAGS: MultimapTableDefinition<[u8], u16> = MultimapTableDefinition::new("t
 
 type Tags = BTreeSet<(Vec<u8>, u16)>;
 
-/// The keys from `low` to `high` in a multimap, in a snapshot of it, and in its model.
+/// Asserts the keys from `low` to `high` in a multimap, in its snapshot, and in its model.
 macro_rules! assert_range {
     ($rows:expr, $old:expr, $model:expr, $range:expr, $is_in:expr) => {{
         let expected: Vec<_> = $model.iter().filter(|(key, _)| $is_in(key)).cloned().collect();
@@ -297,7 +299,7 @@ macro_rules! assert_range {
 fn a_multimap_table_is_an_ordered_set_for_each_key() -> Result<(), Error> {
     let db = Database::in_memory()?;
     let mut random = StdRng::seed_from_u64(7);
-    // Zeros and 255s are the bytes that the encoding has to care about.
+    // The bytes 0 and 255 have special encodings.
     let mut key = || {
         let len = random.random_range(0..4);
         (
@@ -374,7 +376,7 @@ fn an_entry_reads_once_and_changes_once() -> Result<(), Error> {
         assert_eq!(rows.iter().collect::<Result<Vec<_>, _>>()?, [(1, 9)]);
         Ok(())
     })?;
-    // The lock is that of a change: a second reader waits.
+    // The read takes the lock for a change, so a second such reader waits.
     let tx = db.begin()?;
     let rows = tx.table(&ROWS)?;
     let _entry = rows.entry(&1)?;

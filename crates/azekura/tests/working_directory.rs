@@ -1,7 +1,8 @@
-//! A store that was opened by a relative path goes on when the process changes its working directory: every
-//! file that it makes later comes into the store's directory. And what it makes belongs to its owner alone.
+//! A store that was opened by a relative path continues to work when the process changes its working
+//! directory: every later file is created in the store's directory. Only the owner can read the files, unless
+//! another mode is set.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -26,7 +27,7 @@ fn fill(db: &Database, from: u64) {
     }
 }
 
-/// The working directory belongs to the process: this runs in one of its own.
+/// Runs in its own process, because the working directory belongs to the process.
 fn child(directory: &Path) {
     std::env::set_current_dir(directory).unwrap();
     let db = open("store");
@@ -63,7 +64,8 @@ fn an_empty_path_is_an_error() {
     assert!(matches!(Database::open(""), Err(Error::Io { .. })));
 }
 
-/// Modes of everything below a directory, with itself: of directories, of files.
+/// Returns the modes of the directory and of all directories and files below it: first those of directories,
+/// then those of files.
 fn modes(dir: &Path) -> (Vec<u32>, Vec<u32>) {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let (mut dirs, mut files) = (vec![mode(dir)], Vec::new());

@@ -42,7 +42,7 @@ static void count(uint64_t rows, uint64_t bytes, void *context) {
     *(uint64_t *)context = rows;
 }
 
-/* Frees an error and tells whether it had this status. */
+/* Frees an error; returns 1 if it had this status. */
 static int had(azk_error **error, azk_status status) {
     int same = azk_error_status(*error) == status && strlen(azk_error_message(*error)) > 0;
     azk_error_free(*error);
@@ -50,7 +50,7 @@ static int had(azk_error **error, azk_status status) {
     return same;
 }
 
-/* Sells one item; runs again after a conflict. */
+/* Sells one item. azk_retry runs it again after a conflict. */
 static azk_status sell(azk_tx *tx, void *context, azk_error **error) {
     const char *item = context;
     azk_slice left;
@@ -61,7 +61,7 @@ static azk_status sell(azk_tx *tx, void *context, azk_error **error) {
         return status;
     }
     if (!found || left.len != 1 || left.data[0] == '0') {
-        return AZK_OTHER; /* sold out: rolled back */
+        return AZK_OTHER; /* sold out; azk_retry rolls back */
     }
     text[0] = (char)(left.data[0] - 1);
     text[1] = 0;
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     sprintf(path[1], "%s/backup", argv[1]);
     sprintf(path[2], "%s/copy.azk", argv[1]);
 
-    /* Errors have a status and a message, and change nothing. */
+    /* A call that fails reports a status and a message, and changes nothing. */
     EXPECT(azk_open(path[0], "colour=red", &db, &error) == AZK_INVALID && had(&error, AZK_INVALID));
     EXPECT(azk_open(path[0], "create=false", &db, &error) == AZK_INVALID && had(&error, AZK_INVALID));
     EXPECT(azk_open(NULL, NULL, &db, NULL) == AZK_INVALID);
@@ -124,11 +124,11 @@ int main(int argc, char **argv) {
     EXPECT(row && is_text(key, "item00999"));
     MUST(azk_commit(tx, &error));
     for (rows = 1; azk_next(cursor, &key, &value, &row, NULL) == AZK_OK; rows++) {
-        EXPECT(row && rows < 1000); /* rows that were read before; then the transaction is over */
+        EXPECT(row && rows < 1000); /* rows that were read ahead; later calls fail */
     }
     azk_cursor_close(cursor);
 
-    /* The snapshot has the rows of before, and outlives the transaction. */
+    /* The snapshot has the old rows, and stays open after the transaction has ended. */
     MUST(azk_snapshot_get(snapshot, "stock", slice("item00500"), &value, &found, &error));
     EXPECT(found && is_text(value, "5"));
     MUST(azk_snapshot_range(snapshot, "stock", NULL, NULL, AZK_REVERSE, &cursor, &error));
@@ -139,12 +139,12 @@ int main(int argc, char **argv) {
     EXPECT(rows == 1000);
     azk_cursor_close(cursor);
 
-    /* Rolled back. */
+    /* A transaction that is rolled back. */
     MUST(azk_begin(db, &tx, &error));
     MUST(azk_put(tx, "stock", slice("item00500"), slice("0"), &error));
     MUST(azk_abort(tx, &error));
 
-    /* Run again after conflicts: 4 are sold, then none is left. */
+    /* Retries after conflicts: 4 items are sold, then none is left. */
     for (n = 0; n < 4; n++) {
         MUST(azk_retry(db, sell, "item00500", &error));
     }

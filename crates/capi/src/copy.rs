@@ -6,8 +6,8 @@ use super::{
     Restore, azk_db, azk_error, azk_progress, azk_status, free, guarded, handle, options, text, text_or_empty,
 };
 
-/// Makes a backup in the new directory `to` while transactions go on. Options: `rate` (bytes per second);
-/// null for none. `progress` may be null.
+/// Makes a backup in the new directory `to` while transactions continue. Options: `rate` (bytes per second);
+/// null for no options. `progress` may be null.
 ///
 /// # Safety
 ///
@@ -36,15 +36,15 @@ pub unsafe extern "C" fn azk_backup(
             backup = backup.rate_limit(rate);
         }
         if let Some(progress) = progress {
-            // SAFETY: the caller promises that it may be called.
+            // SAFETY: the caller guarantees that `progress` may be called.
             backup = backup.progress(move |seen| unsafe { progress(seen.rows, seen.bytes, context) });
         }
         backup.to_directory(to).map(drop)
     })
 }
 
-/// Makes a new store at `to` from the backup in directory `from`. Options: `verify`, and those of `azk_open`
-/// for the new store but `create` and `read_only`; null for none.
+/// Creates a new store at `to` from the backup in directory `from`. Options: `verify`, and those of
+/// `azk_open` for the new store except `create` and `read_only`; null for no options.
 ///
 /// # Safety
 ///
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn azk_error_status(error: *const azk_error) -> azk_status
     unsafe { error.as_ref() }.map_or(azk_status::AZK_OK, |error| error.status)
 }
 
-/// Returns the message of an error, in UTF-8, which is valid until the error is freed.
+/// Returns the message of an error, in UTF-8. The message is valid until the error is freed.
 ///
 /// # Safety
 ///

@@ -11,13 +11,13 @@ use super::{
     free, guarded, handle, null, put, slice_of, text, with_tx,
 };
 
-/// Most rows that a cursor reads at once.
+/// Largest number of rows that a cursor reads at once.
 const BATCH_ROWS: usize = 256;
-/// A cursor stops reading ahead at so many bytes.
+/// Size of a batch in bytes at which a cursor stops reading ahead.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Opens a cursor over the rows from `low`, included, to `high`, excluded, in a transaction. A null pointer
-/// stands for no bound. `flags` is 0 or `AZK_REVERSE`.
+/// Opens a cursor over the rows from `low` (inclusive) to `high` (exclusive) in a transaction. A null pointer
+/// means no bound. `flags` is 0 or `AZK_REVERSE`.
 ///
 /// # Safety
 ///
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn azk_range(
     })
 }
 
-/// As `azk_range`, in a snapshot.
+/// Opens a cursor as `azk_range` does, but in a snapshot.
 ///
 /// # Safety
 ///
@@ -94,7 +94,8 @@ unsafe fn open_cursor(
     unsafe { put(cursor, Box::into_raw(Box::new(opened)), "cursor") }
 }
 
-/// Moves a cursor to the next row: `row` becomes 1 and key and value are set, or 0 after the last row.
+/// Moves a cursor to the next row, sets `row` to 1, and sets key and value. After the last row, sets `row` to
+/// 0.
 ///
 /// # Safety
 ///
@@ -132,7 +133,7 @@ impl azk_cursor {
         Ok(true)
     }
 
-    /// Reads the next batch: from the bounds, which then exclude it.
+    /// Reads the next batch of rows, and removes these rows from the bounds.
     fn fill(&mut self) -> Result<(), Error> {
         let table = TableDefinition::raw(self.table.as_str());
         let range = (self.low.clone(), self.high.clone());

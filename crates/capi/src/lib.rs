@@ -3,12 +3,13 @@
 //! Programs in Rust use the crate `azekura`. cbindgen generates the header `include/azekura.h`, and a test
 //! compares the header with this crate. `examples/shop.c` is a complete program.
 //!
-//! - **CAPI-1** Each handle is a box that its `azk_…` constructor gives to the caller, and that exactly one
-//!   call (close, commit, abort, free) takes back. The caller passes no other pointer, and none after that.
+//! - **CAPI-1** Each handle is a box that its `azk_…` constructor returns to the caller, and that exactly one
+//!   call (close, commit, abort, free) takes back. The caller passes no other pointer, and does not use the
+//!   handle after that call.
 //! - **CAPI-2** A slice that the caller passes points to `len` readable bytes for the duration of the call;
 //!   an output pointer points to writable memory of its type.
 //! - **CAPI-3** No panic leaves a function: it becomes `AZK_INTERNAL`, and the transaction or cursor that
-//!   panicked takes no more calls.
+//!   panicked accepts no more calls.
 
 #![expect(non_camel_case_types, reason = "names of the C interface")]
 
@@ -22,33 +23,33 @@ use std::sync::{Arc, Mutex};
 
 use azekura::{Database, Error, ErrorKind, Restore, Snapshot, Table, TableDefinition, Transaction};
 
-/// Result of a call. All values but `AZK_OK` come with an `azk_error`.
+/// Result of a call. Each value except `AZK_OK` comes with an `azk_error`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum azk_status {
     /// The call succeeded.
     AZK_OK = 0,
-    /// The transaction was rolled back so that others can go on: begin again.
+    /// The transaction was rolled back because of a conflict with another one: begin it again.
     AZK_CONFLICT = 1,
-    /// Something is in use or exhausted for now.
+    /// A resource is in use or exhausted at the moment.
     AZK_BUSY = 2,
     /// The call or its arguments are wrong.
     AZK_INVALID = 3,
     /// Bytes on disk are not those that were written.
     AZK_CORRUPT = 4,
-    /// The operating system failed a call.
+    /// A call of the operating system failed.
     AZK_IO = 5,
-    /// The store, or the transaction, takes no more calls.
+    /// The store, or the transaction, accepts no more calls.
     AZK_CLOSED = 6,
     /// Another error.
     AZK_OTHER = 7,
     /// A defect of the library.
     AZK_INTERNAL = 8,
-    /// Keeps the size of the type.
+    /// Fixes the size of the type; never returned.
     AZK_STATUS_FORCE_INT = 0x7fff_ffff,
 }
 
-/// Bytes. A slice that a call returns is valid until the next call with the same handle.
+/// A sequence of bytes. A slice that a call returns is valid until the next call with the same handle.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct azk_slice {
@@ -73,21 +74,22 @@ pub struct azk_tx {
     value: Vec<u8>,
 }
 
-/// The store as it was at one moment. Reads of it wait for no transaction. One thread uses it at a time.
+/// The state of the store at one moment. Reads of a snapshot wait for no transaction. One thread uses it at a
+/// time.
 #[derive(Debug)]
 pub struct azk_snapshot {
     snapshot: Snapshot,
     value: Vec<u8>,
 }
 
-/// Origin of a cursor's rows.
+/// The source of a cursor's rows.
 #[derive(Debug)]
 enum Source {
     Transaction(SharedTx),
     Snapshot(Snapshot),
 }
 
-/// A position in a range of rows.
+/// A cursor over a range of rows.
 #[derive(Debug)]
 pub struct azk_cursor {
     source: Source,
@@ -96,7 +98,7 @@ pub struct azk_cursor {
     high: Bound<Vec<u8>>,
     is_reverse: bool,
     is_done: bool,
-    /// Rows that were read and not returned, last one first.
+    /// Rows that were read but not returned yet, in reverse order.
     rows: Vec<(Vec<u8>, Vec<u8>)>,
     row: (Vec<u8>, Vec<u8>),
 }
@@ -108,13 +110,13 @@ pub struct azk_error {
     message: CString,
 }
 
-/// Rows in descending order of their keys: a flag of `azk_range`.
+/// A flag of `azk_range`: returns the rows in descending order of their keys.
 pub const AZK_REVERSE: u32 = 1;
 
 /// Version of this interface; it changes with each incompatible change.
 pub const AZK_ABI_VERSION: u32 = 1;
 
-/// Called while a backup runs, with the rows and bytes that it has written.
+/// A function that is called while a backup runs, with the number of rows and bytes written so far.
 pub type azk_progress = Option<unsafe extern "C" fn(rows: u64, bytes: u64, context: *mut c_void)>;
 
 fn status_of(error: &Error) -> azk_status {
@@ -138,7 +140,7 @@ fn fail(error: *mut *mut azk_error, status: azk_status, text: String) -> azk_sta
     status
 }
 
-/// Runs a call: stores its error, and stops panics (CAPI-3).
+/// Runs a call, stores its error, and catches panics (CAPI-3).
 fn guarded(error: *mut *mut azk_error, call: impl FnOnce() -> Result<(), Error>) -> azk_status {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => azk_status::AZK_OK,
@@ -151,23 +153,23 @@ fn null(name: &str) -> Error {
     Error::Invalid(format!("argument {name} is null"))
 }
 
-/// Borrows a handle.
+/// Borrows the object of a handle.
 unsafe fn handle<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Error> {
-    // SAFETY: CAPI-1; the caller of this function passes the promise on.
+    // SAFETY: CAPI-1, which the caller of this function guarantees.
     unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
 }
 
-/// Borrows a text.
+/// Borrows a string argument.
 unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error> {
     if pointer.is_null() {
         return Err(null(name));
     }
-    // SAFETY: CAPI-2: a text ends with a zero byte.
+    // SAFETY: CAPI-2: a string ends with a zero byte.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| Error::Invalid(format!("argument {name} is not UTF-8")))
 }
 
-/// Borrows a text that may be null, which stands for an empty one.
+/// Borrows a string argument that may be null; null means an empty string.
 unsafe fn text_or_empty<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error> {
     // SAFETY: CAPI-2.
     if pointer.is_null() { Ok("") } else { unsafe { text(pointer, name) } }
@@ -210,7 +212,7 @@ fn with_tx<T>(
     call(open.as_ref().ok_or_else(ended)?)
 }
 
-/// Returns the version of the interface: compare it with `AZK_ABI_VERSION` of the header.
+/// Returns the version of the interface, to be compared with `AZK_ABI_VERSION` of the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn azk_abi_version() -> u32 {
     AZK_ABI_VERSION
@@ -218,7 +220,7 @@ pub extern "C" fn azk_abi_version() -> u32 {
 
 /// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
 /// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
-/// `lock_timeout_ms`, `close_time_ms`, `encryption_key` (64 hexadecimal digits); null for none.
+/// `lock_timeout_ms`, `close_time_ms`, `encryption_key` (64 hexadecimal digits); null for no options.
 ///
 /// # Safety
 ///
@@ -242,9 +244,9 @@ pub unsafe extern "C" fn azk_open(
     })
 }
 
-/// Closes the store and frees the handle. Writes all changed pages, unless the option `close_time_ms` limits
-/// the time: the next opening then recovers the other pages from the log, and no commit is lost. On an error,
-/// such as `AZK_BUSY` while a transaction or a snapshot is open, the handle stays valid.
+/// Closes the store and frees the handle. Writes all changed pages. If the option `close_time_ms` limits the
+/// time, the next opening recovers the other pages from the log; no commit is lost. On an error, such as
+/// `AZK_BUSY` while a transaction or a snapshot is open, the handle stays valid.
 ///
 /// # Safety
 ///
@@ -282,7 +284,7 @@ pub unsafe extern "C" fn azk_begin(
     })
 }
 
-/// Takes the transaction out of its handle, which is freed.
+/// Returns the transaction of a handle, and frees the handle.
 unsafe fn take(tx: *mut azk_tx) -> Result<Transaction, Error> {
     // SAFETY: CAPI-1.
     unsafe { handle(tx, "tx")? };
@@ -292,7 +294,7 @@ unsafe fn take(tx: *mut azk_tx) -> Result<Transaction, Error> {
     open.ok_or_else(ended)
 }
 
-/// Commits a transaction and waits until it is durable. The handle is freed also on an error.
+/// Commits a transaction and waits until it is durable. The handle is also freed on an error.
 ///
 /// # Safety
 ///
@@ -303,7 +305,7 @@ pub unsafe extern "C" fn azk_commit(tx: *mut azk_tx, error: *mut *mut azk_error)
     guarded(error, || unsafe { take(tx)? }.commit())
 }
 
-/// Rolls a transaction back. The handle is freed also on an error.
+/// Rolls a transaction back. The handle is also freed on an error.
 ///
 /// # Safety
 ///
@@ -314,7 +316,7 @@ pub unsafe extern "C" fn azk_abort(tx: *mut azk_tx, error: *mut *mut azk_error) 
     guarded(error, || unsafe { take(tx)? }.abort())
 }
 
-/// Reads the value at a key; `found` becomes 1 or 0.
+/// Reads the value at a key. Sets `found` to 1 if there is a row, otherwise to 0.
 ///
 /// # Safety
 ///
@@ -332,7 +334,7 @@ pub unsafe extern "C" fn azk_get(
     unsafe { read_row(tx, table, key, value, found, error, |table, key| table.get(key)) }
 }
 
-/// Reads a row of a transaction by `read`.
+/// Reads a row of a transaction with the function `read`.
 unsafe fn read_row(
     tx: *mut azk_tx,
     table: *const c_char,
@@ -351,7 +353,7 @@ unsafe fn read_row(
     })
 }
 
-/// Keeps a value in its handle and lends it to the caller.
+/// Stores a value in its handle and lends it to the caller.
 unsafe fn deliver(
     read: Option<Vec<u8>>,
     kept: &mut Vec<u8>,
@@ -367,7 +369,7 @@ unsafe fn deliver(
     }
 }
 
-/// Stores a row, in place of one that has this key. The table is created with its first row.
+/// Stores a row, and replaces an existing row with this key. The table is created with its first row.
 ///
 /// # Safety
 ///
@@ -389,7 +391,7 @@ pub unsafe extern "C" fn azk_put(
     })
 }
 
-/// Removes the row at a key; `found`, unless null, becomes 1 if there was one, else 0.
+/// Removes the row at a key. Sets `found`, unless it is null, to 1 if there was a row, otherwise to 0.
 ///
 /// # Safety
 ///
@@ -434,7 +436,7 @@ pub unsafe extern "C" fn azk_snapshot_open(
     })
 }
 
-/// Reads the value at a key as it was; `found` becomes 1 or 0.
+/// Reads the value at a key in a snapshot. Sets `found` to 1 if there is a row, otherwise to 0.
 ///
 /// # Safety
 ///
@@ -472,7 +474,7 @@ pub unsafe extern "C" fn azk_snapshot_close(snapshot: *mut azk_snapshot) {
 
 unsafe fn free<T>(pointer: *mut T) {
     if !pointer.is_null() {
-        // A panic of a destructor ends here (CAPI-3).
+        // A panic of a destructor does not reach the caller (CAPI-3).
         // SAFETY: CAPI-1: the handle is taken back here.
         drop(catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(pointer) }))));
     }

@@ -1,4 +1,4 @@
-//! Option strings: `name=value` pairs with commas between them, so that new options change no function.
+//! Option strings: `name=value` pairs separated by commas, so that a new option changes no function.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn invalid(text: impl Into<String>) -> Error {
 ///
 /// # Errors
 ///
-/// A part that is no pair, or an error of `set`.
+/// A part of the string is not a pair, or `set` returned an error.
 pub(crate) fn each(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
@@ -23,11 +23,11 @@ pub(crate) fn each(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), Err
     Ok(())
 }
 
-/// Reads a number or a truth value.
+/// Reads a number or a boolean.
 ///
 /// # Errors
 ///
-/// Another text.
+/// The text is not such a value.
 pub(crate) fn value<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Error> {
     value
         .parse()
@@ -38,17 +38,17 @@ pub(crate) fn value<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, 
 ///
 /// # Errors
 ///
-/// Another text.
+/// The text is not a number.
 pub(crate) fn time(name: &str, given: &str) -> Result<Duration, Error> {
     value(name, given).map(Duration::from_millis)
 }
 
-/// Refuses an option that the function does not have.
+/// Returns the error for an option that the function does not have.
 pub(crate) fn unknown(name: &str) -> Error {
     invalid(format!("there is no option {name:?} here"))
 }
 
-/// Reads a key of 64 hexadecimal digits. The error does not have them.
+/// Reads a key of 64 hexadecimal digits. The error message does not contain the digits.
 fn key(digits: &str) -> Result<[u8; 32], Error> {
     let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();
     let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
@@ -57,11 +57,11 @@ fn key(digits: &str) -> Result<[u8; 32], Error> {
         .ok_or_else(|| invalid("option encryption_key has not the 64 hexadecimal digits of a key".to_owned()))
 }
 
-/// The settings of a store.
+/// Returns the settings of a store for an option string.
 ///
 /// # Errors
 ///
-/// An unknown option, or a value that is not possible.
+/// An unknown option, or an invalid value.
 pub(crate) fn builder(text: &str) -> Result<Builder, Error> {
     let mut builder = azekura::Database::builder();
     each(text, |name, given| {

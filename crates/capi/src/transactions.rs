@@ -17,27 +17,27 @@ use super::{
     put, read_row, take, text, text_or_empty, with_tx,
 };
 
-/// Times that `azk_retry` runs its function before it passes a conflict on.
+/// Largest number of times that `azk_retry` runs its function; after the last run it returns the conflict.
 const MOST_RUNS: u64 = 1000;
 
 /// A commit that may not be durable yet. Free it with `azk_ticket_free`.
 #[derive(Debug)]
 pub struct azk_ticket {
     ticket: CommitTicket,
-    /// The same ticket, while it has to write to `event`.
+    /// A copy of the ticket, kept while it will write to `event`.
     waiting: Option<CommitTicket>,
     event: Option<Arc<Event>>,
 }
 
-/// A state of a transaction that it can return to. Free it with `azk_savepoint_free`.
+/// A state of a transaction that a rollback can restore. Free it with `azk_savepoint_free`.
 #[derive(Debug)]
 pub struct azk_savepoint {
     savepoint: Savepoint,
 }
 
-/// A function that `azk_retry` runs with a transaction. It returns `AZK_OK` for a commit. Otherwise it
-/// returns the status of the failed call, and stores the error of that call in `error`. It does not end the
-/// transaction.
+/// A function that `azk_retry` runs with a transaction. To commit, the function returns `AZK_OK`. Otherwise
+/// it returns the status of the failed call, and stores the error of that call in `error`. The function does
+/// not end the transaction.
 pub type azk_body = Option<
     unsafe extern "C" fn(tx: *mut azk_tx, context: *mut c_void, error: *mut *mut azk_error) -> azk_status,
 >;
@@ -54,7 +54,8 @@ pub(super) fn begin(db: &Database, given: &str) -> Result<Box<azk_tx>, Error> {
     })?;
     let tx = db.begin()?;
     if !is_durable {
-        // A durability, not a memory ordering: the commit returns before its records are on the disk.
+        // Relaxed is a durability here, not a memory ordering: the commit returns before its records are on
+        // disk.
         tx.set_durability(Durability::Relaxed);
     }
     if lock_timeout.is_some() {
@@ -63,12 +64,13 @@ pub(super) fn begin(db: &Database, given: &str) -> Result<Box<azk_tx>, Error> {
     Ok(Box::new(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), value: Vec::new() }))
 }
 
-/// Runs `body` with a transaction and commits it; after a conflict runs it again, at most 1,000 times. If
-/// `body` returns a status other than `AZK_OK`, the transaction is rolled back and this status returned.
+/// Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 1,000 times.
+/// If `body` returns a status other than `AZK_OK`, the transaction is rolled back and this status is
+/// returned.
 ///
 /// # Safety
 ///
-/// CAPI-1 and CAPI-2 hold, also for the calls of `body`.
+/// CAPI-1 and CAPI-2 hold, also in the calls of `body`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azk_retry(
     db: *mut azk_db,
@@ -79,7 +81,7 @@ pub unsafe extern "C" fn azk_retry(
     let mut failed = ptr::null_mut();
     let mut status = azk_status::AZK_INVALID;
     for run in 1..=MOST_RUNS {
-        // SAFETY: CAPI-1: the error of an earlier run is this function's.
+        // SAFETY: CAPI-1: the error of an earlier run belongs to this function.
         unsafe { azk_error_free(failed) };
         failed = ptr::null_mut();
         let mut of_body = azk_status::AZK_OK;
@@ -89,18 +91,18 @@ pub unsafe extern "C" fn azk_retry(
             let body = body.ok_or_else(|| null("body"))?;
             let tx = Box::into_raw(begin(&db.db, "")?);
             let mut error = ptr::null_mut();
-            // SAFETY: CAPI-1: the handle is of this function, and `body` gives it back.
+            // SAFETY: CAPI-1: the handle belongs to this function, and `body` does not end it.
             of_body = unsafe { body(tx, context, &raw mut error) };
             // SAFETY: CAPI-1: the handle ends here.
             let tx = unsafe { take(tx)? };
             if of_body == azk_status::AZK_OK {
-                // SAFETY: CAPI-1: an error that `body` has left although it succeeded.
+                // SAFETY: CAPI-1: null, or an error that `body` has stored although it succeeded.
                 unsafe { azk_error_free(error) };
                 tx.commit()
             } else {
-                // The rollback of a transaction that a conflict has ended already succeeds.
+                // The rollback succeeds if a conflict has already rolled the transaction back.
                 let rolled_back = tx.abort();
-                // SAFETY: CAPI-2: the error of `body` is passed on.
+                // SAFETY: CAPI-2: the error of `body` is returned to the caller.
                 unsafe { put(&raw mut failed, error, "error")? };
                 rolled_back
             }
@@ -112,7 +114,7 @@ pub unsafe extern "C" fn azk_retry(
         thread::sleep(Duration::from_micros(run.min(100) * 50));
     }
     if error.is_null() {
-        // SAFETY: CAPI-1: nobody else has this error.
+        // SAFETY: CAPI-1: the caller does not get this error.
         unsafe { azk_error_free(failed) };
     } else if !failed.is_null() {
         // SAFETY: CAPI-2.
@@ -121,8 +123,8 @@ pub unsafe extern "C" fn azk_retry(
     status
 }
 
-/// Begins a transaction with options: `durable` (`false`: a commit does not wait for the disk, and a power
-/// loss can take the last ones), `lock_timeout_ms`; null for none.
+/// Begins a transaction with options; null for no options. With `durable=false` a commit does not wait for
+/// the disk, and a power loss may lose the last commits. `lock_timeout_ms` is the longest wait for a lock.
 ///
 /// # Safety
 ///
@@ -145,7 +147,7 @@ pub unsafe extern "C" fn azk_begin_with(
     })
 }
 
-/// Commits a transaction and returns at once with a ticket. The transaction's handle is freed also on an
+/// Commits a transaction and returns at once with a ticket. The transaction's handle is also freed on an
 /// error.
 ///
 /// # Safety
@@ -169,7 +171,7 @@ pub unsafe extern "C" fn azk_commit_async(
     })
 }
 
-/// Blocks until the commit survives power loss.
+/// Blocks until the commit is durable.
 ///
 /// # Safety
 ///
@@ -180,7 +182,7 @@ pub unsafe extern "C" fn azk_ticket_wait(ticket: *mut azk_ticket, error: *mut *m
     guarded(error, || unsafe { handle(ticket, "ticket")? }.ticket.clone().wait())
 }
 
-/// Sets `durable` to 1 if the commit survives power loss now, else to 0.
+/// Sets `durable` to 1 if the commit is durable already, otherwise to 0.
 ///
 /// # Safety
 ///
@@ -199,8 +201,8 @@ pub unsafe extern "C" fn azk_ticket_durable(
     })
 }
 
-/// Sets `fd` to an eventfd for `poll` or `epoll`: it becomes readable when the commit is durable or the log
-/// has failed, which `azk_ticket_durable` tells. It belongs to the ticket.
+/// Sets `fd` to an eventfd for `poll` or `epoll`. The eventfd becomes readable when the commit is durable or
+/// the log has failed; `azk_ticket_durable` returns which. The ticket owns the eventfd.
 ///
 /// # Safety
 ///
@@ -224,7 +226,7 @@ pub unsafe extern "C" fn azk_ticket_fd(
                 let waker = Waker::from(Arc::clone(&event));
                 match Pin::new(&mut waiting).poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(_) => event.signal(),
-                    // Without the ticket its waker would be forgotten.
+                    // Dropping the ticket would drop its waker.
                     Poll::Pending => ticket.waiting = Some(waiting),
                 }
                 ticket.event = Some(Arc::clone(&event));
@@ -236,7 +238,7 @@ pub unsafe extern "C" fn azk_ticket_fd(
     })
 }
 
-/// Frees a ticket and closes its eventfd; null is allowed. The commit goes on.
+/// Frees a ticket and closes its eventfd; null is allowed. The commit continues.
 ///
 /// # Safety
 ///
@@ -247,13 +249,13 @@ pub unsafe extern "C" fn azk_ticket_free(ticket: *mut azk_ticket) {
     unsafe { free(ticket) }
 }
 
-/// An eventfd as a waker: a write to it does not block.
+/// An eventfd as a waker; writing to the eventfd does not block.
 #[derive(Debug)]
 struct Event(OwnedFd);
 
 impl Event {
     fn signal(&self) {
-        // The counter of an eventfd that is readable already may be full, which changes nothing.
+        // The write fails if the counter is full. The eventfd is then readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
@@ -264,7 +266,7 @@ impl Wake for Event {
     }
 }
 
-/// Marks the present state of a transaction.
+/// Sets a savepoint at the present state of a transaction.
 ///
 /// # Safety
 ///
@@ -287,7 +289,7 @@ pub unsafe extern "C" fn azk_savepoint_set(
     })
 }
 
-/// Undoes every change of a transaction since the savepoint. Locks stay.
+/// Undoes every change of a transaction since the savepoint. The locks are kept.
 ///
 /// # Safety
 ///
@@ -305,7 +307,7 @@ pub unsafe extern "C" fn azk_rollback_to(
     })
 }
 
-/// Frees a savepoint; null is allowed. The transaction stays as it is.
+/// Frees a savepoint; null is allowed. The transaction is unchanged.
 ///
 /// # Safety
 ///
@@ -316,7 +318,7 @@ pub unsafe extern "C" fn azk_savepoint_free(savepoint: *mut azk_savepoint) {
     unsafe { free(savepoint) }
 }
 
-/// As `azk_get`, and locks the row for an update.
+/// Reads the value at a key as `azk_get` does, and locks the row for an update.
 ///
 /// # Safety
 ///
@@ -334,7 +336,8 @@ pub unsafe extern "C" fn azk_get_for_update(
     unsafe { read_row(tx, table, key, value, found, error, |table, key| table.get_for_update(key)) }
 }
 
-/// Removes a table with all its rows; `found`, unless null, becomes 1 if there was one, else 0.
+/// Removes a table with all its rows. Sets `found`, unless it is null, to 1 if there was a table, otherwise
+/// to 0.
 ///
 /// # Safety
 ///

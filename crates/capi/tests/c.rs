@@ -1,5 +1,5 @@
-//! The header is that of the code; the example in C compiles without a warning and runs, with
-//! AddressSanitizer where the compiler has it; the library exports the names of the headers only.
+//! Tests of the C interface. The header matches the code. The C example compiles without warnings and runs,
+//! with AddressSanitizer if the compiler supports it. The library exports only the names in the headers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 const FLAGS: [&str; 4] = ["-std=c99", "-Wall", "-Wextra", "-Werror"];
 
-/// The library that cargo built beside this test.
+/// Returns the path of the library that cargo built for this test.
 fn library(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("has a path");
     let deps = test.parent().expect("lies in a directory");
@@ -39,7 +39,7 @@ fn the_header_is_the_one_that_cbindgen_makes() {
     let config = cbindgen::Config::from_file(Path::new(CRATE).join("cbindgen.toml")).expect("is well formed");
     let bindings = cbindgen::Builder::new()
         .with_config(config)
-        .with_src(Path::new(CRATE).join("src/lib.rs")) // and its modules
+        .with_src(Path::new(CRATE).join("src/lib.rs")) // includes its modules
         .generate()
         .expect("the interface has C types only");
     let mut made = Vec::new();
@@ -83,13 +83,13 @@ fn the_shared_library_exports_names_of_the_headers_only() {
     let mut nm = Command::new("nm");
     nm.args(["-D", "--defined-only"]).arg(library("libazekura_c.so"));
     if Command::new("nm").arg("--version").output().is_err() {
-        return; // no binutils here
+        return; // binutils are not installed
     }
     let names: Vec<String> =
         succeeds(&mut nm).lines().filter_map(|line| line.split(' ').next_back().map(str::to_owned)).collect();
     assert!(names.len() >= 20, "{names:?}");
     for name in &names {
-        // The far memory in the library has a C interface and a header of its own.
+        // The far memory in the library has its own C interface and header.
         let is_ours = name.starts_with("azk_") && header.contains(&format!("{name}("));
         assert!(is_ours || name.starts_with("azekura_far_"), "{name}");
     }

@@ -1,16 +1,18 @@
-//! Keys that a range read did not return: the version that it saw.
+//! The versions of keys that a range read did not return.
 //!
-//! A key is absent in version 0 and in every version that ends with a tombstone. If only one of these is
-//! possible, the range read saw that version: it depends on the version's writer, and the writer of the next
-//! version depends on it (a phantom, if that closes a cycle). If several are possible, the read still saw
-//! none before the first of them and none after the last ([`add_bounds`]).
+//! A key is absent in version 0 and in every version that ends with a tombstone. If only one of these
+//! versions is possible, the range read saw that version. The read depends on the version's writer, and the
+//! writer of the next version depends on the read. (That is a phantom, if these dependencies close a cycle.)
+//! If several versions are possible, the read is still later than the writer of the first one, and earlier
+//! than the writer of the version after the last one ([`add_bounds`]).
 //!
-//! In a serializable history, a version is also impossible if the reader is known to come before its writer,
-//! or after the next version's. Each dependency found in this way can exclude more versions, so this is
-//! repeated until nothing changes ([`add_eliminated`]). A resulting cycle proves only that the history is not
-//! serializable: the version that was seen, and so the weaker level that is violated, stays open.
+//! In a serializable history, a version is also impossible if the reader is known to precede the version's
+//! writer, or to follow the writer of the next version. Each dependency found in this way can exclude more
+//! versions, so the search is repeated until nothing changes ([`add_eliminated`]). A resulting cycle proves
+//! only that the history is not serializable. The check does not find out which version was read, and so
+//! which weaker level is violated.
 //!
-//! If several versions stay possible, an anomaly may stay undetected.
+//! If several versions remain possible, an anomaly may remain undetected.
 
 use crate::graph::{Graph, RW_RANGE, Why};
 use crate::infer::{add_wr, maker, next_writers};
@@ -20,7 +22,7 @@ use crate::versions::{Absent, Observations};
 struct Candidates {
     absent: Absent,
     versions: Vec<usize>,
-    /// A removal that no read returned may have come last.
+    /// `true` if the last version may be a removal that no read returned.
     may_be_unseen: bool,
 }
 
@@ -31,20 +33,21 @@ pub(crate) fn add_bounds(graph: &mut Graph, all: &Observations) {
     }
 }
 
-/// Adds the dependencies that range reads prove by absent keys if the history is serializable. The graph has
-/// the bounds and no cycle; afterwards it may have one.
+/// Adds the dependencies that range reads prove by absent keys if the history is serializable. Before the
+/// call, the graph has the bounds and no cycle; afterwards it may have a cycle.
 pub(crate) fn add_eliminated(graph: &mut Graph, all: &Observations) {
     let mut open: Vec<Candidates> = all.absent.iter().map(|&absent| candidates(all, absent)).collect();
     open.retain(|of| of.versions.len() > 1);
     while !open.is_empty() {
-        let Some(reach) = Reach::new(graph) else { return }; // a cycle already: no need for more
+        let Some(reach) = Reach::new(graph) else { return }; // the graph has a cycle already
         let mut is_changed = false;
         for of in &mut open {
             let before = std::mem::take(&mut of.versions);
             of.versions =
                 before.iter().copied().filter(|&v| is_possible(all, &reach, of.absent, v)).collect();
             if of.versions.is_empty() {
-                // A contradiction. The last version that existed in time gives the cycle to report.
+                // There is a contradiction: no version is possible. The last version that existed in time is
+                // used, so that the cycle can be reported.
                 of.versions.extend(before.iter().rev().find(|&&v| !is_too_late(all, &reach, of.absent, v)));
             }
             if of.versions.len() < before.len() {
@@ -70,8 +73,8 @@ fn candidates(all: &Observations, absent: Absent) -> Candidates {
     }
 }
 
-/// Makes the reader come after the writer of the first candidate, and before the writers that made the key
-/// exist after the last one.
+/// Adds that the reader follows the writer of the first candidate, and precedes the writers that inserted the
+/// key again after the last candidate.
 fn add_bounds_of(graph: &mut Graph, all: &Observations, of: &Candidates) -> bool {
     let Absent { txn, key } = of.absent;
     let versions = &all.versions[&key];
@@ -86,7 +89,7 @@ fn add_bounds_of(graph: &mut Graph, all: &Observations, of: &Candidates) -> bool
     is_changed
 }
 
-/// Returns `true` if the reader comes before the writer of this version.
+/// Returns `true` if the reader precedes the writer of this version.
 fn is_too_late(all: &Observations, reach: &Reach, absent: Absent, version: usize) -> bool {
     let maker = maker(all, absent.key, &all.versions[&absent.key], version);
     maker.is_some_and(|maker| reach.is_before(absent.txn, maker))

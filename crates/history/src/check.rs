@@ -1,4 +1,4 @@
-//! The whole check: observe, infer, look for cycles.
+//! The whole check: collects the versions, infers dependencies, and searches for cycles.
 
 use crate::absence::{add_bounds, add_eliminated};
 use crate::cycle::{Cycle, any_cycle, cycles};
@@ -8,14 +8,15 @@ use crate::infer::dependencies;
 use crate::report::{Anomaly, Level, Report};
 use crate::versions::{Observations, observe};
 
-/// Looks for anomalies that `level` forbids; of cycles, the shortest of each kind.
+/// Searches for anomalies that `level` forbids. For cycles, reports the shortest one of each kind.
 ///
-/// Cost: about linear in the number of values returned by reads; removed keys under range reads need a bit
-/// for each pair of transactions. Ten thousand transactions take about two seconds.
+/// Cost: about linear in the number of values returned by reads; range reads over removed keys also need a
+/// bit for each pair of transactions. Ten thousand transactions take about two seconds.
 ///
 /// # Panics
 ///
-/// If a value was written twice to one list: a mistake of the test that would make every verdict worthless.
+/// If a value was written twice to one list. That is a mistake of the test, and would make every result
+/// worthless.
 #[must_use]
 pub fn check(history: &History, level: Level) -> Report {
     let mut all = observe(history);

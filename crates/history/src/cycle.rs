@@ -1,11 +1,12 @@
-//! Cycles in the dependency graph: Tarjan's components, then the shortest cycle of each kind.
+//! Cycles in the dependency graph: strongly connected components by Tarjan's algorithm, then the shortest
+//! cycle of each kind.
 
 use std::collections::VecDeque;
 
 use crate::graph::{Edge, Edges, Graph, Node, RW, RW_RANGE, TIME, WR, WW};
 use crate::report::Kind;
 
-/// A cycle: each edge leads to the next one's `from`, the last to the first.
+/// A cycle: each edge ends at the node at which the next one begins, and the last ends at the first node.
 #[derive(Clone, Debug)]
 pub(crate) struct Cycle {
     pub(crate) kind: Kind,
@@ -19,14 +20,15 @@ pub(crate) struct Step {
     pub(crate) edge: Edge,
 }
 
-/// A kind of cycle: at least one edge of `one`, the rest of `rest`.
+/// A kind of cycle, with at least one edge of `one` and all other edges of `rest`.
 struct Class {
     kind: Kind,
     one: Edges,
     rest: Edges,
 }
 
-/// The worst first. Each requires an edge or a number of edges that earlier classes do not have.
+/// The classes of cycles, worst first. Each requires an edge, or a number of edges, that earlier classes do
+/// not have.
 const CLASSES: [Class; 5] = [
     Class { kind: Kind::G0, one: WW, rest: WW },
     Class { kind: Kind::G1c, one: WR, rest: WW | WR },
@@ -35,17 +37,18 @@ const CLASSES: [Class; 5] = [
     Class { kind: Kind::Phantom, one: RW_RANGE, rest: WW | WR | RW | RW_RANGE },
 ];
 
-/// Number of edges of a component that are tried as the first of a cycle; a broken store yields thousands of
-/// cycles.
+/// Largest number of edges of a component that are tried as the first edge of a cycle. The limit bounds the
+/// work for a broken store, which yields thousands of cycles.
 const TRIED: usize = 2000;
 
-/// Returns the shortest cycle of each class; with `time`, the order in time may be part of it.
+/// Returns the shortest cycle of each class; with `time`, the cycle may include edges of the order in time.
 pub(crate) fn cycles(graph: &Graph, time: bool) -> Vec<Cycle> {
     let extra = if time { TIME } else { 0 };
     CLASSES.iter().filter_map(|class| shortest(graph, class, extra)).collect()
 }
 
-/// Returns the shortest cycle of any edges, reported as a phantom, the weakest kind.
+/// Returns the shortest cycle of any edges, which is reported as a phantom, the kind that only the highest
+/// levels forbid.
 pub(crate) fn any_cycle(graph: &Graph, time: bool) -> Option<Cycle> {
     let all = WW | WR | RW | RW_RANGE;
     shortest(graph, &Class { kind: Kind::Phantom, one: all, rest: all }, if time { TIME } else { 0 })
@@ -78,7 +81,7 @@ fn shortest(graph: &Graph, class: &Class, extra: Edges) -> Option<Cycle> {
 }
 
 /// Returns the shortest path over allowed edges inside one component, as steps between transactions. Steps
-/// along the chain of ticks cost nothing: only transactions are counted.
+/// along the chain of ticks have length 0: only transactions are counted.
 fn path(graph: &Graph, from: Node, to: Node, allowed: Edges, component: &[u32]) -> Option<Vec<Step>> {
     let mut came: Vec<Option<(Node, Edge)>> = vec![None; graph.edges.len()];
     let mut done = vec![false; graph.edges.len()];
@@ -95,7 +98,7 @@ fn path(graph: &Graph, from: Node, to: Node, allowed: Edges, component: &[u32]) 
             if edge.kind & allowed == 0 || component[next] != component[from as usize] || done[next] {
                 continue;
             }
-            // A node is settled when it is taken off the queue; until then a cheaper path may still replace
+            // A node is final only when it is taken from the queue; until then a shorter path may replace
             // this one.
             let is_free = graph.is_tick(node);
             if came[next].is_none() || is_free {
@@ -121,7 +124,8 @@ fn steps(graph: &Graph, came: &[Option<(Node, Edge)>], from: Node, to: Node) -> 
     steps
 }
 
-/// The strongly connected component of each node over allowed edges (Tarjan 1972, without recursion).
+/// Returns the number of the strongly connected component of each node over allowed edges (Tarjan 1972,
+/// without recursion).
 pub(crate) fn components(graph: &Graph, allowed: Edges) -> Vec<u32> {
     const NEW: u32 = u32::MAX;
     let n = graph.edges.len();

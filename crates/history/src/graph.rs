@@ -3,20 +3,20 @@
 //! | edge A → B | meaning |
 //! |---|---|
 //! | ww | B appended right after A to the same list |
-//! | wr | B read a value that A wrote, and nothing newer |
+//! | wr | B read a value that A wrote, and no newer value |
 //! | rw | A read a list without B's append, which came next |
 //! | rw of a range | A read a range without a key that B inserted next |
 //! | time | A had ended when B began |
 //!
-//! Time is a chain of *ticks*, one per end: a transaction points to the tick of its end, each tick to the
-//! next, and the last tick before a transaction's beginning points to that transaction. So order in time
-//! costs few edges.
+//! Time is a chain of *ticks*, one for each end of a transaction. A transaction points to the tick of its
+//! end, each tick to the next one, and the last tick before a transaction's beginning to that transaction. So
+//! the order in time needs few edges.
 
 use crate::history::{History, Op};
 
 pub(crate) type Node = u32;
 
-/// A kind of edge, as a bit.
+/// The kinds of an edge, as a set of bits.
 pub(crate) type Edges = u8;
 pub(crate) const WW: Edges = 1;
 pub(crate) const WR: Edges = 2;
@@ -28,9 +28,9 @@ pub(crate) const TIME: Edges = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Why {
     pub(crate) key: u64,
-    /// The value that the earlier transaction wrote or saw last, if any.
+    /// The last value that the earlier transaction wrote or read, if any.
     pub(crate) before: Option<u64>,
-    /// The value that came next, or was read.
+    /// The value that was written next, or that was read.
     pub(crate) after: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Edge {
     pub(crate) why: Why,
 }
 
-/// Nodes `0..transactions` are transactions; the others are ticks.
+/// A dependency graph. Nodes `0..transactions` are transactions; the others are ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     pub(crate) transactions: usize,
@@ -65,7 +65,7 @@ impl Graph {
         is_new
     }
 
-    /// Adds the order in time of the transactions for which `counts` holds.
+    /// Adds the order in time of the transactions for which `counts` returns `true`.
     pub(crate) fn add_time(&mut self, history: &History, counts: impl Fn(usize) -> bool) {
         let mut ends: Vec<(u64, usize)> = history
             .transactions
@@ -97,7 +97,7 @@ impl Graph {
         node as usize >= self.transactions
     }
 
-    /// Edges between transactions.
+    /// Returns the number of edges between transactions.
     pub(crate) fn dependencies(&self) -> usize {
         self.edges[..self.transactions].iter().flatten().filter(|e| e.kind != TIME).count()
     }
@@ -128,7 +128,7 @@ pub(crate) fn sentence(history: &History, from: usize, to: usize, kind: Edges, w
     }
 }
 
-/// The first range read of a transaction over `key`.
+/// Returns the first range read of a transaction over `key`, as text.
 fn range_over(history: &History, txn: usize, key: u64) -> String {
     let ranges = history.transactions[txn].ops.iter().filter_map(|op| match op {
         Op::Scan { from, to, .. } if (*from..*to).contains(&key) => Some(format!("k{from}..k{to}")),

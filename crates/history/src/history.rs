@@ -1,38 +1,39 @@
-//! Observations: transactions and their operations, and their text form.
+//! Histories: transactions and their operations as clients observed them, and the text form of operations.
 
 use std::fmt;
 
-/// One operation as its client saw it. Values are unique in the whole history.
+/// One operation, as its client observed it. Values are unique in the whole history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Appended `value` to the list of `key`, which exists from now on if it did not.
+    /// An append of `value` to the list of `key`. The key exists from then on.
     Append {
-        /// The list.
+        /// The key of the list.
         key: u64,
         /// The appended value.
         value: u64,
     },
-    /// Removed `key` from what range reads see, and appended the tombstone `value` to its list.
+    /// A removal of `key`, so that range reads no longer return it. The tombstone `value` is appended to its
+    /// list.
     Remove {
-        /// The list.
+        /// The key of the list.
         key: u64,
-        /// The tombstone.
+        /// The value of the tombstone.
         value: u64,
     },
-    /// Read the whole list of `key`, tombstones included; empty if it was never appended to.
+    /// A read of the whole list of `key`, including tombstones. The list is empty if it has no appends.
     Read {
-        /// The list.
+        /// The key of the list.
         key: u64,
-        /// Its values, oldest first.
+        /// The values of the list, oldest first.
         list: Vec<u64>,
     },
-    /// Read every key of `from..to` that exists.
+    /// A read of every key in `from..to` that exists.
     Scan {
-        /// First key that could be seen.
+        /// First key of the range.
         from: u64,
-        /// First key beyond.
+        /// End of the range (exclusive).
         to: u64,
-        /// The keys seen, and their lists.
+        /// The keys that were returned, with their lists.
         rows: Vec<(u64, Vec<u64>)>,
     },
 }
@@ -40,32 +41,32 @@ pub enum Op {
 /// The end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The client was told that it committed.
+    /// The transaction committed, and its client got the acknowledgment.
     Committed,
-    /// The client was told that it did not, or never asked.
+    /// The client aborted the transaction, or got an error instead of a commit.
     Aborted,
-    /// The client does not know: a crash, a lost reply. The transaction counts as committed if its writes
-    /// were seen.
+    /// The end is unknown, because of a crash or a lost reply. The transaction counts as committed if another
+    /// transaction has read its writes.
     Unknown,
 }
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Instant before its first operation, on the clock of the history.
+    /// Instant before the first operation, on the clock of the history.
     pub began: u64,
-    /// Instant after its end was known; `None` if it never was.
+    /// Instant after the client got the result of the end; `None` if it never did.
     pub ended: Option<u64>,
-    /// The end of the transaction.
+    /// The status of the transaction.
     pub status: Status,
-    /// Its operations, in order.
+    /// Operations of the transaction, in order.
     pub ops: Vec<Op>,
 }
 
-/// All observations. Transactions are named by their position: T0, T1, …
+/// All observations. A transaction's name is its position: T0, T1, …
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// In any order.
+    /// The transactions, in any order.
     pub transactions: Vec<Transaction>,
 }
 

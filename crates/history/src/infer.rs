@@ -1,10 +1,11 @@
-//! From versions to dependencies.
+//! Dependencies between transactions, inferred from the versions of lists.
 
 use crate::graph::{Graph, RW, RW_RANGE, WR, WW, Why};
 use crate::history::History;
 use crate::versions::{Observations, Versions};
 
-/// Returns every dependency that the returned lists prove; absent keys of range reads come later (`absence`).
+/// Returns every dependency that the returned lists prove. Dependencies from absent keys in range reads are
+/// added later (`absence`).
 pub(crate) fn dependencies(history: &History, all: &Observations) -> Graph {
     let mut graph = Graph::new(history.transactions.len());
     for (&key, versions) in &all.versions {
@@ -23,14 +24,14 @@ pub(crate) fn dependencies(history: &History, all: &Observations) -> Graph {
     graph
 }
 
-/// Returns the transaction that wrote a version, if it counts; version 0 has no writer.
+/// Returns the transaction that wrote a version, if that transaction counts; version 0 has no writer.
 pub(crate) fn maker(all: &Observations, key: u64, versions: &Versions, version: usize) -> Option<usize> {
     let value = *versions.order.get(version.checked_sub(1)?)?;
     all.writers.get(&(key, value)).map(|w| w.txn).filter(|&txn| all.counts[txn])
 }
 
-/// Returns the writers of the next version, with their values; after the last seen version these are all
-/// writers of appends that no read returned.
+/// Returns the writers of the next version, with their values; after the last version that was read, these
+/// are all writers of appends that no read returned.
 pub(crate) fn next_writers(
     all: &Observations,
     key: u64,
@@ -45,7 +46,7 @@ pub(crate) fn next_writers(
     }
 }
 
-/// Adds that `reader` saw this version or a later one of `key`.
+/// Adds that `reader` read this version of `key`, or a later one.
 pub(crate) fn add_wr(graph: &mut Graph, all: &Observations, reader: usize, key: u64, version: usize) -> bool {
     let versions = &all.versions[&key];
     maker(all, key, versions, version).is_some_and(|writer| {

@@ -1,13 +1,15 @@
-//! Checks that a history of concurrent transactions was serializable: records the operations and results of
-//! clients, and looks for a contradiction.
+//! Isolation checker: records the operations and results of concurrent clients, and searches the history for
+//! proof that it was not serializable.
 //!
 //! The crate is a test library without a store: it checks the observations of clients and never accesses a
-//! database. A clean report is no proof: it means that this history has an explanation.
+//! database. A clean report does not prove serializability. It means only that no contradiction was found in
+//! this history.
 //!
 //! The method is that of Elle (Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
-//! Observations", VLDB 2020) for append-only lists: a list read shows the order of all writes before it, so
-//! dependencies between transactions can be inferred, and a cycle of dependencies is an anomaly in the sense
-//! of Adya ("Weak Consistency", 1999). Range reads and removals are added, so phantoms are detected as well.
+//! Observations", VLDB 2020) for append-only lists: a read of a list shows the order of all earlier writes to
+//! it. So dependencies between transactions can be inferred. A cycle of dependencies is an anomaly in the
+//! sense of Adya ("Weak Consistency", 1999). Range reads and removals are added, so phantoms are detected as
+//! well.
 //!
 //! ```
 //! use azekura_history::{Kind, Level, Recorder, check};
@@ -31,18 +33,19 @@
 //! |---|---|
 //! | `history` | [`History`], [`Transaction`], [`Op`] |
 //! | `record` | [`Recorder`]: collects transactions from many threads |
-//! | `versions` | the order of each list's versions; reads that no order explains |
+//! | `versions` | the order of each list's versions; reads that fit no order |
 //! | `graph` | dependencies and their evidence |
-//! | `infer` | from versions to dependencies |
+//! | `infer` | dependencies, inferred from versions |
 //! | `absence` | keys that a range read did not return |
 //! | `cycle` | strongly connected components, shortest cycles |
 //! | `report` | [`Kind`], [`Level`], [`Report`] |
 //!
-//! Use with a key-value store: a list is the value of a key; *append* reads the list and writes it back
-//! longer; *remove* deletes the key, appends a tombstone to the list, and keeps the list in a second table
-//! that is never scanned; a later append to that key continues from there. So every read of a key (of both
-//! tables if necessary) returns the whole list, and only range reads see removed keys as absent. At the end,
-//! one more transaction reads every key: then every write is observed and the check is as strict as possible.
+//! To use it with a key-value store, store each list as the value of a key. *Append* reads the list and
+//! writes it back with one more value. *Remove* deletes the key, and stores the list with a tombstone in a
+//! second table that is never scanned; a later append to that key continues that list. So every read of a key
+//! (of both tables if necessary) returns the whole list, and only range reads see removed keys as absent. At
+//! the end, one more transaction reads every key, so that every write is observed and the check is as strict
+//! as possible.
 
 #![forbid(unsafe_code)]
 

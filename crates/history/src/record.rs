@@ -1,15 +1,15 @@
-//! Collecting a history from many threads.
+//! Recorder: collects a history from many threads.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use crate::history::{History, Op, Status, Transaction};
 
-/// Collects transactions while they run. Shared by reference between threads.
+/// A recorder of transactions while they run, which threads share by reference.
 ///
-/// Its clock is one counter: an instant taken before an event began on one thread, and one taken after an
-/// event ended on another, are in the right order (SeqCst; a test library can afford it). These are std's
-/// atomics: nothing here is part of the store or of a model of it.
+/// The clock is one counter. An instant taken on one thread before an event began, and one taken on another
+/// thread after an event ended, are in the right order (SeqCst; a test library can afford the cost). The
+/// atomics are those of std, because this crate is not a part of the store or of a simulated machine.
 #[derive(Debug, Default)]
 pub struct Recorder {
     clock: AtomicU64,
@@ -17,8 +17,8 @@ pub struct Recorder {
     done: Mutex<Vec<Transaction>>,
 }
 
-/// A running transaction. Dropped before its end was recorded, it counts as [`Status::Unknown`] (a client
-/// that panicked, or lost the store).
+/// A running transaction. If it is dropped before its end was recorded, it counts as [`Status::Unknown`], for
+/// a client that panicked or lost the store.
 #[derive(Debug)]
 pub struct Running<'a> {
     recorder: &'a Recorder,
@@ -33,7 +33,7 @@ impl Recorder {
         Self::default()
     }
 
-    /// Begins a transaction. Call it before the store's own `begin`.
+    /// Begins a transaction. Call this function before the store's `begin`.
     pub fn begin(&self) -> Running<'_> {
         Running { recorder: self, began: self.now(), ops: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Recorder {
         self.values.fetch_add(1, SeqCst) + 1
     }
 
-    /// Takes the recorded transactions out and returns them.
+    /// Returns the recorded transactions and removes them from the recorder.
     pub fn finish(&self) -> History {
         History { transactions: std::mem::take(&mut self.lock()) }
     }
@@ -53,7 +53,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Transaction>> {
-        // A client that panics while it records leaves a valid list.
+        // If a client panicked while it recorded, the list is still valid.
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +64,7 @@ impl Running<'_> {
         self.ops.push(Op::Append { key, value });
     }
 
-    /// Records that `key` was removed, and the tombstone `value` appended to its list.
+    /// Records that `key` was removed, and that the tombstone `value` was appended to its list.
     pub fn remove(&mut self, key: u64, value: u64) {
         self.ops.push(Op::Remove { key, value });
     }
@@ -79,13 +79,13 @@ impl Running<'_> {
         self.ops.push(Op::Scan { from, to, rows: rows.into() });
     }
 
-    /// Records that the transaction committed, known to the client. Call it after the store's own `commit`
-    /// returned.
+    /// Records that the transaction committed, after its client got the acknowledgment. Call this function
+    /// after the store's `commit` has returned.
     pub fn committed(mut self) {
         self.end(Status::Committed);
     }
 
-    /// Records that the transaction was aborted, known to the client.
+    /// Records that the transaction was aborted, or that its commit failed for certain.
     pub fn aborted(mut self) {
         self.end(Status::Aborted);
     }

@@ -1,17 +1,17 @@
-//! Anomalies, and their severity.
+//! Anomalies: their kinds, their severity, and the report of a check.
 
 use std::fmt;
 
-/// A level of isolation, weakest first. Each forbids what the levels before it forbid, and more.
+/// A level of isolation, weakest first. Each level forbids all anomalies of the earlier levels, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// No cycle of overwrites; no read of a value that was never written.
+    /// No cycle of overwrites, and no read of a value that was never written.
     ReadUncommitted,
-    /// No read of a value that was aborted or not final, and no cycle of information flow.
+    /// No read of a value that was aborted or not final, and no cycle of overwrites and reads (G1c).
     ReadCommitted,
-    /// Some serial order of the committed transactions explains all results.
+    /// A serial order of the committed transactions explains all results.
     Serializable,
-    /// Such an order exists in which no transaction precedes one that had ended when it began.
+    /// A serial order explains all results, and no transaction precedes one that had ended before it began.
     StrictSerializable,
 }
 
@@ -20,10 +20,10 @@ pub enum Level {
 pub enum Kind {
     /// A read returns a value that was never written, the same value twice, or a removed key.
     Garbage,
-    /// Two reads of one list disagree on the order of its values: an append was lost, or writes were not
-    /// ordered.
+    /// Two reads of one list disagree on the order of its values, because an append was lost or writes were
+    /// not ordered.
     IncompatibleOrder,
-    /// A transaction does not see its own writes.
+    /// A transaction does not read its own writes.
     Internal,
     /// G0: a cycle of overwrites.
     G0,
@@ -35,17 +35,17 @@ pub enum Kind {
     G1c,
     /// Two transactions read the same version of a list, and both appended to it.
     LostUpdate,
-    /// G-single (read skew): a cycle with exactly one read that missed a write.
+    /// G-single (read skew): a cycle with exactly one read that did not return a write (rw edge).
     GSingle,
-    /// G2-item (write skew among them): a cycle with several reads that missed writes.
+    /// G2-item (including write skew): a cycle with several reads that did not return a write (rw edges).
     G2Item,
-    /// G2: a cycle with a range read that missed a key, or a range read that contradicts every possible
-    /// choice of versions.
+    /// G2: a cycle with a range read that did not return an inserted key, or a range read that contradicts
+    /// every possible choice of versions.
     Phantom,
 }
 
 impl Kind {
-    /// The name in the literature.
+    /// Returns the name of the anomaly in the literature.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// The weakest level that forbids it.
+    /// Returns the weakest level that forbids the anomaly.
     #[must_use]
     pub const fn forbidden_from(self) -> Level {
         match self {
@@ -74,21 +74,21 @@ impl Kind {
     }
 }
 
-/// One contradiction, with the transactions that show it.
+/// One contradiction, with the transactions that prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     /// The kind of anomaly.
     pub kind: Kind,
-    /// The cycle includes the order of ends and beginnings in time.
+    /// `true` if the cycle includes the order of transactions in time.
     pub is_realtime: bool,
-    /// The transactions, by their position in the history; for a cycle, in its order.
+    /// The transactions, by their position in the history; for a cycle, in the order of the cycle.
     pub transactions: Vec<usize>,
     /// The counterexample as text: each step with its evidence, then the transactions.
     pub text: String,
 }
 
 impl Anomaly {
-    /// Notes that the cycle is one of several possible ones.
+    /// Adds to the text that the cycle is one of several possible ones.
     pub(crate) fn of_several_explanations(mut self) -> Self {
         self.text.push_str(
             "\n  Whichever version of a missing key was seen, there is a circle; this is one of them.",
@@ -96,14 +96,14 @@ impl Anomaly {
         self
     }
 
-    /// The weakest level that forbids it.
+    /// Returns the weakest level that forbids the anomaly.
     #[must_use]
     pub const fn forbidden_from(&self) -> Level {
         if self.is_realtime { Level::StrictSerializable } else { self.kind.forbidden_from() }
     }
 }
 
-/// All anomalies that a check found against the requested level.
+/// All anomalies that a check has found at the requested level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub(crate) anomalies: Vec<Anomaly>,
@@ -130,7 +130,7 @@ impl Report {
         self.anomalies.iter().any(|a| a.kind == kind)
     }
 
-    /// Number of dependencies inferred: a check that inferred none proves nothing.
+    /// Returns the number of inferred dependencies. A check without dependencies proves nothing.
     #[must_use]
     pub const fn dependencies(&self) -> usize {
         self.dependencies

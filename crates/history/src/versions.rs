@@ -1,24 +1,26 @@
-//! The order of each list's versions, the reader of each version, and reads that no order explains.
+//! The order of each list's versions, the version that each read returned, and reads that fit no order.
 //!
-//! 1. The writer of each value, and whether it was the writer's last append to that list.
-//! 2. The transactions that count: the committed ones, and those of unknown end with writes that a
-//!    transaction which counts has seen.
-//! 3. The longest list read of a key is the order of its versions (version 0 is the empty list, version n
-//!    ends with the n-th value); every other list read of it must be a beginning of that one.
-//! 4. The part of a list that a transaction saw of others is the list without its own appends at the end.
+//! 1. The writer of each value is determined, and whether its write was the writer's last append to that
+//!    list.
+//! 2. The transactions that count are the committed ones, and those of unknown end with writes that a
+//!    counting transaction has read.
+//! 3. The longest list that was read from a key gives the order of its versions. Version 0 is the empty list,
+//!    and version n ends with the n-th value. Every other list read from that key must be a prefix of the
+//!    longest one.
+//! 4. The version that a transaction read is the list without its own appends at the end.
 //!
-//! Committed appends that no read returned come after all versions that were seen, in an unknown order.
+//! Committed appends that no read returned follow all versions that were read, in an unknown order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::history::{History, Op, Status};
 use crate::report::{Anomaly, Kind};
 
-/// The writer of a value.
+/// The writer of a value, and the kind of its write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer {
     pub(crate) txn: usize,
-    /// The transaction appended nothing to this list afterwards.
+    /// `true` if the transaction appended nothing to this list afterwards.
     pub(crate) is_final: bool,
     pub(crate) removes: bool,
 }
@@ -27,28 +29,28 @@ pub(crate) struct Writer {
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     pub(crate) order: Vec<u64>,
-    /// Values of transactions that count and that no read returned.
+    /// Values of counting transactions that no read returned.
     pub(crate) unseen: Vec<u64>,
 }
 
-/// A transaction saw version `version` of a list.
+/// A read of version `version` of a list by a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seen {
     pub(crate) txn: usize,
     pub(crate) key: u64,
     pub(crate) version: usize,
-    /// In a range read.
+    /// `true` if a range read returned the list.
     pub(crate) in_range: bool,
 }
 
-/// A range read did not return a key that the transaction had not changed itself.
+/// A key that a range read did not return, and that the transaction had not changed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Absent {
     pub(crate) txn: usize,
     pub(crate) key: u64,
 }
 
-/// All observations about versions; see the module's head.
+/// All observations about versions; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) counts: Vec<bool>,
@@ -74,7 +76,7 @@ pub(crate) fn observe(history: &History) -> Observations {
     all
 }
 
-/// Step 1.
+/// Returns the writer of each value (step 1).
 fn writers(history: &History) -> HashMap<(u64, u64), Writer> {
     let mut writers = HashMap::new();
     for (txn, t) in history.transactions.iter().enumerate() {
@@ -95,7 +97,7 @@ fn writers(history: &History) -> HashMap<(u64, u64), Writer> {
     writers
 }
 
-/// Returns every list that an operation read.
+/// Returns every list that an operation has read.
 fn lists(op: &Op) -> Box<dyn Iterator<Item = (u64, &[u64])> + '_> {
     match op {
         Op::Read { key, list } => Box::new(std::iter::once((*key, list.as_slice()))),
@@ -104,7 +106,7 @@ fn lists(op: &Op) -> Box<dyn Iterator<Item = (u64, &[u64])> + '_> {
     }
 }
 
-/// Step 2.
+/// Returns for each transaction whether it counts (step 2).
 fn counts(history: &History, writers: &HashMap<(u64, u64), Writer>) -> Vec<bool> {
     let all = &history.transactions;
     let mut counts: Vec<bool> = all.iter().map(|t| t.status == Status::Committed).collect();
@@ -122,7 +124,7 @@ fn counts(history: &History, writers: &HashMap<(u64, u64), Writer>) -> Vec<bool>
     counts
 }
 
-/// The changes of a transaction to a list so far.
+/// The transaction's own changes of a list so far.
 #[derive(Default)]
 struct Own {
     values: Vec<u64>,
@@ -134,7 +136,7 @@ impl Observations {
         (0..self.counts.len()).filter(|&txn| self.counts[txn]).collect()
     }
 
-    /// Step 3.
+    /// Orders the versions of each key (step 3).
     fn order_versions(&mut self, history: &History) {
         let counted = self.counted();
         let mut longest: BTreeMap<u64, (usize, &[u64])> = BTreeMap::new();
@@ -201,7 +203,7 @@ impl Observations {
         }
     }
 
-    /// Step 4.
+    /// Records the version of a list that a transaction has read (step 4).
     fn observe_list(
         &mut self,
         history: &History,
@@ -313,7 +315,7 @@ impl Observations {
         for &n in &txns {
             text.push_str(&format!("\n  T{n} = {}", history.transactions[n]));
         }
-        // One of each kind and pair is enough.
+        // One anomaly of each kind and set of transactions is enough.
         if !self.anomalies.iter().any(|a| a.kind == kind && a.transactions == txns) {
             self.anomalies.push(Anomaly { kind, is_realtime: false, transactions: txns, text });
         }

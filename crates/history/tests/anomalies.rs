@@ -1,8 +1,8 @@
-//! Tests of the checker: each known anomaly is found, named and explained; the level below permits it.
+//! Tests of the checker: each known anomaly is found, named and explained, and the level below permits it.
 
 use azekura_history::{History, Kind, Level, Op, Status, Transaction, check};
 
-/// Transactions that all overlap in time.
+/// Returns a history of transactions that all overlap in time.
 fn concurrent(all: &[(Status, Vec<Op>)]) -> History {
     let transactions = all
         .iter()
@@ -21,7 +21,7 @@ fn committed(all: &[Vec<Op>]) -> History {
     concurrent(&all.iter().map(|ops| (Status::Committed, ops.clone())).collect::<Vec<_>>())
 }
 
-/// Transactions one after the other.
+/// Returns a history of committed transactions that run one after another.
 fn one_by_one(all: &[Vec<Op>]) -> History {
     let mut history = committed(all);
     for (n, t) in history.transactions.iter_mut().enumerate() {
@@ -105,7 +105,7 @@ fn g1c_a_circle_of_information() {
 
 #[test]
 fn g_single_read_skew() {
-    // T1 sees one half of what T0 wrote.
+    // T1 reads only one of T0's two writes.
     let history = committed(&[
         vec![append(1, 10), append(2, 11)],
         vec![read(1, &[10]), read(2, &[])],
@@ -128,7 +128,7 @@ fn g2_item_write_skew() {
 
 #[test]
 fn g2_phantoms_of_two_inserts() {
-    // Each looked at the range, saw nothing there, and put a key into it.
+    // Each transaction read the empty range and then inserted a key into it.
     let history = committed(&[
         vec![scan(0, 10, &[]), append(3, 30)],
         vec![scan(0, 10, &[]), append(5, 50)],
@@ -140,7 +140,7 @@ fn g2_phantoms_of_two_inserts() {
 
 #[test]
 fn g2_a_phantom_beside_a_key_that_is_there() {
-    // T0 counts the range twice, and T1 inserts in between.
+    // T0 reads the range twice, and T1 inserts a key in between.
     let history = committed(&[
         vec![scan(0, 10, &[(1, &[9])]), scan(0, 10, &[(1, &[9]), (2, &[20])])],
         vec![append(2, 20)],
@@ -151,7 +151,7 @@ fn g2_a_phantom_beside_a_key_that_is_there() {
 
 #[test]
 fn g2_a_phantom_of_a_removed_key() {
-    // T2 sees k1 gone but k2 not yet there; T1 removed one and inserted the other in one transaction.
+    // T2 does not see k1 any more, but not yet k2; T1 removed k1 and inserted k2 in one transaction.
     let history = one_by_one(&[
         vec![append(1, 10)],
         vec![remove(1, 11), append(2, 20)],
@@ -163,7 +163,8 @@ fn g2_a_phantom_of_a_removed_key() {
 
 #[test]
 fn a_removed_and_reinserted_key_is_pinned_down_by_what_else_was_seen() {
-    // k1 comes, goes, comes, goes. T5 saw T2's mark (k2), so "absent" means T3's removal or later, or T1's.
+    // k1 is inserted and removed twice. T5 read T2's write to k2, so its "absent" means T3's removal or a
+    // later one, or T1's.
     let lives = |reader: Vec<Op>| {
         committed(&[
             vec![append(1, 10)],
@@ -176,7 +177,7 @@ fn a_removed_and_reinserted_key_is_pinned_down_by_what_else_was_seen() {
     };
     clean(&lives(vec![scan(0, 2, &[]), read(2, &[20]), read(3, &[30])]), Level::Serializable);
     clean(&lives(vec![scan(0, 2, &[]), read(2, &[])]), Level::Serializable);
-    // It comes after T2, which made k1, and before T3, which removed it: so it must have met k1.
+    // The reader follows T2, which inserted k1, and precedes T3, which removed it, so it must have seen k1.
     found(&lives(vec![scan(0, 2, &[]), read(2, &[20]), read(3, &[])]), Kind::Phantom, &[2, 4]);
 }
 
@@ -233,8 +234,8 @@ fn a_stale_range_over_a_key_that_came_back_is_wrong_in_time() {
 
 #[test]
 fn what_two_range_reads_did_not_show_makes_one_circle() {
-    // T2 misses k1, so it comes after T1, which removed it; T1 misses k5, so it comes after T3, which removed
-    // that; and T2 did not see T3's append to k6.
+    // T2 does not see k1, so it follows T1, which removed k1. T1 does not see k5, so it follows T3, which
+    // removed k5. But T2 did not see T3's append to k6.
     let history = committed(&[
         vec![append(1, 10), append(5, 50), append(9, 90)],
         vec![read(9, &[90]), remove(1, 11), scan(5, 6, &[])],
@@ -264,7 +265,7 @@ fn an_append_that_nobody_saw_comes_after_all_that_were_seen() {
 
 #[test]
 fn order_in_time_reaches_over_ends_in_between() {
-    // T0 and T1 overlap and end one after the other; T2 begins after both, and misses what the first one did.
+    // T0 and T1 overlap, and T0 ends first. T2 begins after both, but does not see T0's write.
     let mut history =
         committed(&[vec![append(1, 10)], vec![append(2, 20)], vec![read(1, &[])], vec![read(1, &[10])]]);
     for (t, times) in history.transactions.iter_mut().zip([(0, 2), (1, 3), (4, 5), (6, 7)]) {
@@ -327,7 +328,7 @@ fn a_history_with_equal_values_is_refused() {
 
 #[test]
 fn the_shortest_circle_is_told() {
-    // A circle of four, and one of two hidden in it.
+    // A cycle of four transactions, which contains a cycle of two.
     let history = committed(&[
         vec![read(1, &[]), append(4, 40)],
         vec![read(2, &[]), append(1, 10)],

@@ -1,19 +1,19 @@
-//! Random histories: serial ones are never accused, and of the others exactly those are that no order
-//! explains.
+//! Random histories: the checker reports no anomaly in serial ones, and reports one in a history if and only
+//! if no serial order explains it.
 
 use std::collections::BTreeMap;
 
 use azekura_history::{History, Kind, Level, Op, Status, Transaction, check};
 use proptest::prelude::*;
 
-/// The planned steps of a transaction; values and results are filled in when it runs.
+/// A planned step of a transaction; values and results are set when the step runs.
 #[derive(Clone, Debug)]
 enum Plan {
     Append(u64),
     Remove(u64),
-    /// Of the store as it was so many operations ago.
+    /// A read of the store's state before a number of operations (second field).
     Read(u64, usize),
-    /// Of the store as it was so many operations ago.
+    /// A scan of the store's state before a number of operations (third field).
     Scan(u64, u64, usize),
 }
 
@@ -28,11 +28,11 @@ fn plan(keys: u64, removes: bool, stale: bool) -> impl Strategy<Value = Plan> {
     ]
 }
 
-/// A store without any isolation: every list, and whether its key is there.
+/// A store without isolation: every list, and whether its key exists.
 #[derive(Clone, Default)]
 struct Store {
     lists: BTreeMap<u64, (Vec<u64>, bool)>,
-    /// Before each operation.
+    /// The state of the store before each operation.
     past: Vec<Store>,
 }
 
@@ -69,7 +69,7 @@ impl Store {
         }
     }
 
-    /// Does the operation again; whether it shows the same.
+    /// Repeats the operation; returns `true` if its result is the same.
     fn replay(&mut self, op: &Op) -> bool {
         match op {
             Op::Append { key, value } => self.write(*key, *value, true),
@@ -81,7 +81,8 @@ impl Store {
     }
 }
 
-/// Runs the plans on one store, an operation of some transaction at a time; then one more reads every key.
+/// Runs the plans on one store, one operation of some transaction at a time. At the end, another transaction
+/// reads every key.
 fn interleave(plans: &[Vec<Plan>], order: &[usize], keys: u64) -> History {
     let (mut store, mut clock) = (Store::default(), 0);
     let mut now = || {
@@ -110,8 +111,8 @@ fn interleave(plans: &[Vec<Plan>], order: &[usize], keys: u64) -> History {
     History { transactions: running }
 }
 
-/// Returns `true` if the transactions can be put one after the other: tries every order, the final reader
-/// last.
+/// Returns `true` if there is a serial order of the transactions, with the final reader last. Tries every
+/// order.
 fn has_serial_order(history: &History, in_time: bool) -> bool {
     fn extend(history: &History, in_time: bool, done: &mut Vec<usize>, store: &Store) -> bool {
         let all = &history.transactions;
@@ -180,8 +181,8 @@ proptest! {
 
 #[test]
 fn with_removals_nearly_everything_inexplicable_is_accused() {
-    // Not all: what a range read saw of a key that came and went can stay open. Fixed seeds, so the count is
-    // fixed.
+    // Some non-serializable histories are not detected: the version that a range read saw of a removed key
+    // may remain unknown. The seeds are fixed, so the count is fixed.
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();

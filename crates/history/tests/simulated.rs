@@ -1,5 +1,5 @@
-//! Stores with a known level of isolation: what the level allows is found sooner or later, what it forbids
-//! never.
+//! Tests with simulated stores of a known isolation level: an anomaly that the level permits is found in some
+//! run, and one that it forbids in none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,11 @@ type Lists = BTreeMap<u64, (Vec<u64>, bool)>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Isolation {
-    /// Each operation sees what is committed now; writers lock what they write, and fail where it is locked.
+    /// Each operation reads the present committed state. A writer locks its keys, and fails if a key is
+    /// locked.
     ReadCommitted,
-    /// All operations see what was committed when the first one ran; of two writers of a key the second
-    /// fails.
+    /// All operations read the state that was committed at the first one. Of two concurrent writers of a key,
+    /// the second fails.
     Snapshot,
 }
 
@@ -28,7 +29,7 @@ enum Plan {
 struct Client {
     plan: Vec<Plan>,
     snapshot: Option<Lists>,
-    /// Written and not yet committed: values, and whether the key is there.
+    /// Uncommitted writes: the values, and whether the key exists.
     own: Lists,
     observed: Transaction,
 }
@@ -38,7 +39,7 @@ struct Store {
     committed: Lists,
     clock: u64,
     last_value: u64,
-    /// Keys that a client has written and not committed.
+    /// Keys that a client has written and not yet committed.
     locked: BTreeSet<u64>,
 }
 
@@ -48,7 +49,7 @@ impl Store {
         self.clock
     }
 
-    /// The client's view: its own writes on top of the state that its isolation returns.
+    /// Returns the state that the client reads: its own writes on top of the state for its isolation level.
     fn view(&self, client: &Client) -> Lists {
         let mut view = match (&client.snapshot, self.isolation) {
             (Some(snapshot), Isolation::Snapshot) => snapshot.clone(),
@@ -171,7 +172,8 @@ proptest! {
     fn snapshots_show_write_skew_and_phantoms_only(plans in plans(), order in order()) {
         let report = check(&simulate(Isolation::Snapshot, &plans, &order), Level::StrictSerializable);
         for anomaly in report.anomalies() {
-            // Two transactions that each miss what the other wrote: at least two reads that missed something.
+            // Write skew has at least two rw edges: two transactions, each of which did not read the other's
+            // write.
             let misses = anomaly.text.matches("-rw->").count();
             let is_sure = !anomaly.text.contains("Whichever version");
             prop_assert!(matches!(anomaly.kind, Kind::G2Item | Kind::Phantom), "{}", report);
@@ -180,8 +182,9 @@ proptest! {
     }
 }
 
-/// T1 misses k1, either because T0 had not put it there yet, but T1 saw T0's k2, or because T4 had removed
-/// it, but T5, which T1 does not see, saw it before. No level below serializable is accused.
+/// T1 does not see k1, for one of two reasons. Either T0 had not inserted it yet, but T1 saw T0's k2; or T4
+/// had removed it, but T5, which T1 does not see, read it before. The checker must not report a violation of
+/// a level below serializable.
 #[test]
 fn a_range_read_with_several_explanations_is_not_blamed_for_the_worst_of_them() {
     use Plan::{Append, Read, Remove, Scan};
@@ -200,7 +203,7 @@ fn a_range_read_with_several_explanations_is_not_blamed_for_the_worst_of_them() 
     assert!(anomaly.text.contains("Whichever version"), "{report}");
 }
 
-/// The kinds found in a fixed set of runs.
+/// Returns the kinds of anomalies found in a fixed set of runs.
 fn kinds(isolation: Isolation) -> BTreeSet<Kind> {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();

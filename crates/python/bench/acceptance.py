@@ -1,11 +1,11 @@
-"""Measures the Python package beside lmdb, sqlite3 and diskcache, and prints a table in Markdown.
+"""Compares the Python package with lmdb, sqlite3 and diskcache, and prints a table in Markdown.
 
     python bench/acceptance.py [--seconds S] [--rounds N] [--rows N] [--wheel FILE]
 
-Needs the packages azekura, lmdb and diskcache: `scripts/python.sh --bench` makes the environment and runs
-this.
+Needs the packages azekura, lmdb and diskcache: `scripts/python.sh --bench` creates the environment and
+runs this program.
 Every store is durable: a write that has returned survives a power loss (sqlite3 and diskcache: WAL mode with
-synchronous=FULL). The rounds of all stores alternate, and the median counts.
+synchronous=FULL). The rounds of the stores alternate; the result is the median of the rounds.
 """
 
 import argparse
@@ -160,7 +160,7 @@ STORES = [Azekura, Lmdb, Sqlite, DiskCache]
 
 
 def gets(store, rows, seconds):
-    """Cached reads per second of one thread, in an order that is no order of the keys."""
+    """Returns the cached reads per second of one thread, in scattered key order."""
     get, done, n = store.reader(), 0, 1
     began = time.perf_counter()
     while True:
@@ -175,7 +175,7 @@ def gets(store, rows, seconds):
 
 
 def iteration(store, rows, seconds):
-    """Rows per second of one thread that iterates over all rows."""
+    """Returns the rows per second of one thread that iterates over all rows."""
     done, began = 0, time.perf_counter()
     while True:
         if store.items() != rows * len(VALUE):
@@ -187,7 +187,7 @@ def iteration(store, rows, seconds):
 
 
 def commits(store, threads, seconds):
-    """Durable commits of one row per second, of threads that each write keys of their own."""
+    """Returns the durable commits of one row per second, by threads that write different keys."""
     counts, errors, barrier = [0] * threads, [], threading.Barrier(threads + 1)
     end = [0.0]
 
@@ -216,7 +216,7 @@ def commits(store, threads, seconds):
 
 
 def measure(arguments, directory):
-    """The median of each figure and store."""
+    """Returns the median of each figure for each store."""
     figures = {}
     for number in range(arguments.rounds):
         for kind in STORES:
@@ -237,7 +237,7 @@ def measure(arguments, directory):
 
 
 def import_ms():
-    """The import of the package in a new process, without the start of the interpreter."""
+    """Returns the time in ms to import the package in a new process, without the start of the interpreter."""
     def run(code):
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,8 +2,9 @@
 
     python examples/tutorial.py [DIRECTORY]
 
-Stores 2 tables of about 150,000 characters that Python's `unicodedata` knows, with an index of the words of
-their names, asks them, changes them from several threads while a report runs, and makes a backup.
+Stores the characters of Python's `unicodedata`, about 150,000, in one table, and an index of the words of
+their names in another one. Queries the tables, writes from several threads while a report runs, and makes a
+backup.
 """
 
 import pathlib
@@ -24,8 +25,8 @@ def characters():
 
 
 def load(db, characters_table, words):
-    """Stores the characters and the index. A transaction holds a lock for each of its rows, so each one has a
-    few thousand rows."""
+    """Stores the characters and the index. A transaction holds a lock for each of its rows, so each
+    transaction has only a few thousand rows."""
     rows = list(characters())
     for start in range(0, len(rows), 5_000):
         part = rows[start : start + 5_000]
@@ -39,7 +40,7 @@ def load(db, characters_table, words):
 
 
 def find(db, characters_table, words, word):
-    """Returns the characters whose names have a word, as one moment shows them."""
+    """Returns the characters that have a word in their name, from one snapshot."""
     with db.snapshot() as snap:
         codes = [code for (_, code), _ in snap[words].prefix((word,))]
         found = snap[characters_table].get_many(codes)
@@ -59,7 +60,7 @@ def main(directory):
             found = find(db, table, words, word)
             print(f"{word}: " + ", ".join(f"{char} {name}" for char, name in found))
 
-        # Eight threads count at once. `add` is one transaction each, and none is lost.
+        # Eight threads count at once. Each `add` is one transaction, and no addition is lost.
         def look_up(number):
             for word in ("SNOWMAN", "SUN", "MOON")[: 1 + number % 3]:
                 looked_up.add(word, len(find(db, table, words, word)))
@@ -68,7 +69,7 @@ def main(directory):
         with db.snapshot() as before:
             for thread in threads:
                 thread.start()
-            # The report reads every row and stops no thread; it sees nothing of what they write.
+            # The report reads every row, but blocks no thread. The snapshot excludes their writes.
             categories = {}
             for character in before[table].values():
                 categories[character["category"]] = categories.get(character["category"], 0) + 1

@@ -1,7 +1,7 @@
-//! Codecs: Python objects as the bytes that a table stores.
+//! Codecs: convert Python objects to the bytes that a table stores, and back.
 //!
-//! Keys and values of one codec have the bytes and the type name of the Rust type in the table, so that
-//! programs in both languages share a table. Encoding runs before the call of the store and decoding after it
+//! Keys and values of a codec have the bytes and the type name of the Rust type in the table, so programs in
+//! both languages can share a table. Encoding runs before the call of the store, and decoding after the call
 //! (PY-2).
 //!
 //! | codec | Rust type |
@@ -9,7 +9,7 @@
 //! | `bytes` | `[u8]` |
 //! | `str` | `str` |
 //! | `int` | `i64` |
-//! | `float` | `f64` as value; as key bytes in numeric order, with the type name `f64` |
+//! | `float` | `f64` as a value; as a key, bytes in numeric order with the type name `f64` |
 //! | `(str, int)` and other tuples, for keys | `(String, i64)` and other tuples |
 //! | `"json"`, `"pickle"`, for values | none: text of `json.dumps`, bytes of `pickle.dumps` |
 
@@ -49,7 +49,7 @@ impl Codec {
         all.into_iter().find(|(_, kind)| kind.is(codec)).map(|(codec, _)| codec)
     }
 
-    /// Reads the argument `key` of `table`.
+    /// Returns the codec for the argument `key` of `table`.
     pub(crate) fn of_keys(codec: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(parts) = codec.cast::<PyTuple>() {
             let parts: Option<Vec<Self>> = parts.iter().map(|part| Self::simple(&part)).collect();
@@ -60,7 +60,7 @@ impl Codec {
         Self::simple(codec).ok_or_else(|| PyTypeError::new_err(CODECS))
     }
 
-    /// Reads the argument `value` of `table`.
+    /// Returns the codec for the argument `value` of `table`.
     pub(crate) fn of_values(codec: &Bound<'_, PyAny>) -> PyResult<Self> {
         let named = match codec.extract::<Cow<'_, str>>().ok().as_deref() {
             Some("json") => Some(Self::Json),
@@ -70,7 +70,7 @@ impl Codec {
         named.or_else(|| Self::simple(codec)).ok_or_else(|| PyTypeError::new_err(CODECS))
     }
 
-    /// Returns the name of the type in the catalog.
+    /// Returns the type name for the catalog.
     pub(crate) fn type_name(&self) -> String {
         match self {
             Self::Bytes => "bytes".into(),
@@ -85,7 +85,7 @@ impl Codec {
         }
     }
 
-    /// Encodes a key, or the first parts of a key that is a tuple.
+    /// Encodes a key. A tuple may have only the first parts of a key.
     pub(crate) fn key<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         if let (Self::Bytes, Ok(bytes)) = (self, key.cast::<PyBytes>()) {
             return Ok(Cow::Borrowed(bytes.as_bytes()));
@@ -108,7 +108,7 @@ impl Codec {
         Ok(out.into())
     }
 
-    /// Encodes a bound of a range: a key, or the first parts of one, as tuples are compared.
+    /// Encodes a bound of a range: a key, or for tuples also the first parts of a key.
     pub(crate) fn bound<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         match (self, key.cast::<PyTuple>()) {
             (Self::Tuple(codecs), Ok(parts)) if parts.len() < codecs.len() => {
@@ -118,7 +118,8 @@ impl Codec {
         }
     }
 
-    /// Encodes a prefix of keys: the first characters of text, the first bytes, the first parts of a tuple.
+    /// Encodes a prefix of keys: the first characters of a string, the first bytes, or the first parts of a
+    /// tuple.
     pub(crate) fn prefix(&self, prefix: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         match self {
             Self::Tuple(_) => self.leading(prefix.cast::<PyTuple>()?),
@@ -139,7 +140,7 @@ impl Codec {
         Ok(out)
     }
 
-    /// Appends a key or a part of one; `is_last` if no part follows it in the key.
+    /// Appends a key or a part of a key; `is_last` is `true` if no part follows.
     fn encode(&self, key: &Bound<'_, PyAny>, out: &mut Vec<u8>, is_last: bool) -> PyResult<()> {
         fn put<K: EncodeKey<Q> + ?Sized, Q: ?Sized>(key: &Q, out: &mut Vec<u8>, is_last: bool) {
             if is_last { K::encode(key, out) } else { K::encode_part(key, out) }
@@ -230,10 +231,10 @@ fn not_bytes(object: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
-/// The sign bit of a float's bits.
+/// The sign bit of a float.
 const SIGN: u64 = 1 << 63;
 
-/// Maps a float to a number, and keeps the order. Both zeros are one key.
+/// Maps a float to an integer so that the order is preserved. Both zeros map to the same integer.
 fn ordered(key: f64) -> PyResult<u64> {
     if key.is_nan() {
         return Err(PyValueError::new_err("NaN has no place in the order of keys"));

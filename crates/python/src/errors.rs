@@ -1,4 +1,4 @@
-//! Exceptions: the classes are in `azekura/_errors.py`, because some have two bases.
+//! Exceptions. Their classes are in `azekura/_errors.py`, because some of them have two bases.
 
 use std::error::Error as _;
 use std::io;
@@ -16,7 +16,7 @@ import_exception!(azekura._errors, Expired);
 import_exception!(azekura._errors, Invalid);
 import_exception!(azekura._errors, IoError);
 
-/// Returns the number of the first error of the operating system among the causes.
+/// Returns the `errno` of the first operating-system error among the causes.
 fn errno(error: &StoreError) -> Option<i32> {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -28,7 +28,7 @@ fn errno(error: &StoreError) -> Option<i32> {
     None
 }
 
-/// Makes the exception for an error of the store.
+/// Returns the exception for an error of the store.
 pub(crate) fn raised(error: StoreError) -> PyErr {
     let text = error.full_message();
     if matches!(error, StoreError::SnapshotTooOld { .. }) {

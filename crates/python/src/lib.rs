@@ -1,9 +1,9 @@
 //! Python package of the Azekura store: databases, tables as mappings, transactions, snapshots, backup.
 //!
-//! - **PY-1** Each call into the store runs without the GIL: a thread that waits for a lock, the log or a
-//!   page stops no other Python thread.
-//! - **PY-2** No Python code runs inside a call of the store, but the progress function of a backup, which
-//!   takes the GIL for itself and holds no latch.
+//! - **PY-1** Each call into the store runs without the GIL, so a thread that waits for a lock, the log or a
+//!   page blocks no other Python thread.
+//! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup. That
+//!   function acquires the GIL itself, and holds no latch.
 
 mod codec;
 mod errors;
@@ -24,10 +24,10 @@ use table::{Definition, Scope, SnapshotTable, Table};
 use ticket::Ticket;
 use transaction::{Savepoint, Transaction};
 
-/// Times that `transact` runs its body before it passes a conflict on.
+/// Largest number of times that `transact` runs its body; after the last run it raises the conflict.
 const MOST_RUNS: u32 = 1000;
 
-/// Opens a store, or creates it.
+/// Opens a store, or creates it if it does not exist.
 #[pyfunction]
 #[pyo3(signature = (
     path, *, create=true, read_only=false, cache_bytes=None, page_size=None, transaction_timeout=Some(60.0),
@@ -68,7 +68,7 @@ fn open(
     Ok(Database { db: without_gil(py, || builder.open(path))? })
 }
 
-/// Opens an empty store in memory: for tests.
+/// Opens an empty store in memory, for tests.
 #[pyfunction]
 fn in_memory(py: Python<'_>) -> PyResult<Database> {
     Ok(Database { db: without_gil(py, azekura::Database::in_memory)? })
@@ -79,13 +79,13 @@ fn seconds(value: f64) -> PyResult<Duration> {
         .map_err(|_| Invalid::new_err(format!("{value} is no number of seconds: give one above 0")))
 }
 
-/// Turns a report of the store into a dict.
+/// Converts a report of the store to a dict.
 fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(report).map_err(|error| errors::Error::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// Makes a new store at `path` from the backup in directory `source`; returns the number of its rows.
+/// Creates a new store at `path` from the backup in directory `source`; returns the number of its rows.
 #[pyfunction]
 #[pyo3(signature = (source, path, *, verify=false))]
 fn restore(py: Python<'_>, source: PathBuf, path: PathBuf, verify: bool) -> PyResult<u64> {
@@ -100,7 +100,7 @@ struct Database {
 
 #[pymethods]
 impl Database {
-    /// Returns a table as a mapping; each operation on it is one durable transaction.
+    /// Returns a table as a mapping; each operation on the table is one durable transaction.
     #[pyo3(signature = (name, *, key=None, value=None))]
     fn table(
         &self,
@@ -117,8 +117,8 @@ impl Database {
         without_gil(py, || self.db.table_names())
     }
 
-    /// Begins a transaction, which ends with `commit`, `abort`, or as a context manager.
-    /// Without `durable` a commit does not wait for the disk: a power loss can take the last ones.
+    /// Begins a transaction, which ends with `commit`, `abort`, or at the end of a `with` block. With
+    /// `durable=False` a commit does not wait for the disk, and a power loss may lose the last commits.
     /// `lock_timeout` is in seconds.
     #[pyo3(signature = (*, durable=true, lock_timeout=None))]
     fn begin(&self, py: Python<'_>, durable: bool, lock_timeout: Option<f64>) -> PyResult<Transaction> {
@@ -137,14 +137,15 @@ impl Database {
         Ok(Transaction::new(tx))
     }
 
-    /// Runs `body` with a transaction and commits it; runs it again after a conflict.
+    /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again.
     fn transact<'py>(&self, py: Python<'py>, body: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (value, ticket) = self._transact_nowait(py, body)?;
         ticket.wait(py)?;
         Ok(value)
     }
 
-    /// As `transact`, but returns the value and the ticket of the commit, and does not wait for it.
+    /// Runs `body` as `transact` does, but does not wait for the commit. Returns the value and the ticket of
+    /// the commit.
     fn _transact_nowait<'py>(
         &self,
         py: Python<'py>,
@@ -174,8 +175,8 @@ impl Database {
         Ok(Snapshot { snapshot: Mutex::new(Some(snapshot)) })
     }
 
-    /// Makes a backup in the new directory `to` while threads go on; returns the number of its rows. Calls
-    /// `progress` with the rows and bytes written so far.
+    /// Makes a backup in the new directory `to` while other threads continue; returns the number of its rows.
+    /// Calls `progress` with the number of rows and bytes written so far.
     #[pyo3(signature = (to, *, rate=None, progress=None))]
     fn backup(
         &self,
@@ -201,7 +202,8 @@ impl Database {
         failed.map_or(Ok(report.rows), Err)
     }
 
-    /// Copies all tables into a new, dense store in the new directory `to`; returns the number of rows.
+    /// Copies all tables into a new store with full pages in the new directory `to`; returns the number of
+    /// rows.
     fn compact_into(&self, py: Python<'_>, to: PathBuf) -> PyResult<u64> {
         without_gil(py, || Ok(self.db.compact_into(to)?.rows))
     }
@@ -233,7 +235,7 @@ impl Database {
         without_gil(py, || self.db.transact(|tx| tx.rename_table(name, to)))
     }
 
-    /// Closes the store. It is refused with `Busy` while transactions or snapshots are open.
+    /// Closes the store. Raises `Busy` while transactions or snapshots are open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         without_gil(py, || self.db.close())
     }
@@ -250,14 +252,14 @@ impl Database {
         _trace: Py<PyAny>,
     ) -> PyResult<bool> {
         match self.close(py) {
-            // The exception of the block says more, and its traceback keeps transactions alive.
+            // An exception in the block is more informative, and its traceback keeps transactions open.
             Err(error) if !kind.is_none(py) && error.is_instance_of::<Busy>(py) => Ok(false),
             closed => closed.map(|()| false),
         }
     }
 }
 
-/// The store as it was at one moment.
+/// The state of the store at one moment.
 #[pyclass(frozen, module = "azekura")]
 struct Snapshot {
     snapshot: Mutex<Option<azekura::Snapshot>>,
@@ -272,7 +274,7 @@ impl Snapshot {
 
 #[pymethods]
 impl Snapshot {
-    /// Returns a table as a mapping, as it was.
+    /// Returns a table of the snapshot as a mapping.
     #[pyo3(signature = (name, *, key=None, value=None))]
     fn table(
         &self,
@@ -284,7 +286,7 @@ impl Snapshot {
         SnapshotTable::of_snapshot(py, &self.get()?, Definition::of(name, key, value)?)
     }
 
-    /// Returns a table of the database, in this snapshot: `snap[stock]`.
+    /// Returns a table of the database as it is in this snapshot: `snap[stock]`.
     fn __getitem__(&self, py: Python<'_>, table: PyRef<'_, SnapshotTable>) -> PyResult<SnapshotTable> {
         SnapshotTable::of_snapshot(py, &self.get()?, table.definition())
     }
@@ -295,7 +297,7 @@ impl Snapshot {
         without_gil(py, || snapshot.table_names())
     }
 
-    /// Closes the snapshot. It stays open while tables of it are in use.
+    /// Closes the snapshot. The snapshot stays open while its tables are in use.
     fn close(&self) -> PyResult<()> {
         let open = self.snapshot.lock();
         drop(open.map_err(|_| Closed::new_err("a call of the snapshot panicked"))?.take());

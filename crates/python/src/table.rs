@@ -13,21 +13,21 @@ use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
 use crate::transaction::{SharedTx, ended, lock};
 
-/// Most rows that an iterator reads at once.
+/// Largest number of rows that an iterator reads at once.
 const BATCH_ROWS: usize = 256;
-/// An iterator stops reading ahead at so many bytes.
+/// Size of a batch in bytes at which an iterator stops reading ahead.
 const BATCH_BYTES: usize = 64 << 10;
 
 type Row = (Vec<u8>, Vec<u8>);
 type Bounds = (Edge<Vec<u8>>, Edge<Vec<u8>>);
 
-/// Origin of a table's rows.
+/// The source of a table's rows.
 #[derive(Clone)]
 pub(crate) enum Scope {
-    /// Each operation is one transaction.
+    /// A database: each operation is one transaction.
     Database(azekura::Database),
     Transaction(SharedTx),
-    /// The table, found once.
+    /// A table of a snapshot, which is looked up once.
     Snapshot(Arc<OwnedSnapshotTable<[u8], [u8]>>),
 }
 
@@ -39,7 +39,8 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    /// Reads the arguments of `table`. Without codecs a table opens with any types, as bytes.
+    /// Returns the definition for the arguments of `table`. Without codecs a table of any types opens, as
+    /// bytes.
     pub(crate) fn of(
         name: String,
         key: Option<&Bound<'_, PyAny>>,
@@ -57,14 +58,15 @@ impl Definition {
     }
 }
 
-/// A table in some scope.
+/// A table with its source of rows.
 #[derive(Clone)]
 pub(crate) struct View {
     scope: Scope,
     definition: Arc<Definition>,
 }
 
-/// Runs one expression with the table of a transaction, or of a new one that is retried after conflicts.
+/// Evaluates one expression with the table of a transaction. If the source is a database, this is a new
+/// transaction that is retried after conflicts.
 macro_rules! in_transaction {
     ($view:expr, $py:expr, $table:ident => $body:expr) => {{
         let definition = &$view.definition.table;
@@ -88,7 +90,8 @@ macro_rules! in_transaction {
     }};
 }
 
-/// As `in_transaction`, also with the table of a snapshot: for calls that read.
+/// Evaluates one expression as `in_transaction` does, but also with a table of a snapshot; for calls that
+/// only read.
 macro_rules! in_any_scope {
     ($view:expr, $py:expr, $table:ident => $body:expr) => {{
         match &$view.scope {
@@ -101,7 +104,7 @@ macro_rules! in_any_scope {
     }};
 }
 
-/// The part of a row that an iterator gives.
+/// The part of a row that an iterator returns.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Key,
@@ -109,21 +112,21 @@ enum Part {
     Both,
 }
 
-/// Rows that an iterator has read, in one piece of memory.
+/// Rows that an iterator has read, in one buffer.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
     /// Lengths of key and value of each row.
     lengths: Vec<(usize, usize)>,
-    /// The next row, and the place of its key.
+    /// Index of the next row.
     next: usize,
     at: usize,
-    /// No row follows those of this batch.
+    /// `true` if no row follows those of this batch.
     is_last: bool,
 }
 
 impl Batch {
-    /// Adds a row. Breaks when there are enough.
+    /// Adds a row. Returns `Break` when the batch is full.
     fn add(&mut self, row: RowRef<'_, [u8], [u8]>, part: Part) -> Result<ControlFlow<()>, Error> {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(row.key_bytes());
@@ -136,7 +139,7 @@ impl Batch {
         Ok(if self.is_last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 
-    /// Returns the next row, as key and value.
+    /// Returns key and value of the next row.
     fn take(&mut self) -> Option<(&[u8], &[u8])> {
         let (key, value) = *self.lengths.get(self.next)?;
         let row = &self.bytes[self.at..self.at + key + value];
@@ -194,7 +197,7 @@ impl View {
         }
     }
 
-    /// Encodes `start`, included, and `end`, excluded; or the range of a prefix.
+    /// Encodes the range from `start` (inclusive) to `end` (exclusive), or the range of a prefix.
     fn bounds(
         &self,
         start: Option<&Bound<'_, PyAny>>,
@@ -225,7 +228,7 @@ fn missing(key: &Bound<'_, PyAny>) -> PyErr {
     PyKeyError::new_err(key.clone().unbind())
 }
 
-/// A table in a snapshot: a mapping that does not change.
+/// A table in a snapshot: a read-only mapping.
 #[pyclass(frozen, subclass, module = "azekura")]
 pub(crate) struct SnapshotTable {
     pub(crate) view: View,
@@ -256,7 +259,7 @@ impl SnapshotTable {
 
 #[pymethods]
 impl SnapshotTable {
-    /// The table's name.
+    /// Returns the table's name.
     #[getter]
     fn name(&self) -> &str {
         self.view.definition.table.name()
@@ -274,7 +277,7 @@ impl SnapshotTable {
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // An object that is no key of the table is not in it, as in a dict.
+        // As in a dict, an object that cannot be a key of the table is not contained in it.
         let Ok(key) = self.view.definition.key.key(key) else { return Ok(false) };
         in_any_scope!(self.view, py, table => table.contains(key.as_ref()))
     }
@@ -304,8 +307,8 @@ impl SnapshotTable {
         self.view.value_or(py, stored, default)
     }
 
-    /// Returns the values at several keys, in their order; `default` for a key without a row. The values are
-    /// those of one moment.
+    /// Returns the values at several keys, in the order of the keys; `default` for a key without a row. All
+    /// values are read at one moment.
     #[pyo3(signature = (keys, default=None))]
     fn get_many<'py>(
         &self,
@@ -357,7 +360,7 @@ impl SnapshotTable {
         Ok(Rows::new(self.view.clone(), bounds, reverse, part))
     }
 
-    /// Counts the rows of a range; reads no values.
+    /// Counts the rows of a range without reading values.
     #[pyo3(signature = (start, end, prefix))]
     fn _count(
         &self,
@@ -377,7 +380,7 @@ impl SnapshotTable {
         })
     }
 
-    /// Returns whether a key lies in a range.
+    /// Returns `true` if a key lies in a range.
     #[pyo3(signature = (key, start, end, prefix))]
     fn _is_inside(
         &self,
@@ -393,7 +396,7 @@ impl SnapshotTable {
     }
 }
 
-/// A table of a database or a transaction: a mapping.
+/// A table of a database or a transaction, as a mutable mapping.
 #[pyclass(frozen, extends = SnapshotTable, module = "azekura")]
 pub(crate) struct Table;
 
@@ -423,7 +426,7 @@ impl Table {
         if was_there { Ok(()) } else { Err(missing(key)) }
     }
 
-    /// Removes a row and returns its value, or None.
+    /// Removes a row and returns its value, or None if there is no row.
     fn _take<'py>(
         slf: PyRef<'_, Self>,
         py: Python<'py>,
@@ -447,7 +450,7 @@ impl Table {
         in_transaction!(view, py, table => rows.iter().try_for_each(|(key, value)| table.insert(key, value)))
     }
 
-    /// Returns the value at a key; stores and returns `default` if there is none.
+    /// Returns the value at a key. If there is no row, stores and returns `default`.
     #[pyo3(signature = (key, default=None))]
     fn setdefault<'py>(
         slf: PyRef<'_, Self>,
@@ -458,7 +461,7 @@ impl Table {
         let view = &slf.as_super().view;
         let default = default.unwrap_or_else(|| py.None().into_bound(py));
         let encoded = view.definition.key.key(key)?;
-        // A value that the table does not take matters only without a row.
+        // An invalid default raises an exception only if there is no row.
         let value = view.definition.value.value(&default);
         let new = value.as_ref().ok().map(|value| value.as_ref());
         let found = in_transaction!(view, py, table => {
@@ -488,7 +491,7 @@ impl Table {
         view.value_or(py, found, default)
     }
 
-    /// Adds a number to the value at a key, 0 if there is none, and returns the sum.
+    /// Adds a number to the value at a key and returns the sum. A missing row counts as 0.
     #[pyo3(signature = (key, amount=1))]
     fn add(slf: PyRef<'_, Self>, py: Python<'_>, key: &Bound<'_, PyAny>, amount: i64) -> PyResult<i64> {
         let view = &slf.as_super().view;
@@ -513,15 +516,16 @@ impl Table {
         sum.ok_or_else(|| pyo3::exceptions::PyOverflowError::new_err("the sum does not fit into 64 bits"))
     }
 
-    /// Removes the row with the least key that no other transaction holds, and returns it as (key, value); or
-    /// returns None.
+    /// Removes the row with the least key that no other transaction has locked, and returns it as (key,
+    /// value). Returns None if there is no such row.
     fn pop_first<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let view = &slf.as_super().view;
         let row = in_transaction!(view, py, table => table.pop_first())?;
         view.item_or_none(py, row)
     }
 
-    /// Removes the row with the greatest key; otherwise as `pop_first`.
+    /// Removes the row with the greatest key that no other transaction has locked, and returns it as (key,
+    /// value). Returns None if there is no such row.
     fn pop_last<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let view = &slf.as_super().view;
         let row = in_transaction!(view, py, table => table.pop_last())?;
@@ -542,11 +546,11 @@ impl Table {
     }
 }
 
-/// An iterator over rows; keeps its scope.
+/// An iterator over rows, which keeps its database, transaction or snapshot open.
 #[pyclass(module = "azekura")]
 pub(crate) struct Rows {
     view: View,
-    /// The rows after those of `batch`.
+    /// The range after the rows of `batch`.
     bounds: Bounds,
     reverse: bool,
     part: Part,
@@ -558,7 +562,7 @@ impl Rows {
         Self { view, bounds, reverse, part, batch: Batch::default() }
     }
 
-    /// Reads the next batch when no row is left.
+    /// Reads the next batch if all rows of the present one were returned.
     fn fill(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.batch.next == self.batch.lengths.len() && !self.batch.is_last {
             self.batch = self.view.batch(py, &self.bounds, self.reverse, self.part)?;

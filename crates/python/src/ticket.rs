@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 
 use crate::errors::{raised, without_gil};
 
-/// Tells when a commit survives power loss. Await it, or call `wait`.
+/// A ticket of a commit, which reports when the commit is durable. Await it, or call `wait`.
 #[pyclass(frozen, module = "azekura")]
 pub(crate) struct Ticket {
     ticket: CommitTicket,
-    /// The same ticket while a callback waits for it.
+    /// A copy of the ticket, kept while a callback waits for it.
     waiting: Mutex<Option<CommitTicket>>,
 }
 
@@ -27,20 +27,21 @@ impl Ticket {
 
 #[pymethods]
 impl Ticket {
-    /// Blocks until the commit survives power loss.
+    /// Blocks until the commit is durable.
     pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let ticket = self.ticket.clone();
         without_gil(py, || ticket.wait())
     }
 
-    /// True if the commit survives power loss now.
+    /// True if the commit is durable already.
     #[getter]
     fn durable(&self) -> PyResult<bool> {
         self.ticket.is_durable().map_err(raised)
     }
 
-    /// Calls `callback` once when the commit is durable or the log has failed, in this thread if it is so
-    /// already and otherwise in a thread of the package. It may be called too early: look at `durable`.
+    /// Calls `callback` once when the commit is durable or the log has failed. If that is the case already,
+    /// the callback runs in this thread, otherwise in a thread of the package. The callback may run too
+    /// early, so check `durable` again.
     fn _notify(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<()> {
         let wakes = Arc::new(Callback { callback: Mutex::new(Some(callback)) });
         let waker = Waker::from(Arc::clone(&wakes));
@@ -52,7 +53,7 @@ impl Ticket {
                 None => Ok(()),
             },
             Poll::Pending => {
-                // Without the ticket its waker would be forgotten.
+                // Dropping the ticket would drop its waker.
                 *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
                 Ok(())
             }
@@ -60,8 +61,8 @@ impl Ticket {
     }
 }
 
-/// A waker that has a Python function called. The log's threads wake it, which must not wait for the GIL:
-/// another thread takes it.
+/// A waker that causes a call of a Python function. A thread of the log wakes it and must not wait for the
+/// GIL, so another thread makes the call.
 struct Callback {
     callback: Mutex<Option<Py<PyAny>>>,
 }
@@ -80,7 +81,8 @@ impl Wake for Callback {
     }
 }
 
-/// The thread that calls callbacks, and the process that started it: a fork has no such thread.
+/// Sender to the thread that calls callbacks, and the process that started this thread. A forked process does
+/// not have the thread.
 static CALLER: Mutex<Option<(u32, Sender<Py<PyAny>>)>> = Mutex::new(None);
 
 fn call_later(callback: Py<PyAny>) {
@@ -91,7 +93,7 @@ fn call_later(callback: Py<PyAny>) {
             let (sender, calls) = channel::<Py<PyAny>>();
             let run = move || {
                 for callback in calls {
-                    // An event loop that is closed takes no calls any more.
+                    // A closed event loop accepts no calls.
                     Python::attach(|py| drop(callback.call0(py)));
                 }
             };
@@ -102,6 +104,6 @@ fn call_later(callback: Py<PyAny>) {
             sender
         }
     };
-    // The receiver lives as long as the process.
+    // The receiver lives as long as the process, so the send cannot fail.
     let _ = calls.send(callback);
 }

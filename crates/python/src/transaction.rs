@@ -11,7 +11,7 @@ use crate::ticket::Ticket;
 
 pub(crate) type SharedTx = Arc<Mutex<Option<azekura::Transaction>>>;
 
-/// Locks a transaction, which one thread uses at a time.
+/// Locks a transaction, which only one thread at a time can use.
 pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<azekura::Transaction>>> {
     match tx.try_lock() {
         Ok(open) => Ok(open),
@@ -24,7 +24,7 @@ pub(crate) fn ended() -> PyErr {
     Closed::new_err("the transaction has ended")
 }
 
-/// A transaction; commits at the end of its `with` block, rolls back on an exception.
+/// A transaction, which commits at the end of its `with` block and rolls back on an exception.
 #[pyclass(frozen, module = "azekura")]
 pub(crate) struct Transaction {
     tx: SharedTx,
@@ -53,8 +53,8 @@ impl Transaction {
 }
 
 impl Drop for Transaction {
-    /// Rolls a forgotten transaction back, with a warning: its locks stopped other transactions so far. A
-    /// table or an iterator of the transaction that is still in use keeps it open.
+    /// Rolls back a transaction that was not ended, with a warning, because its locks have blocked other
+    /// transactions. A table or an iterator of the transaction that is still in use keeps it open.
     fn drop(&mut self) {
         let is_last = Arc::strong_count(&self.tx) == 1;
         let Some(tx) = self.tx.try_lock().ok().filter(|_| is_last).and_then(|mut open| open.take()) else {
@@ -86,29 +86,29 @@ impl Transaction {
         Table::make(py, Scope::Transaction(Arc::clone(&self.tx)), Definition::of(name, key, value)?)
     }
 
-    /// Returns a table of the database, in this transaction: `tx[stock]`.
+    /// Returns a table of the database for use in this transaction: `tx[stock]`.
     fn __getitem__(&self, py: Python<'_>, table: PyRef<'_, Table>) -> PyResult<Py<Table>> {
         Table::make(py, Scope::Transaction(Arc::clone(&self.tx)), table.as_super().definition())
     }
 
-    /// Removes a table; returns whether there was one.
+    /// Removes a table; returns `true` if there was one.
     fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         self.with(py, |tx| tx.drop_table(name))
     }
 
-    /// Renames a table; returns whether there was one.
+    /// Renames a table; returns `true` if there was one.
     fn rename_table(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<bool> {
         self.with(py, |tx| tx.rename_table(name, to))
     }
 
-    /// Marks the present state: `rollback_to` returns to it. As a context manager it returns by itself after
-    /// an exception.
+    /// Returns a savepoint of the present state, which `rollback_to` restores. As a context manager, the
+    /// savepoint is restored automatically after an exception.
     fn savepoint(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Savepoint> {
         let savepoint = slf.with(py, azekura::Transaction::savepoint)?;
         Ok(Savepoint { tx: slf.into(), savepoint })
     }
 
-    /// Undoes every change made since the savepoint. Locks stay.
+    /// Undoes every change made since the savepoint. The locks are kept.
     fn rollback_to(&self, py: Python<'_>, savepoint: &Savepoint) -> PyResult<()> {
         self.with(py, |tx| tx.rollback_to(savepoint.savepoint))
     }
@@ -119,13 +119,13 @@ impl Transaction {
         without_gil(py, || tx.commit())
     }
 
-    /// Commits and returns a ticket at once, which tells when the transaction is durable.
+    /// Commits and returns a ticket at once, which reports when the transaction is durable.
     pub(crate) fn commit_nowait(&self, py: Python<'_>) -> PyResult<Ticket> {
         let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
         Ok(Ticket::new(without_gil(py, || tx.commit_async())?))
     }
 
-    /// Rolls back.
+    /// Rolls the transaction back.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
         without_gil(py, || tx.abort())
@@ -151,7 +151,7 @@ impl Transaction {
     }
 }
 
-/// A state of a transaction that it can return to.
+/// A state of a transaction that a rollback can restore.
 #[pyclass(frozen, module = "azekura")]
 pub(crate) struct Savepoint {
     tx: Py<Transaction>,
@@ -172,7 +172,7 @@ impl Savepoint {
         _trace: Py<PyAny>,
     ) -> PyResult<bool> {
         let tx = self.tx.get();
-        // A transaction that a conflict has rolled back has nothing left to undo.
+        // A transaction that a conflict has rolled back has no changes to undo.
         if !kind.is_none(py) && lock(&tx.tx)?.as_ref().is_some_and(|tx| !tx.is_over()) {
             tx.rollback_to(py, self)?;
         }

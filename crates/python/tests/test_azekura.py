@@ -1,4 +1,4 @@
-"""The package beside a dict, its errors, threads, snapshots and backup."""
+"""Tests of the package: comparison with a dict, errors, threads, snapshots and backup."""
 
 import collections.abc
 import gc
@@ -106,7 +106,7 @@ def test_a_thread_that_waits_for_a_lock_holds_no_gil(db):
     waiter = threading.Thread(target=wait)
     waiter.start()
     begun.wait()
-    # With the GIL held by the waiter this would never return.
+    # If the waiter held the GIL, this would never return.
     assert sum(range(100_000)) == 4_999_950_000
     holder.commit()
     waiter.join()

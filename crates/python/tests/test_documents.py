@@ -1,4 +1,4 @@
-"""Runs the Python of the documents, and the tutorial."""
+"""Runs the Python code in the documents, and the tutorial."""
 
 import pathlib
 import re

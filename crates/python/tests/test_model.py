@@ -1,4 +1,4 @@
-"""A table beside a dict, by sequences of calls that hypothesis makes."""
+"""Compares a table with a dict, for sequences of calls that hypothesis generates."""
 
 import azekura
 import pytest
@@ -14,7 +14,7 @@ VALUES = st.one_of(
 
 
 class TableBesideDict(RuleBasedStateMachine):
-    """Changes go through the database, or a transaction that commits, is undone to a savepoint or aborts."""
+    """Changes a table and a dict: by the database, or by a transaction that commits, rolls back or aborts."""
 
     @initialize()
     def begin(self):

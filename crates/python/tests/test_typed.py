@@ -1,4 +1,4 @@
-"""Codecs, views, savepoints, tickets and the other calls that a dict does not have."""
+"""Tests of codecs, views, savepoints, tickets and other features that a dict does not have."""
 
 import asyncio
 import collections.abc
@@ -86,7 +86,7 @@ def test_the_catalog_knows_the_codecs(db):
         with pytest.raises(azekura.Invalid, match="has keys str, values i64"):
             snap.table("t", key=str, value="json")["a"]
         assert snap.table("t", key=str, value=int)["a"] == 1
-    # Without codecs a table of any types opens as bytes.
+    # Without codecs, a table with any types opens, as bytes.
     assert db.table("t")[b"a"] == (1).to_bytes(8, "little")
 
 
@@ -124,7 +124,7 @@ def test_large_values_come_one_by_one(db):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert sum(len(value) for value in table.values()) == 40 << 20
     assert len(list(table.keys())) == 40
-    # 40 MiB would be there at once if a batch was 256 rows.
+    # If each batch had 256 rows, all 40 MiB would be in memory at once.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
 
 
@@ -261,7 +261,7 @@ def test_a_limit_ends_waiting_and_long_transactions(tmp_path):
     with pytest.raises(ZeroDivisionError):
         with azekura.open(tmp_path / "db") as db:
             tx = db.begin()
-            1 // 0  # the store cannot close under the transaction; this error says more
+            1 // 0  # more informative than the error that an open transaction causes at close
     tx.abort()
     for bad in (-1, math.nan):
         with pytest.raises(azekura.Invalid, match="no number of seconds"):
@@ -349,7 +349,7 @@ db.close()
 
 
 def test_a_rust_program_reads_the_same_rows(tmp_path):
-    """The bytes are those that the documentation of `azekura::Key` and `azekura::Value` states."""
+    """The encodings are those in the documentation of `azekura::Key` and `azekura::Value`."""
     with azekura.open(tmp_path / "db") as db:
         db.table("t", key=(str, int), value=float)[("Nara", -2)] = 0.5
         rows = list(db.table("t").items())

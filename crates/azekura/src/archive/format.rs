@@ -8,9 +8,10 @@
 //! | block | as in a backup: kind 1, length, sequence number, checksums; payload |
 //! | payload | last LSN, horizon (varints); records: LSN, length of the body (varints), body |
 //!
-//! The name has the first LSN in 16 hexadecimal digits. A block has all archived records from the last LSN of
-//! the previous block up to its own. All commits up to its horizon are in it or in earlier blocks. Files of
-//! an encrypted store have version 2, and each payload is encrypted, with the cipher's trailer at its end.
+//! The name has the first LSN in 16 hexadecimal digits. A block has all archived records above the last LSN
+//! of the previous block, up to the block's last LSN. All commits up to a block's horizon are in that block
+//! or in earlier ones. Files of an encrypted store have version 2, and each payload is encrypted, with the
+//! cipher's trailer at its end.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ use crate::encryption::WRAPPED_BYTES;
 
 const MAGIC: [u8; 8] = *b"AZKLOG\r\n";
 const VERSION: u32 = 1;
-/// Version of the files of an encrypted store.
+/// Format version of the files of an encrypted store.
 const ENCRYPTED_VERSION: u32 = 2;
 const HEADER_BYTES: usize = 52;
 const BLOCK_KIND: u32 = 1;
@@ -38,7 +39,7 @@ pub(super) fn file_name(first_lsn: Lsn) -> String {
     format!("log-{:016x}.azk", first_lsn.0)
 }
 
-/// Returns the archive's files with their first LSNs, ascending.
+/// Returns the first LSNs and names of the archive's files, in ascending order.
 pub(super) fn file_names(fs: &dyn Fs, dir: &Path) -> Result<Vec<(Lsn, String)>, Error> {
     let names = fs.list_dir(dir).map_err(|e| Error::io("list", dir, e))?;
     let first_lsn = |name: &str| {
@@ -56,7 +57,7 @@ pub(super) struct FileHeader {
     pub(super) database_id: u64,
     pub(super) first_lsn: Lsn,
     pub(super) horizon: u64,
-    /// The data key of an encrypted file; otherwise empty.
+    /// The wrapped data key of an encrypted file; otherwise empty.
     pub(super) wrapped_key: Vec<u8>,
 }
 
@@ -78,17 +79,17 @@ impl FileHeader {
     }
 }
 
-/// The associated data of a block.
+/// Returns the associated data for the encryption of a block.
 fn associated_of(file_id: u64, sequence: u64) -> [u8; 17] {
     associated(Kind::Archive, &[file_id.to_le_bytes(), sequence.to_le_bytes()].concat())
 }
 
-/// Records, and the LSN and horizon that the archive reaches with them.
+/// Archived records, and the LSN and horizon that the archive reaches with them.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) to: Lsn,
     pub(super) horizon: u64,
-    /// Each as LSN and length-prefixed body.
+    /// The records, each as LSN and length-prefixed body.
     pub(super) records: Vec<u8>,
 }
 
@@ -113,7 +114,7 @@ impl Block {
         Ok(out)
     }
 
-    /// Returns the records in order; `None` in place of one that cannot be decoded.
+    /// Returns the records in order; `None` for a record that cannot be decoded.
     pub(super) fn records(&self) -> impl Iterator<Item = Option<(Lsn, &[u8])>> {
         let mut rest = &self.records[..];
         std::iter::from_fn(move || {
@@ -129,19 +130,19 @@ impl Block {
     }
 }
 
-/// Reads a file and checks each byte of it.
+/// A reader of an archive file, which checks each byte.
 pub(super) struct LogReader {
     input: BufReader<Sequential>,
     path: PathBuf,
     pub(super) header: FileHeader,
     pub(super) sequence: u64,
-    /// End of the last complete block.
+    /// Offset of the end of the last complete block.
     pub(super) offset: u64,
     cipher: Option<Arc<dyn Cipher>>,
 }
 
 impl LogReader {
-    /// Reads the header; `None` if the file ends before it, or holds nothing but zeroes there.
+    /// Reads the header; `None` if the file is too short, or if all bytes of the header are zero.
     pub(super) fn open(file: Arc<dyn File>, path: &Path) -> Result<Option<Self>, Error> {
         let mut input = BufReader::with_capacity(256 << 10, Sequential { file, at: 0 });
         let mut bytes = [0; HEADER_BYTES];
@@ -176,7 +177,7 @@ impl LogReader {
         if word(8) == ENCRYPTED_VERSION {
             let mut key = [0; WRAPPED_BYTES + 4];
             match input.read_exact(&mut key) {
-                // A crash occurred before the file had its first bytes.
+                // A crash occurred before the header was written.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                 read => read.map_err(|e| Error::io("read", path, e))?,
             }
@@ -210,7 +211,7 @@ impl LogReader {
         }
         let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
-        // First: a length is used only after its checksum was verified.
+        // The checksum is verified before the length is used.
         if word(24) != header_crc(self.header.id, &head) {
             return Err(self.corrupt("a block header has a wrong checksum"));
         }

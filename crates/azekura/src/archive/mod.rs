@@ -1,19 +1,21 @@
 //! The log archive: the committed changes of a store, copied out of its log, for restores to a point in time.
 //!
-//! An archive is a directory of files ([`format`]). It has the log records that change rows: updates,
-//! compensations, commits, and the pages of large values. A commit of a store with an archive has a
-//! [`CommitTime`] in its record.
+//! An archive is a directory of files ([`format`]). It has the log records of row changes (updates,
+//! compensations, commits) and of pages with large values. In a store with an archive, each commit record has
+//! a [`CommitTime`].
 //!
 //! - **ARCHIVE-1** A transaction draws its commit time while it holds all its locks, and times ascend. If a
 //!   transaction precedes another one by any dependency, its time is smaller. The transactions up to a time
 //!   are therefore a serializable prefix.
-//! - **ARCHIVE-2** A commit holds the gate shared from its time to the end of its commit. A snapshot is
-//!   opened, and a *horizon* drawn, with the gate held exclusively. So a snapshot has exactly the
+//! - **ARCHIVE-2** A commit holds the gate in shared mode from the draw of its time to its end. A snapshot is
+//!   opened, and a *horizon* is drawn, with the gate in exclusive mode. So a snapshot has exactly the
 //!   transactions up to its time, and the records of all commits up to a horizon are below the LSN that was
 //!   read with it.
-//! - **ARCHIVE-3** The archive gets only durable records, in LSN order. A block counts once the file is
-//!   synced. Until then the store keeps the log from [`Archive::next_lsn`] on: `keep_lsn` of CONTROL.
-//! - **ARCHIVE-4** With an archive, bulk loads are logged row by row: the pages of other loads are in no log.
+//! - **ARCHIVE-3** The archive gets only durable records, in LSN order. A block is part of the archive once
+//!   the file is synced. Until then the store keeps the log from [`Archive::next_lsn`] on (`keep_lsn` of
+//!   CONTROL).
+//! - **ARCHIVE-4** In a store with an archive, bulk loads are logged row by row, because the pages of
+//!   unlogged loads are not in the log.
 
 pub(crate) mod format;
 mod replay;
@@ -41,17 +43,17 @@ use crate::database::Shared;
 use crate::restart::WAL_DIR;
 use crate::{Builder, Database, Error};
 
-/// Blocks are written when they have this many bytes.
+/// Size at which a block of records is written.
 const BLOCK_BYTES: usize = 256 << 10;
-/// A file of this size is followed by a new one: small enough to be copied elsewhere often.
+/// Size at which the archive begins a new file. Files are small, so that they can be copied elsewhere often.
 const FILE_BYTES: u64 = 16 << 20;
-/// Longest time for which a commit waits to be archived.
+/// Longest time between a commit and its copy into the archive.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Largest number of attempts to read the log while segments are renamed.
+/// Largest number of attempts to read the log while its segments are being renamed.
 const MOST_READS: usize = 16;
 
 /// The time of a commit: microseconds since 1970 by the clock of the machine. Each commit of a store with an
-/// archive has its own time, and later commits have larger ones, also when the clock is set back.
+/// archive has its own time, and later commits have larger times, even if the clock is set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct CommitTime(u64);
@@ -63,7 +65,7 @@ impl CommitTime {
         Self(micros)
     }
 
-    /// Returns the microseconds since 1970.
+    /// Returns this time as microseconds since 1970.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
@@ -86,7 +88,7 @@ impl From<CommitTime> for SystemTime {
 /// The first microsecond of the year 10,000: RFC 3339 has four digits for the year.
 const YEAR_10_000: u64 = 253_402_300_800_000_000;
 
-/// In RFC 3339, UTC: `2026-11-26T09:30:00.250000Z`.
+/// Writes the time in RFC 3339, UTC: `2026-11-26T09:30:00.250000Z`.
 impl fmt::Display for CommitTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -96,7 +98,7 @@ impl fmt::Display for CommitTime {
     }
 }
 
-/// The file that is being written.
+/// The archive file to which blocks are appended.
 #[derive(Clone, Debug)]
 struct LogFile {
     file: Arc<dyn File>,
@@ -110,11 +112,11 @@ struct LogFile {
 /// The state of the archive on disk.
 #[derive(Clone, Debug)]
 struct State {
-    /// `None`: the next block begins a file.
+    /// The file to which blocks are appended; `None` if the next block begins a new file.
     file: Option<LogFile>,
-    /// All records to be archived below this LSN are in the archive.
+    /// LSN below which the archive has all records to be archived.
     next_lsn: Lsn,
-    /// All commits up to this time are in the archive.
+    /// Time up to which the archive has all commits.
     horizon: u64,
 }
 
@@ -122,7 +124,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct ArchiveKey {
     cipher: Arc<dyn Cipher>,
-    /// For the headers of new files.
+    /// The wrapped data key, for the headers of new files.
     wrapped: Mutex<Vec<u8>>,
 }
 
@@ -139,17 +141,17 @@ pub(crate) struct Archive {
     dir: PathBuf,
     database_id: u64,
     key: Option<ArchiveKey>,
-    /// ARCHIVE-2.
+    /// The gate of ARCHIVE-2: shared for commits, exclusive for snapshots and horizons.
     gate: RwLock<()>,
-    /// The last time that was drawn.
+    /// The last commit time that was drawn.
     clock: AtomicU64,
     state: Mutex<State>,
     last_append: Mutex<Instant>,
 }
 
 impl Archive {
-    /// Opens the archive in `dir`, or makes an empty one. The store has its log from `keep_lsn` on; in a new
-    /// archive the log begins with `first_lsn`, the first LSN that the store has not used.
+    /// Opens the archive in `dir`, or makes an empty one. The store has its log from `keep_lsn` on. A new
+    /// archive begins at `first_lsn`, the first LSN that the store has not used.
     pub(crate) fn open(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -167,7 +169,7 @@ impl Archive {
                 state = found;
                 break;
             }
-            // A crash occurred before the file had its first bytes.
+            // A crash occurred before the header was written.
             fs.remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
         }
         if state.next_lsn > first_lsn {
@@ -197,19 +199,19 @@ impl Archive {
         };
         let mut state = archive.state.lock();
         if state.file.is_none() {
-            // Before the first change: a later opening after a crash begins at the same place.
+            // The file exists before the first change, so an opening after a crash begins at the same LSN.
             state.file = Some(archive.create_file(&state)?);
         }
         drop(state);
         Ok(archive)
     }
 
-    /// The first LSN that the archive does not have (ARCHIVE-3).
+    /// Returns the first LSN that the archive does not have (ARCHIVE-3).
     pub(crate) fn next_lsn(&self) -> Lsn {
         self.state.lock().next_lsn
     }
 
-    /// Puts this wrapped data key into the header of each later file, the first of which begins now.
+    /// Sets the wrapped data key for the headers of new files, and begins a new file with the next block.
     #[cfg(feature = "encryption")]
     pub(crate) fn set_wrapped_key(&self, wrapped: &[u8]) {
         if let Some(key) = &self.key {
@@ -219,10 +221,11 @@ impl Archive {
         }
     }
 
-    /// A time above all that were drawn.
+    /// Returns a time above all times drawn before.
     fn draw(&self) -> u64 {
         let now = CommitTime::from(SystemTime::now()).0;
-        // Relaxed: the locks of transactions that depend on each other, and the gate, order the drawings.
+        // Relaxed: drawings of dependent transactions are ordered by their locks, and drawings of horizons by
+        // the gate.
         let mut last = self.clock.load(Relaxed);
         loop {
             let drawn = now.max(last + 1);
@@ -233,21 +236,23 @@ impl Archive {
         }
     }
 
-    /// Runs the rest of a commit with its time (ARCHIVE-2).
+    /// Enters the gate in shared mode for the rest of a commit; returns the guard and the commit's time
+    /// (ARCHIVE-2).
     pub(crate) fn commit_gate(&self) -> (impl Drop + '_, u64) {
         let gate = self.gate.read();
         (gate, self.draw())
     }
 
-    /// Runs `moment` between all commits up to the time that is returned and all later ones.
+    /// Runs `moment` while no commit is in progress; returns its result, and a time that separates all
+    /// commits so far from all later ones.
     pub(crate) fn between_commits<T>(&self, moment: impl FnOnce() -> T) -> (T, u64) {
         let _gate = self.gate.write();
         (moment(), self.draw())
     }
 
-    /// Copies the records up to `end`, which are durable, from the log. They include all commits up to the
-    /// `horizon`; `None`: up to the last commit found. If there is nothing to copy, a horizon is written only
-    /// if `is_forced`.
+    /// Copies the log records up to `end` to the archive; those records are durable. They include all commits
+    /// up to `horizon`; if it is `None`, the horizon is the last commit found. If there is nothing to copy, a
+    /// horizon is written only if `is_forced`.
     pub(crate) fn append(
         &self,
         wal_dir: &Path,
@@ -360,8 +365,8 @@ impl LogFile {
     }
 }
 
-/// Reads the newest file, and cuts off a block that a crash left unfinished; returns `None` for a file that
-/// has no header yet.
+/// Reads the newest file, and cuts off a block that a crash left unfinished; returns `None` for a file
+/// without a header.
 fn read_newest(
     fs: &dyn Fs,
     path: &Path,
@@ -384,7 +389,8 @@ fn read_newest(
         match reader.next_block() {
             Ok(Some(block)) => (state.next_lsn, state.horizon) = (block.to.next(), block.horizon),
             Ok(None) => break,
-            // The store still has the unreadable records: the block was not finished, and is written again.
+            // The log of the store still has the records of the unfinished block, so that block is written
+            // again.
             Err(Error::Corrupt { .. }) if state.next_lsn >= keep_lsn => break,
             Err(error) => return Err(error),
         }
@@ -418,11 +424,11 @@ fn bad_record(path: &Path, lsn: Lsn, reason: &dyn fmt::Display) -> Error {
 }
 
 impl Builder {
-    /// Directory of the log archive; default none. The store copies its committed changes there, about once
-    /// per second, so that [`Restore::archive`](crate::Restore::archive) can continue from a backup to any
-    /// later point in time. Set it in each opening: a run without it leaves a gap, and restores beyond the
-    /// gap need a later backup. With an archive, bulk loads are logged row by row. Put the archive on another
-    /// device than the store. If it cannot be written, the store keeps its log and continues.
+    /// Sets the directory of the log archive; default none. The store copies its committed changes there,
+    /// about once per second, so that [`Restore::archive`](crate::Restore::archive) can continue from a
+    /// backup to any later point in time. Set it in each opening: a run without it leaves a gap, and restores
+    /// beyond the gap need a later backup. With an archive, bulk loads are logged row by row. Put the archive
+    /// on another device than the store. If it cannot be written, the store keeps its log and continues.
     ///
     /// ```
     /// use azekura::{Database, Error, Restore, TableDefinition};
@@ -453,14 +459,14 @@ impl Builder {
 
 impl Database {
     /// Copies all commits that have returned to the [archive](crate::Builder::archive), and returns a time
-    /// that separates them from later commits: a restore [to this time](crate::Restore::to_time) has exactly
-    /// them. The store archives by itself about once per second; call this before a step that may have to be
-    /// reverted.
+    /// that separates them from later commits. A restore [to this time](crate::Restore::to_time) has exactly
+    /// those commits. The store archives commits automatically about once per second. Call this function
+    /// before a step that may have to be reverted.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: the store has no archive. [`Error::Io`] of the archive, which names the file;
-    /// [`Error::Log`].
+    /// [`Error::Invalid`]: the store has no archive. [`Error::Io`]: the archive cannot be written; the error
+    /// names the file. [`Error::Log`]: the log cannot be written.
     pub fn archive_log(&self) -> Result<CommitTime, Error> {
         let shared = self.owners().enter()?;
         shared
@@ -476,7 +482,8 @@ impl Shared {
         self.archive_with(control.current(), is_forced)
     }
 
-    /// The same for a caller that holds CONTROL, so that no log is trimmed meanwhile.
+    /// Archives all commits as [`archive_now`](Self::archive_now) does, for a caller that has locked CONTROL,
+    /// so that the log is not trimmed meanwhile.
     pub(crate) fn archive_with(
         &self,
         control: &Control,
@@ -493,7 +500,7 @@ impl Shared {
         Ok(Some(CommitTime(time)))
     }
 
-    /// Archives new commits after [`INTERVAL`].
+    /// Archives new commits if the last copy is at least [`INTERVAL`] old.
     pub(crate) fn archive_if_due(&self) -> Result<(), Error> {
         let is_due = |archive: &Archive| archive.last_append.lock().elapsed() >= INTERVAL;
         if self.archive.as_ref().is_some_and(is_due) { self.archive_now(false).map(drop) } else { Ok(()) }
@@ -505,8 +512,7 @@ impl Shared {
         self.wal.has_begun() && self.archive.as_ref().is_some_and(is_behind)
     }
 
-    /// Returns the LSN from which on the log is kept: a restart and the archive need nothing below
-    /// (ARCHIVE-3).
+    /// Returns the lowest LSN that a restart or the archive needs; the log is kept from there on (ARCHIVE-3).
     pub(crate) fn keep_lsn(&self, scan_lsn: Lsn) -> Lsn {
         self.archive.as_ref().map_or(scan_lsn, |archive| archive.next_lsn().min(scan_lsn))
     }

@@ -1,12 +1,12 @@
 //! Replay of an archive: the transactions between a backup and a time, row by row, into the restored store.
 //!
 //! 1. The first pass finds the transactions that committed after the backup's time and up to the target, and
-//!    the changes that they undid themselves.
-//! 2. The second pass makes their other changes, in LSN order.
+//!    the changes that those transactions rolled back.
+//! 2. The second pass applies the changes that were not rolled back, in LSN order.
 //!
 //! The backup has exactly the transactions up to its time (ARCHIVE-2), and a row is changed by one
-//! transaction at a time. So each change finds the row in the state that its transaction found. Otherwise the
-//! archive is damaged or does not belong to the backup.
+//! transaction at a time. So each change finds the row in the state that its transaction had read. If the row
+//! differs, the archive is damaged or does not belong to the backup.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::catalog::{self, CATALOG};
 use crate::encryption::{CallerKey, unlock};
 use crate::{Database, Durability, Error, TableDefinition, TableInfo, Transaction};
 
-/// Bytes of changes that are made in one transaction of the restored store.
+/// Size of the changes, in bytes, after which the transaction in the restored store commits.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// An archive, and the backup from which its replay continues.
@@ -31,11 +31,11 @@ pub(crate) struct Replay<'a> {
     pub(crate) fs: &'a dyn Fs,
     pub(crate) dir: &'a Path,
     pub(crate) database_id: u64,
-    /// First LSN that the backup may not have.
+    /// First LSN that the backup may lack.
     pub(crate) from: Lsn,
-    /// Time of the backup.
+    /// Commit time of the backup.
     pub(crate) after: CommitTime,
-    /// The target; `None`: the end of the archive.
+    /// The target time; `None` is the end of the archive.
     pub(crate) to: Option<CommitTime>,
     /// The caller's key, for an encrypted archive.
     pub(crate) key: Option<&'a CallerKey>,
@@ -97,10 +97,10 @@ impl Replay<'_> {
     }
 }
 
-/// Transactions and their changes, as the first pass finds them.
+/// Transactions and their changes that the first pass has found.
 #[derive(Default)]
 struct Found {
-    /// Changes of transactions, oldest first, that are not undone so far.
+    /// Changes of transactions, oldest first, that are not rolled back so far.
     changes: HashMap<TxnId, Vec<Lsn>>,
     taken_back: HashSet<Lsn>,
     committed: HashMap<TxnId, CommitTime>,
@@ -123,8 +123,8 @@ impl Found {
     }
 }
 
-/// Makes the changes in `db`, which was restored from the backup; `tables` has the backup's tables by the
-/// number of their tree. Returns the time that the store has reached, and the number of transactions.
+/// Applies the changes to `db`, which was restored from the backup. `tables` maps tree numbers of the source
+/// store to the backup's tables. Returns the time that the store has reached, and the number of transactions.
 pub(crate) fn replay(
     db: &Database,
     replay: &Replay<'_>,
@@ -170,11 +170,11 @@ pub(crate) fn replay(
 struct Apply<'a> {
     db: &'a Database,
     tx: Option<Transaction>,
-    /// Bytes of the transaction's changes.
+    /// Size of the changes in the present transaction.
     bytes: usize,
     tables: HashMap<TreeId, String>,
     pages: LargeValues,
-    /// File and LSN of the present record, for errors.
+    /// Archive file and LSN of the present record, for errors.
     source: PathBuf,
     lsn: Lsn,
 }
@@ -187,12 +187,12 @@ impl Apply<'_> {
     fn commit(&mut self) -> Result<(), Error> {
         self.bytes = 0;
         let Some(tx) = self.tx.take() else { return Ok(()) };
-        // The end of the restore makes all of it durable (RESTORE-1).
+        // All transactions become durable at the end of the restore (RESTORE-1).
         tx.set_durability(Durability::Relaxed);
         tx.commit()
     }
 
-    /// Drops the large value of a change that is not made.
+    /// Discards the pages of the large value of a change that is not applied.
     fn skip(&mut self, op: Option<PageOp<'_>>) {
         if let Some(PageOp::Insert { cell, .. } | PageOp::Replace { cell, .. }) = op
             && cell.flags & FLAG_OVERFLOW != 0
@@ -207,7 +207,8 @@ impl Apply<'_> {
             UndoOp::RemoveKey { tree, key }
             | UndoOp::PutBack { tree, key, .. }
             | UndoOp::Flip { tree, key, .. } => (tree, key),
-            // Trees are created and dropped with their row of the catalog, pages with their rows.
+            // Trees are created and dropped with their row of the catalog, and pages are freed with their
+            // rows.
             UndoOp::FreePages { .. } | UndoOp::DropTree { .. } | UndoOp::KeepTree { .. } => return Ok(()),
             UndoOp::EmptyTree { .. } => {
                 return Err(self.bad("a bulk load is not in the archive; restore from a later backup"));
@@ -279,7 +280,8 @@ impl Apply<'_> {
             }
             _ => return Err(bad()),
         }
-        // The next changes of a table of this name belong to another tree.
+        // Later changes of a table of this name belong to another tree, so the present changes are committed
+        // first.
         self.commit()
     }
 }

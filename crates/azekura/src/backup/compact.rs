@@ -27,7 +27,7 @@ pub struct CompactReport {
     pub bytes_after: u64,
 }
 
-/// The settings of a compaction; from [`Database::compaction`].
+/// Settings of a compaction, returned by [`Database::compaction`].
 pub struct Compaction<'a> {
     db: &'a Database,
     page_size: Option<usize>,
@@ -43,7 +43,7 @@ impl fmt::Debug for Compaction<'_> {
 impl Database {
     /// Copies all tables as they are now into a new store at `to`, a new or empty directory, while
     /// transactions continue. The new store has full pages and no free ones. [`compaction`](Self::compaction)
-    /// has settings for this.
+    /// returns settings for such a copy.
     ///
     /// ```
     /// use azekura::{Database, Error, TableDefinition};
@@ -63,7 +63,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// As [`Compaction::into_directory`].
+    /// The same as for [`Compaction::into_directory`].
     pub fn compact_into(&self, to: impl AsRef<Path>) -> Result<CompactReport, Error> {
         self.compaction().into_directory(to)
     }
@@ -76,16 +76,17 @@ impl Database {
 }
 
 impl<'a> Compaction<'a> {
-    /// Page size of the new store; that of this store unless set. A value of a row of more than five
-    /// sixteenths of a page (2.5 KB of 8 KiB) has pages of its own, so a store with many values of 3 to 8 KiB
-    /// is smaller with larger pages.
+    /// Sets the page size of the new store; default: that of this store. A row's value of more than five
+    /// sixteenths of a page (2.5 KB of 8 KiB) is stored in overflow pages. So a store with many values of 3
+    /// to 8 KiB is smaller with larger pages.
     #[must_use]
     pub const fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = Some(bytes);
         self
     }
 
-    /// Calls `progress` after each 256 KiB of rows. Its `bytes` are those of the rows that were copied.
+    /// Calls `progress` after each 256 KiB of rows. `bytes` of the progress is the size of the rows that were
+    /// copied.
     #[must_use]
     pub fn progress(mut self, progress: impl FnMut(&BackupProgress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
@@ -96,16 +97,16 @@ impl<'a> Compaction<'a> {
     /// transactions continue.
     ///
     /// The new store has the settings of this one without its [archive](crate::Builder::archive), and is
-    /// encrypted with the same key if this one is. It is in
-    /// the same file system: to save a store in memory, make a [backup](Database::backup). As after a
+    /// encrypted with the same key if this one is encrypted. The new store is in the same file system; to
+    /// save an in-memory store to disk, make a [backup](Database::backup). As after a
     /// [restore](crate::Restore), the new store opens only if the copy was completed.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: `to` is not empty, or the page size is not possible;
-    /// [`Error::RestoreUnfinished`]: an earlier copy to `to` did not finish. [`Error::SnapshotTooOld`]:
-    /// writers replaced more than [`Builder::version_bytes`](crate::Builder::version_bytes) meanwhile.
-    /// Errors of reading this store and of writing the new one.
+    /// [`Error::Invalid`]: `to` is not empty, or the page size is invalid; [`Error::RestoreUnfinished`]: an
+    /// earlier copy to `to` did not finish. [`Error::SnapshotTooOld`]: writers replaced more than
+    /// [`Builder::version_bytes`](crate::Builder::version_bytes) meanwhile. Errors of reading this store and
+    /// of writing the new one.
     pub fn into_directory(mut self, to: impl AsRef<Path>) -> Result<CompactReport, Error> {
         let (to, db) = (to.as_ref(), self.db);
         let snapshot = db.snapshot()?;
@@ -117,7 +118,7 @@ impl<'a> Compaction<'a> {
         (builder.archive, builder.restoring) = (None, true);
         builder.encryption_key = db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
         builder = builder.page_size(self.page_size.unwrap_or(db.page_size())).create(true).read_only(false);
-        builder.validate()?; // before anything is made
+        builder.validate()?; // before any file is created
         let fs = builder.mode_fs();
         let mut report =
             CompactReport { bytes_before: file_bytes(&*source_fs, db.path())?, ..CompactReport::default() };
@@ -160,7 +161,7 @@ impl<'a> Compaction<'a> {
     }
 }
 
-/// Size of all files below a directory. Files that a running store removes meanwhile do not count.
+/// Returns the size of all files below a directory, without files that a running store removes meanwhile.
 pub(super) fn file_bytes(fs: &dyn Fs, dir: &Path) -> Result<u64, Error> {
     let mut bytes = 0;
     for name in fs.list_dir(dir).map_err(|e| Error::io("list", dir, e))? {

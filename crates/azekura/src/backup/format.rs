@@ -26,16 +26,16 @@ use crate::encryption::{CallerKey, unlock};
 
 const MAGIC: [u8; 8] = *b"AZKBACK\n";
 pub(crate) const VERSION: u32 = 2;
-/// Version of the backup of an encrypted store.
+/// Format version of the backup of an encrypted store.
 const ENCRYPTED_VERSION: u32 = 3;
-/// Kind of the block with the wrapped data key.
+/// Kind of the block that holds the wrapped data key.
 const KEY_KIND: u32 = 6;
 const HEADER_BYTES: usize = 68;
 pub(crate) const BLOCK_HEADER_BYTES: usize = 28;
-/// Rows are collected to blocks of about this size: large enough for few writes, small enough for the cache.
+/// Size of a block of rows. A block is large enough for few writes and fits in a CPU cache.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
-/// First part of a backup.
+/// Header of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     pub(crate) page_size: u32,
@@ -45,9 +45,9 @@ pub(crate) struct Header {
     /// The backup has exactly the commits up to this time, in microseconds since 1970; 0 if the store has no
     /// archive.
     pub(crate) commit_time: u64,
-    /// Everything that the backup lacks has an LSN above this one.
+    /// An LSN below all changes that the backup lacks.
     pub(crate) lsn: u64,
-    /// Id of the backup after which this one was made; 0 for a backup that is not incremental.
+    /// Id of the backup on which this incremental one is based; 0 for a full backup.
     pub(crate) base_id: u64,
 }
 
@@ -65,27 +65,27 @@ impl Header {
     }
 }
 
-/// A range of keys.
+/// A range of keys for which an incremental backup keeps the rows of its base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Inclusive.
+    /// First key of the range (inclusive).
     pub(crate) from: Vec<u8>,
-    /// Exclusive; `None` is the end of the table.
+    /// End of the range (exclusive); `None` is the end of the table.
     pub(crate) to: Option<Vec<u8>>,
 }
 
 /// One block, decoded.
 #[derive(Debug)]
 pub(crate) enum Block {
-    /// The following rows belong to this table, which has this tree.
+    /// Begins a table: the following rows belong to it. The tree is that of the source store.
     Table(TableInfo, TreeId),
-    /// Rows, each as length-prefixed key and value.
+    /// Rows of the table, each as length-prefixed key and value.
     Rows(Vec<u8>),
     /// The rows of the base in this range.
     Kept(Kept),
-    /// The table is complete: number of its rows, and CRC-32C of their encodings.
+    /// End of a table: the number of its rows, and CRC-32C of their encodings.
     TableEnd { rows: u64, digest: u32 },
-    /// The backup is complete.
+    /// End of the backup: the total number of tables and rows.
     End { tables: u64, rows: u64 },
 }
 
@@ -172,13 +172,13 @@ pub(crate) fn payload_crc(id: u64, payload: &[u8]) -> u32 {
     crc32c_append(crc32c(&id.to_le_bytes()), payload)
 }
 
-/// The associated data of a block.
+/// Returns the associated data for the encryption of a block.
 fn associated_of(id: u64, kind: u32, sequence: u64) -> [u8; 21] {
     let place = [&id.to_le_bytes()[..], &kind.to_le_bytes(), &sequence.to_le_bytes()];
     associated(cipher::Kind::Backup, &place.concat())
 }
 
-/// Writes a backup.
+/// A writer of a backup.
 pub(crate) struct Writer<W> {
     out: W,
     path: PathBuf,
@@ -189,7 +189,7 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header; `key` is the wrapped data key of an encrypted store, and its cipher.
+    /// Writes the header. For an encrypted store, `key` is the wrapped data key and its cipher.
     pub(crate) fn begin(
         out: W,
         path: &Path,
@@ -236,16 +236,16 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a backup and checks each byte of it.
+/// A reader of a backup, which checks each byte.
 pub(crate) struct Reader<R> {
     input: R,
     path: PathBuf,
     pub(crate) header: Header,
     sequence: u64,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     pub(crate) offset: u64,
     is_encrypted: bool,
-    /// The caller's key, and the cipher of the blocks once the first one was read.
+    /// The caller's key, and the cipher of the blocks after the key block was read.
     key: Option<CallerKey>,
     cipher: Option<Arc<dyn Cipher>>,
 }
@@ -324,7 +324,7 @@ impl<R: Read> Reader<R> {
         Block::decode(kind, payload).ok_or_else(|| self.corrupt(at, "a block cannot be decoded"))
     }
 
-    /// Reads the data key of an encrypted backup, if it was not read yet.
+    /// Reads the data key of an encrypted backup, unless it has been read already.
     pub(crate) fn unlock(&mut self) -> Result<(), Error> {
         if !self.is_encrypted || self.cipher.is_some() {
             return Ok(());
@@ -344,7 +344,7 @@ impl<R: Read> Reader<R> {
         let head = self.fixed::<BLOCK_HEADER_BYTES>()?;
         let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
-        // First: a length is used only after its checksum was verified.
+        // The checksum is verified before the length is used.
         if word(24) != header_crc(self.header.id, &head) {
             return Err(self.corrupt(at, "a block header has a wrong checksum"));
         }
@@ -366,7 +366,7 @@ impl<R: Read> Reader<R> {
         Ok((word(0), payload))
     }
 
-    /// Refuses bytes behind the end block.
+    /// Returns an error if there are bytes after the end block.
     pub(crate) fn expect_end(&mut self) -> Result<(), Error> {
         let mut more = [0];
         match self.input.read(&mut more) {

@@ -3,15 +3,16 @@
 //! A backup has the state of a snapshot, which is a serializable prefix of the commits
 //! ([decision 032](https://github.com/azekura/azekura/blob/main/docs/decisions/032-logical-backup.md)).
 //!
-//! - **BACKUP-1** A backup in a directory has its name only when it is complete and durable. A backup in a
-//!   stream is complete with its end block. An unfinished backup is refused.
+//! - **BACKUP-1** A backup in a directory gets its final name only when it is complete and durable. A backup
+//!   in a stream is complete if it has its end block. A restore refuses an incomplete backup.
 //! - **BACKUP-2** A backup has durable commits only: it is not complete before the log is durable up to the
 //!   last record that the snapshot can see.
-//! - **BACKUP-3** A leaf with a page LSN at or below the all-visible LSN of the base's snapshot has the same
-//!   rows and fences as in that snapshot: it has no change of a transaction that the base does not have, and
-//!   none since. An incremental backup keeps the base's rows between its fences.
-//! - **RESTORE-1** From its first durable name to its end a restored store has the file `RESTORING`, and a
-//!   directory with this file does not open. The file is removed after the store was closed.
+//! - **BACKUP-3** If a leaf's page LSN is at or below the all-visible LSN of the base's snapshot, the leaf
+//!   has the same rows and fences as in that snapshot. It has no change of a transaction that the base lacks,
+//!   and no later change. An incremental backup keeps the base's rows between the fences of such leaves.
+//! - **RESTORE-1** From the first durable file of a new store to the end of its restore, its directory has
+//!   the file `RESTORING`. A store with this file does not open. The restore removes the file after it has
+//!   closed the store.
 
 mod compact;
 pub(crate) mod format;
@@ -38,11 +39,11 @@ use self::rows::Rows;
 use crate::encryption::CallerKey;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
-/// The backup's file in its directory.
+/// Name of the backup's file in its directory.
 const BACKUP_NAME: &str = "backup.azk";
-/// Its name before it is complete.
+/// Name of the backup's file before it is complete.
 const UNFINISHED_NAME: &str = "backup.azk.new";
-/// Name of a stream in errors.
+/// Default name of a stream in errors.
 const STREAM: &str = "backup stream";
 
 /// Progress of a backup, restore, verification or compaction.
@@ -51,11 +52,11 @@ const STREAM: &str = "backup stream";
 pub struct BackupProgress {
     /// Name of the table that is being copied.
     pub table: String,
-    /// Tables copied, without the present one.
+    /// Number of tables copied so far, without the present one.
     pub tables: u64,
-    /// Rows copied.
+    /// Number of rows copied so far.
     pub rows: u64,
-    /// Bytes of the backup written or read; of a compaction, bytes of the rows copied.
+    /// Bytes of the backup written or read so far; for a compaction, bytes of the rows copied.
     pub bytes: u64,
 }
 
@@ -67,7 +68,7 @@ pub struct BackupReport {
     pub tables: u64,
     /// Number of rows. An incremental backup does not count the rows that it keeps of its base.
     pub rows: u64,
-    /// Size of the backup.
+    /// Size of the backup in bytes.
     pub bytes: u64,
     /// `true` if the rows that did not change are in an earlier backup ([`Backup::since`]).
     pub is_incremental: bool,
@@ -75,7 +76,7 @@ pub struct BackupReport {
 
 type Callback<'a> = Option<Box<dyn FnMut(&BackupProgress) + 'a>>;
 
-/// A backup to be made; returned by [`Database::backup`].
+/// Settings of a backup, returned by [`Database::backup`].
 pub struct Backup<'a> {
     db: &'a Database,
     snapshot: Option<&'a Snapshot>,
@@ -94,9 +95,9 @@ impl fmt::Debug for Backup<'_> {
 
 impl Database {
     /// Makes a backup of all tables while transactions run: see [`Backup::to_directory`] and
-    /// [`Backup::to_writer`]. It stops no transaction and takes no lock.
+    /// [`Backup::to_writer`]. A backup takes no lock and blocks no transaction.
     ///
-    /// A backup has every commit that returned before it began, and no transaction that began to commit
+    /// A backup has every commit that returned before it began, and no transaction that began its commit
     /// later. [`Restore`] creates a store from it.
     ///
     /// ```
@@ -133,40 +134,40 @@ impl Database {
 }
 
 impl<'a> Backup<'a> {
-    /// Copies the state of this snapshot instead of the present one.
+    /// Copies the state of this snapshot instead of the current state.
     #[must_use]
     pub fn snapshot(mut self, snapshot: &'a Snapshot) -> Self {
         self.snapshot = Some(snapshot);
         self
     }
 
-    /// Makes an incremental backup: it has the rows of the pages that were changed since the backup in this
-    /// directory, which is needed to restore it ([`Restore::base`]) and may be incremental, too. All leaves
-    /// of the store are read, and only changed ones are written.
+    /// Makes an incremental backup. It has the rows of the pages that were changed since the backup in this
+    /// directory, the base. The base is needed for a restore ([`Restore::base`]) and may be incremental, too.
+    /// An incremental backup reads all leaves of the store and writes only changed ones.
     #[must_use]
     pub fn since(mut self, base: impl Into<PathBuf>) -> Self {
         self.since = Some(Source::Directory(base.into()));
         self
     }
 
-    /// Makes an incremental backup, as [`since`](Self::since), with the base in a stream. Only its header is
-    /// read. Errors name the base by `name`.
+    /// Makes an incremental backup as [`since`](Self::since) does, but reads the base from a stream. Only its
+    /// header is read. Errors name the base by `name`.
     #[must_use]
     pub fn since_reader(mut self, name: impl Into<PathBuf>, base: impl Read + 'a) -> Self {
         self.since = Some(Source::Stream(name.into(), Box::new(base)));
         self
     }
 
-    /// Name of the stream of [`to_writer`](Self::to_writer) in errors, such as the URL of an object; default:
-    /// `backup stream`.
+    /// Sets the name of the stream of [`to_writer`](Self::to_writer) in errors, such as the URL of an object;
+    /// default: `backup stream`.
     #[must_use]
     pub fn stream_name(mut self, name: impl Into<PathBuf>) -> Self {
         self.stream_name = Some(name.into());
         self
     }
 
-    /// Size of all files of the store, a rough estimate of the size of a backup that is not incremental; 0 if
-    /// it cannot be read.
+    /// Returns the size of all files of the store: a rough estimate of the size of a full backup. Returns 0
+    /// if the size cannot be read.
     #[must_use]
     pub fn estimated_bytes(&self) -> u64 {
         compact::file_bytes(&*self.db.shared().options.fs, self.db.path()).unwrap_or(0)
@@ -187,23 +188,23 @@ impl<'a> Backup<'a> {
         self
     }
 
-    /// File system of [`to_directory`](Self::to_directory) and [`since`](Self::since); default: the operating
-    /// system's.
+    /// Sets the file system of [`to_directory`](Self::to_directory) and [`since`](Self::since); default: the
+    /// operating system's.
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = Some(fs);
         self
     }
 
-    /// Writes the backup to a directory, which is created if it is missing, and makes it durable. A killed
-    /// backup leaves a file that [`Restore`] refuses and the next backup to this directory replaces.
+    /// Writes the backup to a directory, which is created if it is missing, and makes it durable. If the
+    /// process is killed, an incomplete file remains; [`Restore`] refuses it, and the next backup to this
+    /// directory replaces it.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: the directory holds a backup already, or the rate is 0.
-    /// [`Error::SnapshotTooOld`]: writers replaced more than
-    /// [`Builder::version_bytes`](crate::Builder::version_bytes) while the backup ran. [`Error::Io`], and the
-    /// errors of reading pages.
+    /// [`Error::Invalid`]: the directory holds a backup already, or the rate is 0. [`Error::SnapshotTooOld`]:
+    /// writers replaced more than [`Builder::version_bytes`](crate::Builder::version_bytes) while the backup
+    /// ran. [`Error::Io`]: a file cannot be written. Errors of reading pages.
     pub fn to_directory(self, path: impl AsRef<Path>) -> Result<BackupReport, Error> {
         let path = path.as_ref();
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::with_file_mode(0o600)));
@@ -223,7 +224,8 @@ impl<'a> Backup<'a> {
         file.sync().map_err(|e| Error::io("sync", &unfinished, e))?;
         fs.rename(&unfinished, &complete).map_err(|e| Error::io("rename", &unfinished, e))?;
         if let Err(error) = fs.sync_dir(path) {
-            // BACKUP-1: after a failed sync, a later one need not make the name durable. Best effort.
+            // BACKUP-1: after a failed sync, a later sync does not guarantee that the name is durable. Best
+            // effort.
             let _ = fs.remove_file(&complete);
             return Err(Error::io("sync", path, error));
         }
@@ -235,7 +237,7 @@ impl<'a> Backup<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`to_directory`](Self::to_directory); [`Error::Io`] has the error of the stream.
+    /// The same as for [`to_directory`](Self::to_directory); [`Error::Io`] has the error of the stream.
     pub fn to_writer(mut self, out: impl Write) -> Result<BackupReport, Error> {
         let name = self.stream_name.take().unwrap_or_else(|| STREAM.into());
         self.write(out, &name)
@@ -284,11 +286,11 @@ impl<'a> Backup<'a> {
         Ok(BackupReport { tables, rows, bytes, is_incremental: base.is_some() })
     }
 
-    /// The header of the backup from which an incremental one begins.
+    /// Returns the header of the base of an incremental backup.
     fn base(&mut self, snapshot: &Snapshot) -> Result<Option<Header>, Error> {
         let Some(since) = self.since.take() else { return Ok(None) };
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
-        let (base, path) = since.open(&*fs, None)?; // only its header
+        let (base, path) = since.open(&*fs, None)?; // reads only the header of the base
         let header = base.header();
         let is_of_this = header.database_id == self.db.shared().control.lock().current().database_id;
         if !is_of_this || header.lsn > snapshot.all_visible_lsn().0 {
@@ -305,9 +307,9 @@ impl<'a> Backup<'a> {
 /// A backup in progress.
 struct Copy<'a, W> {
     out: Writer<W>,
-    /// Time of its start, and bytes per second.
+    /// Time at which the backup began, and its limit in bytes per second.
     pace: Option<(Instant, u64)>,
-    /// Leaves with page LSNs up to this one are as in the base.
+    /// Page LSN up to which leaves are unchanged since the base.
     since: Option<Lsn>,
     seen: BackupProgress,
     progress: Callback<'a>,
@@ -325,7 +327,7 @@ impl<W: Write> Copy<'_, W> {
             let Some(newest) = leaves.advance()? else { break };
             let to = leaves.position().map(<[u8]>::to_vec);
             if self.since.is_some_and(|since| newest <= since) {
-                // BACKUP-3
+                // BACKUP-3: the leaf is unchanged, so its range of keys is kept.
                 self.flush(&mut block)?;
                 kept.get_or_insert(Kept { from: from.unwrap_or_default(), to: None }).to = to;
                 continue;
@@ -373,13 +375,13 @@ impl<W: Write> Copy<'_, W> {
     }
 }
 
-/// Appends a row in the format of blocks; digests cover these bytes.
+/// Appends a row in the format of blocks; the table's digest covers these bytes.
 fn put_row(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     put_bytes(out, key);
     put_bytes(out, value);
 }
 
-/// Writes or reads a file from its start to its end.
+/// A reader or writer of a file from its start to its end.
 pub(crate) struct Sequential {
     pub(crate) file: Arc<dyn File>,
     pub(crate) at: u64,
@@ -405,15 +407,15 @@ impl Read for Sequential {
     }
 }
 
-/// An earlier backup, for an incremental one.
+/// The base of an incremental backup.
 pub(crate) enum Source<'a> {
     Directory(PathBuf),
-    /// Its name in errors, and its bytes.
+    /// A stream: its name in errors, and its bytes.
     Stream(PathBuf, Box<dyn Read + 'a>),
 }
 
 impl<'a> Source<'a> {
-    /// Reads the header; returns the name in errors, too.
+    /// Reads the header; returns a reader of the rows, and the name for errors.
     fn open(self, fs: &dyn Fs, key: Option<&CallerKey>) -> Result<(Rows<'a>, PathBuf), Error> {
         match self {
             Self::Directory(path) => {
@@ -425,7 +427,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Opens the complete backup of a directory.
+/// Opens the complete backup in a directory; returns the file and its path.
 fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, std::path::PathBuf), Error> {
     let complete = path.join(BACKUP_NAME);
     match fs.open(&complete, OpenOptions::new().read_only(true)) {
@@ -442,7 +444,7 @@ fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, std::path::Pa
     }
 }
 
-/// Reads all of a backup and checks it.
+/// Reads a whole backup and checks it.
 fn verify(
     input: impl Read,
     path: &Path,
@@ -466,7 +468,7 @@ fn verify(
     Ok(BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes(), is_incremental })
 }
 
-/// Reports progress after each block.
+/// Reports progress if a block was read or written since the last report.
 fn report(seen: &mut BackupProgress, bytes: u64, progress: &mut Callback<'_>) {
     if seen.bytes != bytes
         && let Some(progress) = progress

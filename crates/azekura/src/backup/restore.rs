@@ -1,4 +1,4 @@
-//! Restore: a new store from a backup, by bulk loads.
+//! Restore: creates a new store from a backup, by bulk loads.
 
 use std::fmt;
 use std::io::{BufReader, Read};
@@ -18,10 +18,10 @@ use crate::archive::{self, Replay};
 use crate::encryption::CallerKey;
 use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
 
-/// Present in a store that is being restored (RESTORE-1).
+/// Name of a file that marks a store as being restored (RESTORE-1).
 pub(crate) const RESTORING_NAME: &str = "RESTORING";
 
-/// Refuses a store that an unfinished restore left (RESTORE-1).
+/// Returns an error if the store is the result of an unfinished restore (RESTORE-1).
 pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Error> {
     if !options.restoring && options.fs.exists(&path.join(RESTORING_NAME)) {
         return Err(Error::RestoreUnfinished { path: path.to_path_buf() });
@@ -33,7 +33,7 @@ pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Er
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct RestoreReport {
-    /// The backup that was read.
+    /// Contents of the backup that was read.
     #[serde(flatten)]
     pub backup: BackupReport,
     /// Time at which the backup began, in milliseconds since 1970.
@@ -42,7 +42,7 @@ pub struct RestoreReport {
     /// archive.
     #[serde(rename = "commit_time_us")]
     pub commit_time: Option<CommitTime>,
-    /// Transactions from the archive.
+    /// Number of transactions replayed from the archive.
     pub replayed_transactions: u64,
     /// `true` if the new store was checked and compared with the backup.
     pub is_verified: bool,
@@ -50,9 +50,9 @@ pub struct RestoreReport {
 
 /// A restore of a [`Backup`](super::Backup) into a new store.
 ///
-/// A restore is atomic: the new store opens only after the restore has finished. If it fails or is killed,
-/// the directory holds the file `RESTORING` and every opening is refused with [`Error::RestoreUnfinished`];
-/// delete the directory and restore again.
+/// A restore is atomic: the new store opens only after the restore has finished. If a restore fails or is
+/// killed, the directory holds the file `RESTORING` and every opening is refused with
+/// [`Error::RestoreUnfinished`]; delete the directory and restore again.
 #[derive(Default)]
 pub struct Restore<'a> {
     builder: Option<Builder>,
@@ -73,7 +73,7 @@ impl fmt::Debug for Restore<'_> {
 }
 
 impl<'a> Restore<'a> {
-    /// A restore with the default settings.
+    /// Returns a restore with the default settings.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -87,45 +87,48 @@ impl<'a> Restore<'a> {
         self
     }
 
-    /// Page size of the new store; default: that of the source store.
+    /// Sets the page size of the new store; default: that of the source store.
     #[must_use]
     pub const fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = Some(bytes);
         self
     }
 
-    /// File system of the backup's directory; default: the operating system's.
+    /// Sets the file system of the backup's directory; default: the operating system's.
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = Some(fs);
         self
     }
 
-    /// Names the backup from which an [incremental](super::Backup::since) one was made. Call it once for each
-    /// backup of a chain, in any order.
+    /// Names the backup from which an [incremental](super::Backup::since) one was made. Call this function
+    /// once for each backup of a chain, in any order.
     #[must_use]
     pub fn base(mut self, directory: impl Into<PathBuf>) -> Self {
         self.bases.push(Source::Directory(directory.into()));
         self
     }
 
-    /// Names a base as [`base`](Self::base) does, with the backup in a stream. Errors name it by `name`.
+    /// Sets a base as [`base`](Self::base) does, but reads it from a stream. Errors use `name` for the
+    /// stream.
     #[must_use]
     pub fn base_reader(mut self, name: impl Into<PathBuf>, base: impl Read + 'a) -> Self {
         self.bases.push(Source::Stream(name.into(), Box::new(base)));
         self
     }
 
-    /// Name of the stream of [`from_reader`](Self::from_reader) and [`verify_reader`](Self::verify_reader) in
-    /// errors, such as the URL of an object; default: `backup stream`.
+    /// Sets the name of the stream of [`from_reader`](Self::from_reader) and
+    /// [`verify_reader`](Self::verify_reader) in errors, such as the URL of an object; default: `backup
+    /// stream`.
     #[must_use]
     pub fn stream_name(mut self, name: impl Into<PathBuf>) -> Self {
         self.stream_name = Some(name.into());
         self
     }
 
-    /// Continues from the backup with the transactions in this archive, which the store had when the backup
-    /// was made ([`Builder::archive`]): to its end, unless [`to_time`](Self::to_time) is set.
+    /// Replays the transactions of this archive after the backup. The store must have had this archive when
+    /// the backup was made ([`Builder::archive`]). The replay ends at the archive's end, unless
+    /// [`to_time`](Self::to_time) is set.
     #[must_use]
     pub fn archive(mut self, directory: impl Into<PathBuf>) -> Self {
         self.archive = Some(directory.into());
@@ -158,9 +161,9 @@ impl<'a> Restore<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotABackup`], [`Error::UnsupportedFormat`], [`Error::Corrupt`] (also: truncated) name the
-    /// backup; [`Error::Invalid`]: `to` is not empty; [`Error::RestoreUnfinished`]: `to` holds a restore that
-    /// did not finish; errors of writing the store.
+    /// [`Error::NotABackup`], [`Error::UnsupportedFormat`], [`Error::Corrupt`]: the backup cannot be read, or
+    /// is truncated; the error names the backup. [`Error::Invalid`]: `to` is not empty.
+    /// [`Error::RestoreUnfinished`]: `to` holds an unfinished restore. Errors of writing the store.
     pub fn from_directory(
         self,
         from: impl AsRef<Path>,
@@ -174,7 +177,7 @@ impl<'a> Restore<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`from_directory`](Self::from_directory).
+    /// The same as for [`from_directory`](Self::from_directory).
     pub fn from_reader(mut self, input: impl Read, to: impl AsRef<Path>) -> Result<RestoreReport, Error> {
         let name = self.take_stream_name();
         self.run(input, &name, to.as_ref())
@@ -184,7 +187,7 @@ impl<'a> Restore<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`from_directory`](Self::from_directory), about the backup.
+    /// The errors of [`from_directory`](Self::from_directory) that concern the backup.
     pub fn verify_directory(mut self, from: impl AsRef<Path>) -> Result<BackupReport, Error> {
         let (file, path) = open_directory(&*self.source_fs(), from.as_ref())?;
         let input = BufReader::with_capacity(BLOCK_BYTES, file);
@@ -195,13 +198,13 @@ impl<'a> Restore<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`from_directory`](Self::from_directory), about the backup.
+    /// The errors of [`from_directory`](Self::from_directory) that concern the backup.
     pub fn verify_reader(mut self, input: impl Read) -> Result<BackupReport, Error> {
         let name = self.take_stream_name();
         verify(input, &name, self.key().as_ref(), &mut self.progress)
     }
 
-    /// The caller's key, which an encrypted backup needs.
+    /// Returns the caller's key, which an encrypted backup needs.
     fn key(&self) -> Option<CallerKey> {
         self.builder.as_ref().and_then(|builder| builder.encryption_key.clone())
     }
@@ -216,7 +219,7 @@ impl<'a> Restore<'a> {
 
     fn run(mut self, input: impl Read, source: &Path, to: &Path) -> Result<RestoreReport, Error> {
         let key = self.key();
-        let mut rows = Rows::open(input, source, key.as_ref())?; // before anything is created
+        let mut rows = Rows::open(input, source, key.as_ref())?; // before any file is created
         rows.unlock()?;
         let header = rows.header();
         self.check_time(header, source)?;
@@ -268,13 +271,14 @@ impl<'a> Restore<'a> {
         })
     }
 
-    /// The bases that were named.
+    /// Opens the bases that were set by the caller.
     fn open_bases(&mut self, key: Option<&CallerKey>) -> Result<Vec<(Rows<'a>, PathBuf)>, Error> {
         let fs = self.source_fs();
         std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&*fs, key)).collect()
     }
 
-    /// Refuses a time that the backup and archive cannot reach, before anything is created.
+    /// Returns an error if the backup and the archive cannot reach the target time. Runs before any file is
+    /// created.
     fn check_time(&self, header: Header, source: &Path) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Invalid(reason));
         if self.archive.is_none() {
@@ -295,7 +299,7 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// Attaches its base to a backup, and the base's own base, if they exist.
+/// Attaches to a backup its base, and the bases of that base, if the caller has set them.
 fn with_bases<'r>(
     mut rows: Rows<'r>,
     path: &Path,
@@ -319,7 +323,7 @@ fn with_bases<'r>(
     Ok(rows)
 }
 
-/// Takes a new or empty directory for a restore or a compaction (RESTORE-1).
+/// Prepares a new or empty directory for a restore or a compaction (RESTORE-1).
 pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
     let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;
@@ -346,10 +350,10 @@ pub(super) fn finish(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
 }
 
-/// A table that was loaded.
+/// Digest and row count of a table that was loaded.
 struct Sum {
     table: TableInfo,
-    /// Its tree in the source store.
+    /// Tree of the table in the source store.
     tree: TreeId,
     rows: u64,
     digest: u32,
@@ -374,7 +378,7 @@ fn load(db: &Database, rows: &mut Rows<'_>, progress: &mut Callback<'_>) -> Resu
     Ok(sums)
 }
 
-/// Checks a restored store.
+/// Checks a restored store; returns an error if a page is damaged.
 fn check(db: &Database) -> Result<(), Error> {
     let corrupt = |reason| Error::Corrupt { path: db.path().to_path_buf(), offset: 0, reason };
     let report = db.check(&mut |_, _| {})?;

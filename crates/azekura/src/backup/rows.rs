@@ -1,8 +1,8 @@
-//! The rows of a backup, table by table; for an incremental backup including the rows of its base that it
-//! keeps.
+//! The rows of a backup, table by table. For an incremental backup they include the kept rows of its base.
 //!
 //! An incremental backup has, for each table in key order, rows and *kept ranges*. The rows of the base
-//! inside a kept range belong to the backup, those outside do not. The base may be incremental itself.
+//! inside a kept range belong to the backup; other rows of the base do not. The base may be incremental
+//! itself.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::put_row;
 use crate::encryption::CallerKey;
 use crate::{Error, TableInfo};
 
-/// A row of the base that was read and not used yet.
+/// The next row of the base, which was read but not used yet.
 #[derive(Debug, Default)]
 struct BaseRow {
     key: Vec<u8>,
@@ -27,15 +27,15 @@ struct BaseRow {
 /// The base of an incremental backup, read alongside it.
 struct Base<'r> {
     rows: Box<Rows<'r>>,
-    /// Its present table, until its end.
+    /// The table that is being read; `None` after its end.
     table: Option<TableInfo>,
     next: BaseRow,
-    /// Its end block was read.
+    /// `true` after the end block of the base was read.
     is_ended: bool,
 }
 
 impl Base<'_> {
-    /// Reads to the end of the present table: each byte of the base is checked.
+    /// Reads to the end of the present table, so that each byte of the base is checked.
     fn end_table(&mut self) -> Result<(), Error> {
         while self.table.is_some() {
             self.next.is_there = false;
@@ -44,7 +44,7 @@ impl Base<'_> {
         Ok(())
     }
 
-    /// Moves to the table of this name, if there is one.
+    /// Moves to the table of this name, if the base has it.
     fn seek(&mut self, name: Option<&str>) -> Result<(), Error> {
         self.end_table()?;
         while !self.is_ended {
@@ -61,7 +61,7 @@ impl Base<'_> {
         Ok(())
     }
 
-    /// The next row of the present table, if there is one.
+    /// Returns the next row of the present table, if there is one.
     fn peek(&mut self) -> Result<Option<&mut BaseRow>, Error> {
         if self.table.is_none() {
             return Ok(None);
@@ -79,7 +79,7 @@ impl Base<'_> {
     }
 }
 
-/// Number and digest of rows.
+/// Row count and digest of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     rows: u64,
@@ -97,25 +97,26 @@ impl Sum {
 pub(crate) struct Rows<'r> {
     reader: Reader<Box<dyn Read + 'r>>,
     base: Option<Base<'r>>,
-    /// The present kept range; rows of the base were read up to somewhere in it.
+    /// The present kept range; the base has been read up to a key inside it.
     kept: Option<Kept>,
     block: Vec<u8>,
     at: usize,
     last_key: Option<Vec<u8>>,
-    /// Of the present table: the rows of this backup, and the total with the base's rows.
+    /// Row counts and digests of the present table: `own` for the rows in this backup, `all` with the base's
+    /// rows.
     own: Sum,
     all: Sum,
     name: String,
     /// Tree of the present table.
     pub(crate) tree: TreeId,
     pub(crate) tables: u64,
-    /// Rows of all tables, with those of the base.
+    /// Number of rows of all tables, with the base's rows.
     pub(crate) rows: u64,
     own_rows: u64,
 }
 
 impl<'r> Rows<'r> {
-    /// Reads the header. Without its base, kept ranges of an incremental backup have no rows.
+    /// Reads the header. Without the base, kept ranges of an incremental backup yield no rows.
     pub(crate) fn open(input: impl Read + 'r, path: &Path, key: Option<&CallerKey>) -> Result<Self, Error> {
         Ok(Self {
             reader: Reader::open(Box::new(input) as Box<dyn Read + 'r>, path, key)?,
@@ -134,13 +135,14 @@ impl<'r> Rows<'r> {
         })
     }
 
-    /// Takes the rows of kept ranges from the base.
+    /// Sets the base, from which the rows of kept ranges are read.
     pub(crate) fn set_base(&mut self, base: Rows<'r>) {
         self.base =
             Some(Base { rows: Box::new(base), table: None, next: BaseRow::default(), is_ended: false });
     }
 
-    /// Refuses a missing or wrong key of an encrypted backup; otherwise the first table does.
+    /// Returns an error if the key of an encrypted backup is missing or wrong. Without this call, reading the
+    /// first table returns that error.
     pub(crate) fn unlock(&mut self) -> Result<(), Error> {
         self.reader.unlock()
     }
@@ -149,7 +151,7 @@ impl<'r> Rows<'r> {
         self.reader.header
     }
 
-    /// Bytes read so far, with those of the base.
+    /// Returns the number of bytes read so far, including the base.
     pub(crate) fn bytes(&self) -> u64 {
         self.reader.offset + self.base.as_ref().map_or(0, |base| base.rows.bytes())
     }
@@ -158,7 +160,8 @@ impl<'r> Rows<'r> {
         self.reader.corrupt(self.reader.offset, reason)
     }
 
-    /// The next table; [`next_row`](Self::next_row) then gives its rows. `None` at the end of the backup.
+    /// Returns the next table, or `None` at the end of the backup. [`next_row`](Self::next_row) then returns
+    /// its rows.
     pub(crate) fn next_table(&mut self) -> Result<Option<TableInfo>, Error> {
         match self.reader.block()? {
             Block::Table(table, tree) => {
@@ -188,7 +191,8 @@ impl<'r> Rows<'r> {
         }
     }
 
-    /// Writes the next row of the table into the two buffers, which are empty; `false` after the last row.
+    /// Reads the next row of the table into the two buffers, which are empty; returns `false` after the last
+    /// row.
     pub(crate) fn next_row(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, Error> {
         loop {
             if self.take_kept(key, value)? {
@@ -237,7 +241,7 @@ impl<'r> Rows<'r> {
         Ok(())
     }
 
-    /// Moves the next row of the kept range from the base; `false` if there is none.
+    /// Moves the next row of the kept range from the base to the buffers; returns `false` if there is none.
     fn take_kept(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, Error> {
         let (Some(base), Some(kept)) = (&mut self.base, &self.kept) else { return Ok(false) };
         while let Some(row) = base.peek()? {
@@ -269,7 +273,7 @@ impl<'r> Rows<'r> {
         Ok(())
     }
 
-    /// Row count and digest of the table that was read last, with the rows of the base.
+    /// Returns the row count and the digest of the table that was read last, with the rows of the base.
     pub(crate) const fn table_sum(&self) -> (u64, u32) {
         (self.all.rows, self.all.digest)
     }

@@ -1,32 +1,32 @@
-//! The bound on a restart, by its work: reading the log, reading the pages that the log changes (and writing
-//! them back), and undoing open transactions.
+//! The bound on the time of a restart, computed from its work: reading the log, reading the pages that the
+//! log changes (and writing them back), and undoing open transactions.
 //!
-//! A page that a record from the redo LSN on changes is either dirty now, or was written after that record,
-//! so after the redo LSN. So the restart reads at most as many pages as are dirty now plus those written
-//! since. Writing a page moves it from one count to the other: the sum grows only with the changes of
-//! transactions, and limits the redo LSN in the same way as the bytes of the log do.
+//! A record from the redo LSN on changes a page that is either dirty now, or was written after that record,
+//! and so after the redo LSN. So a restart reads at most the pages that are dirty now and the pages written
+//! since the redo LSN. A page write moves a page from the first count to the second. The sum therefore grows
+//! only with the changes of transactions, and limits the redo LSN in the same way as the bytes of the log do.
 //!
 //! Writing pages does not reduce the undo work of open transactions. The time for this work is subtracted
-//! from the bound, up to half of it: beyond that a checkpoint cannot help.
+//! from the bound, but at most half of the bound.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use azekura_base::Lsn;
 
-/// Bytes of log that a restart reads and redoes in a second, if the pages are in the cache. Measured: 200 to
-/// 400 MB for small records, on two cores of 2023.
+/// Bytes of log that a restart reads and redoes per second, if the pages are in the cache. Measured: 200 to
+/// 400 MB/s for small records, on two cores of 2023.
 const REPLAY_BYTES_PER_S: f64 = (64 << 20) as f64;
-/// Pages that a restart reads, and writes back, in a second. Measured: 50,000 read by eight threads from a
-/// cloud volume of the same year.
+/// Pages that a restart reads, and writes back, per second. Measured: 50,000 pages/s, read by eight threads
+/// from a cloud volume of 2023.
 const PAGES_PER_S: f64 = 20_000.0;
-/// Changes that a restart undoes in a second, until the store has measured another rate
-/// ([`undo_pace`](super::undo_pace)). Measured: 3 million on a core of 2023 if the pages are in the cache
-/// (`lab p-wal --part restart`); one thread reads 12,000 pages per second from a cloud volume. The value thus
-/// assumes one page read with every ninth change.
+/// Changes that a restart undoes per second, until the store has measured another rate
+/// ([`undo_pace`](super::undo_pace)). Measured: 3 million/s on a core of 2023 if the pages are in the cache
+/// (`lab p-wal --part restart`); one thread reads 12,000 pages/s from a cloud volume. The value thus assumes
+/// one page read with every ninth change.
 pub(super) const UNDO_PER_S: f64 = 100_000.0;
 
-/// Work of a restart, or a bound on it.
+/// Work of a restart, or an upper bound of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) log_bytes: u64,
@@ -43,7 +43,7 @@ impl Work {
     }
 }
 
-/// The work done so far, and the open transactions.
+/// The work done so far, and the undo time of the open transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Present {
     pub(super) next_lsn: Lsn,
@@ -54,7 +54,7 @@ pub(super) struct Present {
     pub(super) undo_time: Duration,
 }
 
-/// History of the work done, as far back as a restart may begin.
+/// The work done at earlier times, back to the LSN at which a restart begins.
 #[derive(Debug, Default)]
 pub(crate) struct Past(VecDeque<Point>);
 
@@ -67,11 +67,11 @@ struct Point {
 }
 
 impl Past {
-    /// Largest number of points; when it is reached, every other one is dropped.
+    /// Largest number of points. When the number is reached, every other point is dropped.
     const MAX: usize = 1024;
 
-    /// Notes the present, and returns the LSN from which on a restart may have to redo the log, so that the
-    /// whole restart takes at most `time`.
+    /// Records `now`, and returns the lowest LSN at which a restart may begin redo so that the whole restart
+    /// takes at most `time`.
     pub(super) fn target(&mut self, now: Present, time: Duration) -> Lsn {
         self.note(now);
         let left = (time - now.undo_time.min(time / 2)).as_secs_f64();
@@ -143,7 +143,7 @@ mod tests {
         let mut past = Past::default();
         past.target(at(1, 0, 0, 0), SECOND);
         assert_eq!(past.target(at(5, 10, 0, PAGES / 2), SECOND), Lsn(1));
-        // All of them are written: a restart that begins before reads as many.
+        // All dirty pages are written now, but a restart that begins earlier still reads as many.
         assert_eq!(past.target(at(6, 10, PAGES / 2, 0), SECOND), Lsn(1));
         assert_eq!(past.target(at(9, 20, PAGES / 2, PAGES / 4 * 3), SECOND), Lsn(6));
     }

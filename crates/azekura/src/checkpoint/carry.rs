@@ -1,22 +1,23 @@
-//! Carrying undo forward: open transactions do not keep the log's tail.
+//! Carrying undo forward, so that open transactions do not prevent the log from being trimmed.
 //!
-//! A restart undoes a transaction that has not ended, so it needs that transaction's undo log. The records
-//! that built it hold the tail of the log until the transaction ends. When such records hold back much log,
-//! the checkpoint appends a copy of the undo log (`Head::Carry`) to the head of the log. A restart then needs
-//! the copy and what follows it.
+//! A restart undoes a transaction that has not ended, so it needs that transaction's undo log. The log cannot
+//! be trimmed beyond the records of that undo log until the transaction ends. When such records hold back
+//! much log, the checkpoint appends a copy of the undo log (`Head::Carry`) to the log. A restart then needs
+//! only the copy and the records after it.
 //!
 //! - **CARRY-1** The copy is made under the mutex of the undo log and appended, under the same mutex, to the
-//!   transaction's own log buffer. So every record of the transaction with a smaller LSN is contained in the
-//!   copy, and none with a larger one (ACTIVE-2).
+//!   transaction's own log buffer. So the copy contains every record of the transaction with a smaller LSN,
+//!   and no record with a larger LSN (ACTIVE-2).
 //! - **CARRY-2** The transaction's first LSN moves to the first part of the copy only after the last part was
-//!   appended. CONTROL moves to it only after the copy is durable (CKPT-2). So a restart that does not read
-//!   the old records reads the whole copy; a copy that a crash has cut counts for nothing
+//!   appended. CONTROL moves to that LSN only after the copy is durable (CKPT-2). So a restart that does not
+//!   read the old records reads the whole copy. A restart ignores a copy that a crash left incomplete
 //!   (`restart::analysis`).
 //! - **CARRY-3** A copy is made only when the log has grown by more than [`UNDO_FACTOR`] times the bytes of
-//!   the copies since the transaction's first LSN. So copies are at most a fifth of the log, and open
-//!   transactions keep at most the given number of bytes plus a multiple of their undo logs.
+//!   the copies since the transaction's first LSN. So copies are at most a fifth of the log. Open
+//!   transactions hold back at most the given number of bytes of log plus a multiple of the size of their
+//!   undo logs.
 //!
-//! Deferred frees of a committed transaction that failed (`deferred`) are carried in the same way.
+//! The failed deferred frees of a committed transaction (`deferred`) are carried forward in the same way.
 
 use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
@@ -32,15 +33,17 @@ use crate::database::Shared;
 const PART_BYTES: usize = 32 << 10;
 /// Bytes of log that must be written for each byte of a copy.
 const UNDO_FACTOR: u64 = 4;
-/// A copy up to this size may use the log's reserve, because the log that it releases refills the reserve.
+/// Size up to which a copy may use the log's reserve. The log space that the copy releases refills the
+/// reserve.
 const RESERVE_BYTES: usize = 64 << 10;
-/// Attempts to lock an undo log. Its owner holds the mutex for one change of a page. A bulk load that waits
-/// for this checkpoint holds it as well, so the checkpoint does not wait.
+/// Number of attempts to lock an undo log. Its owner usually holds the mutex for one change of a page. A bulk
+/// load holds the mutex while it waits for this checkpoint, so the checkpoint must not wait for the mutex.
 const ATTEMPTS: usize = 100;
 
 impl Shared {
-    /// Carries open transactions forward if the records of any hold back at least `least` bytes of log
-    /// (CARRY-3). Returns whether the tail may have moved. A full log refuses the copy: the tail then stays.
+    /// Carries open transactions forward if the records of one hold back at least `least` bytes of log
+    /// (CARRY-3). Returns `true` if the log may be trimmed further. If the log has no space for the copy,
+    /// nothing changes.
     pub(super) fn carry_open(&self, least: u64) -> bool {
         let log_bytes = self.wal.log_bytes_since_start();
         let holders = self.active.holders(Instant::now(), log_bytes, least / 2);
@@ -57,7 +60,7 @@ impl Shared {
         carried + self.carry_unfreed(log_bytes) > 0
     }
 
-    /// Carries one transaction, unless it has ended or is in the middle of a change.
+    /// Carries one transaction forward, unless it has ended or its undo log stays locked.
     fn carry(&self, holder: &Holder, log_bytes: u64) -> bool {
         let lock = || {
             holder.undo.try_lock().or_else(|| {
@@ -68,14 +71,14 @@ impl Shared {
         let Some(undo) = (0..ATTEMPTS).find_map(|_| lock()) else { return false };
         let TxnUndo { log, owner: Some(owner) } = &*undo else { return false };
         if *owner != holder.txn {
-            return false; // that transaction has ended, and another one uses its memory
+            return false; // that transaction has ended, and another one has taken its undo log
         }
         let first = self.append_copy(holder.txn, holder.worker, log, false);
         first.map(|first| self.active.carried(&holder.listed, first, log_bytes)).is_ok()
     }
 
-    /// Appends a copy of an undo log; returns the LSN of its first part. The caller excludes other records of
-    /// the transaction.
+    /// Appends a copy of an undo log; returns the LSN of its first part. The caller ensures that the
+    /// transaction appends no other record meanwhile.
     pub(crate) fn append_copy(
         &self,
         txn: TxnId,

@@ -1,5 +1,5 @@
 //! The checkpointer: the background job that bounds the time of a restart. A *check* compares the work of a
-//! restart with the bound, and writes pages and CONTROL if it is too much.
+//! restart with the bound. If the work is above the bound, the check writes pages and CONTROL.
 //!
 //! | state | next check | left by |
 //! |---|---|---|
@@ -26,7 +26,7 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts the checkpointer. The first check follows at once if the opening has written something.
+    /// Starts the checkpointer. The first check starts at once if opening the store has written to the log.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Checkpointer {
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        // Waits for a running check, which is short.
+        // Waits for a running check. A check is short.
         self.jobs.close(|| {});
     }
 }
@@ -62,7 +62,8 @@ fn check(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
     let now = shared.wal.next_lsn();
     let done = shared.keep_restart_short();
     shared.note_background(&done);
-    // A checkpoint can succeed again unless page writes have failed; a rollback unless the log has.
+    // A failed checkpoint can succeed later unless page writes have failed, and a failed rollback unless the
+    // log has failed.
     let is_moving = done.unwrap_or(true) && !shared.pool.has_failed();
     let may_write = shared.wal.failure().is_none();
     if may_write && (now != seen || is_moving || shared.has_undone()) {
@@ -76,18 +77,18 @@ fn check(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
     }
 }
 
-/// Schedules a report of transactions and snapshots that are open for long. A store with an open transaction
-/// may be idle otherwise, and then no check would report it.
+/// Schedules a report of transactions and snapshots that are open for long. An idle store has no checks, but
+/// may have an open transaction.
 fn watch_open(shared: &Arc<Shared>, jobs: &Arc<Group>, limit: Duration) {
     let is_open = shared.active.len() > 0 || shared.env.versions().stats().open > 0;
-    // Relaxed, also below: decides which call schedules the report, and orders nothing.
+    // Relaxed, also below: selects the call that schedules the report, and orders nothing.
     if !is_open || shared.reported.is_watched.swap(true, Relaxed) {
         return;
     }
     let (weak, group) = (Arc::downgrade(shared), Arc::clone(jobs));
     jobs.start_after(limit, move || {
         if let Some(shared) = weak.upgrade() {
-            shared.reported.is_watched.store(false, Relaxed); // as above
+            shared.reported.is_watched.store(false, Relaxed); // Relaxed: as above
             shared.report_open(limit);
             watch_open(&shared, &group, limit);
         }
@@ -95,7 +96,7 @@ fn watch_open(shared: &Arc<Shared>, jobs: &Arc<Group>, limit: Duration) {
 }
 
 impl Shared {
-    /// Returns `true` if earlier calls have left work that can be retried now.
+    /// Returns `true` if earlier calls have left unfinished work that can be retried now.
     fn has_undone(&self) -> bool {
         let versions = self.env.versions();
         let can_free = || {

@@ -1,16 +1,18 @@
 //! Fuzzy checkpoints: move the LSN at which a restart begins, while transactions run.
 //!
-//! - **CKPT-1** A lower bound of later LSNs is read first (`begin`), then the pages' recovery LSNs and the
-//!   active transactions, then the LSN counter, which is above all drawn LSNs (`end`). A page that turned
-//!   dirty unseen has only records from `begin` on (its recovery LSN is only a bound, and may be lower). A
-//!   transaction unseen either gets LSNs from `begin` on, or ended with records below `end`.
+//! - **CKPT-1** A checkpoint first reads a lower bound of later LSNs (`begin`). Then it reads the recovery
+//!   LSNs of the dirty pages, and the active transactions. Last, it reads the LSN counter, which is above all
+//!   drawn LSNs (`end`). A page that becomes dirty after it was read has only records from `begin` on; its
+//!   recovery LSN is a lower bound and may be lower. A transaction that is not in the list either gets LSNs
+//!   from `begin` on, or has ended with records below `end`.
 //! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced. So a page
-//!   that was seen clean is on disk, and the end of a transaction that was seen ended cannot be lost.
+//!   that the checkpoint found clean is on disk, and the end of a transaction that was no longer listed
+//!   cannot be lost.
 //!
 //! The checkpointer keeps the work of a restart below a bound (`bound`): it writes the pages with the oldest
-//! recovery LSNs and then moves CONTROL, in small steps. The undo of a transaction that stays open is carried
-//! forward (`carry`). The checkpointer is a background job (`checkpointer`): it checks the bound while the
-//! log grows, and does not run in an idle store.
+//! recovery LSNs and then moves CONTROL, in small steps. The undo log of a transaction that stays open is
+//! carried forward (`carry`). The checkpointer is a background job (`checkpointer`): it checks the bound
+//! while the log grows, and does not run in an idle store.
 
 mod bound;
 mod carry;
@@ -39,13 +41,13 @@ impl Shared {
     /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
     pub(crate) fn advance_checkpoint(&self) -> Result<(), Error> {
         if !self.wal.has_begun() {
-            return Ok(()); // nothing has changed since the store was opened
+            return Ok(()); // nothing was logged since the store was opened
         }
         let mut control = self.control.lock();
         if !self.options.background {
             self.note_archived(&self.archive_with(control.current(), false));
         }
-        // Makes the bound recent: it is one above the durable horizon (RANGE-5).
+        // Advances the LSN bound: it is one above the durable horizon (RANGE-5).
         self.wal.make_durable(Lsn(self.wal.next_lsn().0 - 1))?;
         let begin = self.wal.lsn_bound();
         let oldest_page = self.pool.min_recovery_lsn();
@@ -85,7 +87,7 @@ impl Shared {
         self.advance_checkpoint()
     }
 
-    /// Writes the `max_pages` pages with the oldest changes, then moves CONTROL as far as that allows.
+    /// Writes the `max_pages` pages with the oldest changes, then moves CONTROL as far as these writes allow.
     pub(crate) fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
         let _checkpoint = crate::probe::checkpoint();
         self.retry_undone();
@@ -94,8 +96,8 @@ impl Shared {
         self.advance_checkpoint()
     }
 
-    /// Writes pages before the store is closed: all that are dirty, or, with a limit of time, those with the
-    /// oldest changes until the time is over.
+    /// Writes pages before the store is closed: all dirty pages, or, with a time limit, the pages with the
+    /// oldest changes until the limit is reached.
     pub(crate) fn write_pages_to_close(&self) -> Result<(), Error> {
         let Some(time) = self.options.close_time else { return Ok(self.pool.write_all()?) };
         let began = Instant::now();
@@ -103,8 +105,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Closes the store: takes the last checkpoint, closes the log, and removes it if none of it counts. With
-    /// a limit of time, pages may stay dirty: the log is durable, and the next opening recovers them.
+    /// Closes the store: takes the last checkpoint, closes the log, and removes the log if no restart needs
+    /// it. With a time limit, some pages may stay dirty; the log is durable, and the next opening recovers
+    /// those pages.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let checkpointed = match self.options.close_time {
             Some(_) if self.options.background => self.advance_checkpoint(),
@@ -123,7 +126,7 @@ impl Shared {
         let mut last = Control { covered, ..control.current().clone() };
         let next_lsn = self.wal.next_lsn();
         (last.redo_lsn, last.scan_lsn, last.durable_lsn) = (next_lsn, next_lsn, Lsn(next_lsn.0 - 1));
-        // Nothing was logged since the archive got its last records.
+        // Nothing was logged after the last records were archived.
         last.keep_lsn = self.keep_lsn(next_lsn);
         last.next_txn = self.txn_bound();
         last.next_tree = self.catalog.next_id();
@@ -134,9 +137,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Bounds the restart of a store without background threads, in its callers' time. An error is noted like
-    /// one of a background job: reading does not need the checkpoint, and changes that cannot be made are
-    /// refused when they are tried.
+    /// Runs the checkpointer's check in the calling thread, for a store without background threads. An error
+    /// is recorded like an error of a background job, not returned: reads do not need the checkpoint, and
+    /// changes that cannot be made return an error themselves.
     pub(crate) fn checkpoint_if_due(&self) {
         if self.options.background {
             return;
@@ -149,13 +152,13 @@ impl Shared {
         }
     }
 
-    /// Counts the work of a restart from now on.
+    /// Starts counting the work of a restart at the present LSN.
     pub(crate) fn count_from_here(&self) {
         let _ = self.restart_target(Duration::MAX);
     }
 
-    /// Returns the LSN at which a restart may begin, so that it takes at most `time`; `None` if it would
-    /// begin there already, or only open transactions hold it back.
+    /// Returns the LSN at which a restart may begin, so that it takes at most `time`; `None` if a restart
+    /// begins there already, or if only open transactions hold it back.
     fn restart_target(&self, time: Duration) -> Option<Lsn> {
         let next_lsn = self.wal.next_lsn();
         let cache = self.pool.stats();
@@ -173,8 +176,8 @@ impl Shared {
         (!is_there).then_some(target)
     }
 
-    /// Moves the begin of a restart if it would take too long. Half of the time is reserved for changes made
-    /// meanwhile. Returns whether there was something to do.
+    /// Moves the LSN at which a restart begins if the restart would take too long. Half of the time is
+    /// reserved for changes made meanwhile. Returns `true` if there was work to do.
     fn keep_restart_short(&self) -> Result<bool, Error> {
         self.note_archived(&self.archive_if_due());
         self.retry_undone();
@@ -205,14 +208,16 @@ impl Shared {
     }
 }
 
-/// Most pages that one check of the checkpointer writes; choosing them reads the state of every frame.
+/// Largest number of pages that one check of the checkpointer writes. One check selects many pages, because
+/// the selection reads the state of every frame.
 const STEP_PAGES: usize = 8192;
-/// Most pages that a close with a limit of time writes before it looks at the time: 16 MiB of 8-KiB pages.
+/// Number of pages that a close with a time limit writes between two checks of the time: 16 MiB of 8-KiB
+/// pages.
 const CLOSING_PAGES: usize = 2048;
 
 impl Shared {
-    /// Notes a failure of a background activity for [`Stats`](crate::Stats), because no caller waits for it.
-    /// Callers that depend on it get the errors of the log or the pool.
+    /// Records a failure of a background activity for [`Stats`](crate::Stats), because no caller waits for
+    /// the activity. Calls that depend on the activity return the error of the log or of the page cache.
     pub(crate) fn note_background_error(&self, error: &Error, activity: &str) {
         let mut noted = self.background_error.lock();
         if noted.is_none() {
@@ -228,7 +233,7 @@ impl Shared {
     pub(crate) fn note_background<T>(&self, done: &Result<T, Error>) {
         match done {
             Err(error) => self.note_background_error(error, "checkpoint"),
-            // The cause has been removed.
+            // The activity succeeded, so the cause of the error is gone.
             Ok(_) if self.unfreed.lock().is_empty() => {
                 if self.background_error.lock().take().is_some() {
                     tracing::info!(path = %self.path.display(), "background activities succeed again");
@@ -239,14 +244,14 @@ impl Shared {
         self.report_now();
     }
 
-    /// Notes a failure of the archive, which holds back the log; the store continues.
+    /// Records a failure of the archive. The store continues, but does not trim its log.
     fn note_archived<T>(&self, archived: &Result<T, Error>) {
         if let Err(error) = archived {
             self.note_background_error(error, "archive");
         }
     }
 
-    /// Returns the reason that the store refuses changes, or some of them, if it does.
+    /// Returns the reason that the store refuses all or some changes, or `None`.
     pub(crate) fn degraded(&self) -> Option<Error> {
         if self.pool.has_failed() {
             return Some(Error::PagesFailed);
@@ -275,7 +280,7 @@ mod tests {
         builder.file_system(Arc::new(fs.clone())).open("db").expect("opens")
     }
 
-    /// The checkpointer's step at each tick, here after each transaction.
+    /// Runs the checkpointer's step after each transaction instead of at each tick.
     #[test]
     fn steps_keep_a_restart_short_and_write_no_more_than_that_takes() {
         const BOUND: Duration = Duration::from_millis(20);

@@ -1,9 +1,9 @@
-//! The rate at which this store undoes changes: a default at first, then measured by its own restart and
-//! rollbacks.
+//! The rate at which this store undoes changes: a default at first, and later a rate measured by its restart
+//! and rollbacks.
 //!
-//! A restart with many undone changes is the best measurement: it reads absent pages, as the next one will. A
-//! rollback finds most of its pages in the cache, so it can only show that the rate is lower than assumed,
-//! not higher. Newer rollbacks have more weight.
+//! A restart with many undone changes is the best measurement: like the next restart, it reads pages from
+//! disk. A rollback finds most of its pages in the cache, so it can only show that the rate is lower than
+//! assumed, not higher. Newer rollbacks have more weight.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use super::bound::UNDO_PER_S;
 /// Smallest number of undone changes that counts as a measurement.
 const LEAST_OF_RESTART: u64 = 1_000;
 const LEAST_OF_ROLLBACK: u64 = 64;
-/// The initial rate has the weight of a rollback of this many changes,
+/// Weight of the initial rate, as the number of changes in a rollback of the same weight.
 const PRIOR: f64 = 10_000.0;
-/// and all measurements together at most that of one of this many.
+/// Largest weight of all measurements together, as a number of changes.
 const MOST: f64 = 100_000.0;
 /// Bounds of the assumed rate, in changes per second.
 const RANGE: (f64, f64) = (1_000.0, 2_000_000.0);
 
-/// Measurements of undo. Noted by threads that roll back, read by the checkpointer.
+/// Measurements of undo, recorded by threads that roll back and read by the checkpointer.
 #[derive(Debug)]
 pub(crate) struct UndoPace(Mutex<Seen>);
 
 #[derive(Debug)]
 struct Seen {
-    /// The rate of the default, or of the last restart; an upper bound.
+    /// Upper bound of the rate: the default rate, or the rate of the last restart.
     fastest: f64,
     changes: f64,
     seconds: f64,
@@ -50,7 +50,7 @@ impl Default for UndoPace {
 }
 
 impl UndoPace {
-    /// Notes that a restart has undone this many changes in this time.
+    /// Records that a restart has undone this many changes in this time.
     pub(crate) fn restarted(&self, changes: u64, took: Duration) {
         if changes >= LEAST_OF_RESTART {
             let per_second = changes as f64 / took.as_secs_f64();
@@ -58,7 +58,7 @@ impl UndoPace {
         }
     }
 
-    /// Notes that a rollback has undone this many changes in this time.
+    /// Records that a rollback has undone this many changes in this time.
     pub(crate) fn rolled_back(&self, changes: u64, took: Duration) {
         if changes < LEAST_OF_ROLLBACK {
             return;
@@ -72,12 +72,12 @@ impl UndoPace {
         seen.seconds *= fades;
     }
 
-    /// Returns the changes that a restart is assumed to undo in a second.
+    /// Returns the number of changes that a restart is assumed to undo per second.
     pub(crate) fn per_second(&self) -> f64 {
         self.0.lock().per_second()
     }
 
-    /// Returns the time to undo this many changes.
+    /// Returns the assumed time to undo this many changes.
     pub(crate) fn time_for(&self, changes: u64) -> Duration {
         Duration::try_from_secs_f64(changes as f64 / self.per_second()).unwrap_or(Duration::MAX)
     }
@@ -122,7 +122,7 @@ mod tests {
         let undo = UndoPace::default();
         undo.rolled_back(100_000, SECOND / 1_000);
         assert_eq!(pace(&undo), DEFAULT, "its pages were in the cache");
-        // A tenth of the default rate, many times: the estimate converges to it, and back again.
+        // Rollbacks at a tenth of the default rate: the estimate converges to that rate.
         for _ in 0..200 {
             undo.rolled_back(DEFAULT / 10, SECOND);
         }

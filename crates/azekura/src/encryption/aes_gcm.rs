@@ -1,9 +1,10 @@
-//! AES-256-GCM with nonces of 192 bits, which are random for each unit.
+//! AES-256-GCM with a random nonce of 192 bits for each encrypted unit.
 //!
-//! The first half of a nonce selects a key: HMAC-SHA-256 of it under the data key. That key encrypts one
-//! unit, with the second half as the nonce of GCM. A pair of key and nonce repeats only if all 192 bits do:
-//! after 2⁶⁴ units with probability 2⁻⁶⁵. So no counter survives a crash, a copy of the store or a restore,
-//! and a data key needs no limit of units. (XAES-256-GCM of C2SP is the same construction with CMAC.)
+//! The first half of a nonce selects a key: the HMAC-SHA-256 of that half under the data key. The selected
+//! key encrypts one unit, with the second half as the nonce of GCM. A pair of key and nonce repeats only if
+//! all 192 bits repeat: after 2⁶⁴ units, with probability 2⁻⁶⁵. So no counter must be kept across crashes,
+//! copies of the store and restores, and a data key has no limit of units. (XAES-256-GCM of C2SP is the same
+//! construction with CMAC.)
 
 use std::fmt;
 use std::io;
@@ -18,10 +19,10 @@ use super::{CallerKey, KEY_BYTES, WRAPPED_BYTES};
 
 const TAG_BYTES: usize = 16;
 const NONCE_BYTES: usize = 2 * NONCE_LEN;
-/// Number of the data key in trailers: a store has one.
+/// Number of the data key in trailers; a store has only one data key.
 const KEY_NUMBER: [u8; 4] = 1_u32.to_le_bytes();
 
-/// The cipher of one key.
+/// The cipher of one data key.
 pub(super) struct AesGcm(hmac::Key);
 
 impl fmt::Debug for AesGcm {
@@ -35,7 +36,7 @@ impl AesGcm {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// Returns the key and the nonce of GCM.
+    /// Returns the key and the nonce of GCM for a unit with this nonce.
     fn of(&self, nonce: &[u8; NONCE_BYTES]) -> Result<(LessSafeKey, Nonce), Unspecified> {
         let (selector, nonce) = nonce.split_at(NONCE_LEN);
         let key = UnboundKey::new(&AES_256_GCM, hmac::sign(&self.0, selector).as_ref())?;
@@ -82,7 +83,7 @@ impl Cipher for AesGcm {
 
 const WRAPPED: [u8; 5] = associated(Kind::DataKey, &KEY_NUMBER);
 
-/// Returns a new data key, wrapped.
+/// Returns a new data key, wrapped with the caller's key.
 pub(super) fn new_data_key(caller: &CallerKey) -> io::Result<Vec<u8>> {
     let mut key = [0; KEY_BYTES];
     SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("the system has no random bytes"))?;
@@ -97,7 +98,7 @@ pub(super) fn wrap(caller: &CallerKey, data_key: &[u8; KEY_BYTES]) -> io::Result
     Ok(unit)
 }
 
-/// Returns the data key; `None` if the caller's key is another one, or the wrapped key is damaged.
+/// Returns the data key; `None` if it was wrapped with another key, or the wrapped key is damaged.
 pub(super) fn unwrap(caller: &CallerKey, wrapped: &[u8]) -> Option<[u8; KEY_BYTES]> {
     let mut unit: [u8; WRAPPED_BYTES] = wrapped.try_into().ok()?;
     AesGcm::new(&caller.0).open(&WRAPPED, &mut unit).ok()?;

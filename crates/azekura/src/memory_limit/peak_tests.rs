@@ -1,5 +1,5 @@
-//! Memory of a whole process under a limit: a child process, which takes the limit from its environment, runs
-//! a store at its defaults.
+//! Peak memory of a whole process under a limit. A child process gets the limit from its environment and runs
+//! a store with default settings.
 
 use std::fs;
 use std::ops::Range;
@@ -17,12 +17,12 @@ const VALUE_BYTES: usize = 1_000;
 const THREADS: u64 = 16;
 const ROWS_PER_TRANSACTION: u64 = 100;
 
-/// The limit of a child process.
+/// Returns the limit of a child process, or `None` in the parent.
 pub(super) fn limit_of_child() -> Option<u64> {
     std::env::var(VARIABLE).ok()?.parse().ok()
 }
 
-/// Peak of anonymous memory: without files, so neither the program's nor the system's page cache.
+/// Peak of the process's anonymous memory, which excludes the program's file and the system's page cache.
 #[derive(Default)]
 struct Peak(AtomicU64);
 
@@ -31,16 +31,16 @@ impl Peak {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         let kib: u64 = line.trim().strip_suffix("kB").unwrap().trim().parse().unwrap();
-        self.0.fetch_max(kib << 10, Relaxed); // only a number
+        self.0.fetch_max(kib << 10, Relaxed); // Relaxed: only the number is shared
     }
 }
 
-/// Random order without a random number: an odd factor permutes the numbers of 64 bits.
+/// Returns distinct keys in a scattered order: multiplication by an odd factor permutes the 64-bit numbers.
 fn key(row: u64) -> u64 {
     row.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Each thread writes its rows, in transactions of [`ROWS_PER_TRANSACTION`].
+/// Writes `rows` by several threads, each in transactions of [`ROWS_PER_TRANSACTION`].
 fn write(db: &Database, rows: Range<u64>, byte: u8, peak: &Peak) {
     let share = (rows.end - rows.start) / THREADS;
     std::thread::scope(|scope| {
@@ -63,8 +63,8 @@ fn write(db: &Database, rows: Range<u64>, byte: u8, peak: &Peak) {
     });
 }
 
-/// Loads rows of half the limit in random order by many threads that do not wait for flushes, changes half of
-/// them while a snapshot keeps the old versions, and reads all.
+/// Loads rows with a total size of half the limit in random order, by many threads that do not wait for
+/// flushes. Then changes half of the rows while a snapshot keeps the old versions, and reads all rows.
 fn work(limit: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let peak = Peak::default();
@@ -74,7 +74,7 @@ fn work(limit: u64) -> u64 {
     let snapshot = db.snapshot().unwrap();
     write(&db, 0..rows / 2, 2, &peak);
     let old = snapshot.table(&ROWS).and_then(|table| table.get(&key(0)));
-    // More old versions than the memory allows.
+    // The old versions exceed the memory limit.
     assert!(matches!(&old, Err(Error::SnapshotTooOld { .. })), "{:?}", old.map_err(|e| e.kind()));
     drop(snapshot);
     let read = db.read(|s| {
@@ -111,17 +111,18 @@ fn a_process_at_its_defaults_stays_within_three_quarters_of_its_memory() {
     assert!(peak > limit / 8 && peak <= limit * 3 / 4, "{} MiB of {}", peak >> 20, limit >> 20);
 }
 
-/// The file that takes the number of a process which moves into a control group.
+/// Name of the variable with the path of a file. A process that writes its number to this file moves into a
+/// control group.
 const GROUP_VARIABLE: &str = "AZEKURA_TEST_MEMORY_GROUP";
 
-/// A control group with a limit of memory; dropping it removes it.
+/// A control group with a memory limit; dropping it removes the group.
 struct Group {
     dir: PathBuf,
     version: Version,
 }
 
 impl Group {
-    /// Makes a group below the first mount that has a memory controller.
+    /// Creates a group below the first mount that has a memory controller.
     fn create(limit: u64) -> Self {
         let mount = |&(mount, version): &(&str, Version)| {
             let dir = Path::new("/").join(mount);
@@ -143,20 +144,20 @@ impl Group {
         group
     }
 
-    /// A number in one of the group's files, which have lines of a name and a number.
+    /// Returns a number in one of the group's files, which have lines of a name and a number.
     fn number(&self, file: &str, name: &str) -> u64 {
         let text = fs::read_to_string(self.dir.join(file)).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.expect(name).trim().parse().unwrap()
     }
 
-    /// Anonymous memory of the group's processes. The rest is the system's page cache, which takes what the
-    /// limit leaves and gives it back.
+    /// Returns the anonymous memory of the group's processes. The rest is the system's page cache, which uses
+    /// memory up to the limit and releases it on demand.
     fn anonymous(&self) -> u64 {
         self.number("memory.stat", if self.version == Version::One { "rss" } else { "anon" })
     }
 
-    /// Processes that the kernel killed at the limit.
+    /// Returns the number of processes that the kernel has killed at the limit.
     fn killed(&self) -> u64 {
         let file = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
         self.number(file, "oom_kill")
@@ -165,11 +166,11 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.dir); // a second failure would hide the first one
+        let _ = fs::remove_dir(&self.dir); // ignored: a second failure would hide the first one
     }
 }
 
-/// Inserts rows of 400 bytes, twice as many as the memory of this process holds, in random order.
+/// Inserts rows of 400 bytes in random order; their total size is twice the memory of this process.
 fn grow_beyond_memory() {
     let limit = super::memory_limit().unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -1,21 +1,22 @@
-//! Analysis: finds the transactions that have not ended in the log, and their undo entries.
+//! Analysis: finds the transactions in the log that have not ended, and their undo entries.
 
 use std::collections::HashMap;
 
 use azekura_base::{Lsn, PageId, TxnId};
 use azekura_btree::{Carry, Head, Record, RecordError, UndoLog};
 
-/// The state of a transaction, from its records.
+/// The state of a transaction, as found in its records.
 #[derive(Debug, Default)]
 pub(super) struct InLog {
     pub(super) undo: UndoLog,
-    /// Parts of a copy of its undo log, until the last part has been read.
+    /// Parts of a copy of the undo log; empty after the last part has been read.
     copy: UndoLog,
-    /// Committed, but with deferred frees left.
+    /// `true` if the transaction has committed, but may have deferred frees left.
     pub(super) is_committed: bool,
-    /// Chains of [`Leftovers`](crate::deferred::Leftovers) that are free up to a new head.
+    /// For each item of [`Leftovers`](crate::deferred::Leftovers) that was freed up to some page, the new
+    /// first page of its chain.
     pub(super) freed: HashMap<u64, PageId>,
-    /// Its first compensation of a record that the scan has not seen.
+    /// LSN of the first compensation of a record that is before the start of the scan.
     pub(super) began_before: Option<Lsn>,
 }
 
@@ -38,7 +39,7 @@ impl InLog {
 #[derive(Debug)]
 pub(super) struct Analysis {
     pub(super) unended: HashMap<TxnId, InLog>,
-    /// Above every transaction seen.
+    /// A transaction id above all ids in the records.
     pub(super) next_txn: TxnId,
 }
 
@@ -56,7 +57,7 @@ impl Analysis {
             Head::Compensate { txn } => {
                 let known = self.unended.entry(txn).or_default();
                 if known.undo.is_empty() {
-                    // It compensates a record before the start of the scan: RESTART-1.
+                    // The record compensates a record before the start of the scan: RESTART-1.
                     known.began_before.get_or_insert(lsn);
                 }
                 known.undo.pop();

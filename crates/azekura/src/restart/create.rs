@@ -1,9 +1,11 @@
-//! Creation of a store: four syncs, and a file that gets its name last.
+//! Creation of a store, with four syncs. CONTROL gets its final name last.
 //!
-//! The first pages and an empty double-write area are written, then CONTROL under another name. When pages
-//! and CONTROL are durable, CONTROL gets its name, and a sync of the directory makes all names durable.
+//! The first pages and an empty double-write area are written, then CONTROL under a temporary name. When
+//! pages and CONTROL are durable, CONTROL is renamed to its final name, and a sync of the directory makes all
+//! names durable.
 //!
-//! - **CREATE-1** Without CONTROL the directory is no store: an interrupted creation starts over.
+//! - **CREATE-1** Without CONTROL the directory is not a store: the next opening repeats an interrupted
+//!   creation.
 //! - **CREATE-2** After a power loss the name CONTROL may be durable while that of another file is not. A
 //!   CONTROL without incarnations belongs to a store that was never written, so missing files are created
 //!   again.
@@ -26,24 +28,26 @@ use crate::control::{CONTROL_NAME, Control, ControlFile, NEW_CONTROL_NAME};
 use crate::encryption::{StoreKeys, new_data_key, unlock_store};
 use crate::options::{Builder, MIN_FRAMES};
 
-/// Locked while a store is created.
+/// Name of the file that is locked while a store is created.
 const LOCK_NAME: &str = "LOCK";
-/// LSN of the change that makes an empty store's pages; it is in no log.
+/// LSN of the change that creates the pages of an empty store. The log has no record of that change.
 const FIRST_LSN: Lsn = Lsn(1);
 
-/// The lock of a creation, and whether this call made the store, so that none of its files can be missing.
+/// The lock of a creation. `is_made` is `true` if this call created the store, so that none of its files can
+/// be missing.
 pub(super) struct Taken {
     pub(super) _lock: Box<dyn FileLock>,
     pub(super) is_made: bool,
 }
 
-/// Creates an empty store in `path` unless another process just did; the lock excludes others.
+/// Creates an empty store in `path`, unless another process has just created it. The lock excludes other
+/// creations.
 pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     let fs = &*options.fs;
     if !options.create || options.read_only {
         return Err(Error::NotFound { path: path.to_path_buf() });
     }
-    // Before anything is created: a refused call leaves no files.
+    // Checked before any file is created, so that a refused call leaves no files.
     options.check_cache(options.page_size)?;
     if fs.exists(path) {
         refuse_foreign(fs, path)?;
@@ -70,7 +74,7 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
         PageFile::DOUBLE_WRITE_NAME,
         CONTROL_NAME,
     ];
-    // An interrupted creation has neither.
+    // An interrupted creation has not created these files.
     let of_use = [WAL_DIR, PageFile::LSN_MAP_NAME];
     let is_of_use = |name: &&String| of_use.contains(&name.as_str());
     let is_foreign = |name: &&String| !of_creation.contains(&name.as_str());
@@ -128,7 +132,7 @@ pub(super) fn complete(
 ) -> Result<(), Error> {
     let Control { page_size, database_id, .. } = *control;
     let first = first_pages(page_size, keys)?;
-    // Without the checksum and the cipher's trailer.
+    // The comparison excludes the checksum and the cipher's trailer.
     let content = 4..page_size - reserved_bytes(keys);
     let is_there = || {
         let identity = Identity { database_id, covered: 0 };
@@ -159,7 +163,7 @@ fn create_pages(
     Ok(PageFile::create_unnamed(fs, path, page_size, database_id, pages, cipher)?)
 }
 
-/// The pages of an empty store.
+/// Returns the pages of an empty store.
 fn first_pages(page_size: usize, keys: Option<&StoreKeys>) -> Result<PageBuf, Error> {
     let (fs, dir): (Arc<dyn Fs>, _) = (Arc::new(MemFs::new()), Path::new("new"));
     PageFile::create(Arc::clone(&fs), dir, page_size)?;
@@ -177,7 +181,7 @@ fn first_pages(page_size: usize, keys: Option<&StoreKeys>) -> Result<PageBuf, Er
     Ok(pages)
 }
 
-/// Accepts the single record that makes the pages of an empty store, and drops it.
+/// A log that accepts only the record that creates the pages of an empty store, and discards it.
 #[derive(Debug)]
 struct FirstLog;
 

@@ -10,16 +10,16 @@ use azekura_wal::{AppendError, LogBufferId, Order, Wal};
 use crate::Error;
 use crate::control::LsnGap;
 
-/// The log as pool and trees see it: during a restart the replayed records are durable; then the new log
-/// replaces it.
+/// The log for the page cache and the trees. During a restart, all replayed records count as durable.
+/// Afterwards, all calls use the new log.
 #[derive(Debug)]
 pub(super) struct RestartLog {
     wal: OnceLock<NewLog>,
-    /// Records below are not redone.
+    /// LSN below which records are not redone.
     redo_lsn: Lsn,
-    /// From CONTROL at the begin of the restart.
+    /// The LSN gaps in CONTROL at the beginning of the restart.
     gaps: Vec<LsnGap>,
-    /// The largest LSN of any page that was read before the new log took over.
+    /// The largest LSN of a page that was read before the new log replaced the old one, and that page.
     newest_read: Mutex<(Lsn, PageId)>,
 }
 
@@ -43,8 +43,8 @@ impl RestartLog {
         self.wal.get().map(|new| &*new.wal)
     }
 
-    /// Checks that no page read so far is newer than the log, which ends with `end`: pages are written after
-    /// the log is durable (W7).
+    /// Checks that no page read so far is newer than the log, which ends with `end`. A page is written only
+    /// after its log records are durable (W7), so a newer page shows that log was lost.
     pub(super) fn check_pages_read(&self, end: Lsn) -> Result<(), Error> {
         let (lsn, page_id) = *self.newest_read.lock();
         if lsn <= end { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }.into()) }
@@ -53,7 +53,7 @@ impl RestartLog {
 
 impl DurableLog for RestartLog {
     fn next_lsn(&self) -> Lsn {
-        // Threads redo different parts of the log; a page needs no record below this LSN.
+        // During redo, threads are at different LSNs; `redo_lsn` is a lower bound for all of them.
         self.wal().map_or(self.redo_lsn, DurableLog::next_lsn)
     }
 
@@ -72,7 +72,7 @@ impl DurableLog for RestartLog {
             *newest = (*newest).max((page_lsn, page_id));
             return !is_in(&self.gaps);
         };
-        // The bound is cheaper, and usually sufficient.
+        // The bound is checked first, because it is cheaper and usually sufficient.
         let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
         is_durable && !is_in(&new.gaps)
     }

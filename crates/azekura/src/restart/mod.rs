@@ -1,27 +1,31 @@
 //! Opening: creates a new store, or recovers an existing one.
 //!
-//! 1. CONTROL states the LSN from which the log must be read, and the incarnations that count. If there are
-//!    none the store was closed, and is open now: nothing else is read or written before it is used.
+//! 1. CONTROL states the LSN from which the log must be read, and the incarnations of the log that a restart
+//!    reads. If there are no incarnations, the store was closed, and opening it reads and writes nothing
+//!    else.
 //! 2. Pages torn by the crash are repaired from the double-write area.
-//! 3. One pass over the merged log, from `scan_lsn` to the cut, does *analysis* (active transactions and
-//!    their undo) and *redo* (every page operation from `redo_lsn` on that the page does not contain yet, by
-//!    several threads: `redo`) together. Undo entries are collected from their records, and compensation
-//!    records remove them again, newest first, so no second pass over the log is needed.
-//! 4. The cut is written to CONTROL: records above it never count (W5); LSNs continue above the largest ever
-//!    seen. The first record of the new incarnation names it in CONTROL before it is written. The archive, if
-//!    there is one, then gets the records that it lacks below the cut.
-//! 5. *Undo* of the losers through the trees; deferred frees of committed transactions are completed. All of
-//!    it is logged in the new incarnation, so a crash here repeats only the rest.
-//! 6. A full checkpoint: the old incarnations are dropped and their log removed.
+//! 3. One pass over the merged log, from `scan_lsn` to the cut, does *analysis* and *redo* together. Analysis
+//!    finds active transactions and their undo entries. Redo repeats every page operation from `redo_lsn` on
+//!    that the page does not contain yet, by several threads (`redo`). Analysis collects undo entries from
+//!    update records, and compensation records remove them again, newest first. So no second pass over the
+//!    log is needed.
+//! 4. The cut is written to CONTROL: records above the cut are never read (W5). LSNs continue above the
+//!    largest LSN of any record. Before the first record of the new incarnation is written, CONTROL lists
+//!    that incarnation. If the store has an archive, the records below the cut that the archive lacks are
+//!    copied to it.
+//! 5. *Undo* rolls back the losers through the trees, and deferred frees of committed transactions are
+//!    completed. All of this is logged in the new incarnation, so after another crash a restart repeats only
+//!    the rest.
+//! 6. A full checkpoint: the old incarnations are dropped and their log files are removed.
 //!
 //! After a crash at any point CONTROL has everything that the next restart needs.
 //!
-//! - **RESTART-1** The scanned log has the end of each ended transaction that began below `scan_lsn`: a
-//!   checkpoint moves `scan_lsn` past the first LSN of ended transactions only, and first makes the log
-//!   durable beyond their ends. The scan may meet any tail of such a transaction (including compensations of
-//!   records that it has not met); the tail is redone, and never undone. For a transaction that has not
-//!   ended, the scan meets either all its records or a copy of its undo log that replaces the missing ones
-//!   (CARRY-2).
+//! - **RESTART-1** The scanned log has the end record of each ended transaction that began below `scan_lsn`.
+//!   A checkpoint moves `scan_lsn` past the first LSN of ended transactions only, and first makes the log
+//!   durable beyond their end records. The scan may start in the middle of such a transaction, and may read
+//!   compensations of records before its start. The records that it reads are redone, and never undone. For a
+//!   transaction that has not ended, the scan reads either all its records, or a copy of its undo log that
+//!   replaces the missing ones (CARRY-2).
 
 mod analysis;
 mod create;
@@ -65,44 +69,45 @@ use log::RestartLog;
 use redo::Redo;
 
 pub(crate) const WAL_DIR: &str = "wal";
-/// Size of the first log files; those of a log that is written a lot become larger.
+/// Size of the first log files; a log that is written often gets larger files.
 pub(crate) const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
-/// LSNs that a restart skips ([`LsnGap`]): more than any store draws in one run.
+/// Number of LSNs that a restart skips ([`LsnGap`]): more than any store draws in one run.
 const LSN_GAP: u64 = 1 << 32;
 
-/// The result of opening.
+/// Report of an opening: the work of the recovery.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// Log records read.
+    /// Number of log records read.
     pub records: u64,
-    /// Bytes of log read.
+    /// Number of bytes of log read.
     pub log_bytes: u64,
-    /// Pages read by all parts of the opening.
+    /// Number of pages read by all parts of the opening.
     pub pages_read: u64,
-    /// Transactions that had not committed and were undone.
+    /// Number of transactions that had not committed and were undone.
     pub losers: u64,
-    /// Their changes that were undone.
+    /// Number of undone changes of these transactions.
     pub undone: u64,
-    /// Torn pages repaired from the double-write area.
+    /// Number of torn pages repaired from the double-write area.
     pub repaired_pages: u64,
-    /// Threads that redid the records' changes.
+    /// Number of threads that redid changes.
     pub redo_threads: usize,
-    /// Time to read the log and to redo it; in JSON milliseconds.
+    /// Time to read and redo the log; in JSON in milliseconds.
     #[serde(rename = "replay_ms", serialize_with = "as_millis")]
     pub replay_time: Duration,
     /// Time to undo uncommitted transactions, and to complete the deferred frees of committed ones; in JSON
-    /// milliseconds.
+    /// in milliseconds.
     #[serde(rename = "undo_ms", serialize_with = "as_millis")]
     pub undo_time: Duration,
-    /// Time of the whole opening; in JSON milliseconds.
+    /// Time of the whole opening; in JSON in milliseconds.
     #[serde(rename = "time_ms", serialize_with = "as_millis")]
     pub time: Duration,
 }
 
 impl RecoveryReport {
-    /// Returns the time that this work is assumed to take for the bound on restarts, by the rates in
-    /// [`recovery_time`](Builder::recovery_time), not by a clock.
+    /// Returns the estimated time of this work at the fixed rates of
+    /// [`recovery_time`](Builder::recovery_time). The checkpointer compares such estimates with the bound on
+    /// restarts.
     #[must_use]
     pub fn counted_time(&self) -> Duration {
         let work = Work { log_bytes: self.log_bytes, pages: self.pages_read, undo_entries: self.undone };
@@ -114,7 +119,7 @@ fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Er
     s.serialize_f64(time.as_secs_f64() * 1e3)
 }
 
-/// Opens the store in `path`, or creates one there, and excludes other openings.
+/// Opens the store in `path`, or creates one there. Excludes other openings.
 pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     let fs = &*options.fs;
     let began = Instant::now();
@@ -122,7 +127,7 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     let creating =
         if fs.exists(&path.join(CONTROL_NAME)) { None } else { Some(create::take(path, options)?) };
     let control_lock = lock(options, path)?;
-    let is_made = creating.is_some_and(|taken| taken.is_made); // CONTROL's lock excludes others from now on
+    let is_made = creating.is_some_and(|taken| taken.is_made); // from now on the lock on CONTROL is enough
     if !options.read_only {
         row_sort::remove_leftovers(fs, path)?;
     }
@@ -149,7 +154,7 @@ fn lock(options: &Builder, path: &Path) -> Result<Box<dyn FileLock>, Error> {
     }
 }
 
-/// A running restart.
+/// A restart in progress.
 struct Restart<'a> {
     path: &'a Path,
     options: &'a Builder,
@@ -163,7 +168,7 @@ struct Restart<'a> {
     env: Env,
     keys: Option<StoreKeys>,
     analysis: Analysis,
-    /// Number of the last batch of page writes that the found page file contains.
+    /// Number of the last batch of page writes in the page file at the beginning of the restart.
     settled: u64,
     report: RecoveryReport,
 }
@@ -182,7 +187,7 @@ impl<'a> Restart<'a> {
         let file = if options.restoring { file.filled_once() } else { file };
         let file = file.encrypted(keys.as_ref().map(|keys| Arc::clone(&keys.cipher)));
         let settled = file.settled();
-        // All pages of a closed store are synced: none can be torn.
+        // All pages of a closed store are synced, so none can be torn.
         let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };
         let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =
@@ -285,7 +290,7 @@ impl<'a> Restart<'a> {
         );
     }
 
-    /// Opens the archive and copies to it the records of the found log that it lacks.
+    /// Opens the archive, and copies the records that it lacks from the existing log.
     fn open_archive(&self) -> Result<Option<Archive>, Error> {
         let options = self.options;
         let Some(dir) = options.archive.as_deref().filter(|_| !options.read_only) else { return Ok(None) };
@@ -299,8 +304,9 @@ impl<'a> Restart<'a> {
         Ok(Some(archive))
     }
 
-    /// Refuses a log that CONTROL does not know: CONTROL is then from an earlier time than the other files. A
-    /// closed store needs no log, and all its log files except one are removed.
+    /// Returns an error if there is a log with a newer incarnation than those in CONTROL. CONTROL is then
+    /// from an earlier time than the other files. A closed store needs no log, and all its log files except
+    /// one are removed.
     fn refuse_newer_log(&self, control: &Control) -> Result<(), Error> {
         let dir = self.path.join(WAL_DIR);
         match azekura_wal::newest_incarnation(&*self.options.fs, &dir, control.database_id)? {
@@ -313,7 +319,7 @@ impl<'a> Restart<'a> {
         }
     }
 
-    /// Analysis and redo, in one pass over the log.
+    /// Runs analysis and redo, in one pass over the log.
     fn replay(&mut self) -> Result<Replayed, Error> {
         let began = Instant::now();
         let mut analysis = Analysis::new(self.control().next_txn);
@@ -355,8 +361,8 @@ impl<'a> Restart<'a> {
         Ok(recovery::replay_durable(files, ranges, scan_lsn, durable, &mut each)?)
     }
 
-    /// Ends the log at the cut and begins a new one above all LSNs ever seen (W5), with a gap between: a page
-    /// with an LSN in the gap was written after the files that the restart read.
+    /// Ends the log at the cut and begins a new one above the LSNs of all records (W5), with a gap between
+    /// them. A page with an LSN in the gap was written after the files that the restart reads.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
         let end = replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1));
@@ -369,8 +375,8 @@ impl<'a> Restart<'a> {
         if let Some(last) = last {
             last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
         }
-        // A range that ends before its first record holds nothing; so recoveries that crash early leave no
-        // ranges. One stays: the store is not closed yet.
+        // A range that ends before its first record is empty and is removed, so recoveries that crash early
+        // leave no ranges. One range always stays, because the store is not closed yet.
         let last = control.ranges.last().cloned();
         control.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= r.first_lsn && end >= control.keep_lsn));
         if control.ranges.is_empty() {
@@ -381,9 +387,9 @@ impl<'a> Restart<'a> {
         self.new_log(incarnation, first_lsn, None)
     }
 
-    /// Creates the log of this run. Its first record begins it: then CONTROL names the incarnation (W5), and
-    /// every record that the log accepts can be written, also to a full disk. CONTROL gets the `gap` at that
-    /// time, too.
+    /// Creates the log of this run. Its first record begins the new incarnation: CONTROL then lists the
+    /// incarnation (W5), and the disk space of records is reserved, so that they can be written even to a
+    /// full disk. CONTROL gets the `gap` at the same time.
     fn new_log(&self, incarnation: u32, first_lsn: Lsn, gap: Option<LsnGap>) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
         gap.into_iter().for_each(|gap| control.add_gap(gap));
@@ -431,13 +437,14 @@ impl<'a> Restart<'a> {
 
     fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
         let began = Instant::now();
-        // Youngest first; any order would do, because losers held exclusive locks on all their changes.
+        // Rolls back the youngest transaction first. Any order is correct, because losers held exclusive
+        // locks on all their changes.
         let mut unended: Vec<_> = std::mem::take(&mut self.analysis.unended).into_iter().collect();
         unended.sort_unstable_by_key(|(txn, _)| std::cmp::Reverse(*txn));
         for (txn, mut known) in unended {
             let writer = Writer { txn, worker: wal.log_buffer() };
             if known.is_committed {
-                // No snapshot is open yet.
+                // No snapshot is open yet, so all pages can be freed.
                 Leftovers::after(&known.undo, &known.freed).free(&self.env, writer, &Committed::default())?;
                 continue;
             }
@@ -454,7 +461,7 @@ impl<'a> Restart<'a> {
         Ok(())
     }
 
-    /// Returns the catalog without its tables, which are looked up on first use.
+    /// Returns the catalog without its tables, which are read on first use.
     fn load_catalog(&self, control: &Control) -> Result<Catalog, Error> {
         let catalog = Catalog::default();
         catalog.reserve(CATALOG.id);
@@ -476,8 +483,8 @@ impl<'a> Restart<'a> {
         Ok(catalog)
     }
 
-    /// Writes the pages that redo and undo have changed: several batches at once, if the store may have
-    /// background jobs.
+    /// Writes the pages that redo and undo have changed; several batches at once if the store has background
+    /// jobs.
     fn write_pages(&self) -> Result<(), Error> {
         let spawn = || Cleaner::spawn(Arc::clone(&self.pool));
         let cleaner = self.options.background.then(spawn).transpose();
@@ -485,11 +492,11 @@ impl<'a> Restart<'a> {
         Ok(self.pool.write_all()?)
     }
 
-    /// Everything to disk: the old incarnations are not needed any more. If nothing was logged since, the
-    /// store is closed by that.
+    /// Writes everything to disk, so that the old incarnations are no longer needed. If nothing was logged
+    /// since the replay, the store is closed by this checkpoint.
     fn checkpoint(&mut self, wal: &Wal, catalog: &Catalog, archive: Option<&Archive>) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
-        wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all later LSNs (RANGE-5)
+        wal.make_durable(Lsn(next_lsn.0 - 1))?; // advances the LSN bound (RANGE-5)
         self.write_pages()?;
         let covered = self.pool.sync_for_checkpoint()?;
         let mut control = self.control();
@@ -515,13 +522,13 @@ impl<'a> Restart<'a> {
     }
 }
 
-/// Returns the bytes at the end of each page that the cipher uses.
+/// Returns the number of bytes at the end of each page that the cipher uses.
 fn reserved_bytes(keys: Option<&StoreKeys>) -> usize {
     keys.map_or(0, |_| TRAILER_BYTES)
 }
 
-/// Returns the gap to leave between the log that ends with `end` and the next one; `newest` is the largest
-/// LSN of any record.
+/// Returns the LSN gap between the log that ends with `end` and the next log; `newest` is the largest LSN of
+/// any record.
 fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
     (newest.0 <= LSN_GAP << 29).then_some(LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) })
 }

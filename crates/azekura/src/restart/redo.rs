@@ -1,15 +1,15 @@
-//! Redo of the merged log: in place, or by several threads, each with its share of the pages.
+//! Redo of the merged log: in the replaying thread, or by several threads, each with a share of the pages.
 //!
-//! The changes of a record to different pages need no order ([`PageChange`]), and a page always belongs to
-//! the same share. So each thread redoes its changes in log order, and no thread waits for another. The
-//! replaying thread copies changes into the batch of their share and hands it over when it is full. A share
-//! queues up to [`QUEUED`] batches, so memory is bounded.
+//! The changes of a record to different pages are independent of each other ([`PageChange`]), and a page
+//! always belongs to the same share. So each thread redoes its changes in log order, and no thread waits for
+//! another. The replaying thread copies changes into the batch of their share, and sends a full batch to the
+//! share's thread. A share queues up to [`QUEUED`] batches, so memory is bounded.
 //!
 //! - **REDO-1** The changes of one page are redone in LSN order: one share, one queue, one thread.
-//! - **REDO-2** When [`Redo::finish`] returns `Ok`, everything handed over is on its pages: it closes the
+//! - **REDO-2** When [`Redo::finish`] returns `Ok`, all queued changes have been applied: `finish` closes the
 //!   queues and joins the threads.
-//! - **REDO-3** An error of a share is the error of the restart: a thread that fails drops its queue, so the
-//!   next hand-over, or `finish` at last, detects it and returns the thread's error.
+//! - **REDO-3** An error of a share is the error of the restart: a thread that fails drops its queue. The
+//!   next send to that queue, or `finish`, detects this and returns the thread's error.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -19,9 +19,9 @@ use azekura_btree::{Env, PageChange, Record, TreeError};
 
 use crate::Error;
 
-/// Bytes of changes in a batch.
+/// Size of a batch of changes in bytes.
 const BATCH_BYTES: usize = 64 << 10;
-/// Batches that may wait for a share's thread.
+/// Largest number of batches that wait for a share's thread.
 const QUEUED: usize = 4;
 
 /// Changes of a share's pages, in LSN order.
@@ -53,12 +53,12 @@ impl Batch {
     }
 }
 
-/// One thread with its queue.
+/// One redo thread with its queue.
 #[derive(Debug)]
 struct Share<'scope> {
     filling: Batch,
     full: SyncSender<Batch>,
-    /// Empty batches returned by the thread.
+    /// Empty batches that the thread returns for reuse.
     empty: Receiver<Batch>,
     thread: ScopedJoinHandle<'scope, Result<(), TreeError>>,
 }
@@ -75,7 +75,7 @@ impl<'scope> Share<'scope> {
             for mut batch in work {
                 batch.redo(env)?;
                 batch.clear();
-                let _ = done.send(batch); // an error means that no thread fills batches any more
+                let _ = done.send(batch); // an error means that the replaying thread fills no more batches
             }
             Ok(())
         };
@@ -85,7 +85,7 @@ impl<'scope> Share<'scope> {
         Ok(Self { filling: Batch::default(), full, empty, thread })
     }
 
-    /// Hands over the filled batch; returns `false` if the thread has failed.
+    /// Sends the filled batch to the thread; returns `false` if the thread has failed.
     fn hand_over(&mut self) -> bool {
         let next = self.empty.try_recv().unwrap_or_default();
         self.full.send(std::mem::replace(&mut self.filling, next)).is_ok()
@@ -97,16 +97,16 @@ impl<'scope> Share<'scope> {
     }
 }
 
-/// The redo of a restart, by its threads or by the replaying thread.
+/// The redo of a restart, by several threads or by the replaying thread.
 #[derive(Debug)]
 pub(super) struct Redo<'scope, 'env> {
     env: &'env Env,
-    /// Empty: the replaying thread redoes.
+    /// The shares; empty if the replaying thread redoes all changes.
     shares: Vec<Share<'scope>>,
 }
 
 impl<'scope, 'env> Redo<'scope, 'env> {
-    /// Starts `threads` threads, or as many as the system allows; with one, or none, the caller's thread
+    /// Starts `threads` threads, or as many as the system allows. With one or zero, the caller's thread
     /// redoes.
     pub(super) fn start(scope: &'scope Scope<'scope, 'env>, env: &'env Env, threads: usize) -> Self {
         let count = if threads > 1 { threads } else { 0 };
@@ -119,7 +119,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         self.shares.len().max(1)
     }
 
-    /// Redoes a record, or queues it (REDO-2).
+    /// Redoes the changes of a record, or queues them (REDO-2).
     pub(super) fn record(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), Error> {
         for change in record.page_changes() {
             let change = change.map_err(TreeError::from)?;
@@ -137,7 +137,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         Ok(())
     }
 
-    /// Waits until all changes are on their pages (REDO-2).
+    /// Waits until all queued changes have been applied (REDO-2).
     pub(super) fn finish(mut self) -> Result<(), Error> {
         for number in 0..self.shares.len() {
             if !self.shares[number].hand_over() {
@@ -147,7 +147,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         self.shares.into_iter().try_for_each(Share::join).map_err(Error::from)
     }
 
-    /// Returns the error of a share after its thread has ended (REDO-3).
+    /// Returns the error of a share after its thread has ended with that error (REDO-3).
     fn failed(&mut self, number: usize) -> Result<(), Error> {
         match self.shares.swap_remove(number).join() {
             Err(error) => Err(error.into()),
@@ -156,7 +156,8 @@ impl<'scope, 'env> Redo<'scope, 'env> {
     }
 }
 
-/// Spreads adjacent pages over the shares; any function of the page would be correct (REDO-1).
+/// Returns the share of a page. The function distributes adjacent pages over the shares; any function of the
+/// page would be correct (REDO-1).
 fn share_of(page_id: PageId, shares: usize) -> usize {
     let mixed = page_id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (mixed as usize) % shares

@@ -1,22 +1,23 @@
-//! `Merge`: the rows of several runs in one order, by a binary heap of their readers.
+//! `Merge`: merges the rows of several runs into one order, by a binary heap of their readers.
 
 use super::run::{Run, RunReader};
 use crate::Error;
 
-/// Runs being merged. Of equal keys the row of the newest run is returned, and the others are skipped.
+/// Several runs that are being merged. Among rows with equal keys, the row of the newest run is returned, and
+/// the others are skipped.
 #[derive(Debug)]
 pub(super) struct Merge {
-    /// By age, the oldest first.
+    /// Readers of the runs, oldest run first.
     readers: Vec<RunReader>,
-    /// Numbers of the readers that have a row: a heap with the least row at the root.
+    /// Indexes of the readers that have a row: a heap with the least row at the root.
     heap: Vec<usize>,
-    /// The key returned last.
+    /// Key of the row returned last.
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Merge {
-    /// Merges runs, which are in the order of their age, the oldest first.
+    /// Begins a merge of `runs`, which are ordered by age, oldest first.
     pub(super) fn new(runs: Vec<Run>) -> Result<Self, Error> {
         let readers = runs.into_iter().map(RunReader::new).collect();
         let mut merge = Self { readers, heap: Vec::new(), key: Vec::new(), value: Vec::new() };
@@ -72,8 +73,8 @@ impl Merge {
         }
     }
 
-    /// Returns `true` if the row at place `a` of the heap comes before that at `b`: by key, then by age, the
-    /// newer run first.
+    /// Returns `true` if the row at index `a` of the heap comes before the row at `b`. Rows are ordered by
+    /// key, then by age, newer run first.
     fn is_before(&self, a: usize, b: usize) -> bool {
         let [a, b] = [a, b].map(|at| self.heap[at]);
         (self.readers[a].key(), b) < (self.readers[b].key(), a)

@@ -1,8 +1,9 @@
 //! `Run`: sorted rows in a file, written once and read once.
 //!
-//! A run is a sequence of blocks: length (4 bytes, little-endian), CRC-32C of the rows (4), then whole rows,
-//! each with the lengths of key and value (4 and 4), the key, and the value. In an encrypted store the rows
-//! are encrypted, with the cipher's trailer behind them; length and checksum cover both.
+//! A run is a sequence of blocks. A block has its length (4 bytes, little-endian), the CRC-32C of the rows
+//! (4), and whole rows. A row has the lengths of key and value (4 and 4), the key, and the value. In an
+//! encrypted store the rows are encrypted, and the cipher's trailer follows them; length and checksum cover
+//! both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ struct RunFile {
     file: Arc<dyn File>,
     path: PathBuf,
     cipher: Option<Arc<dyn Cipher>>,
-    /// Random, so that a block of another run is refused.
+    /// Random number of the run, so that a block of another run is refused.
     id: u64,
 }
 
 impl RunFile {
-    /// The associated data of the block at this offset.
+    /// Returns the associated data for the encryption of the block at this offset.
     fn associated(&self, offset: u64) -> [u8; 17] {
         associated(Kind::Run, &[self.id.to_le_bytes(), offset.to_le_bytes()].concat())
     }
@@ -40,7 +41,7 @@ impl RunFile {
 
 impl Drop for RunFile {
     fn drop(&mut self) {
-        // A file that cannot be removed is removed at the next opening of the store.
+        // A file that cannot be removed here is removed at the next opening of the store.
         let _ = self.fs.remove_file(&self.path);
     }
 }
@@ -49,7 +50,7 @@ impl Drop for RunFile {
 #[derive(Debug)]
 pub(super) struct RunWriter {
     file: RunFile,
-    /// The block being filled, with room for its head.
+    /// The block being filled, after space for its header.
     block: Vec<u8>,
     block_bytes: usize,
     len: u64,
@@ -101,22 +102,22 @@ impl RunWriter {
     }
 }
 
-/// A run that is written.
+/// A complete run.
 #[derive(Debug)]
 pub(super) struct Run {
     file: RunFile,
     len: u64,
 }
 
-/// Reads a run row by row.
+/// A reader of a run, row by row.
 #[derive(Debug)]
 pub(super) struct RunReader {
     run: Run,
     /// Bytes of the file read so far.
     offset: u64,
-    /// The rows of the current block,
+    /// The rows of the current block.
     block: Vec<u8>,
-    /// and the positions of the current row, and of the next one, in them.
+    /// Position of the current row's key in the block.
     key: std::ops::Range<usize>,
     value: std::ops::Range<usize>,
     next: usize,

@@ -1,4 +1,4 @@
-//! Sorts against a map, with and without files, and with files that fail.
+//! Tests of sorting against a map: in memory, with files, and with failing files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn runs_left(fs: &FaultFs) -> usize {
     fs.list_dir(&Path::new("db").join(DIR)).map_or(0, |names| names.len())
 }
 
-/// Keys of several lengths, some of them several times.
+/// Returns a row with a key of one of several lengths; some keys occur several times.
 fn row(n: u64) -> (Vec<u8>, Vec<u8>) {
     let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
     let mut bytes = key.to_be_bytes()[6..].to_vec();
@@ -30,7 +30,7 @@ fn row(n: u64) -> (Vec<u8>, Vec<u8>) {
 fn rows_come_in_the_order_of_their_keys_and_the_last_of_equal_keys_stays() {
     let fs = FaultFs::new();
     let db = open(&fs);
-    // One run; some runs; more runs than are merged at once.
+    // One run, several runs, and more runs than one merge reads.
     for (rows, least_runs, most_runs) in [(2_000, 0, 0), (20_000, 1, 10), (600_000, 1, FAN_IN)] {
         let mut sorter = db.row_sorter(1);
         let mut expected = BTreeMap::new();

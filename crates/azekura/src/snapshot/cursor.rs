@@ -1,4 +1,4 @@
-//! A position in a range of a snapshot, which moves from both ends.
+//! Cursors over the rows of a range in a snapshot.
 
 use std::ops::ControlFlow;
 
@@ -11,17 +11,17 @@ use crate::thread_memory::ScanRows;
 use crate::transaction::Direction;
 use crate::value_ref::ValueRef;
 
-/// Rows of the first step of a range without a limit: it costs a descent, which takes as long as copying some
-/// 30 rows.
+/// Number of rows of the first step in a range without a limit. A step needs a descent in the tree, which
+/// takes as long as copying about 30 rows.
 const FIRST_BATCH: usize = 8;
 
-/// Rows of one direction that were read and not delivered.
+/// The rows read in one direction.
 #[derive(Debug, Default)]
 struct Buffer {
     rows: ScanRows,
-    /// Rows before this one were delivered.
+    /// Index of the first row that was not returned yet.
     next: usize,
-    /// Rows from this one on were delivered from the other end.
+    /// End of the rows that were not returned yet; rows after it were returned from the other end.
     end: usize,
     limit: usize,
 }
@@ -33,16 +33,16 @@ impl Buffer {
     }
 }
 
-/// A position in a range of a snapshot; moves from both ends.
+/// A cursor over a range of a snapshot, which moves from both ends.
 #[derive(Debug)]
 pub(super) struct Cursor<'s> {
     snapshot: &'s Snapshot,
-    /// The rows that are in no buffer; `None`: there are none.
+    /// The scan of the rows that are in no buffer; `None` if there are no such rows.
     scan: Option<Scan>,
     front: Buffer,
-    /// In descending order.
+    /// The rows read from the upper end, in descending order.
     back: Buffer,
-    /// The current row: the buffer, and the position in it.
+    /// The current row: the direction of its buffer, and its index there.
     at: (Direction, usize),
     left: RowsLeft,
 }
@@ -59,7 +59,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Moves to the next row from one end; `false` if none is left. After an error there is none left.
+    /// Moves to the next row from one end; returns `false` if no row is left. After an error no row is left.
     #[inline]
     pub(super) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
         if self.left.is_none() {
@@ -102,7 +102,8 @@ impl<'s> Cursor<'s> {
                     Direction::Forward => scan.next_batch_in(env, view, mine.limit, &mut mine.rows),
                     Direction::Backward => scan.next_batch_back_in(env, view, mine.limit, &mut mine.rows),
                 };
-                // First: a snapshot that is too old may meet freed pages, which are not damage.
+                // Checked first, because a snapshot that is too old may read freed pages, which are not
+                // damage.
                 snapshot.checked(())?;
                 let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
                 snapshot.inner.durability.note(found?, last_commit);
@@ -123,7 +124,7 @@ impl<'s> Cursor<'s> {
             mine.next += 1;
             return Ok(true);
         }
-        // The rest was read from the other end; its last row is the next one from this end.
+        // The remaining rows were read from the other end; their last row is the next one from this end.
         if other.next < other.end {
             other.end -= 1;
             self.at = (direction.reversed(), other.end);
@@ -155,7 +156,7 @@ impl<'s> Cursor<'s> {
         Ok(())
     }
 
-    /// Delivers the rest of the rows that were read from one end; returns their number.
+    /// Marks all remaining rows of one buffer, up to the limit, as returned; returns their number.
     fn take_run(&mut self, direction: Direction) -> usize {
         let mine = match direction {
             Direction::Forward => &mut self.front,

@@ -1,16 +1,17 @@
-//! The commits that must be durable before the rows of a snapshot may be passed on.
+//! The commits that must be durable before a caller acts on the rows of a snapshot.
 //!
-//! A snapshot sees commits that are not durable yet. It waits only for those of rows that it has read:
+//! A snapshot includes commits that are not durable yet. A reader waits only for the commits of rows that it
+//! has read:
 //!
 //! - **SEEN-1** A leaf with a page LSN at or below the *settled* LSN has changes of durable commits only, so
-//!   a read of it waits for nothing. Opening a snapshot reads an all-visible LSN and then the last LSN drawn.
-//!   The commit records of all transactions that ended before are at or below that last LSN. Once the log is
-//!   durable up to it, the all-visible LSN is settled.
+//!   a read of the leaf waits for no commit. Opening a snapshot reads an all-visible LSN and then the last
+//!   LSN drawn. The commit records of all transactions that ended before have LSNs at or below that last LSN.
+//!   Once the log is durable up to the last LSN, the all-visible LSN is settled.
 //! - **SEEN-2** For another leaf the lock table has the commit LSN of the last change of a key, or of a
-//!   table. If a reader can learn the end of a transaction from its status, that LSN is noted before the
-//!   status changes. A transaction without a status was visited by the first opener after its commit record;
-//!   it may not have noted its commit LSN yet, so readers of later leaves wait for all that was logged before
-//!   the visit.
+//!   table. If a reader can learn the end of a transaction from its status, the lock table has that LSN
+//!   before the status changes. A transaction may have no status, because the first snapshot visited it only
+//!   after its commit record was appended. Its commit LSN may not be in the lock table yet, so readers of
+//!   later leaves wait for the whole log before that visit.
 
 use std::time::Duration;
 
@@ -25,32 +26,32 @@ use super::Snapshot;
 use crate::database::Shared;
 use crate::{Database, Error};
 
-/// The last LSN drawn.
+/// Returns the last LSN drawn.
 fn last_lsn(wal: &Wal) -> Lsn {
     Lsn(wal.next_lsn().0 - 1)
 }
 
-/// The durable commits that openers know.
+/// The commits that are known to be durable when a snapshot is opened.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotDurability {
-    /// SEEN-1. Ascends.
+    /// The settled LSN of SEEN-1, which only increases.
     settled: AtomicU64,
-    /// An all-visible LSN, and the LSN up to which the log has to be durable for it to be settled.
+    /// An all-visible LSN, and the LSN up to which the log must be durable before the first one is settled.
     candidate: Mutex<Option<(Lsn, Lsn)>>,
-    /// SEEN-2: the last LSN when an opener last met a transaction that had not noted its commit LSN; 0 if the
-    /// log is durable up to it.
+    /// The LSN of SEEN-2: the last LSN drawn when a snapshot last visited a transaction without a commit LSN
+    /// in the lock table; 0 if the log is durable up to it.
     unreleased: AtomicU64,
 }
 
 impl SnapshotDurability {
-    /// Notes that an opener has met a transaction with a commit record that may not have noted its commit LSN
-    /// yet.
+    /// Records that a snapshot has visited a transaction with a commit record, but possibly without a commit
+    /// LSN in the lock table.
     pub(super) fn note_unreleased(&self, wal: &Wal) {
-        // Relaxed: openers that are admitted later see it with the admission.
+        // Relaxed: a snapshot that is opened later reads the value after its admission, which orders the two.
         self.unreleased.fetch_max(last_lsn(wal).0, Relaxed);
     }
 
-    /// Notes an all-visible LSN that was just read (SEEN-1).
+    /// Records an all-visible LSN that was just read (SEEN-1).
     pub(super) fn note_all_visible(&self, wal: &Wal, all_visible: Lsn) {
         let last = last_lsn(wal);
         let durable = wal.durable_lsn();
@@ -60,7 +61,7 @@ impl SnapshotDurability {
         if last > durable {
             candidate.get_or_insert((all_visible, last));
         }
-        // Relaxed: an LSN that has been settled stays so; openers need no other writes with it.
+        // Relaxed: a settled LSN stays settled, and readers of the value depend on no other writes.
         self.settled.fetch_max(settled.map_or(0, |lsn| lsn.0), Relaxed);
     }
 
@@ -69,8 +70,8 @@ impl SnapshotDurability {
         // Relaxed: as in `note_unreleased`.
         let mut unreleased = self.unreleased.load(Relaxed);
         if unreleased > 0 && unreleased <= wal.durable_lsn().0 {
-            // Relaxed: spares later openers the question; on failure another opener has asked it, or met a
-            // transaction, which this snapshot has not.
+            // Relaxed: saves later openers this check. If the exchange fails, another opener has reset the
+            // value, or has visited a transaction later than this snapshot.
             let _ = self.unreleased.compare_exchange(unreleased, 0, Relaxed, Relaxed);
             unreleased = 0;
         }
@@ -86,7 +87,7 @@ impl SnapshotDurability {
 /// The commits that one snapshot depends on.
 #[derive(Debug)]
 pub(super) struct Durability {
-    /// All changes that the snapshot can see were logged at or below this LSN.
+    /// LSN at or below which all changes that the snapshot can see were logged.
     last: Lsn,
     settled: Lsn,
     unreleased: Lsn,
@@ -95,46 +96,48 @@ pub(super) struct Durability {
 }
 
 impl Durability {
-    /// Returns the state of a snapshot that shows durable commits only.
+    /// Returns the state of a snapshot that includes durable commits only.
     const fn durable() -> Self {
         Self { last: Lsn(0), settled: Lsn::MAX, unreleased: Lsn(0), needed: AtomicU64::new(0) }
     }
 
-    /// Notes the read of a leaf. `last_commit` looks up the LSN of SEEN-2, after the read.
+    /// Records that a leaf was read. `last_commit` looks up the commit LSN of SEEN-2; called after the read.
     pub(super) fn note(&self, page_lsn: Lsn, last_commit: impl FnOnce() -> Lsn) {
         if page_lsn <= self.settled {
             return;
         }
         let lsn = last_commit().max(self.unreleased).min(self.last);
-        // Relaxed: the thread that loads it has read the rows itself, or got them from a thread that has.
+        // Relaxed: a thread that loads the value has read the rows itself, or got them from a thread that
+        // has.
         if self.needed.load(Relaxed) < lsn.0 {
             self.needed.fetch_max(lsn.0, Relaxed); // Relaxed: as above
         }
     }
 
-    /// The LSN up to which the log has to be durable for all reads so far.
+    /// Returns the LSN up to which the log must be durable for all reads so far.
     pub(super) fn needed(&self) -> Lsn {
         Lsn(self.needed.load(Relaxed)) // Relaxed: as in `note`
     }
 }
 
-/// Time for which the store keeps a durable state for the next [`Database::durable_snapshot`]. Writers store
-/// images meanwhile; a program that reads in this way at least once per second never waits.
+/// Time for which the store keeps a durable state for the next [`Database::durable_snapshot`]. While the
+/// state is kept, writers store row versions for it. A program that opens durable snapshots at least once per
+/// second never waits.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// States that are kept for [`Database::durable_snapshot`].
 #[derive(Debug, Default)]
 pub(crate) struct DurableSnapshots {
-    /// The newest one known to be durable.
+    /// The newest state that is known to be durable.
     durable: Option<SnapshotId>,
-    /// A newer one, and the LSN up to which the log has to be durable for it.
+    /// A newer state, and the LSN up to which the log must be durable for that state.
     next: Option<(SnapshotId, Lsn)>,
     asked: Option<Instant>,
 }
 
 impl DurableSnapshots {
     /// Opens a snapshot of the newest state that is known to be durable. `newest` is the present state, which
-    /// is not known to be.
+    /// may not be durable.
     fn open(
         &mut self,
         versions: &Versions,
@@ -165,17 +168,17 @@ impl DurableSnapshots {
 }
 
 impl Database {
-    /// Opens a snapshot that shows durable commits only, so [`wait_durable`](Snapshot::wait_durable) returns
-    /// at once. It may miss commits that have returned: it is the present state if that is durable, and
-    /// otherwise the state of an earlier call, not older than two flushes if calls come more often than
-    /// flushes.
+    /// Opens a snapshot that includes durable commits only, so [`wait_durable`](Snapshot::wait_durable)
+    /// returns at once. The snapshot may lack commits that have returned. If the present state is not
+    /// durable, it has the state of an earlier call. That state is at most two flushes old, if there is at
+    /// least one call per flush.
     ///
-    /// The call waits only if none was made during the last second and commits are in progress: the store
-    /// then has no durable state, and the call waits for one flush of the log.
+    /// Waits only if there was no call during the last second and commits are in progress. The store then has
+    /// no durable state, and this function waits for one flush of the log.
     ///
     /// # Errors
     ///
-    /// Those of [`snapshot`](Self::snapshot), and [`Error::Log`].
+    /// The errors of [`snapshot`](Self::snapshot), and [`Error::Log`].
     pub fn durable_snapshot(&self) -> Result<Snapshot, Error> {
         let newest = self.snapshot()?;
         let db = &newest.inner.using;
@@ -195,7 +198,7 @@ impl Database {
 }
 
 impl Shared {
-    /// Closes the states that are kept for durable snapshots if none was requested for a second.
+    /// Closes the states kept for durable snapshots, if no durable snapshot was requested for a second.
     pub(crate) fn close_durable_snapshots(&self, now: Instant) {
         let mut kept = self.durable_snapshots.lock();
         if kept.asked.is_some_and(|asked| now.saturating_duration_since(asked) >= KEPT_FOR) {
@@ -216,7 +219,7 @@ mod tests {
         let db = Database::builder().background(false).open_in_memory().expect("opens");
         for n in 0..3 {
             let tx = db.begin().expect("begins");
-            // a durability, not a memory ordering: it does not wait for the log
+            // Relaxed is a durability here, not a memory ordering: the commit does not wait for the log.
             tx.set_durability(Commit::Relaxed);
             tx.table(&ROWS).and_then(|rows| rows.insert(&1, &n)).expect("inserts");
             tx.commit().expect("commits");

@@ -23,20 +23,20 @@ impl<'s> Leaves<'s> {
         Self { snapshot, scan, rows: LeafBatch::new(), large: Vec::new() }
     }
 
-    /// The key at which the next leaf begins; `None` at the end of the table.
+    /// Returns the key at which the next leaf begins; `None` at the end of the table.
     pub(crate) fn position(&self) -> Option<&[u8]> {
         self.scan.as_ref().filter(|scan| !scan.is_done()).map(Scan::position)
     }
 
     /// Reads the next leaf with rows, and leaves without rows before it. Returns the largest page LSN of
-    /// these leaves; `None` at the end of the table.
+    /// these leaves; Returns `None` at the end of the table.
     pub(crate) fn advance(&mut self) -> Result<Option<Lsn>, Error> {
         let snapshot = self.snapshot;
         self.rows.clear();
         let Some(scan) = self.scan.as_mut().filter(|scan| !scan.is_done()) else { return Ok(None) };
         snapshot.db().lifetime.check_process()?;
         let found = scan.next_batch_in(&snapshot.db().env, snapshot.view(), usize::MAX, &mut self.rows);
-        // First: a snapshot that is too old may meet freed pages, which are not damage.
+        // Checked first, because a snapshot that is too old may read freed pages, which are not damage.
         snapshot.checked(())?;
         let newest = found?;
         let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
@@ -44,12 +44,12 @@ impl<'s> Leaves<'s> {
         Ok(Some(newest))
     }
 
-    /// Number of rows that were read.
+    /// Returns the number of rows in the leaf that was read last.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Key and value of row `i` of those that were read; reads a large value.
+    /// Returns key and value of row `i` of the leaf that was read last; reads the pages of a large value.
     pub(crate) fn row(&mut self, i: usize) -> Result<(&[u8], &[u8]), Error> {
         self.large.clear();
         let read = self.rows.read_value(&self.snapshot.db().env, i, &mut self.large);

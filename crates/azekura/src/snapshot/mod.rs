@@ -1,6 +1,6 @@
 //! Snapshots: reading the state of the store at one moment, without locks.
 //!
-//! The rules of visibility are those of [`azekura_btree::Versions`].
+//! [`azekura_btree::Versions`] has the rules of visibility.
 
 mod cursor;
 mod durable;
@@ -34,13 +34,13 @@ use crate::value::Value;
 use crate::value_ref::ValueRef;
 use crate::{CommitTicket, CommitTime, Database, Error};
 
-/// The state of the store when the snapshot was opened: every transaction that had committed, and no change
-/// of any other one. Clones are handles of the same snapshot.
+/// The state of the store when the snapshot was opened. A snapshot includes every transaction that had
+/// committed, and no change of another transaction. Clones are handles of the same snapshot.
 ///
-/// A snapshot takes no locks: it never waits for a writer, and no writer waits for it. It may be used by many
-/// threads at once. While it is open, writers keep the rows that they replace in memory
-/// ([`Builder::version_bytes`](crate::Builder::version_bytes)); if that is exceeded, calls of the oldest
-/// snapshot fail with [`Error::SnapshotTooOld`]. The store cannot be closed while a snapshot is open.
+/// A snapshot takes no locks: it never waits for a writer, and no writer waits for it. Many threads may use a
+/// snapshot at once. While it is open, writers keep the rows that they replace in memory. If those rows need
+/// more than [`Builder::version_bytes`](crate::Builder::version_bytes), calls of the oldest snapshot fail
+/// with [`Error::SnapshotTooOld`]. The store cannot be closed while a snapshot is open.
 ///
 /// The rows of a snapshot may not be durable yet; see [`wait_durable`](Self::wait_durable).
 ///
@@ -70,9 +70,9 @@ struct Inner {
     using: Use,
     id: SnapshotId,
     durability: Durability,
-    /// Has exactly the commits up to this time (ARCHIVE-2); `None` without an archive.
+    /// Time up to which the snapshot has exactly all commits (ARCHIVE-2); `None` without an archive.
     time: Option<CommitTime>,
-    /// An event has told that the snapshot is too old.
+    /// `true` after an event has reported that the snapshot is too old.
     is_reported: AtomicBool,
 }
 
@@ -85,25 +85,26 @@ impl fmt::Debug for Snapshot {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.using.lifetime.check_process().is_err() {
-            return; // the parent's snapshot, in a forked process
+            return; // a forked process must not close the parent's snapshot
         }
         self.using.env.versions().close(&self.id);
-        // To free the versions and pages that the snapshot kept.
+        // The checkpointer frees the versions and pages that only this snapshot needed.
         self.using.checkpoint_calls.wake_from_sleep();
     }
 }
 
 impl Database {
-    /// Opens a snapshot of the present state. It sees every commit that has returned, including asynchronous
-    /// ones.
+    /// Opens a snapshot of the present state. The snapshot includes every commit that has returned, even
+    /// asynchronous ones.
     ///
-    /// The first snapshot after a time without any visits each active transaction, and reads the leaf of each
-    /// row that it has changed; later ones cost about a hundred nanoseconds, and wait for no other thread.
+    /// If no snapshot is open, this function visits each active transaction, and reads the leaf of each row
+    /// that those transactions have changed. Otherwise it costs about a hundred nanoseconds, and waits for no
+    /// other thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Forked`]; an error of reading pages;
-    /// [`Error::TransactionsTooLarge`] if active transactions have changed too many rows.
+    /// [`Error::Closed`]; [`Error::Forked`]; errors of reading pages; [`Error::TransactionsTooLarge`] if
+    /// active transactions have changed too many rows.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let using = self.owners().enter()?;
         let env = &using.env;
@@ -128,7 +129,8 @@ impl Database {
         let (id, time) = match &using.archive {
             None => (open()?, None),
             Some(archive) => {
-                // The first one visits transactions, which takes time: commits must not wait for it.
+                // Opening a first snapshot visits transactions, which takes time. Commits must not wait for
+                // these visits, so they happen outside of the gate.
                 let first = open()?;
                 let (id, time) = archive.between_commits(open);
                 env.versions().close(&first);
@@ -139,12 +141,12 @@ impl Database {
         Ok(Snapshot::new(using, id, durability, time))
     }
 
-    /// Opens a snapshot, runs `body` on it, and waits until the commits that it has seen are durable; see
+    /// Opens a snapshot, runs `body` on it, and waits until the commits that `body` has read are durable; see
     /// [`Snapshot::wait_durable`].
     ///
     /// # Errors
     ///
-    /// Those of [`snapshot`](Self::snapshot), of `body`, and of [`Snapshot::wait_durable`].
+    /// The errors of [`snapshot`](Self::snapshot), of `body`, and of [`Snapshot::wait_durable`].
     pub fn read<T>(&self, body: impl FnOnce(&Snapshot) -> Result<T, Error>) -> Result<T, Error> {
         let snapshot = self.snapshot()?;
         let value = body(&snapshot)?;
@@ -154,8 +156,9 @@ impl Database {
 }
 
 impl Shared {
-    /// Returns an LSN below all changes of transactions that are active or begin later. The order matters: a
-    /// transaction that is not found in the list takes its LSNs from a later bound (ACTIVE-1).
+    /// Returns an LSN below all changes of transactions that are active or begin later. The bound is read
+    /// before the list: a transaction that is not in the list draws only LSNs at or above that bound
+    /// (ACTIVE-1).
     fn all_visible_lsn(&self) -> Lsn {
         let bound = self.wal.lsn_bound();
         let active = self.active.min_first_change();
@@ -177,13 +180,13 @@ impl Snapshot {
         View::new(self.db().env.versions(), &self.inner.id)
     }
 
-    /// Returns the read, if the versions that it needs still existed.
+    /// Returns `read` if the versions that it needed still exist; otherwise [`Error::SnapshotTooOld`].
     pub(crate) fn checked<T>(&self, read: T) -> Result<T, Error> {
         let versions = self.db().env.versions();
         let is_checked = !versions.leaves_out(VersionPart::AgeCheck);
         if let Some(held_bytes) = versions.too_old_at_bytes(&self.inner.id).filter(|_| is_checked) {
             let (age_ms, limit_bytes) = (millis(self.age()), self.db().options.version_bytes_limit());
-            // Relaxed: decides which call reports, and orders nothing.
+            // Relaxed: selects the call that reports, and orders nothing.
             if !self.inner.is_reported.swap(true, Relaxed) {
                 let path = self.db().path.display();
                 tracing::warn!(%path, age_ms, held_bytes, limit_bytes, "snapshot too old: its reads fail");
@@ -193,35 +196,35 @@ impl Snapshot {
         Ok(read)
     }
 
-    /// Returns the snapshot's number, which [`Stats`](crate::Stats) uses. A later snapshot has a larger one,
-    /// or the same if no transaction has committed between their openings.
+    /// Returns the snapshot's number, which [`Stats`](crate::Stats) uses. A later snapshot has a larger
+    /// number, or the same number if no transaction has committed between the two openings.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.inner.id.timestamp()
     }
 
-    /// Returns the time up to which the snapshot sees exactly all commits of a store with an archive.
+    /// Returns the time up to which the snapshot has exactly all commits, in a store with an archive.
     pub(crate) fn commit_time(&self) -> Option<CommitTime> {
         self.inner.time
     }
 
-    /// Returns an LSN below all changes that the snapshot does not see.
+    /// Returns an LSN below all changes that the snapshot excludes.
     pub(crate) fn all_visible_lsn(&self) -> Lsn {
         self.inner.id.all_visible_lsn()
     }
 
-    /// Time since the snapshot was opened.
+    /// Returns the time since the snapshot was opened.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.inner.id.age()
     }
 
-    /// Waits until the commits that reads of this snapshot have seen so far are durable. Call it before
-    /// results are passed on; otherwise a power loss could revert them.
+    /// Waits until all commits that reads of this snapshot have returned so far are durable. Call this
+    /// function before you act on the results; otherwise a power loss could revert them.
     ///
-    /// Returns at once if the leaves that were read had no change since the last flush. Otherwise a read of a
-    /// key waits for the last commit that changed this key, and a read of a range for the last one that
-    /// changed its table.
+    /// Returns at once if the leaves that were read had no change since the last flush. Otherwise it waits:
+    /// for each key that was read, for the last commit that changed the key; for each range, for the last
+    /// commit that changed its table.
     ///
     /// # Errors
     ///
@@ -234,12 +237,12 @@ impl Snapshot {
         }
     }
 
-    /// Returns a ticket for the commits of [`wait_durable`](Self::wait_durable), for the reads so far.
+    /// Returns a ticket for the commits that [`wait_durable`](Self::wait_durable) would wait for.
     pub fn durable_ticket(&self) -> CommitTicket {
         CommitTicket::quiet(&self.inner.using, self.inner.durability.needed())
     }
 
-    /// Reads the cell of a row into `cell`; returns the row's value, if there is one.
+    /// Reads the cell of a row into `cell`; returns the row's value, or `None` if there is no row.
     fn read_key<'v>(
         &'v self,
         tree: Tree,
@@ -278,11 +281,11 @@ impl Snapshot {
         })
     }
 
-    /// Returns a table of the snapshot. A table that did not exist has no rows.
+    /// Returns a table of the snapshot. A table that did not exist then has no rows.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`]; [`Error::TableTypeMismatch`]; an error of reading pages.
+    /// [`Error::SnapshotTooOld`]; [`Error::TableTypeMismatch`]; errors of reading pages.
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &TableDefinition<K, V>,
@@ -291,8 +294,8 @@ impl Snapshot {
         Ok(SnapshotTable::new(self, tree, table.name().to_owned().into()))
     }
 
-    /// Returns a table that keeps the snapshot open. It is found in the catalog once: its
-    /// [`table`](OwnedSnapshotTable::table) reads nothing.
+    /// Returns a table that keeps the snapshot open. The catalog is read only by this call;
+    /// [`OwnedSnapshotTable::table`] reads no page.
     ///
     /// ```
     /// # use azekura::{Database, Error, OwnedSnapshotTable, TableDefinition};
@@ -318,7 +321,7 @@ impl Snapshot {
         Ok(OwnedSnapshotTable::new(self.table(table)?))
     }
 
-    /// Returns whether there was a table with this name.
+    /// Returns `true` if the snapshot has a table with this name.
     ///
     /// # Errors
     ///
@@ -327,7 +330,7 @@ impl Snapshot {
         Ok(self.tree(name, None)?.is_some())
     }
 
-    /// Names of all tables, in byte order.
+    /// Returns the names of all tables, in byte order.
     ///
     /// # Errors
     ///
@@ -341,7 +344,7 @@ impl Snapshot {
         Ok(names)
     }
 
-    /// All tables with their types, in byte order of their names.
+    /// Returns all tables with their types, in byte order of their names.
     ///
     /// # Errors
     ///
@@ -350,7 +353,7 @@ impl Snapshot {
         Ok(self.tables_and_trees()?.into_iter().map(|(table, _)| table).collect())
     }
 
-    /// The same with the tables' trees.
+    /// Returns all tables with their types and trees, in byte order of their names.
     pub(crate) fn tables_and_trees(&self) -> Result<Vec<(TableInfo, TreeId)>, Error> {
         let mut cursor = Cursor::new(self, Some(CATALOG), &ByteBounds::ALL);
         let mut tables = Vec::new();

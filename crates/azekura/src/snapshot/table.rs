@@ -19,7 +19,7 @@ use crate::transaction::Direction;
 use crate::value::Value;
 use crate::value_ref::ValueRef;
 
-/// A table in a snapshot; made by [`Snapshot::table`]. Several threads may use one at once.
+/// A table in a snapshot; returned by [`Snapshot::table`]. Several threads may use a table at once.
 ///
 /// # Examples
 ///
@@ -55,7 +55,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         Self { snapshot, tree, name, types: PhantomData }
     }
 
-    /// The table's name.
+    /// Returns the table's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -82,7 +82,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`], damage, or [`Error::Decode`].
+    /// [`Error::SnapshotTooOld`]; [`Error::Decode`]; damage of a page.
     pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
     where
         K: EncodeKey<Q>,
@@ -94,7 +94,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get), and those of `each`.
+    /// The errors of [`get`](Self::get), and those of `each`.
     pub fn with_value<Q: ?Sized, T>(
         &self,
         key: &Q,
@@ -106,7 +106,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         self.fetch(key, each)
     }
 
-    /// Returns whether there is a row at `key`.
+    /// Returns `true` if there is a row at `key`.
     ///
     /// # Errors
     ///
@@ -118,17 +118,17 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         Ok(self.fetch(key, |_| Ok(()))?.is_some())
     }
 
-    /// Iterates over the rows of a range in key order, from both ends.
+    /// Returns an iterator over the rows of a range, in key order and from both ends.
     pub fn range(&self, range: impl KeyRange<K>) -> SnapshotRange<'s, K, V> {
         self.rows(&ByteBounds::of(&range))
     }
 
-    /// Iterates over the rows with keys that begin with `prefix`; see [`Prefix`].
+    /// Returns an iterator over the rows with keys that begin with `prefix`; see [`Prefix`].
     pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> SnapshotRange<'s, K, V> {
         self.range(Prefix(prefix))
     }
 
-    /// Iterates over all rows in key order, from both ends.
+    /// Returns an iterator over all rows, in key order and from both ends.
     pub fn iter(&self) -> SnapshotRange<'s, K, V> {
         self.rows(&ByteBounds::ALL)
     }
@@ -143,7 +143,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get), and those of `each`.
+    /// The errors of [`get`](Self::get), and those of `each`.
     pub fn for_each(
         &self,
         range: impl KeyRange<K>,
@@ -152,7 +152,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         self.lend_rows(&ByteBounds::of(&range), Direction::Forward, each)
     }
 
-    /// As [`for_each`](Self::for_each), in descending key order.
+    /// Passes rows to `each` as [`for_each`](Self::for_each) does, but in descending key order.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         })
     }
 
-    /// The row with the smallest key.
+    /// Returns the row with the least key.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         self.iter().next().transpose()
     }
 
-    /// The row with the largest key.
+    /// Returns the row with the greatest key.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         self.iter().next_back().transpose()
     }
 
-    /// Number of rows. Reads all leaves of the table.
+    /// Returns the number of rows. Reads all leaves of the table.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         Ok(rows)
     }
 
-    /// Returns whether there are no rows.
+    /// Returns `true` if the table has no rows.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &SnapshotTable<'s,
     }
 }
 
-/// A table that keeps its snapshot open, for objects that cannot borrow the snapshot, such as those of other
-/// languages; made by [`Snapshot::owned_table`].
+/// A table that keeps its snapshot open, for objects that cannot borrow the snapshot, such as objects of
+/// other languages; returned by [`Snapshot::owned_table`].
 pub struct OwnedSnapshotTable<K: ?Sized, V: ?Sized> {
     snapshot: Snapshot,
     tree: Option<Tree>,
@@ -248,13 +248,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized> OwnedSnapshotTable<K, V> {
         Self { snapshot: snapshot.clone(), tree, name: name.into(), types }
     }
 
-    /// Returns the table. Reads nothing, and allocates nothing.
+    /// Returns the table; reads no page and allocates no memory.
     pub fn table(&self) -> SnapshotTable<'_, K, V> {
         SnapshotTable::new(&self.snapshot, self.tree, Cow::Borrowed(&self.name))
     }
 }
 
-/// Iterator over the rows of a range in a snapshot; made by [`SnapshotTable::range`].
+/// Iterator over the rows of a range in a snapshot; returned by [`SnapshotTable::range`].
 #[must_use = "iterators are lazy: nothing is read until `next` is called"]
 pub struct SnapshotRange<'s, K: ?Sized, V: ?Sized> {
     cursor: Cursor<'s>,

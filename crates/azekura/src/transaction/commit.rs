@@ -21,12 +21,12 @@ impl Transaction {
         Writer { txn: self.id, worker: state.worker }
     }
 
-    /// Lists the transaction as active before its first record (TXN-4).
+    /// Adds the transaction to the active list before its first record (TXN-4).
     pub(super) fn listed(&self, state: &mut State) -> ActiveHandle {
         state.list(&self.db, self.id)
     }
 
-    /// Runs one call that changes rows; if it fails, its partial changes are undone (TXN-3).
+    /// Runs one call that changes rows; if the call fails, undoes its partial changes (TXN-3).
     pub(super) fn statement<T>(
         &self,
         call: impl FnOnce(&Self, &mut State) -> Result<T, Error>,
@@ -43,7 +43,7 @@ impl Transaction {
         self.settle(before, result)
     }
 
-    /// Refuses changes of a store that is open for reading only, or cannot write its pages any more.
+    /// Returns an error if the store is open for reading only, or can no longer write its pages.
     pub(super) fn check_writable(&self) -> Result<(), Error> {
         if self.db.options.read_only {
             return Err(Error::ReadOnly);
@@ -51,7 +51,7 @@ impl Transaction {
         if self.db.pool.has_failed() { Err(Error::PagesFailed) } else { Ok(()) }
     }
 
-    /// Ends a call that began with `before` entries in the undo log: if it failed, its entries are undone
+    /// Ends a call that began with `before` entries in the undo log. If the call failed, undoes its changes
     /// (TXN-3).
     pub(super) fn settle<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
         let Ok(mut state) = self.state() else { return result };
@@ -67,14 +67,14 @@ impl Transaction {
         match undone {
             Ok(()) => Err(self.fail(error)),
             Err(_) => {
-                // The undo failed midway: the whole transaction must be rolled back, now or later.
+                // The undo failed midway, so the whole transaction must be rolled back, now or later.
                 let _ = self.roll_back();
                 Err(error)
             }
         }
     }
 
-    /// Passes an error on; one that ends the transaction rolls it back first.
+    /// Returns `error`; if that error ends the transaction, rolls it back first.
     pub(super) fn fail(&self, error: Error) -> Error {
         if ends_transaction(&error) {
             self.conflict.replace(error.copy_of_conflict());
@@ -96,7 +96,8 @@ impl Transaction {
                 holders,
             },
             LockError::WouldBlock => Error::WouldBlock { txn: self.id },
-            // A transaction that wrote can be neither committed nor undone: the log failed, or has no space.
+            // A transaction that has written can be neither committed nor undone, because the log failed or
+            // has no space.
             LockError::Closed => {
                 let pending = Error::RollbackPending { transactions: self.db.parked.len().max(1) };
                 self.db.wal.failure().map_or(pending, Error::from)
@@ -105,7 +106,7 @@ impl Transaction {
         }
     }
 
-    /// Undoes everything and releases the locks (TXN-2).
+    /// Undoes all changes and releases the locks (TXN-2).
     pub(super) fn roll_back(&self) -> Result<(), Error> {
         let _rollback = crate::probe::rollback();
         if let Some(load) = self.state.borrow_mut().as_mut().and_then(|state| state.load.as_mut()) {
@@ -114,13 +115,14 @@ impl Transaction {
         }
         let state = self.state.borrow_mut().take().ok_or(Error::Aborted { txn: self.id })?;
         if let Err(forked) = self.db.lifetime.check_process() {
-            std::mem::forget(state); // its locks and its records belong to the parent (LIFE-3)
+            std::mem::forget(state); // LIFE-3: its locks and records belong to the parent
             return Err(forked);
         }
         self.db.roll_back(self.id, state)
     }
 
-    /// Returns to a position in the undo log; if that fails midway, the transaction is over.
+    /// Undoes all changes after a position in the undo log. If the undo fails midway, the transaction is
+    /// over.
     pub(super) fn return_to(&self, undo_len: usize) -> Result<(), Error> {
         let mut state = self.state()?;
         self.pass_on_gaps(&mut state, undo_len)?;
@@ -140,7 +142,8 @@ impl Transaction {
             return Err(Error::Aborted { txn: self.id });
         };
         if state.listed.is_none() || state.undo_len() == 0 {
-            // Nothing to make durable, but the commits that it read may not be durable yet (W8).
+            // There is nothing to make durable, but the commits that the transaction has read may not be
+            // durable yet (W8).
             let depends_on = state.depends_on;
             return self.db.roll_back(self.id, state).map(|()| depends_on);
         }
@@ -195,7 +198,8 @@ impl Transaction {
         if let Ok(true) = freed {
             listed.into_iter().for_each(|listed| self.db.active.remove(listed));
         } else {
-            // Committed nevertheless; the checkpointer frees the rest, after an error or a snapshot.
+            // The transaction is committed. The checkpointer frees the rest, after the error or when the
+            // snapshots close.
             self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, committed });
         }
         if let Err(error) = &freed {
@@ -205,8 +209,8 @@ impl Transaction {
         Ok(commit)
     }
 
-    /// Before inserted keys are removed: locks the gap above each one, if this transaction has read its gap
-    /// (see `locking`).
+    /// Locks the gap above each inserted key before the undo removes the key, if this transaction has read
+    /// the gap below it (see `locking`).
     pub(super) fn pass_on_gaps(&self, state: &mut State, undo_len: usize) -> Result<(), Error> {
         if self.db.options.left_out.is_undone_next() {
             return Ok(());
@@ -219,7 +223,8 @@ impl Transaction {
             }
         }
         drop(undo);
-        // Ascending: the next key may be an inserted one too, and then passes on the lock that it gets here.
+        // In ascending order: the next key may itself be an inserted key, and the lock on its gap is then
+        // passed on in turn.
         inserted.sort_unstable_by(|(a, k), (b, l)| (a.id, k).cmp(&(b.id, l)));
         inserted.dedup();
         for (tree, key) in inserted {
@@ -243,7 +248,7 @@ impl Transaction {
 }
 
 impl State {
-    /// Notes the number of undo entries for checkpoints.
+    /// Records the number of undo entries for checkpoints.
     fn note_undo(&mut self, db: &Shared) {
         let entries = self.undo_len();
         if let Some(listed) = &mut self.listed {
@@ -251,7 +256,7 @@ impl State {
         }
     }
 
-    /// Undoes the newest entries until `len` are left, each with its compensation record.
+    /// Undoes the newest entries until `len` entries remain, each with a compensation record.
     fn undo_to(&mut self, db: &Shared, id: TxnId, len: usize) -> Result<(), Error> {
         let before = self.undo_len();
         if before <= len {
@@ -264,8 +269,9 @@ impl State {
         self.note_undo(db);
         self.forget_undone_savepoints();
         undone?;
-        // The undo may have removed or restored a table: look it up again at its next use. A cached tree that
-        // this transaction has dropped is forgotten at commit, so only its remaining drops count.
+        // The undo may have removed or restored a table, so each tree is looked up again at its next use. The
+        // catalog's cache forgets a dropped table at commit, so `dropped` keeps only the drops that were not
+        // undone.
         for slot in self.slots.values_mut() {
             slot.tree = None;
         }
@@ -275,7 +281,7 @@ impl State {
         Ok(())
     }
 
-    /// Undoes everything and logs the end; continues after an earlier attempt.
+    /// Undoes all changes and logs the end; continues after an earlier attempt.
     pub(super) fn undo_all(&mut self, db: &Shared, id: TxnId) -> Result<(), Error> {
         if self.listed.is_none() {
             return Ok(());
@@ -288,7 +294,7 @@ impl State {
         Ok(())
     }
 
-    /// Some entries at a time, so that a checkpoint finds the undo log unlocked in between.
+    /// Undoes [`UNDO_STEP`] entries at a time, so that a checkpoint can lock the undo log between the steps.
     fn undo_in_steps(&self, db: &Shared, id: TxnId, len: usize) -> Result<(), Error> {
         loop {
             let mut undo = self.undo();
@@ -300,14 +306,14 @@ impl State {
         }
     }
 
-    /// Returns a writer for undo records, which a full disk does not refuse as soon.
+    /// Returns a writer for undo records, which may use the log's reserve when the disk is full.
     const fn undoer(&self, txn: TxnId) -> Writer {
         Writer { txn, worker: self.worker.with_reserve() }
     }
 }
 
 impl Shared {
-    /// Releases the locks after the last record of the transaction is in the log.
+    /// Releases the locks, after the last record of the transaction was appended to the log.
     pub(super) fn end(&self, mut state: Box<State>, commit_lsn: Option<Lsn>) {
         self.locks.release(&mut state.locks, commit_lsn);
         if let Some(listed) = state.listed.take() {
@@ -317,7 +323,7 @@ impl Shared {
     }
 }
 
-/// Entries undone while the undo log stays locked.
+/// Number of entries undone while the undo log stays locked.
 const UNDO_STEP: usize = 64;
 
 /// Returns `true` if a transaction cannot continue after this error.

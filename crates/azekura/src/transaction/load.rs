@@ -1,4 +1,4 @@
-//! Bulk loads: an empty table filled in key order, with pages that are not logged (`azekura_btree::Loader`).
+//! Bulk loads: fill an empty table in key order, with pages that are not logged (`azekura_btree::Loader`).
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, WriteCtx};
@@ -9,12 +9,12 @@ use super::{OpenTree, Transaction, WriteKind};
 use crate::database::Shared;
 use crate::{Error, RowSorter, SortedRows};
 
-/// Writes the next row's key and value, as stored, into the two buffers, which are empty; returns `false`
+/// A function that writes the encoded key and value of the next row into two empty buffers. Returns `false`
 /// after the last row.
 type NextRow<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool, Error>;
 
-/// Number of checkpoints before a load gives up. More than one is needed only if others change pages of an
-/// old log record meanwhile.
+/// Largest number of checkpoints for one load. More than one is needed only if other transactions change
+/// pages of an old log record meanwhile.
 const MOST_CHECKPOINTS: usize = 8;
 
 impl Transaction {
@@ -23,20 +23,20 @@ impl Transaction {
         let _load = crate::probe::bulk_load();
         self.check_writable()?;
         let scope = LoadScope::begin(self, open)?;
-        // The loader is dropped, and all writes of its pages have ended, before anything is undone (LOAD-4).
+        // The loader is dropped, and all its page writes have ended, before the load is undone (LOAD-4).
         let loaded = self.load_rows(open, next);
         let rows = scope.end(loaded)?;
         self.state()?.write_count += 1; // cursors on the table assume that it is empty
         Ok(rows)
     }
 
-    /// A sorter of rows in the store's directory.
+    /// Returns a sorter of rows in the store's directory.
     pub(crate) fn row_sorter(&self, memory_bytes: usize) -> RowSorter {
         RowSorter::new(&self.db, memory_bytes)
     }
 
-    /// Stores sorted rows: bulk-loads an empty table, and inserts the rows one by one into another; returns
-    /// their number. See [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted).
+    /// Stores sorted rows; returns their number. An empty table is bulk-loaded; a table with rows gets the
+    /// rows one by one. See [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted).
     pub(crate) fn load_sorted(
         &self,
         open: &OpenTree,
@@ -91,7 +91,7 @@ impl Transaction {
         next: NextRow<'_>,
     ) -> Result<u64, Error> {
         let mut load = Load { tx: self, open, past: Past::new(&self.db), writes_seen: 0, rows: 0 };
-        // Checks that the table is empty.
+        // Returns an error if the table is not empty.
         drop(self.with_writer(|ctx, _| {
             let options = LoadOptions { threads: false };
             Loader::begin(&self.db.env, ctx, tree, options).map_err(|error| load.explain(error))
@@ -116,8 +116,8 @@ impl Transaction {
         }
     }
 
-    /// Ends a load that began with `before` entries in the undo log. A rollback requested meanwhile is done
-    /// now, because the load's pages had writes in flight (LOAD-4).
+    /// Ends a load that began with `before` entries in the undo log. A rollback that was requested during the
+    /// load runs now, because page writes were in flight before (LOAD-4).
     fn end_load<T>(&self, before: usize, loaded: Result<T, Error>) -> Result<T, Error> {
         let load = self.state.borrow_mut().as_mut().and_then(|state| state.load.take());
         if load.is_some_and(|load| load.is_doomed) {
@@ -135,7 +135,7 @@ impl Transaction {
         let mut state = self.state()?;
         let mut writes = state.write_count;
         let mut undo = state.undo();
-        // The table is locked exclusively: no key needs a lock of its own.
+        // The table is locked exclusively, so its keys need no locks.
         let mut ctx =
             WriteCtx { txn: self.id, worker: state.worker, undo: &mut undo.log, locks: &mut NoLocks };
         let result = step(&mut ctx, &mut writes);
@@ -145,7 +145,7 @@ impl Transaction {
     }
 }
 
-/// The scope of a load: ends it also when the caller's rows panic, with the same undo as after an error.
+/// The scope of a load. If the caller's rows panic, dropping the scope undoes the load as after an error.
 struct LoadScope<'t> {
     tx: &'t Transaction,
     before: usize,
@@ -165,7 +165,7 @@ impl<'t> LoadScope<'t> {
 
     fn end<T>(self, loaded: Result<T, Error>) -> Result<T, Error> {
         let (tx, before) = (self.tx, self.before);
-        std::mem::forget(self); // nothing is left to drop, and the load ends here
+        std::mem::forget(self); // the load ends here, so the drop must not end it again
         tx.end_load(before, loaded)
     }
 }
@@ -173,12 +173,12 @@ impl<'t> LoadScope<'t> {
 impl Drop for LoadScope<'_> {
     fn drop(&mut self) {
         let panicked = Error::Invalid("the rows of a bulk load panicked".into());
-        // The caller gets the panic; a transaction that cannot be undone is rolled back.
+        // The panic continues in the caller. If the load cannot be undone, the transaction is rolled back.
         let _ = self.tx.end_load::<()>(self.before, Err(panicked));
     }
 }
 
-/// One row, as stored.
+/// A row with encoded key and value.
 #[derive(Default)]
 struct Row {
     key: Vec<u8>,
@@ -193,7 +193,7 @@ impl Row {
     }
 }
 
-/// A running load.
+/// A bulk load in progress.
 struct Load<'t> {
     tx: &'t Transaction,
     open: &'t OpenTree,
@@ -235,8 +235,8 @@ impl Load<'_> {
         self.step(|ctx, load| pages.switch(&load.tx.db.env, ctx).map_err(Error::from))
     }
 
-    /// Runs a step, unless the caller's iterator wrote in this transaction: the load's undo entries must be
-    /// contiguous.
+    /// Runs a step of the load. Returns an error if the caller's iterator wrote in this transaction, because
+    /// the load's undo entries must be contiguous.
     fn step<T>(
         &mut self,
         step: impl FnOnce(&mut WriteCtx<'_>, &mut Self) -> Result<T, Error>,
@@ -281,18 +281,19 @@ impl<'t> Past<'t> {
         Self { db, has_tried: false }
     }
 
-    /// Takes at most one checkpoint: it saves writing the pages twice. If others free pages continuously,
-    /// another one would not help for long.
+    /// Returns `true` if a restart would redo no record up to `lsn`. Takes at most one checkpoint per load to
+    /// achieve this, which saves writing the pages twice. If other transactions free pages continuously, a
+    /// second checkpoint would not help for long.
     fn is_past(&mut self, lsn: Lsn) -> bool {
         let is_past = self.db.redo_lsn() > lsn;
         if is_past || std::mem::replace(&mut self.has_tried, true) {
             return is_past;
         }
-        // `insist` reports the error if it matters.
+        // An error is ignored here; `insist` reports it if the checkpoint is required.
         self.db.checkpoint_past(lsn).is_ok() && self.db.redo_lsn() > lsn
     }
 
-    /// Takes checkpoints until a restart would redo no record up to `lsn`.
+    /// Takes checkpoints until a restart would redo no record up to `lsn`; fails after [`MOST_CHECKPOINTS`].
     fn insist(&self, lsn: Lsn) -> Result<(), Error> {
         for _ in 0..MOST_CHECKPOINTS {
             if self.db.redo_lsn() > lsn {
@@ -312,8 +313,8 @@ impl Shared {
         self.control.lock().current().redo_lsn
     }
 
-    /// Takes a checkpoint after the log is durable up to `lsn`: pages that turn dirty meanwhile have larger
-    /// LSNs.
+    /// Makes the log durable up to `lsn` and takes a checkpoint. Pages that become dirty meanwhile have
+    /// larger LSNs.
     fn checkpoint_past(&self, lsn: Lsn) -> Result<(), Error> {
         self.wal.make_durable(lsn)?;
         self.checkpoint_fully()

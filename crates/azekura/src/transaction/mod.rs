@@ -48,11 +48,11 @@ pub(crate) use state::{OpenTree, State, StatePool, TypesOf};
 /// The effect of a write on an existing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
-    /// Overwrites it.
+    /// Overwrites the value.
     Put,
-    /// Overwrites it and returns it.
+    /// Overwrites the value and returns the old one.
     Replace,
-    /// Leaves it, and returns an empty value as a sign.
+    /// Keeps the value, and returns an empty value to report that there is one.
     InsertIfAbsent,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// The other direction.
+    /// Returns the opposite direction.
     pub(crate) const fn reversed(self) -> Self {
         match self {
             Self::Forward => Self::Backward,
@@ -73,20 +73,20 @@ impl Direction {
     }
 }
 
-/// A state of a transaction that it can return to; made by [`Transaction::savepoint`].
+/// A state of a transaction that a rollback can restore; returned by [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
     txn: TxnId,
     number: u64,
 }
 
-/// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
+/// A serializable transaction; returned by [`Database::begin`](crate::Database::begin) or
 /// [`Database::transact`](crate::Database::transact).
 ///
-/// Any number of transactions run at once, on any threads. A transaction can move between threads but is used
-/// by one at a time. A transaction that is dropped without `commit` is rolled back. Of the transactions in a
-/// deadlock, one is rolled back, and its call fails with [`Error::Deadlock`]; `transact` then runs the
-/// closure again. A call that would wait for another transaction of the same thread fails with
+/// Any number of transactions run at once, on any threads. A transaction can move between threads, but only
+/// one thread at a time can use it. A transaction that is dropped without `commit` is rolled back. In a
+/// deadlock, one of the transactions is rolled back, and its call fails with [`Error::Deadlock`]; `transact`
+/// then runs the closure again. A call that would wait for another transaction of the same thread fails with
 /// [`Error::SelfDeadlock`].
 ///
 /// # Examples
@@ -113,14 +113,14 @@ pub struct Transaction {
     db: Use,
     id: TxnId,
     durability: Cell<Durability>,
-    /// `None` once it is over.
+    /// The transaction's state; `None` after the transaction has ended.
     state: RefCell<Option<Box<State>>>,
-    /// The conflict for which it was rolled back, if any.
+    /// The conflict that rolled the transaction back, if any.
     conflict: RefCell<Option<Error>>,
-    /// Tables in which this transaction, or an earlier attempt of it, was a deadlock's victim because it
-    /// upgraded the lock of a row that it had read. Later attempts take the write lock when they read there.
+    /// Tables in which this transaction, or an earlier attempt, was a deadlock victim because it upgraded the
+    /// lock of a row that it had read. Reads of these tables take the write lock.
     upgrades: RefCell<Vec<TreeId>>,
-    /// Time of its begin; taken only if its duration is limited.
+    /// Time at which the transaction began; read only if the transaction's duration is limited.
     began: Option<Instant>,
 }
 
@@ -155,7 +155,7 @@ impl Transaction {
         self.durability.set(durability);
     }
 
-    /// Bounds each later wait of this transaction for a lock (`None`: no bound; default:
+    /// Limits each later wait of this transaction for a lock (`None`: no limit; default:
     /// [`Builder::lock_timeout`](crate::Builder::lock_timeout)). If a lock is not granted in time, the
     /// transaction is rolled back with [`Error::LockTimeout`], and can be run again.
     ///
@@ -169,9 +169,9 @@ impl Transaction {
 
     /// Makes later calls fail with [`Error::WouldBlock`] if they would wait for another transaction's lock
     /// (`NOWAIT` in SQL; default: `false`, they wait). A failed call leaves the transaction unchanged except
-    /// for the locks that the call acquired. Use it in threads that have other work to do.
+    /// for the locks that the call acquired. Use this in threads that have other work to do.
     ///
-    /// A transaction that does not wait cannot deadlock. Calls still wait for devices and the log.
+    /// A transaction that does not wait cannot deadlock. Calls still wait for the disk and the log.
     ///
     /// # Errors
     ///
@@ -181,9 +181,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Declares that another thread may continue and end this transaction. A call that would wait for a
-    /// transaction which the same thread used last fails with [`Error::SelfDeadlock`], because the wait would
-    /// not end; for a detached transaction it waits.
+    /// Declares that another thread may continue and end this transaction. Without this declaration, a call
+    /// fails with [`Error::SelfDeadlock`] if it would wait for a transaction that the same thread used last,
+    /// because the wait would not end. A call waits for a detached transaction.
     ///
     /// # Errors
     ///
@@ -193,8 +193,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Returns `true` if another transaction waits for a lock of this one, or has waited since this one
-    /// began: a long transaction that can be split should commit then. May return a false positive. Costs a
+    /// Returns `true` if another transaction waits for a lock of this transaction, or has waited for one
+    /// earlier. A long transaction that can be split should then commit. May return a false positive. Costs a
     /// few loads.
     #[must_use]
     pub fn has_waiters(&self) -> bool {
@@ -202,7 +202,7 @@ impl Transaction {
     }
 
     /// Opens a table for reading and writing, in constant time. The first insert into a table that does not
-    /// exist creates it; until then reading it finds nothing.
+    /// exist creates it; until then reads find no rows.
     ///
     /// # Errors
     ///
@@ -216,11 +216,11 @@ impl Transaction {
         Ok(Table::new(self, self.open_tree(table.name(), table.types_of())?))
     }
 
-    /// Marks the state of the transaction, which [`rollback_to`](Self::rollback_to) restores any number of
-    /// times.
+    /// Returns a savepoint: the present state, which [`rollback_to`](Self::rollback_to) can restore any
+    /// number of times.
     ///
-    /// An operation on several rows that fails in the middle leaves its first rows changed: take a savepoint
-    /// before it.
+    /// An operation on several rows that fails in the middle leaves its first rows changed. A savepoint
+    /// before the operation allows to undo them.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -244,7 +244,7 @@ impl Transaction {
     /// # }
     /// ```
     ///
-    /// While the rows of a bulk load are read, a savepoint marks the state before the load.
+    /// While the rows of a bulk load are being read, a savepoint refers to the state before the load.
     ///
     /// # Errors
     ///
@@ -253,15 +253,15 @@ impl Transaction {
         Ok(Savepoint { txn: self.id, number: self.state()?.add_savepoint() })
     }
 
-    /// Undoes every change made since `savepoint`. Locks stay.
+    /// Undoes every change made since `savepoint`. The locks are kept.
     ///
-    /// May wait for a lock: if the undo removes a row at the end of a gap that the transaction has read, the
-    /// gap becomes larger and is locked to the next row.
+    /// May wait for a lock. If the undo removes a row at the end of a gap that the transaction has read, the
+    /// gap grows, and is locked up to the next row.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a savepoint of another transaction, for one that an earlier rollback has
-    /// removed, and while the rows of a bulk load are read; conflict errors.
+    /// [`Error::Invalid`]: the savepoint belongs to another transaction, an earlier rollback has removed it,
+    /// or the rows of a bulk load are being read. Conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         self.check_time()?;
         let state = self.state()?;
@@ -280,14 +280,14 @@ impl Transaction {
         self.return_to(undo_len).map_err(|error| self.fail(error))
     }
 
-    /// Commits the transaction. Returns when it is durable, or at once with [`Durability::Relaxed`].
+    /// Commits the transaction. Returns when the transaction is durable, or at once with
+    /// [`Durability::Relaxed`].
     ///
-    /// A transaction that only read waits too, if it read a change that is not durable yet.
+    /// A read-only transaction also waits, if it has read a change that is not durable yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Log`] when the log failed: whether the transaction is durable is then known only after
-    /// reopening.
+    /// [`Error::Log`]: the log failed. Only reopening the store shows whether the transaction is durable.
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
         let relaxed = self.durability.get() == Durability::Relaxed;
@@ -297,8 +297,8 @@ impl Transaction {
 
     /// Commits the transaction and returns at once with a ticket that reports when it is durable.
     ///
-    /// Other transactions see its effects from now on. A transaction that has read them becomes durable after
-    /// it.
+    /// Other transactions see the changes from now on. A transaction that has read them cannot become durable
+    /// earlier.
     ///
     /// # Errors
     ///
@@ -309,12 +309,13 @@ impl Transaction {
         Ok(CommitTicket::new(&self.db, commit))
     }
 
-    /// Commits as [`commit_async`](Self::commit_async) does, without requesting a flush of the log: for one
-    /// of several commits that the caller waits for together. The first [`wait`](CommitTicket::wait) flushes
-    /// all of them, usually in the caller's own thread; `commit_async` wakes the log's flush thread at once.
+    /// Commits as [`commit_async`](Self::commit_async) does, without requesting a flush of the log. Use it
+    /// for one of several commits that the caller waits for together. The first [`wait`](CommitTicket::wait)
+    /// flushes all of them, usually in the caller's thread. In contrast, `commit_async` wakes the log's flush
+    /// thread at once.
     ///
-    /// A commit with a ticket that is never waited for or polled becomes durable with the next flush, or
-    /// after about 10 ms (without background threads: with the next flush only).
+    /// A commit with a ticket that is never awaited or polled becomes durable with the next flush, or after
+    /// about 10 ms. Without background threads, only the next flush makes it durable.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -341,32 +342,32 @@ impl Transaction {
         Ok(CommitTicket::quiet(&self.db, commit))
     }
 
-    /// Rolls the transaction back. Dropping it does the same, without reporting an error. Returns `Ok` for a
-    /// transaction that an error has rolled back already.
+    /// Rolls the transaction back. Dropping the transaction does the same without reporting an error. Returns
+    /// `Ok` if an error has already rolled the transaction back.
     ///
     /// # Errors
     ///
-    /// An error of the log or of a page. The changed rows then stay locked until the undo can continue: once
-    /// there is space again if the disk was full ([`Error::LogFull`]), or when the store is opened again.
+    /// An error of the log or of a page. The changed rows then stay locked until the undo can continue: when
+    /// a full disk has space again ([`Error::LogFull`]), or when the store is opened again.
     pub fn abort(self) -> Result<(), Error> {
         if self.is_over() { self.db.lifetime.check_process() } else { self.roll_back() }
     }
 
-    /// Returns `true` if an error of an earlier call has rolled the transaction back: each call then fails
-    /// with [`Error::Aborted`]; only `abort` and drop are left.
+    /// Returns `true` if an error of an earlier call has rolled the transaction back. Each call then fails
+    /// with [`Error::Aborted`]; only `abort` and drop are allowed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.borrow().as_ref().is_none_or(|state| state.is_doomed())
     }
 
-    /// For tests; before the first call.
+    /// Sets the log buffer of the transaction, before its first call; for tests.
     pub(crate) fn use_log_buffer(&self, log_buffer: LogBufferId) {
         if let Some(state) = self.state.borrow_mut().as_mut() {
             state.worker = log_buffer;
         }
     }
 
-    /// Rolls the transaction back if its time limit has passed. Called at the begin of calls, when no change
+    /// Rolls the transaction back if its time limit has passed. Runs at the start of a call, when no change
     /// is incomplete.
     pub(super) fn check_time(&self) -> Result<(), Error> {
         let (Some(began), Some(limit)) = (self.began, self.db.options.transaction_timeout) else {
@@ -385,12 +386,12 @@ impl Transaction {
         &self.db
     }
 
-    /// Returns the conflict for which this transaction was rolled back, if any.
+    /// Returns the conflict that rolled this transaction back, if any.
     pub(crate) fn take_conflict(&self) -> Option<Error> {
         self.conflict.take()
     }
 
-    /// Returns the tables in which reads take the write lock; for the next attempt of this transaction.
+    /// Returns the tables in which reads take the write lock, for the next attempt of this transaction.
     pub(crate) fn upgrades(&self) -> Vec<TreeId> {
         self.upgrades.take()
     }
@@ -399,7 +400,8 @@ impl Transaction {
         *self.upgrades.borrow_mut() = tables;
     }
 
-    /// Notes that a request for a key of `upgraded`, held in a weaker mode, made this transaction a victim.
+    /// Records that a lock request made this transaction a deadlock victim, if it already held a weaker lock
+    /// on that key. `upgraded` is then the tree of the key.
     fn note_upgrade(&self, error: &LockError, upgraded: Option<TreeId>) {
         let mut upgrades = self.upgrades.borrow_mut();
         if let (LockError::Deadlock { .. }, Some(tree)) = (error, upgraded)
@@ -413,7 +415,8 @@ impl Transaction {
         self.upgrades.borrow().contains(&tree.id)
     }
 
-    /// Changes with every write, so that iterators notice that their buffers are outdated.
+    /// Returns a number that changes with every write, so that iterators detect that their buffers are
+    /// outdated.
     #[inline]
     pub(crate) fn write_count(&self) -> u64 {
         self.state.borrow().as_ref().map_or(u64::MAX, |s| s.write_count)
@@ -425,7 +428,7 @@ impl Transaction {
             .map_err(|_| Error::Aborted { txn: self.id })
     }
 
-    /// Encodes a key into the transaction's buffer for the time of one call.
+    /// Encodes a key into the transaction's buffer for the duration of one call.
     pub(crate) fn with_key<T>(
         &self,
         encode: impl FnOnce(&mut Vec<u8>),
@@ -441,7 +444,7 @@ impl Transaction {
         result
     }
 
-    /// Lends the transaction's memory for a value, empty, for the time of one call.
+    /// Lends the transaction's buffer for a value, empty, for the duration of one call.
     pub(crate) fn with_value<T>(
         &self,
         call: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
@@ -459,7 +462,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if self.state.borrow().is_some() {
-            // No caller can receive the error; a rollback that fails is parked, and tried again.
+            // No caller can receive the error. A rollback that fails is parked and retried.
             let _ = self.roll_back();
         }
     }

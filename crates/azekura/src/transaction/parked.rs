@@ -1,14 +1,14 @@
-//! Parked rollbacks: those that could not be finished yet, usually because the disk was too full for the log
+//! Parked rollbacks: rollbacks that could not be finished, usually because the disk was too full for the log
 //! records of the undo.
 //!
 //! - **PARKED-1** The changes of such a transaction are still in the pages, and no other transaction may see
-//!   them: its locks stay. It stays in the active list as well, which keeps the log that a restart needs for
-//!   its undo.
+//!   them, so the transaction keeps its locks. The transaction also stays in the active list, which keeps the
+//!   log that a restart needs for the undo.
 //!
 //! A parked rollback continues where it stopped: before the next checkpoint and, in stores without background
 //! threads, before the next transaction; otherwise at the next restart. Once the log has failed, only a
-//! restart can finish it. While a rollback is parked no call may wait for a lock, because that lock may
-//! belong to it: each wait ends with a typed error.
+//! restart can finish the rollback. While a rollback is parked, no call may wait for a lock, because the
+//! rollback may hold that lock: each wait ends with a typed error.
 
 use azekura_base::TxnId;
 use azekura_base::sync::Mutex;
@@ -26,7 +26,7 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
-    /// Returns their number, including one that is being retried.
+    /// Returns the number of parked rollbacks, including those that are being retried.
     pub(crate) fn len(&self) -> usize {
         // Relaxed: may be slightly outdated.
         self.count.load(Relaxed)
@@ -34,7 +34,7 @@ impl Parked {
 }
 
 impl Shared {
-    /// Undoes everything, if there is anything, and releases the locks; parks the rest after a failure.
+    /// Undoes all changes of a transaction and releases its locks. If the undo fails, parks the rollback.
     pub(super) fn roll_back(&self, id: TxnId, mut state: Box<State>) -> Result<(), Error> {
         match state.undo_all(self, id) {
             Ok(()) => {
@@ -49,13 +49,13 @@ impl Shared {
                 self.locks.close_waits();
                 drop(rollbacks);
                 self.report_failed_change(&error);
-                self.checkpoint_calls.wake_from_sleep(); // the checkpointer tries again
+                self.checkpoint_calls.wake_from_sleep(); // the checkpointer retries the rollback
                 Err(error)
             }
         }
     }
 
-    /// Retries the parked rollbacks. The reason of each failure was returned before.
+    /// Retries the parked rollbacks. Their errors were returned when they failed first.
     pub(crate) fn retry_parked(&self) {
         if self.parked.len() == 0 {
             return;
@@ -69,7 +69,7 @@ impl Shared {
         self.parked.count.fetch_sub(tried, Relaxed);
         let rollbacks = self.parked.rollbacks.lock();
         if rollbacks.is_empty() && self.wal.failure().is_none() {
-            self.locks.open_waits(); // under the lock: not after another rollback was parked
+            self.locks.open_waits(); // under the mutex, so that no rollback is parked meanwhile
         }
         drop(rollbacks);
         self.report_state();

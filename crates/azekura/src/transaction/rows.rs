@@ -14,8 +14,8 @@ use crate::own_writes::{OwnWrites, UndoMark, Undone};
 use crate::value_ref::ValueRef;
 
 impl Transaction {
-    /// Reads the value at `key` into the transaction's memory and passes it to `each`, which may take the
-    /// memory.
+    /// Reads the value at `key` into the transaction's buffer and passes it to `each`, which may take the
+    /// buffer's memory.
     pub(crate) fn read<T>(
         &self,
         open: &OpenTree,
@@ -29,7 +29,7 @@ impl Transaction {
         })
     }
 
-    /// Lends the value at `key` to `each`; of a large value only the reference has been read.
+    /// Lends the value at `key` to `each`. For a large value, only the reference to its pages has been read.
     pub(crate) fn lend<T>(
         &self,
         open: &OpenTree,
@@ -42,7 +42,7 @@ impl Transaction {
             self.lock_to_read(tree, key)?;
             let flags = tree.get_cell(&self.db.env, key, cell).map_err(|error| self.fail(error.into()))?;
             let Some(flags) = flags else { return Ok(None) };
-            // A small value needs no mark; a mark costs a lock.
+            // A small value needs no mark, and taking a mark locks the undo log.
             let mark = if flags == 0 { UndoMark::default() } else { UndoMark::of(&self.state()?.undo().log) };
             let cell = Cell { flags, value: cell };
             ValueRef::check(cell)?;
@@ -50,7 +50,7 @@ impl Transaction {
         })
     }
 
-    /// Fails if the transaction is over, or has undone changes from before the mark (LENT-1).
+    /// Fails if the transaction is over, or has undone changes that are older than the mark (LENT-1).
     pub(crate) fn check_not_undone(&self, mark: UndoMark) -> Result<(), Error> {
         let undone = |Undone| {
             let reason = "a rollback to an earlier savepoint has ended this lent value; read the row again";
@@ -59,8 +59,8 @@ impl Transaction {
         mark.is_shrunk(&self.state()?.undo().log).map(drop).map_err(undone)
     }
 
-    /// As [`read`](Self::read), with the write lock (TXN-1). If the table does not exist yet, there is
-    /// nothing to lock.
+    /// Reads the value as [`read`](Self::read) does, but takes the write lock (TXN-1). If the table does not
+    /// exist yet, no lock is taken.
     pub(crate) fn read_for_update<T>(
         &self,
         open: &OpenTree,
@@ -102,8 +102,8 @@ impl Transaction {
         }
     }
 
-    /// Removes `key`, which the transaction has locked for removal, unless that would wait for a lock;
-    /// returns whether the row was removed.
+    /// Removes `key`, which the transaction has locked for removal, unless the removal would wait for a lock.
+    /// Returns `true` if the row was removed.
     pub(crate) fn remove_without_waiting(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
         let was_nowait = self.state()?.locks.is_nowait();
         self.state()?.locks.set_nowait(true);
@@ -117,7 +117,7 @@ impl Transaction {
         }
     }
 
-    /// Removes the row at `key` without reading a large value; returns whether there was one.
+    /// Removes the row at `key` without reading a large value; returns `true` if there was a row.
     pub(crate) fn delete(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
         match self.resolve(open, TableMode::IX)? {
             Some(tree) => self.take_from(tree, key, None),
@@ -188,7 +188,7 @@ impl Transaction {
         check_key(self.db.env.page_size(), key)
     }
 
-    /// Takes a record lock, waiting if necessary.
+    /// Takes a record lock, and waits if necessary.
     fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
         let mut state = self.state()?;
         let Some(mode) = self.db.options.left_out.rest_of(mode) else { return Ok(()) };
@@ -254,7 +254,7 @@ impl Transaction {
         (result, wanted)
     }
 
-    /// Waits for the lock that blocked an operation, with no latch held.
+    /// Waits for the lock that blocked an operation. The caller holds no latch.
     pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<Wanted>) -> Result<(), Error> {
         let wanted = wanted.expect("a blocked operation says what it wants");
         let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|error| {
@@ -265,14 +265,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Returns the tree of a table, locked so that a cursor can lock its rows; `None` if there is no such
-    /// table.
+    /// Returns the tree of a table, with a table lock that allows a cursor to lock rows; `None` if there is
+    /// no such table.
     pub(crate) fn resolve_to_scan(&self, open: &OpenTree, locks: ScanLocks) -> Result<Option<Tree>, Error> {
         self.resolve(open, locks.table())
     }
 
-    /// Returns the tree of a table if it is known, an empty set of own writes from now on, and the write
-    /// count.
+    /// Returns the state for a new cursor: the tree of the table if it is known, an empty set of own writes,
+    /// and the write count.
     pub(crate) fn for_cursor(&self, open: &OpenTree) -> (Option<Tree>, OwnWrites, u64) {
         match self.state() {
             Ok(state) => {
@@ -284,7 +284,7 @@ impl Transaction {
         }
     }
 
-    /// Brings the own writes of a cursor up to date.
+    /// Adds the latest writes of this transaction to the own writes of a cursor.
     pub(crate) fn look_at_own(
         &self,
         own: &mut OwnWrites,
@@ -294,13 +294,13 @@ impl Transaction {
         own.look(&self.state()?.undo().log, tree, rest).map_err(|_| cursor_is_undone())
     }
 
-    /// Returns whether something was undone since the last check of `own`; fails if entries from before the
-    /// cursor were undone.
+    /// Returns `true` if a rollback undid entries since the last check of `own`. Fails if one of these
+    /// entries was older than the cursor.
     pub(crate) fn is_rolled_back_since(&self, own: &OwnWrites) -> Result<bool, Error> {
         own.mark().is_shrunk(&self.state()?.undo().log).map_err(|_| cursor_is_undone())
     }
 
-    /// Fails if this transaction dropped the table after the cursor of `own` was made.
+    /// Fails if this transaction dropped the table after the cursor of `own` was created.
     pub(crate) fn check_not_dropped(&self, open: &OpenTree, own: &OwnWrites) -> Result<(), Error> {
         let state = self.state()?;
         if state.dropped.is_empty() {
@@ -321,8 +321,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Returns the next rows of `bounds` from one end, locked, at most `max`, and whether they are the last.
-    /// `scan` continues after the previous rows; `None` at the beginning.
+    /// Reads and locks the next rows of `bounds` from one end, at most `max`. Returns `true` if they are the
+    /// last rows. `scan` continues after the previous rows; `None` at the beginning.
     pub(crate) fn scan(
         &self,
         (tree, mut locks): (Tree, ScanLocks),
@@ -348,8 +348,9 @@ impl Transaction {
         Ok(scan.is_done())
     }
 
-    /// Counts `more` record locks in a table; once there are many, tries to lock the whole table in `mode`
-    /// without waiting. So a scan or load of a large table costs one lock, and memory for a few thousand.
+    /// Counts `more` record locks in a table. If there are many, tries to lock the whole table in `mode`
+    /// without waiting. So a scan or load of a large table needs only one lock, and memory for at most a few
+    /// thousand.
     fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
         let mut state = self.state()?;
         if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
@@ -373,7 +374,7 @@ fn cursor_is_undone() -> Error {
     Error::Invalid("a rollback to an earlier savepoint has ended this iterator; make a new one".into())
 }
 
-/// Refuses a row that is too large for any table.
+/// Returns an error if the row is too large for any table.
 pub(crate) fn check_row(page_size: usize, key: &[u8], value: &[u8]) -> Result<(), Error> {
     check_key(page_size, key)?;
     check_value(value)

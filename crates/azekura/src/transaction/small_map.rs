@@ -1,17 +1,17 @@
-//! A map of a few entries, searched linearly, that gets an index when it has many.
+//! A map for a few entries, which is searched linearly. With many entries it gets a hash index.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Up to this many entries a search is cheaper than a hash.
+/// Largest number of entries for which a linear search is cheaper than a hash.
 const SEARCHED: usize = 8;
 
-/// Entries keep their places while the map grows.
+/// A map with entries that keep their positions while the map grows.
 #[derive(Debug)]
 pub(super) struct SmallMap<K, V> {
     entries: Vec<(K, V)>,
-    /// Empty, or of all entries.
+    /// Positions of all entries; empty while the map is searched linearly.
     index: HashMap<K, usize>,
 }
 
@@ -29,7 +29,7 @@ impl<K: Clone + Eq + Hash, V> SmallMap<K, V> {
         self.index = HashMap::new();
     }
 
-    /// The place of a key's entry.
+    /// Returns the position of a key's entry.
     #[inline]
     pub(super) fn find<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<usize>
     where
@@ -49,7 +49,7 @@ impl<K: Clone + Eq + Hash, V> SmallMap<K, V> {
         self.find(key).map(|at| &self.entries[at].1)
     }
 
-    /// Adds an entry for a key that has none; returns its place.
+    /// Adds an entry for a key that has none; returns the entry's position.
     pub(super) fn push(&mut self, key: K, value: V) -> usize {
         let at = self.entries.len();
         self.entries.push((key, value));
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts comparisons.
+    /// A key that counts its comparisons.
     #[derive(Clone, Debug)]
     struct Counted(u32, Rc<Cell<u64>>);
 

@@ -1,9 +1,9 @@
-//! The state of a running transaction; the memory of ended ones is reused.
+//! The state of a running transaction. The memory of an ended transaction is reused.
 //!
-//! - **STATE-1** A state in the pool holds no lock and is in no list. It has memory, and names of tables with
-//!   the trees that they had, which are valid only by the rules of `catalog`.
-//! - **SAVE-1** A savepoint is in the list exactly while the undo log has not been shorter than at the
-//!   savepoint: undo removes the savepoints beyond the new end. Later entries may make the log as long again,
+//! - **STATE-1** A state in the pool holds no lock and is not in the active list. It keeps its memory, and
+//!   the names of tables with their last trees. Those are valid only by the rules of `catalog`.
+//! - **SAVE-1** A savepoint is in the list only while the undo log has not been shorter than at the
+//!   savepoint: undo removes the savepoints above its new end. Later entries may make the log as long again,
 //!   so a length alone does not identify a position in it.
 
 use std::ops::Range;
@@ -22,12 +22,12 @@ use crate::database::Shared;
 
 use super::small_map::SmallMap;
 
-/// The types of a table that is opened.
+/// The types with which a table is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TypesOf {
-    /// Types of the program.
+    /// A function that returns the types of the definition.
     Program(fn() -> TableTypes),
-    /// Names that a binding gave.
+    /// Type names from a language binding.
     Named(&'static TableTypes),
 }
 
@@ -39,7 +39,8 @@ impl TypesOf {
         }
     }
 
-    /// Returns `true` if both are the same types; compares no names, and so may miss that they are.
+    /// Returns `true` if both have the same source of types. Compares no names, so equal types from different
+    /// sources are not detected.
     #[inline]
     pub(crate) fn is(self, other: Self) -> bool {
         match (self, other) {
@@ -50,12 +51,12 @@ impl TypesOf {
     }
 }
 
-/// An open table's number; valid only in its transaction.
+/// An open table: its number in the transaction, its name and its types.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTree {
     pub(super) slot: usize,
     pub(super) name: Arc<str>,
-    /// The types with which the table is open; `None` for bytes, of any types.
+    /// The types with which the table is open; `None` if all types are accepted.
     pub(super) types: Option<TypesOf>,
 }
 
@@ -67,25 +68,25 @@ impl OpenTree {
 
 #[derive(Debug, Default)]
 pub(super) struct TableSlot {
-    /// The tree, with a lock on it. `None`: not looked up yet, or the table does not exist.
+    /// The tree, with a lock on it; `None` if it was not looked up yet, or the table does not exist.
     pub(super) tree: Option<Tree>,
-    /// The table's tree at the last lookup by some transaction.
+    /// The table's tree when a transaction last looked it up.
     pub(super) hint: Option<Hint>,
     /// The types of the rows of `tree` and `hint`.
     pub(super) types: Option<Arc<TableTypes>>,
-    /// The types with which the table was opened last, after they were found equal to those of its rows.
+    /// The types with which the table was opened last, after they were found equal to the types of its rows.
     pub(super) checked: Option<TypesOf>,
 }
 
 impl TableSlot {
-    /// Notes the types of the rows of the slot's tree, which was looked up again.
+    /// Records the types of the rows of the slot's tree, after the tree was looked up again.
     pub(super) fn set_types(&mut self, types: Arc<TableTypes>) {
         if self.types.as_ref() != Some(&types) {
             (self.types, self.checked) = (Some(types), None);
         }
     }
 
-    /// Returns `true` if the table is known to be open with its own types; compares no names.
+    /// Returns `true` if the table is known to be open with the types of its rows; compares no names.
     #[inline]
     pub(super) fn is_checked(&self, asked: Option<TypesOf>) -> bool {
         match (asked, self.checked) {
@@ -96,53 +97,55 @@ impl TableSlot {
     }
 }
 
-/// A bulk load that is running in a transaction.
+/// A running bulk load of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadMark {
-    /// Entries of the undo log when the load began.
+    /// Number of entries of the undo log when the load began.
     pub(super) undo_len: usize,
-    /// The transaction is to be rolled back as soon as the load has ended (LOAD-4).
+    /// `true` if the transaction must be rolled back when the load has ended (LOAD-4).
     pub(super) is_doomed: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) locks: TxnLocks,
-    /// Locked for one change at a time: checkpoints copy it (ACTIVE-2).
+    /// The undo log, which is locked for one change at a time because checkpoints copy it (ACTIVE-2).
     undo: SharedUndo,
     pub(super) worker: LogBufferId,
     pub(super) listed: Option<ActiveHandle>,
-    /// The newest commit with changes that this transaction has read.
+    /// LSN of the newest commit with changes that this transaction has read.
     pub(super) depends_on: Lsn,
     pub(super) slots: SmallMap<Arc<str>, TableSlot>,
     pub(super) table_modes: SmallMap<TreeId, TableMode>,
-    /// Tables dropped or renamed, which the cache forgets at commit, one for each row removed from the
-    /// catalog.
+    /// Names of the tables that this transaction has dropped or renamed, one for each row removed from the
+    /// catalog. The cache of the catalog forgets them at commit.
     pub(super) dropped: Vec<Arc<str>>,
     pub(super) write_count: u64,
     /// The bulk load that is running.
     pub(super) load: Option<LoadMark>,
-    /// The savepoints that can be returned to, with the entries of the undo log at each, ascending (SAVE-1).
+    /// The savepoints that can be restored, ascending: number, and entries of the undo log at the savepoint
+    /// (SAVE-1).
     pub(super) savepoints: Vec<(u64, usize)>,
     newest_savepoint: u64,
-    /// Record locks taken since the last try to lock the whole table, for escalation.
+    /// Number of record locks per table since the last attempt to lock the whole table (lock escalation).
     pub(super) record_locks: SmallMap<TreeId, usize>,
-    /// Memory for one encoded key, and for one encoded value.
+    /// Buffer for one encoded key.
     pub(super) key_buf: Vec<u8>,
     pub(super) value_buf: Vec<u8>,
-    /// Numbers for this transaction and the next ones that use this memory.
+    /// Ids for this transaction and the next ones that use this memory.
     ids: Range<u64>,
 }
 
-/// Transaction numbers drawn at once: one write to the shared counter for this many transactions.
+/// Number of transaction ids drawn at once, so that 16 transactions need only one write to the shared
+/// counter.
 const ID_BLOCK: u64 = 16;
 /// Number of table names that are kept for the next transaction.
 const KEPT_SLOTS: usize = 16;
-/// Memory kept for the next transaction, in bytes, of each kind.
+/// Largest size of each buffer, in bytes, that is kept for the next transaction.
 const KEPT_BYTES: usize = 64 << 10;
 
 impl State {
-    /// Returns the memory for a transaction that begins now, and its number.
+    /// Returns the state and the id of a transaction that begins now.
     pub(super) fn begin(db: &Shared) -> (Box<Self>, TxnId) {
         let Some(mut state) = db.states.take() else { return Self::new(db) };
         let id = state.next_id(db);
@@ -185,7 +188,7 @@ impl State {
         id
     }
 
-    /// Keeps the memory for the next transaction; the locks are released already (STATE-1).
+    /// Keeps the state for the next transaction; its locks have already been released (STATE-1).
     pub(super) fn retire(mut self: Box<Self>, db: &Shared) {
         debug_assert!(self.locks.is_empty() && self.listed.is_none(), "STATE-1");
         let mut undo = self.undo.lock();
@@ -218,12 +221,12 @@ impl State {
         }
     }
 
-    /// Locks the undo log, for one change of it and the record of that change.
+    /// Locks the undo log for one change, and for the log record of that change.
     pub(super) fn undo(&self) -> MutexGuard<'_, TxnUndo> {
         self.undo.lock()
     }
 
-    /// Returns the undo log and the other parts that a change of a page needs.
+    /// Returns the undo log and the other parts that are needed to change a page.
     pub(super) fn parts(&mut self) -> (&mut TxnLocks, &SharedUndo, LogBufferId) {
         (&mut self.locks, &self.undo, self.worker)
     }
@@ -238,8 +241,8 @@ impl State {
         self.load.is_some_and(|load| load.is_doomed)
     }
 
-    /// Adds a savepoint here and returns its number. A running bulk load is not visible before its end, so a
-    /// savepoint within it marks its beginning.
+    /// Adds a savepoint at the present state and returns its number. During a bulk load, the savepoint refers
+    /// to the state before the load, because other changes do not see the load before its end.
     pub(super) fn add_savepoint(&mut self) -> u64 {
         let undo_len = self.load.map_or_else(|| self.undo_len(), |load| load.undo_len);
         match self.savepoints.last() {
@@ -252,13 +255,13 @@ impl State {
         }
     }
 
-    /// Returns the number of undo entries at a savepoint, if it can still be returned to.
+    /// Returns the number of undo entries at a savepoint, or `None` if the savepoint was removed.
     pub(super) fn undo_len_at(&self, savepoint: u64) -> Option<usize> {
         let at = self.savepoints.binary_search_by_key(&savepoint, |&(number, _)| number).ok()?;
         Some(self.savepoints[at].1)
     }
 
-    /// Drops the savepoints beyond the end of the undo log (SAVE-1).
+    /// Removes the savepoints above the end of the undo log (SAVE-1).
     pub(super) fn forget_undone_savepoints(&mut self) {
         let undo_len = self.undo_len();
         let kept = self.savepoints.partition_point(|&(_, len)| len <= undo_len);
@@ -270,15 +273,15 @@ impl State {
         self.undo().log.iter().any(is_such)
     }
 
-    /// Lists the transaction as active before its first record (TXN-4).
+    /// Adds the transaction to the active list before its first record (TXN-4).
     pub(super) fn list(&mut self, db: &Shared, id: TxnId) -> ActiveHandle {
         use azekura_base::DurableLog;
         let Self { listed, undo, worker, .. } = self;
         *listed.get_or_insert_with(|| db.active.insert(id, undo, *worker, || db.wal.lsn_bound()))
     }
 
-    /// Notes that a lock was granted which a commit with this LSN had released early: the acknowledgment
-    /// waits for that commit (W8), and the records of this transaction come after it (RANGE-3).
+    /// Records that a lock was granted that a commit with this LSN had released early. The acknowledgment of
+    /// this transaction waits for that commit (W8), and its records get larger LSNs (RANGE-3).
     pub(super) fn depend_on(&mut self, db: &Shared, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;
@@ -307,10 +310,10 @@ impl State {
     }
 }
 
-/// States kept per stripe; with more concurrent transactions, the others allocate.
+/// Number of states kept per stripe; additional concurrent transactions allocate their states.
 const KEPT_STATES: usize = 64;
 
-/// A boxed state: moved in and out as a pointer, not as some hundred bytes.
+/// States in boxes, so that a move copies a pointer instead of several hundred bytes.
 type Kept = Mutex<Vec<Box<State>>>;
 
 /// States of ended transactions, for reuse.
@@ -332,7 +335,7 @@ impl StatePool {
         self.stripe().lock().pop()
     }
 
-    /// Keeps `state`, or returns it if enough are kept.
+    /// Keeps `state`, or returns it if the stripe is full.
     fn give(&self, state: Box<State>) -> Option<Box<State>> {
         let mut kept = self.stripe().lock();
         if kept.len() == KEPT_STATES {

@@ -1,4 +1,4 @@
-//! Tables by name: lookup, creation, removal, locks.
+//! Tables by name: lookup, creation, removal, and table locks.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::locking::OperationLocks;
 use crate::table::MAX_TABLE_NAME;
 
 impl Transaction {
-    /// Makes a change to a tree that this transaction has locked exclusively: its keys need no locks.
+    /// Changes a tree that this transaction has locked exclusively, so its keys need no locks.
     fn change_whole<T>(
         &self,
         state: &mut State,
@@ -43,8 +43,9 @@ impl Transaction {
         Ok(OpenTree { slot, name: Arc::clone(state.slots.key(slot)), types })
     }
 
-    /// Returns the tree of a table, locked at least in `mode`; `None` if there is no such table (it stays
-    /// absent, because its row is locked). The rows have the types with which the table is open.
+    /// Returns the tree of a table, locked at least in `mode`; `None` if there is no such table. An absent
+    /// table stays absent until the transaction ends, because its catalog row is locked. The rows have the
+    /// types with which the table is open.
     pub(super) fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         self.check_time()?;
         let (known, is_checked) = {
@@ -63,7 +64,7 @@ impl Transaction {
         Ok(Some(tree))
     }
 
-    /// Refuses a table that is open with other types than those of its rows.
+    /// Returns an error if the table is open with types that differ from those of its rows.
     fn check_types(&self, open: &OpenTree) -> Result<(), Error> {
         let Some(types) = open.types else { return Ok(()) };
         let mut state = self.state()?;
@@ -89,7 +90,7 @@ impl Transaction {
             self.lock_table(tree, mode)?;
             return Ok(Some(tree));
         }
-        // The hint and the cache still have a table that this transaction itself dropped.
+        // The hint and the cache still contain a table that this transaction itself dropped.
         if !is_dropped {
             if let Some(hint) = hint {
                 self.lock_table(hint.tree, mode)?;
@@ -109,12 +110,12 @@ impl Transaction {
         let Some(row) = self.read_from(CATALOG, open.name.as_bytes())? else { return Ok(None) };
         let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(&open.name))?;
         self.lock_table(entry.tree, mode)?;
-        // A table that this transaction created itself must not be visible to others before it commits.
+        // A table that this transaction itself created must not be visible to others before the commit.
         if self.has_written_catalog(&open.name)? {
             let mut state = self.state()?;
             let slot = state.slots.at_mut(open.slot);
             slot.tree = Some(entry.tree);
-            slot.hint = None; // of another table
+            slot.hint = None; // the hint belongs to another table
             slot.set_types(entry.types);
             return Ok(Some(entry.tree));
         }
@@ -122,7 +123,7 @@ impl Transaction {
         self.found(open, entry)
     }
 
-    /// Notes a table that exists and is locked.
+    /// Records a table that exists and is locked.
     fn found(&self, open: &OpenTree, entry: Entry) -> Result<Option<Tree>, Error> {
         let mut state = self.state()?;
         let slot = state.slots.at_mut(open.slot);
@@ -132,7 +133,7 @@ impl Transaction {
         Ok(Some(entry.tree))
     }
 
-    /// Returns whether this transaction changed the catalog's row of `name`.
+    /// Returns `true` if this transaction changed the catalog's row of `name`.
     fn has_written_catalog(&self, name: &str) -> Result<bool, Error> {
         let is_row = |op: UndoOp<'_>| match op {
             UndoOp::RemoveKey { tree, key } => tree == CATALOG && key == name.as_bytes(),
@@ -146,7 +147,7 @@ impl Transaction {
         self.resolve_or_create_as(open, || types.names())
     }
 
-    /// Creates a table with types that need not be those of this program, and bulk-loads it.
+    /// Creates a table with types that this program need not have, and bulk-loads it.
     pub(crate) fn create_and_load(
         &self,
         table: &TableInfo,
@@ -166,8 +167,8 @@ impl Transaction {
             return Ok(tree);
         }
         let id = self.db.catalog.new_id();
-        // Exclusive from the start: no other transaction can see the table yet, and its keys need no locks of
-        // their own.
+        // The lock is exclusive from the start: no other transaction can see the table yet, and its keys need
+        // no locks.
         self.lock_table(CATALOG, TableMode::IX)?;
         let tree = self.statement(|tx, state| {
             tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
@@ -209,24 +210,24 @@ impl Transaction {
         }
     }
 
-    /// Returns whether there is a table of this name.
+    /// Returns `true` if there is a table with this name.
     ///
     /// # Errors
     ///
-    /// As for reading a row.
+    /// The errors of reading a row.
     pub fn table_exists(&self, table: impl AsRef<str>) -> Result<bool, Error> {
         let open = self.open_tree(table.as_ref(), None)?;
         Ok(self.resolve(&open, TableMode::IS)?.is_some())
     }
 
     /// Removes a table, given by its name or its definition, and everything in it; returns `false` if there
-    /// was none. Its pages are freed after the commit.
+    /// was no such table. The table's pages are freed after the commit.
     ///
     /// Waits for every other transaction that uses the table.
     ///
     /// # Errors
     ///
-    /// As for writing a row.
+    /// The errors of writing a row.
     pub fn drop_table(&self, table: impl AsRef<str>) -> Result<bool, Error> {
         let open = self.open_tree(table.as_ref(), None)?;
         let Some(tree) = self.resolve(&open, TableMode::X)? else { return Ok(false) };
@@ -237,21 +238,21 @@ impl Transaction {
         self.settle(before, kept).map(|()| true)
     }
 
-    /// Renames a table; returns `false` if there is no table of the old name. Both are given by name or
-    /// definition.
+    /// Renames a table; returns `false` if there is no table with the old name. Both names are given as a
+    /// string or as a definition.
     ///
     /// Waits for every other transaction that uses the table.
     ///
     /// # Errors
     ///
-    /// [`Error::TableExists`]: there is a table of the new name. Otherwise as for writing a row.
+    /// [`Error::TableExists`]: there is a table with the new name. The errors of writing a row.
     pub fn rename_table(&self, table: impl AsRef<str>, to: impl AsRef<str>) -> Result<bool, Error> {
         let (old, new) = (self.open_tree(table.as_ref(), None)?, self.open_tree(to.as_ref(), None)?);
         let Some(tree) = self.resolve(&old, TableMode::X)? else { return Ok(false) };
         if self.resolve(&new, TableMode::IX)?.is_some() {
             return Err(Error::TableExists { name: new.name.to_string() });
         }
-        // A table that was found has types.
+        // A table that exists has types.
         let Some(types) = self.state()?.slots.at(old.slot).types.clone() else { return Ok(false) };
         let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
         let before = self.state()?.undo_len();
@@ -286,7 +287,7 @@ impl Transaction {
         trees.into_iter().try_for_each(|tree| self.lock_table(tree, TableMode::S))
     }
 
-    /// All tables, in byte order of their names.
+    /// Returns all tables, in byte order of their names.
     pub(crate) fn tables(&self) -> Result<Vec<TableInfo>, Error> {
         self.lock_table(CATALOG, TableMode::S)?;
         let mut tables = Vec::new();

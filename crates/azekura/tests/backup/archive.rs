@@ -1,5 +1,5 @@
-//! The log archive: a restore to any time has exactly the commits up to that time; kills, gaps and damage
-//! give the right rows or a typed error that names the file.
+//! Tests of the log archive. A restore to any time has exactly the commits up to that time. Kills, gaps and
+//! damage give the right rows, or a typed error that names the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 use super::{on, small};
 
 type Rows = BTreeMap<u64, Vec<u8>>;
-/// Name → rows; a table without rows is in the map.
+/// The rows of each table by the table's name, including tables without rows.
 type Model = BTreeMap<String, Rows>;
 
 fn archived(fs: &FaultFs) -> Builder {
@@ -36,7 +36,7 @@ fn model_of(db: &Database) -> Model {
     names.iter().map(|name| (name.clone(), rows(name).expect("reads"))).collect()
 }
 
-/// Changes of one transaction, in the store and in the model.
+/// Makes the changes of one transaction, in the store and in the model.
 fn change(random: &mut StdRng, tx: &Transaction, model: &mut Model) -> Result<(), Error> {
     let count = random.random_range(1..6);
     for _ in 0..count {
@@ -49,7 +49,7 @@ fn change(random: &mut StdRng, tx: &Transaction, model: &mut Model) -> Result<()
                 model.remove(&name);
             }
             1 => {
-                // Loaded, if it has no rows.
+                // A bulk load, if the table has no rows.
                 let from = random.random_range(0..1000);
                 let rows: Rows = (0..30).map(|n| (from + n, vec![n as u8; 20 + n as usize * 40])).collect();
                 match tx.table(&definition)?.bulk_load(rows.iter().map(|(k, v)| (*k, v.clone()))) {
@@ -59,7 +59,7 @@ fn change(random: &mut StdRng, tx: &Transaction, model: &mut Model) -> Result<()
                 }
             }
             2 | 3 => {
-                // Taken back.
+                // Changes that are rolled back.
                 let savepoint = tx.savepoint()?;
                 change(random, tx, &mut model.clone())?;
                 tx.rollback_to(savepoint)?;
@@ -93,15 +93,15 @@ fn restore(fs: &FaultFs, backup: &str, to: Option<CommitTime>, copy: &str) -> Re
     Ok(model_of(&on(fs).open(copy)?))
 }
 
-/// A time and the number of transactions that had committed by then.
+/// A commit time, and the number of transactions that had committed by then.
 #[derive(Clone, Copy)]
 struct Point {
     time: CommitTime,
     commits: usize,
 }
 
-/// Commits at random, with kills, clean closes, backups and points in time. Returns the disk, the states
-/// after each commit, the points, and the backups with the number of points before each.
+/// Commits at random, with kills, clean closes, backups, and recorded points in time. Returns the disk, the
+/// states after each commit, the points, and the backups with the number of points before each.
 fn commit_at_random(
     random: &mut StdRng,
     transactions: usize,
@@ -132,7 +132,7 @@ fn commit_at_random(
                 backups.push((name, points.len()));
             }
             7 => {
-                // A loser, killed in its midst.
+                // A loser: a transaction that is open when the process is killed.
                 let tx = db.begin().expect("begins");
                 change(random, &tx, &mut states[states.len() - 1].clone()).expect("changes");
                 if random.random_ratio(1, 2) {
@@ -157,8 +157,8 @@ fn commit_at_random(
     (fs, states, points, backups)
 }
 
-/// Restores backups to random times: the times of points, with exactly their states, and times between two
-/// points, each with a state between theirs. Returns the number of restores.
+/// Restores backups to random times. At the time of a point, the store must have exactly the point's state;
+/// between two points, a state between theirs. Returns the number of restores.
 fn restores_equal_the_model(seed: u64, transactions: usize, restores: usize) -> usize {
     let mut random = StdRng::seed_from_u64(seed);
     let (fs, states, points, backups) = commit_at_random(&mut random, transactions, seed);
@@ -215,7 +215,8 @@ fn a_restore_to_a_time_has_the_commits_of_concurrent_writers_up_to_it() {
             scope.spawn(move || {
                 for n in 0..COMMITS {
                     let mut write = |tx: &Transaction| {
-                        // All writers read and write one row: a chain of dependencies.
+                        // All writers read and write one row, so that their transactions form a chain of
+                        // dependencies.
                         let chain = tx.table(&pairs[0])?.get_for_update(&(9, 9))?.unwrap_or(0);
                         tx.table(&pairs[0])?.insert(&(9, 9), &(chain + 1))?;
                         for table in pairs {
@@ -262,7 +263,7 @@ fn a_restore_to_a_time_has_the_commits_of_concurrent_writers_up_to_it() {
     }
 }
 
-/// A store with an archive, a backup of it, and later commits.
+/// Returns a store with an archive, a backup of it, and later commits.
 fn archive_with_backup() -> (FaultFs, Model, CommitTime) {
     let fs = FaultFs::new();
     let db = archived(&fs).open("db").expect("opens");
@@ -293,7 +294,7 @@ fn a_damaged_archive_is_named_or_restores_the_right_rows() {
     let (mut named, mut right) = (0, 0);
     for (nth, at) in (0..len).step_by(len as usize / 60).chain(0..52).enumerate() {
         fs.flip_bit(file, at, (at % 8) as u32).expect("flips");
-        // Damage behind the target is not read.
+        // Damage after the target time is not read.
         let to = (nth % 4 == 0).then_some(early);
         match restore(&fs, "b", to, &format!("copy{nth}")) {
             Err(error @ (Error::Corrupt { .. } | Error::UnsupportedFormat { .. })) => {
@@ -328,14 +329,14 @@ fn times_and_archives_that_do_not_fit_are_refused() {
         .from_directory("b", "none")
         .expect_err("has no archive");
     assert!(error.to_string().contains("needs the log archive"), "{error}");
-    // The archive of another store, for the store and for a restore.
+    // The archive of another store, used for the store and for a restore.
     let other = on(&fs).archive("archive").open("other").expect_err("is another store's");
     assert!(other.to_string().contains("archive of another store"), "{other}");
     let other = on(&fs).archive("other-archive").open("other").expect("opens");
     other.backup().file_system(Arc::new(fs.clone())).to_directory("other-b").expect("backs up");
     let error = restore(&fs, "other-b", None, "wrong").expect_err("is another store's");
     assert!(matches!(error, Error::NotABackup { .. }), "{error:?}");
-    // A backup without an archive.
+    // A backup of a store without an archive.
     small()
         .open_in_memory()
         .expect("opens")
@@ -377,7 +378,7 @@ fn a_run_without_the_archive_leaves_a_gap_that_a_restore_names() {
     }
 }
 
-/// Two runs of a store with an archive; errors are those of the disk.
+/// Runs a store with an archive twice; the only errors are those of the disk.
 fn life(fs: &FaultFs) -> Result<(), Error> {
     for run in 0..2 {
         let db = archived(fs).open("db")?;
@@ -395,7 +396,7 @@ fn life(fs: &FaultFs) -> Result<(), Error> {
 
 #[test]
 fn an_archive_is_complete_after_a_crash_at_any_io() {
-    // A first life, with a backup from which the restores begin.
+    // A first run, with a backup from which the restores begin.
     let prepared = || {
         let fs = FaultFs::new();
         let db = archived(&fs).open("db").expect("opens");

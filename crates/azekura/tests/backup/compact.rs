@@ -1,4 +1,4 @@
-//! Compaction into a new store: the same rows in few pages, or a directory that does not open.
+//! Tests of compaction into a new store: the same rows in few pages, or a directory that does not open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::{contents, on};
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const LARGE: TableDefinition<u64, [u8]> = TableDefinition::new("large");
 
-/// A store with mostly free and half-empty pages.
+/// Returns a store with mostly free and half-empty pages.
 fn sparse(fs: &FaultFs, rows: u64) -> Database {
     let db = on(fs).open("db").expect("opens");
     for from in (0..rows).step_by(500) {
         db.transact(|tx| {
             let table = tx.table(&ROWS)?;
-            // Not in key order.
+            // The keys are not in ascending order.
             (from..from + 500).try_for_each(|n| table.insert(&(n * 7919 % rows), &[n as u8; 200][..]))
         })
         .expect("writes");
@@ -46,7 +46,7 @@ fn a_compacted_store_has_the_same_rows_in_few_pages() {
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
 }
 
-/// Rows of `row_bytes` with a key of 8 bytes, in the order of the keys, and removals of each second one.
+/// Inserts rows of `row_bytes` with keys of 8 bytes in key order, then removes every second one.
 fn rows_of(fs: &FaultFs, row_bytes: usize) -> Database {
     let db = Database::builder().file_system(Arc::new(fs.clone())).cache_bytes(32 << 20);
     let db = db.background(false).open("db").expect("opens");
@@ -69,12 +69,12 @@ fn rows_of(fs: &FaultFs, row_bytes: usize) -> Database {
 
 #[test]
 fn a_compacted_store_takes_little_more_than_its_rows() {
-    /// CONTROL, the smallest log segment, and the step by which the page file grows.
+    /// Size of CONTROL, of the smallest log segment, and of the step by which the page file grows.
     const FIXED: u64 = 384 << 10;
-    /// The smallest double-write area, the roots and the space map.
+    /// Number of pages of the smallest double-write area, the roots and the space map.
     const FIXED_PAGES: u64 = 16;
-    // Row size, page size, and hundredths of the rows' bytes that the store takes at most. A row has 16 bytes
-    // beside its key beyond the eighth byte and its value, and both are padded to 8 bytes.
+    // Row size, page size, and the largest store size in percent of the rows' bytes. A row has 16 bytes
+    // besides its value and the part of its key after the eighth byte; both are padded to 8 bytes.
     for (row_bytes, page_size, most) in [
         (20, 8 << 10, 170),
         (64, 8 << 10, 115),

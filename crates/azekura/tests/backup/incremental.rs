@@ -1,4 +1,5 @@
-//! Incremental backups: a chain restores the rows of its last backup, and has the bytes of what has changed.
+//! Tests of incremental backups: a chain restores the rows of its last backup, and each backup has about the
+//! size of the changes.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ fn restore(fs: &FaultFs, backup: &str, bases: &[String], copy: &str) -> Result<D
     on(fs).open(copy)
 }
 
-/// Changes rows of several tables, among them large values, loads, drops, and tables made anew.
+/// Changes rows of several tables, with large values, bulk loads, drops, and tables created again.
 fn change(random: &mut StdRng, db: &Database) {
     let tx = db.begin().expect("begins");
     let table = TableDefinition::<u64, [u8]>::named(format!("t{}", random.random_range(0..4)));
@@ -38,7 +39,7 @@ fn change(random: &mut StdRng, db: &Database) {
                 tx.table(&table)?.bulk_load(rows)?;
             }
             2 => {
-                // Empties and merges leaves.
+                // Removals that empty and merge leaves.
                 let from = random.random_range(0..6000_u64);
                 let keys: Vec<u64> = tx
                     .table(&table)?
@@ -75,7 +76,8 @@ fn chains_of_incremental_backups_restore_the_state_of_each() {
         let mut db = on(&fs).open("db").expect("opens");
         let (mut chain, mut states) = (Vec::<String>::new(), Vec::new());
         for n in 0..8 {
-            // Open while a backup is made: changes of no backup so far, in pages that later have no others.
+            // A transaction that is open during a backup: no backup so far has its changes, and its pages get
+            // no later changes.
             let open = db.begin().expect("begins");
             let held = TableDefinition::<u64, [u8]>::named("held");
             (0..40)
@@ -83,7 +85,7 @@ fn chains_of_incremental_backups_restore_the_state_of_each() {
                 .expect("writes");
             (0..random.random_range(0..12)).for_each(|_| change(&mut random, &db));
             let to = format!("b{n}");
-            // From any earlier backup.
+            // The base is any earlier backup.
             let base =
                 chain.len().checked_sub(1).map(|last| random.random_range(last.saturating_sub(2)..=last));
             let report = backup(&db, &fs, base.map(|base| chain[base].as_str()), &to);
@@ -121,7 +123,7 @@ fn an_incremental_backup_has_the_pages_that_changed() {
     let bases = ["full".to_owned(), "none".to_owned()];
     let copy = restore(&fs, "three", &bases, "copy").expect("restores");
     assert_eq!(contents(&copy), contents(&db));
-    // A base is missing, damaged, or of another store.
+    // A base is missing, damaged, or from another store.
     let error = restore(&fs, "three", &bases[..1], "copy2").expect_err("a base is missing");
     assert!(matches!(error, Error::NotABackup { .. }) && error.to_string().contains("--base"), "{error:?}");
     fs.flip_bit(std::path::Path::new("full/backup.azk"), full.bytes / 2, 3).expect("flips");

@@ -1,5 +1,5 @@
-//! Backups under load and restores, each killed at a random I/O: a backup is whole or refused, and a restored
-//! copy checks clean and equals the writers' model at its point.
+//! Tests of backups under load and of restores, each killed at a random I/O. A backup is complete or refused.
+//! A restored copy has no damage and equals the writers' model at its point.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use super::{on, small};
 const ROWS: TableDefinition<(u64, u64), [u8]> = TableDefinition::new("rows");
 const COMMITS: TableDefinition<u64, u64> = TableDefinition::new("commits");
 const WRITERS: u64 = 4;
-/// Keys of a writer. Its commits change them in turns.
+/// Number of keys of a writer; its commits change them in turn.
 const KEYS: u64 = 48;
-/// Commits that each writer makes in a round at most.
+/// Largest number of commits of each writer in a round.
 const ROUND: u64 = 60;
-/// Backups in a chain.
+/// Number of backups in a chain.
 const CHAIN: usize = 3;
 
 type Rows = BTreeMap<(u64, u64), Vec<u8>>;
 
-/// The row that commit `n` of a writer writes; `None`: it removes the row.
+/// Returns the value of the row that commit `n` of a writer writes; `None` if the commit removes the row.
 fn value(n: u64) -> Option<Vec<u8>> {
     let len = if n.is_multiple_of(40) { 6_000 } else { 20 + n % 7 * 30 };
     (n % 5 != 3).then(|| vec![n as u8; len as usize])
@@ -43,7 +43,8 @@ fn write(db: &Database, writer: u64, n: u64) -> Result<(), Error> {
     })
 }
 
-/// Compares a copy with the state after some number of commits of each writer, at least `before`.
+/// Asserts that a copy equals the state after some number of commits of each writer, which is at least
+/// `before`.
 fn assert_is_a_state(copy: &Database, before: [u64; WRITERS as usize], round: usize) {
     let commits = copy.read(|s| s.table(&COMMITS)?.iter().collect::<Result<BTreeMap<_, _>, _>>());
     let commits = commits.expect("reads");
@@ -60,8 +61,8 @@ fn assert_is_a_state(copy: &Database, before: [u64; WRITERS as usize], round: us
     assert!(copy.check(&mut |_, _| {}).expect("checks").is_clean(), "round {round}");
 }
 
-/// Runs `call` with a kill at one of the I/Os that it made the last time, or with none. Returns the disk
-/// after it, and `true` if the power was cut.
+/// Runs `call` with a kill at one of the I/Os that its last run made, or without a kill. Returns the disk
+/// after the run, and `true` if the power was cut.
 fn killed<T>(
     random: &mut StdRng,
     disk: &FaultFs,
@@ -114,7 +115,7 @@ fn backups_under_load_and_their_restores_survive_kills() {
                 }
             });
         }
-        // The writers end also if an assertion fails.
+        // The writers also end if an assertion fails.
         let _end = End(&allowed);
         let (mut disk, mut chain) = (FaultFs::new(), Vec::<String>::new());
         let (mut backup_ios, mut restore_ios) = (12, 60);
@@ -149,8 +150,8 @@ fn backups_under_load_and_their_restores_survive_kills() {
                     refused_backups += 1;
                     before = counts();
                     if !is_power {
-                        // The failed call may be the sync of the directory's name. A later sync need not
-                        // make that name durable.
+                        // The failed call may be the sync of the directory. A later sync does not guarantee
+                        // that the backup's name is durable.
                         name.push_str("-again");
                     }
                     backup(&disk, &name).expect("backs up after the killed one");

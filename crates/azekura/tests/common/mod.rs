@@ -1,7 +1,7 @@
-//! A seeded workload that can be run on a store and on a model, and the question that every crash test asks:
-//! is what recovery found a state between "all that was acknowledged" and "all that was attempted"?
+//! A seeded workload that runs on a store and on a model. After each crash, the recovered state must be
+//! between "all acknowledged transactions" and "all attempted transactions".
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub enum Op {
     },
     /// Reads [`RELAXED_KEY`].
     ReadRelaxed,
-    /// These operations, then back to where it was before them.
+    /// A rollback: these operations, then a rollback to a savepoint before them.
     RolledBack(Vec<Op>),
 }
 
@@ -45,8 +45,8 @@ pub enum End {
 }
 
 /// A key of table 0 that each relaxed transaction writes and each durable one reads. So a durable commit
-/// depends on all relaxed ones before it: of independent transactions a crash may lose an older relaxed one
-/// and keep a newer durable one.
+/// depends on all relaxed ones before it. Without this dependency, a crash may lose an older relaxed
+/// transaction and keep a newer durable one.
 pub const RELAXED_KEY: &[u8] = b"relaxed";
 
 #[derive(Clone, Debug)]
@@ -54,12 +54,12 @@ pub struct Txn {
     pub ops: Vec<Op>,
     pub end: End,
     pub checkpoint: Option<Checkpoint>,
-    /// In its midst, and after its end, one log stream is written while the others are not.
+    /// Log stream that is written alone, in the middle of the transaction and after its end.
     pub writes_alone: Option<usize>,
 }
 
 impl Txn {
-    /// Makes the commit a relaxed one.
+    /// Makes the commit a relaxed one: adds a write of [`RELAXED_KEY`].
     pub fn relax(&mut self) {
         self.end = End::CommitRelaxed;
         let value = (self.ops.len() as u64).to_be_bytes().to_vec();
@@ -67,12 +67,13 @@ impl Txn {
     }
 }
 
-/// A checkpoint, and when it is taken.
+/// A checkpoint of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Checkpoint {
-    /// Writes so many pages only; all of them without.
+    /// Number of pages that the checkpoint writes; `None` for all dirty pages.
     pub pages: Option<usize>,
-    /// Before the operation of this number, in the midst of the transaction; after its end without.
+    /// Number of the operation of the transaction before which the checkpoint is taken; `None` after the
+    /// transaction's end.
     pub before: Option<usize>,
 }
 
@@ -144,7 +145,7 @@ fn op(rng: &mut StdRng, shape: Shape, may_nest: bool) -> Op {
     }
 }
 
-/// Keys of very different lengths, with long common prefixes.
+/// Returns keys of very different lengths, with long common prefixes.
 pub fn key(n: u32) -> Vec<u8> {
     match n % 4 {
         0 => n.to_be_bytes().to_vec(),
@@ -211,9 +212,9 @@ pub struct Outcome {
     pub error: Option<Error>,
 }
 
-/// Runs the workload from the content `start` until its end or the first error. Each transaction runs on a
-/// thread of its own, one after another, so that the records spread over all log buffers. A thread's buffer
-/// depends on the number of threads before it in the process, so runs beside other tests differ.
+/// Runs the workload from the content `start` until its end or the first error. Each transaction runs in its
+/// own thread, one after another, so that the records are in all log buffers. The log buffer of a thread
+/// depends on the number of earlier threads in the process, so runs concurrent with other tests differ.
 pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
     let mut outcome = Outcome { states: vec![start], acknowledged: 0, error: None };
     for txn in txns {
@@ -227,7 +228,7 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
             outcome.states.push(model);
         }
         match result {
-            // A commit that changed nothing has nothing to make durable: relaxed ones before it may still be
+            // A commit without changes has nothing to make durable, so relaxed commits before it may still be
             // lost.
             Ok(()) if txn.end == End::Commit && changed => outcome.acknowledged = outcome.states.len() - 1,
             Ok(()) => {}
@@ -249,7 +250,8 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
     outcome
 }
 
-/// The error comes with whether the commit was attempted: then its fate is open.
+/// Runs one transaction. An error has a flag: `true` if the commit was attempted, so that its result is
+/// unknown.
 fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
     let tx = db.begin().map_err(|e| (e, false))?;
     let midway = txn.checkpoint.and_then(|c| c.before);
@@ -285,8 +287,8 @@ pub fn content(db: &Database) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// The state that the store has now, as an index into `outcome.states`; panics with `context` if it has none
-/// that it may have, or if `check` finds anything.
+/// Returns the index of the store's state in `outcome.states`. Panics with `context` if the state is not one
+/// of the allowed states, or if `check` finds damage.
 pub fn assert_recovered(db: &Database, outcome: &Outcome, context: &str) -> usize {
     let found = content(db).unwrap_or_else(|e| panic!("{context}: reading everything: {e}"));
     let allowed = outcome.acknowledged..outcome.states.len();
@@ -335,18 +337,18 @@ pub struct LogShape {
     pub streams: usize,
 }
 
-/// All of them; epochs short enough for a test.
+/// All log protocols, with an epoch interval that is short enough for a test.
 pub const PROTOCOLS: [LogProtocol; 3] =
     [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: Duration::from_micros(500) }];
 
 impl LogShape {
-    /// Any, of up to 16 workers and streams.
+    /// Returns random log settings with up to 16 log buffers and streams.
     pub fn draw(rng: &mut StdRng) -> Self {
         let workers = rng.random_range(1..=16);
         Self { protocol: PROTOCOLS[rng.random_range(0..3)], workers, streams: rng.random_range(1..=workers) }
     }
 
-    /// Two of three draw LSNs in ranges.
+    /// Applies the settings to a builder. Two of three settings draw LSNs in ranges.
     pub fn apply(self, builder: Builder) -> Builder {
         let lsn_range = [64, 1, 6][(self.workers + self.streams) % 3];
         let protocol = if ENCRYPTS.get() { LogProtocol::PWal } else { self.protocol };
@@ -359,14 +361,15 @@ thread_local! {
     static ENCRYPTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `test` with a key in each store that this thread opens by [`deterministic`].
+/// Runs `test` with an encryption key for each store that this thread opens by [`deterministic`].
 pub fn with_key(test: impl FnOnce()) {
     ENCRYPTS.set(true);
     test();
     ENCRYPTS.set(false);
 }
 
-/// A small store on `fs` that runs no threads of its own: every run does the same I/O in the same order.
+/// Returns the settings of a small store on `fs` without background threads, so that every run does the same
+/// I/O in the same order.
 pub fn deterministic(fs: Arc<dyn Fs>, page_size: usize, frames: usize) -> Builder {
     let builder = Database::builder();
     let builder = if ENCRYPTS.get() { builder.encryption_key(&[7; 32]) } else { builder };

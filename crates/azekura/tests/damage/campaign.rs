@@ -1,8 +1,8 @@
-//! Thousands of damaged stores. Each opening, each scan and each `check` of them ends in a right content or a
-//! typed error; and so does everything that follows, also after writes.
+//! A campaign with many damaged stores. Each opening, each scan and each `check` returns a right content or a
+//! typed error, and so do all calls after writes.
 //!
-//! `AZEKURA_DAMAGE_RUNS` is the number of damaged stores ([default](DEFAULT_RUNS)), `AZEKURA_DAMAGE_SEED` the
-//! first seed.
+//! `AZEKURA_DAMAGE_RUNS` is the number of damaged stores ([default](DEFAULT_RUNS)); `AZEKURA_DAMAGE_SEED` is
+//! the first seed.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -19,7 +19,7 @@ use crate::harm::{Harmed, harm, outdated, repair_silently};
 use crate::life::{DIR, Life, PAGE, open, paths, read, write};
 use crate::mutate::Random;
 
-/// Damaged stores of an ordinary run.
+/// Default number of damaged stores.
 const DEFAULT_RUNS: u64 = 150;
 /// The table that is written after the damage.
 const AFTER: TableDefinition<u64, [u8]> = TableDefinition::new("after");
@@ -37,8 +37,8 @@ fn life() -> &'static Life {
     LIFE.get_or_init(|| Life::live(11, 6))
 }
 
-/// The content or the error of a damaged store: the error's kind if there is one. `Err` says what is wrong
-/// with the answer.
+/// Opens and reads a damaged store; returns the kind of the error, or `None` if its content is right. Returns
+/// `Err` with a description if the result is wrong.
 fn examine(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<ErrorKind>, String> {
     let fs: Arc<dyn Fs> = Arc::new(harmed.files.clone());
     let allowed = &states[harmed.oldest..=harmed.newest];
@@ -58,7 +58,7 @@ fn examine(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<Err
     if !writes {
         return error.map(|error| typed(&error)).transpose();
     }
-    // An error is as good as success here. Rows that were read before must be readable after it.
+    // The write may fail or succeed. In both cases, rows that were readable before must stay readable.
     let _written = db.transact(|tx| (0..60).try_for_each(|n| tx.table(&AFTER)?.insert(&n, &[7; 300][..])));
     let after_writes = compare(&db, allowed)?;
     if let (None, Some(error)) = (&error, &after_writes) {
@@ -79,7 +79,7 @@ fn typed(error: &Error) -> Result<ErrorKind, String> {
     }
 }
 
-/// All rows against the states that may be; the error that kept them from being read.
+/// Compares all rows with the allowed states. Returns the error that prevented reading them, or `None`.
 fn compare(db: &Database, allowed: &[Model]) -> Result<Option<Error>, String> {
     match common::content(db) {
         Ok(mut found) => {
@@ -97,7 +97,7 @@ fn compare(db: &Database, allowed: &[Model]) -> Result<Option<Error>, String> {
     }
 }
 
-/// As [`examine`], with a panic as a wrong answer too.
+/// Examines a store as [`examine`] does, and reports a panic as a wrong result.
 fn judge(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<ErrorKind>, String> {
     let answer = std::panic::catch_unwind(AssertUnwindSafe(|| examine(harmed, states, writes)));
     answer.unwrap_or_else(|_| Err("panic".into())).map_err(|wrong| format!("{}: {wrong}", harmed.done))
@@ -121,8 +121,8 @@ fn a_campaign_of_damage_ends_in_right_contents_or_typed_errors() {
     assert!(right > 0 && !refused.is_empty(), "the damage is not varied");
 }
 
-/// The campaign's control: stores with a page that is damaged, and repaired with an old copy. If the engine
-/// did so, the campaign would find it. The LSN map refuses such pages, so the control is without it.
+/// The campaign's control: stores with a damaged page that is silently repaired with an old copy. The
+/// campaign must detect such a repair. The LSN map refuses such pages, so the control runs without it.
 #[test]
 fn a_planted_repair_with_stale_copies_is_found() {
     let life = life();
@@ -153,7 +153,8 @@ fn a_planted_repair_with_stale_copies_is_found() {
     assert!(repaired >= 2 && found * 3 > repaired, "{found} of {repaired} stale repairs were found");
 }
 
-/// Each read of an opening fails once: the opening says so, or does without. The next one finds all.
+/// Each read of an opening fails once. The opening reports the error or does not need that read. The next
+/// opening finds all rows.
 #[test]
 fn a_read_that_fails_during_an_opening_costs_no_rows() {
     for is_closed in [true, false] {
@@ -178,7 +179,7 @@ fn a_read_that_fails_during_an_opening_costs_no_rows() {
         let whole = disk.kill();
         assert_eq!(rows(&whole).expect("reads"), expected);
         let (mut opened, reads) = (0, whole.read_count());
-        // The first ones are those of CONTROL, the page file and the double-write area.
+        // The first reads are those of CONTROL, the page file and the double-write area.
         for failing in (1..40).chain((40..=reads).step_by(1 + reads as usize / 20)) {
             let disk = disk.kill();
             disk.fail_read_at(failing);
@@ -195,9 +196,9 @@ fn a_read_that_fails_during_an_opening_costs_no_rows() {
     }
 }
 
-/// A device loses a write of one page, or an operator restores one block of the page file: the page has an
-/// older image, which is intact. Wherever such an image would be read, it is refused; the error names the
-/// page and its LSNs. Without the LSN map it is believed, so the campaign does find what it looks for.
+/// A device loses a write of one page, or an operator restores one block of the page file, so that the page
+/// has an older but intact image. A read of such an image is refused, and the error names the page and its
+/// LSNs. Without the LSN map the image is accepted, which shows that the campaign detects this damage.
 #[test]
 fn an_old_image_of_a_single_page_is_refused_or_redone() {
     let life = life();
@@ -242,8 +243,8 @@ fn an_old_image_of_a_single_page_is_refused_or_redone() {
     assert!(is_varied && by_lsn > 0 && believed_without > 0, "the damage is not varied");
 }
 
-/// An intact image of a page as it was at an earlier moment, and not any more; of any page, or of one that a
-/// checkpoint or a bulk load has changed lately.
+/// Returns an intact image that a page had at an earlier moment, but no longer has. It is the image of any
+/// page, or of one that a checkpoint or a bulk load has changed since the previous moment.
 fn older_image(random: &mut Random, life: &Life, at: usize) -> Option<(usize, Vec<u8>)> {
     let path = format!("{DIR}/pages");
     let before = if random.below(2) == 0 { at - 1 } else { random.below(at) };
@@ -258,7 +259,8 @@ fn older_image(random: &mut Random, life: &Life, at: usize) -> Option<(usize, Ve
     Some((page, old[place(page)].to_vec()))
 }
 
-/// A store has all its rows although its LSN map is empty, of zeroes, damaged or of an earlier moment.
+/// A store has all its rows even if its LSN map is empty, filled with zeroes, damaged, or from an earlier
+/// moment.
 #[test]
 fn a_lost_or_old_lsn_map_costs_no_rows() {
     let life = life();
@@ -286,7 +288,7 @@ fn a_lost_or_old_lsn_map_costs_no_rows() {
 }
 
 /// The pages of a bulk load are not in the log. A copy with a page file from before the load and a log from
-/// after it has former images in their places.
+/// after it has older images of these pages.
 #[test]
 fn a_page_file_from_before_a_bulk_load_and_a_log_from_after_it_are_refused() {
     let files = MemFs::new();

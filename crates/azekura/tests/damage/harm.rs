@@ -1,4 +1,4 @@
-//! Damage of a store's files: changed bytes, pages and files in wrong places, files of other moments.
+//! Damage to a store's files: changed bytes, exchanged pages and files, and files from other moments.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use azekura_io::{Fs, MemFs, OpenOptions};
 use crate::life::{DIR, Life, PAGE, paths, read, write};
 use crate::mutate::Random;
 
-/// Damaged files, and the states that they may still show.
+/// Damaged files, and the states that a store with these files may have.
 pub(crate) struct Harmed {
     pub(crate) files: MemFs,
     pub(crate) done: String,
@@ -17,10 +17,10 @@ pub(crate) struct Harmed {
     pub(crate) newest: usize,
 }
 
-/// The parts of a store that are copied one after the other.
+/// The parts of a store that are copied one after another.
 const GROUPS: [&str; 5] = ["CONTROL", "pages", "dw", "wal", "lsnmap"];
 
-/// Damages the files of a moment in one way.
+/// Damages the files of a random moment in one way.
 pub(crate) fn harm(random: &mut Random, life: &Life) -> Harmed {
     match random.below(12) {
         0..=4 => harm_one_file(random, life),
@@ -35,7 +35,7 @@ fn pages_path() -> PathBuf {
     Path::new(DIR).join("pages")
 }
 
-/// A moment's files, to be damaged.
+/// Returns the files of a moment, which the caller damages.
 fn begin(life: &Life, at: usize) -> Harmed {
     let moment = &life.moments[at];
     let state = if moment.is_closed { "closed" } else { "killed" };
@@ -43,7 +43,7 @@ fn begin(life: &Life, at: usize) -> Harmed {
     Harmed { files: moment.files.copied(), done, oldest: moment.oldest, newest: moment.newest }
 }
 
-/// Bits, bytes, a sector or a page of one file; or the file is cut off, or missing.
+/// Damages bits, bytes, a sector or a page of one file, or truncates or removes the file.
 fn harm_one_file(random: &mut Random, life: &Life) -> Harmed {
     let at = random.below(life.moments.len());
     let names = paths(&life.moments[at].files);
@@ -66,7 +66,8 @@ fn harm_one_file(random: &mut Random, life: &Life) -> Harmed {
     harmed
 }
 
-/// Most of a file may be room to grow: half of the places are among bytes that are not zero.
+/// Returns a position in a file. Large parts of a file may be zero, because they are reserved for growth. So
+/// half of the positions are among bytes that are not zero.
 fn place_in(random: &mut Random, bytes: &[u8]) -> usize {
     let at = random.below(bytes.len());
     let used = (at..bytes.len()).find(|&i| bytes[i] != 0).unwrap_or(at);
@@ -101,8 +102,8 @@ fn change(random: &mut Random, kind: usize, bytes: &mut Vec<u8>, at: usize) -> &
     }
 }
 
-/// Pages of the page file: those that have a copy in the double-write area, those that changed places, and
-/// those in use above all.
+/// Damages one or two pages of the page file, often pages with a copy in the double-write area or with an
+/// outdated copy, or exchanges two pages.
 fn harm_pages(random: &mut Random, life: &Life) -> Harmed {
     let at = random.below(life.moments.len());
     let mut harmed = begin(life, at);
@@ -142,7 +143,7 @@ fn swap(random: &mut Random, bytes: &mut [u8], from: usize) -> String {
     format!("changed places with page {}", other / PAGE - 1)
 }
 
-/// One file as it was at an earlier or later moment.
+/// Replaces one file by the same file of another moment.
 fn replace_one_file(random: &mut Random, life: &Life) -> Harmed {
     let [at, other] = [(); 2].map(|()| random.below(life.moments.len()));
     let source = &life.moments[other];
@@ -162,10 +163,10 @@ fn replace_one_file(random: &mut Random, life: &Life) -> Harmed {
     harmed
 }
 
-/// Each part of the store is of one of two moments.
+/// Combines the parts of two moments.
 fn mix(random: &mut Random, life: &Life) -> Harmed {
     let at = random.below(life.moments.len());
-    // Neighbors are the hardest to tell from each other.
+    // Adjacent moments are the hardest to distinguish.
     let reach = [4, life.moments.len() - 1][random.below(2)];
     let other = (at + 1 + random.below(reach)) % life.moments.len();
     let choice = 1 + random.below((1 << GROUPS.len()) - 2);
@@ -173,8 +174,8 @@ fn mix(random: &mut Random, life: &Life) -> Harmed {
     put_together(life, &moments, None)
 }
 
-/// `cp` of a store in use: the parts are copied in some order, each at a later moment than the one before,
-/// and the page file's second half at a later one than its first.
+/// Simulates `cp` of a store in use. The parts are copied in some order, each at the same or a later moment
+/// than the one before. The second part of the page file may be from a later moment than the first.
 fn copy_while_live(random: &mut Random, life: &Life) -> Harmed {
     let mut at = random.below(life.moments.len() - 1);
     let mut order = GROUPS.map(|group| (random.next(), group));
@@ -192,7 +193,8 @@ fn copy_while_live(random: &mut Random, life: &Life) -> Harmed {
     put_together(life, &moments, split)
 }
 
-/// Files of these moments, one for each of [`GROUPS`]; the page file from a page on as it was at another one.
+/// Combines files of several moments, one for each of [`GROUPS`]. `split` gives another moment for the page
+/// file from a page on.
 fn put_together(life: &Life, moments: &[usize], split: Option<(usize, usize)>) -> Harmed {
     let files = MemFs::new();
     for (group, &moment) in GROUPS.iter().zip(moments) {
@@ -216,7 +218,7 @@ fn put_together(life: &Life, moments: &[usize], split: Option<(usize, usize)>) -
     }
 }
 
-/// All copies in the double-write area, with their sequence numbers, whatever their age.
+/// Returns all copies in the double-write area, of any age, with their sequence numbers.
 pub(crate) fn copies(files: &MemFs) -> Vec<(PageId, u64, Vec<u8>)> {
     let dw = read(files, &Path::new(DIR).join("dw"));
     let (mut found, mut at) = (Vec::new(), PAGE);
@@ -236,7 +238,7 @@ pub(crate) fn copies(files: &MemFs) -> Vec<(PageId, u64, Vec<u8>)> {
     found
 }
 
-/// The pages that are newer than their newest copy.
+/// Returns the pages that differ from their newest copy.
 pub(crate) fn outdated(files: &MemFs) -> Vec<PageId> {
     let mut copies = copies(files);
     copies.sort_by_key(|&(id, sequence, _)| (id, sequence));
@@ -249,8 +251,8 @@ pub(crate) fn outdated(files: &MemFs) -> Vec<PageId> {
     newest.filter(|(id, _, copy)| differs(*id, copy)).map(|&(id, ..)| id).collect()
 }
 
-/// Puts the newest copy of each damaged page in its place, whatever its age, and says how many: the repair
-/// that must not be.
+/// Replaces each damaged page by its newest copy, of any age; returns their number. A store must not repair
+/// pages in this way.
 pub(crate) fn repair_silently(files: &MemFs) -> usize {
     let mut copies = copies(files);
     copies.sort_by_key(|&(id, sequence, _)| (id, sequence));

@@ -1,4 +1,4 @@
-//! The life of a store: its files at many moments, and the contents that it may have at each.
+//! The life of a store: its files at many moments, and the states that the store may have at each moment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::common::{self, Model, Rows, Shape};
 
 pub(crate) const DIR: &str = "/db";
 pub(crate) const PAGE: usize = 4096;
-/// Few enough that pages are written all the time, and more than the tree is high.
+/// Number of frames: so few that pages are written all the time, but more than the height of the tree.
 const FRAMES: usize = 64;
 
 pub(crate) fn open(fs: &Arc<dyn Fs>) -> Result<Database, Error> {
@@ -21,17 +21,17 @@ pub(crate) fn open(fs: &Arc<dyn Fs>) -> Result<Database, Error> {
 #[derive(Debug)]
 pub(crate) struct Moment {
     pub(crate) files: MemFs,
-    /// The store was closed; else its process was killed.
+    /// `true` if the store was closed, `false` if its process was killed.
     pub(crate) is_closed: bool,
     /// The oldest and the newest state that an opening may find, as indices into [`Life::states`].
     pub(crate) oldest: usize,
     pub(crate) newest: usize,
 }
 
-/// See the module's head.
+/// The life of a store: see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    /// The content after each commit; those that a kill took back are in it too.
+    /// The content after each commit, including commits that a kill has lost.
     pub(crate) states: Vec<Model>,
     pub(crate) moments: Vec<Moment>,
 }
@@ -70,8 +70,8 @@ impl Life {
         life
     }
 
-    /// Openings that write few pages: each takes the first slots of the double-write area, so the copies in
-    /// the others become old.
+    /// Runs openings that write only a few pages. Each uses the first slots of the double-write area, so the
+    /// copies in the other slots become outdated.
     fn short_sessions(&mut self, files: &MemFs, number: usize) {
         for n in 0..3 {
             let db = open(&(Arc::new(files.clone()) as _)).expect("opens");
@@ -92,7 +92,7 @@ impl Life {
         self.moments.push(Moment { files: files.copied(), is_closed: true, oldest: newest, newest });
     }
 
-    /// A table is dropped, and filled anew by a bulk load: its pages are not in the log.
+    /// Drops a table, and fills it again by a bulk load, so that its pages are not in the log.
     fn load(&mut self, db: &Database, files: &MemFs, number: usize) {
         let mut state = self.states.last().expect("a start").clone();
         db.transact(|tx| tx.drop_table("loaded").map(drop)).expect("drops");
@@ -112,7 +112,7 @@ impl Life {
         self.note_killed(files);
     }
 
-    /// All that was done is acknowledged.
+    /// Adds a moment with a killed process, at which all commits are acknowledged.
     fn note_killed(&mut self, files: &MemFs) {
         let newest = self.states.len() - 1;
         self.moments.push(Moment { files: files.copied(), is_closed: false, oldest: newest, newest });
@@ -138,7 +138,7 @@ impl Life {
     }
 }
 
-/// All files of a store but LOCK, in order of names.
+/// Returns all files of a store except LOCK, in order of their names.
 pub(crate) fn paths(fs: &MemFs) -> Vec<PathBuf> {
     fn walk(fs: &MemFs, dir: &Path, found: &mut Vec<PathBuf>) {
         for path in fs.list_dir(dir).expect("is there").into_iter().map(|name| dir.join(name)) {

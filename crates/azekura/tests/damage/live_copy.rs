@@ -1,4 +1,5 @@
-//! Copies of a store in use, file by file and piece by piece as `cp` makes them, in every order of the files.
+//! Copies of a store in use, file by file and piece by piece as `cp` creates them, in every order of the
+//! files.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::mutate::Random;
 const ACCOUNTS: TableDefinition<u64, [u8]> = TableDefinition::new("accounts");
 const COUNT: u64 = 600;
 const SUM: u64 = COUNT * 100;
-/// Bytes that are copied at once.
+/// Number of bytes that are copied at once.
 const PIECE: usize = 128 << 10;
 
 fn open(fs: &MemFs, background: bool) -> Result<Database, Error> {
@@ -29,7 +30,7 @@ fn open(fs: &MemFs, background: bool) -> Result<Database, Error> {
         .open(DIR)
 }
 
-/// An account with much ado, so that the table does not fit the cache.
+/// Returns an account row with padding, so that the table does not fit in the cache.
 fn account(balance: u64) -> Vec<u8> {
     let mut row = vec![balance as u8; 400];
     row[..8].copy_from_slice(&balance.to_le_bytes());
@@ -54,8 +55,8 @@ fn transfer(db: &Database, random: &mut Random) -> Result<(), Error> {
     })
 }
 
-/// Copies all files, in an order of the seed's, while they are written. A file that goes away meanwhile is
-/// left out, as `cp` does.
+/// Copies all files while they are written, in an order that the seed selects. Skips a file that is removed
+/// meanwhile, as `cp` does.
 fn copy(source: &MemFs, random: &mut Random) -> MemFs {
     let copied = MemFs::new();
     let mut order: Vec<(u64, PathBuf)> =
@@ -83,7 +84,7 @@ fn read_in_pieces(fs: &MemFs, path: &Path) -> Option<Vec<u8>> {
     }
 }
 
-/// The sum of all accounts, if the copy opens; its `check` must be clean then.
+/// Returns the sum of all accounts, if the copy opens; its `check` must then find no damage.
 fn sum(copy: &MemFs) -> Result<u64, Error> {
     let db = open(copy, false)?;
     let sum = db.transact(|tx| {
@@ -110,7 +111,7 @@ fn a_copy_of_a_store_in_use_is_refused_or_has_the_right_sum() {
             let (db, is_over) = (&db, &is_over);
             scope.spawn(move || {
                 let random = &mut Random::new(seed);
-                // Relaxed: nothing else is told by it.
+                // Relaxed: the flag orders nothing.
                 while !is_over.load(Relaxed) {
                     transfer(db, random).expect("commits");
                 }
@@ -122,12 +123,12 @@ fn a_copy_of_a_store_in_use_is_refused_or_has_the_right_sum() {
                 Ok(Ok(SUM)) => right += 1,
                 Ok(Err(error)) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) => refused += 1,
                 wrong => {
-                    is_over.store(true, Relaxed); // as above
+                    is_over.store(true, Relaxed); // Relaxed: as above
                     panic!("copy {seed}: {wrong:?}");
                 }
             }
         }
-        is_over.store(true, Relaxed); // as above
+        is_over.store(true, Relaxed); // Relaxed: as above
     });
     println!("copies of a store in use: {right} right, {refused} refused");
 }

@@ -1,5 +1,5 @@
-//! Entry: a store with changed bytes in CONTROL. The opening succeeds with the store's content, or returns a
-//! typed error. With corrected checksums any content is allowed, but no panic.
+//! Fuzz entry: a store with changed bytes in CONTROL. The opening returns the store's content or a typed
+//! error. If the checksums are corrected after the change, any content is allowed, but no panic.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,9 @@ const ROWS: u64 = 60;
 const SLOT_BYTES: usize = 16 << 10;
 const HEAD_BYTES: usize = 24;
 
-/// The first byte: which store (bit 0: closed, or as after a crash), whether to make checksums good again
-/// (bit 1), and whether CONTROL is cut off (bit 2). Then patches: slot and offset (2 bytes), length, bytes.
+/// Runs one fuzz input. Bits of the first byte select the store (bit 0: closed, or killed), whether checksums
+/// are corrected (bit 1), and whether CONTROL is truncated (bit 2). Patches follow: slot and offset (2
+/// bytes), length, bytes.
 pub(crate) fn control_file(data: &[u8]) {
     let (&mode, patches) = data.split_first().unwrap_or((&0, &[]));
     let mut files = stores()[usize::from(mode & 1)].clone();
@@ -37,7 +38,8 @@ pub(crate) fn control_file(data: &[u8]) {
     }
 }
 
-/// Each byte of both slots changed a little, with checksums good and bad, in one store or the other.
+/// Returns inputs with a small change of each byte of both slots, with right and wrong checksums, in one
+/// store or the other.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let at = |mode: u8, offset: usize, byte: u8| {
         let [low, high] = (offset as u16).to_le_bytes();
@@ -86,13 +88,13 @@ fn expected() -> Vec<(u64, Vec<u8>)> {
     (0..ROWS).map(|row| (row, value(row))).collect()
 }
 
-/// The rows of the table; none if there is no table.
+/// Returns the rows of the table; no rows if the table does not exist.
 fn content(db: &Database) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     let _ = db.check(&mut |_, _| {})?;
     db.transact(|tx| tx.table(&TABLE)?.iter().collect())
 }
 
-/// The files of a store that was closed, and of one that was not.
+/// Returns the files of a store that was closed, and of one that was killed.
 fn stores() -> &'static [Files; 2] {
     static STORES: OnceLock<[Files; 2]> = OnceLock::new();
     STORES.get_or_init(|| {

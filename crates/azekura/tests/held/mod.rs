@@ -1,5 +1,5 @@
 //! A file system in memory that delays writes of some threads until they are released, and detects a caller
-//! that returns before they are done.
+//! that returns before these writes have ended.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io;
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions};
 
-/// Milliseconds for which a released write checks whether it is too late. A caller that waits for the write
-/// is never early; one that does not wait is detected unless it takes longer than this.
+/// Time in milliseconds during which a released write checks whether the caller has returned. A caller that
+/// waits for the write cannot return before. A caller that does not wait is detected unless it needs longer
+/// than this.
 const TURNS: u32 = 300;
 
 /// The state of the held writes.
@@ -22,7 +23,7 @@ pub(crate) struct Hold {
     is_let_go: AtomicBool,
     has_returned: AtomicBool,
     late: AtomicU32,
-    /// Held writes that know whether they were late.
+    /// Number of held writes that have completed this check.
     judged: AtomicU32,
 }
 
@@ -38,17 +39,18 @@ impl Hold {
         self.is_let_go.store(true, SeqCst);
     }
 
-    /// Notes that the call that has to wait for the writes has returned.
+    /// Records that the call has returned that must wait for the writes.
     pub(crate) fn note_return(&self) {
         self.has_returned.store(true, SeqCst);
     }
 
-    /// Writes that were held.
+    /// Returns the number of writes that were held.
     pub(crate) fn held(&self) -> u32 {
         self.held.load(SeqCst)
     }
 
-    /// Those that were under way when he went on. Waits until each of them has seen whether it was.
+    /// Returns the number of held writes that had not ended when the call returned. Waits until each held
+    /// write has completed its check.
     pub(crate) fn late(&self) -> u32 {
         while self.judged.load(SeqCst) < self.held() {
             thread::yield_now();
@@ -70,7 +72,7 @@ impl Hold {
     }
 }
 
-/// See the head.
+/// A file system that holds writes: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct HeldFs {
     inner: Arc<dyn Fs>,
@@ -80,12 +82,13 @@ pub(crate) struct HeldFs {
 }
 
 impl HeldFs {
-    /// Holds the first write to files of this name by threads of this name.
+    /// Returns a file system in memory that holds the first write to files named `file` by threads named
+    /// `thread`.
     pub(crate) fn new(file: &'static str, thread: &'static str) -> (Self, Arc<Hold>) {
         Self::over(Arc::new(MemFs::new()), file, thread)
     }
 
-    /// Does the same over another file system.
+    /// Returns a file system that does the same over `inner`.
     pub(crate) fn over(inner: Arc<dyn Fs>, file: &'static str, thread: &'static str) -> (Self, Arc<Hold>) {
         let hold = Arc::<Hold>::default();
         (Self { inner, file, thread, hold: Arc::clone(&hold) }, hold)

@@ -1,8 +1,8 @@
-//! Random clients on a few keys, and the history of what each of them saw.
+//! Random clients on a few keys, and the history of the values that each client has read.
 //!
-//! A key's list is its value in `live`. *Append* writes it back longer; *remove* deletes the row and keeps
-//! the list, longer by a tombstone, in `removed`, which is never scanned and from where the next append goes
-//! on. So every read yields the whole list, and only scans meet removed keys as absent.
+//! A key's list is its value in `live`. *Append* writes the list back with one more value. *Remove* deletes
+//! the row, and stores the list with a tombstone in `removed`, which is never scanned; the next append
+//! continues that list. So every read returns the whole list, and only scans see removed keys as absent.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use rand::{RngExt, SeedableRng};
 
 pub(crate) const LIVE: TableDefinition<u64, [u8]> = TableDefinition::new("live");
 pub(crate) const REMOVED: TableDefinition<u64, [u8]> = TableDefinition::new("removed");
-/// Rows of no interest, to fill the cache with.
+/// Table with rows that only fill the cache.
 const BALLAST: TableDefinition<u64, [u8]> = TableDefinition::new("ballast");
 const BALLAST_BYTES: usize = 1500;
 
@@ -28,24 +28,24 @@ pub(crate) struct Shape {
     pub(crate) threads: u64,
     pub(crate) txns_per_thread: usize,
     pub(crate) keys: u64,
-    /// Bytes added to each value, so that few rows fit a page.
+    /// Number of bytes added to each value, so that few rows fit in a page.
     pub(crate) padding: usize,
-    /// Rows of no interest, one of which each transaction looks at or writes.
+    /// Number of ballast rows; each transaction reads or writes one of them.
     pub(crate) ballast: u64,
     pub(crate) page_size: usize,
     pub(crate) frames: usize,
     pub(crate) escalation: Option<usize>,
-    /// Operations of 16 that write.
+    /// Number of operations, of 16, that write.
     pub(crate) writes: u32,
-    /// Transactions of 16 that their client aborts.
+    /// Number of transactions, of 16, that their client aborts.
     pub(crate) aborts: u32,
-    /// Transactions of 16 that read a snapshot.
+    /// Number of transactions, of 16, that read a snapshot.
     pub(crate) snapshots: u32,
-    /// Memory for row versions.
+    /// Limit of the memory for row versions, in bytes.
     pub(crate) version_bytes: Option<u64>,
 }
 
-/// The part of the store that a test leaves out.
+/// The part of the store that a test disables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LeftOut {
     Nothing,
@@ -77,12 +77,12 @@ impl Counts {
     }
 }
 
-/// A finished run, judged.
+/// A finished run with its report.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) report: Report,
     pub(crate) counts: Counts,
-    /// The first error that a sound store does not give, if there was one.
+    /// The first error that is unexpected in a correct store, if there was one.
     pub(crate) error: Option<Error>,
     pub(crate) db: Database,
 }
@@ -98,15 +98,15 @@ enum Walk {
 #[derive(Clone, Debug)]
 enum Step {
     Read(u64),
-    /// Read under a shared lock first, then write.
+    /// An append that reads under a shared lock first, and then writes.
     Append(u64),
-    /// Written at once, so that the lock is exclusive from the start.
+    /// An append that locks the row exclusively from the start.
     AppendBlind(u64),
     InsertIfAbsent(u64),
     Remove(u64),
-    /// Stops after so many rows.
+    /// A scan that stops after a number of rows (the last field).
     Scan(u64, u64, Walk, usize),
-    /// These, then back to where it was before them.
+    /// A rollback: these steps, then a rollback to a savepoint before them.
     RolledBack(Vec<Step>),
     Ballast(u64, bool),
     Pause,
@@ -121,9 +121,10 @@ enum End {
     Drop,
 }
 
-/// Runs the clients of `seed` on a store in memory and checks what they saw.
+/// Runs the clients of `seed` on a store in memory and checks the history.
 pub(crate) fn run(seed: u64, shape: Shape, left_out: LeftOut) -> Run {
-    // Only so that a store that is broken on purpose does not hang the test; a sound one needs no timeout.
+    // The short timeout prevents a store with a disabled part from hanging the test; a correct store needs no
+    // timeout.
     let is_sound = matches!(left_out, LeftOut::Nothing);
     let lock_timeout = if is_sound { Duration::from_secs(60) } else { Duration::from_millis(300) };
     let db = open(shape, left_out, lock_timeout).expect("a store in memory opens");
@@ -142,7 +143,7 @@ pub(crate) fn run(seed: u64, shape: Shape, left_out: LeftOut) -> Run {
             let (db, recorder, is_broken, snapshots) = (&db, &recorder, &is_broken, &snapshots);
             move || {
                 let result = client(db, recorder, (is_broken, snapshots), seed * 1000 + n, shape);
-                is_broken.fetch_or(result.is_err(), Relaxed); // only asks the others to stop soon
+                is_broken.fetch_or(result.is_err(), Relaxed); // Relaxed: only asks the others to stop
                 result
             }
         };
@@ -180,20 +181,20 @@ fn open(shape: Shape, left_out: LeftOut, lock_timeout: Duration) -> Result<Datab
     builder.open_in_memory()
 }
 
-/// The next step of a client.
+/// A step of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     Scan(u64, u64),
     Insert(u64),
     Remove(u64),
-    /// An insert and a scan, and back to where it was before them.
+    /// An insert and a scan, then a rollback to a savepoint before them.
     InsertScanUndo(u64, u64, u64),
     Commit,
     Abort,
 }
 
-/// Plays the acts of up to three clients in just this order, on one thread; an act that has to wait for
-/// another client ends its client's transaction. Gives the verdict and the number of these.
+/// Runs the acts of up to three clients in exactly this order, on one thread. An act that has to wait for
+/// another client ends its client's transaction. Returns the report, and the number of such conflicts.
 pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Report, usize) {
     const SHAPE: Shape = Shape {
         threads: 0,
@@ -248,7 +249,7 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
         ops.append(&mut session.ops);
         match result {
             Ok(()) => clients[who] = Some((running, tx, ops)),
-            // All clients are of one thread.
+            // All clients run in one thread, so waits fail with `SelfDeadlock`.
             Err(error) if error.is_retryable() || matches!(error, Error::SelfDeadlock { .. }) => {
                 conflicts += 1;
                 drop(tx);
@@ -266,8 +267,9 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
     (check(&recorder.finish(), Level::StrictSerializable), conflicts)
 }
 
-/// The last transaction: then no write stays unobserved. Once is enough, for nobody is in its way; in a store
-/// that is broken on purpose, somebody's locks may be left, and then no attempt would succeed.
+/// Reads all keys in a last transaction, so that every write is read by a transaction. One attempt is enough,
+/// because no other client is active. In a store with a disabled part, locks may be left, and further
+/// attempts would fail, too.
 fn read_everything(db: &Database, recorder: &Recorder, shape: Shape) -> Result<Vec<Op>, Error> {
     let tx = db.begin()?;
     let mut session = Session::new(&tx, recorder, shape.padding)?;
@@ -316,12 +318,12 @@ fn client(
     for _ in 0..shape.txns_per_thread {
         if rng.random_ratio(shape.snapshots, 16) {
             super::snapshots::read(db, recorder, shape.keys, &mut rng)?;
-            snapshots.fetch_add(1, Relaxed); // a count
+            snapshots.fetch_add(1, Relaxed); // Relaxed: a count
             continue;
         }
         let plan = plan(&mut rng, shape);
         let end = end(&mut rng, shape);
-        // Again after a deadlock, but not for ever.
+        // Repeats the plan after a deadlock, with a limit.
         for _ in 0..8 {
             if is_broken.load(Relaxed) || attempt(db, recorder, shape, &plan, end)? {
                 break;
@@ -341,7 +343,7 @@ fn plan(rng: &mut StdRng, shape: Shape) -> Vec<Step> {
     let most = if rng.random() { 2 } else { 6 };
     for _ in 0..rng.random_range(1..=most) {
         let next = match scanned {
-            // Into what the transaction has read itself.
+            // Inserts into a range that the transaction has read itself.
             Some((from, to)) if rng.random_ratio(1, 3) => Step::InsertIfAbsent(rng.random_range(from..to)),
             _ => step(rng, shape, true),
         };
@@ -351,7 +353,7 @@ fn plan(rng: &mut StdRng, shape: Shape) -> Vec<Step> {
         plan.push(next);
         plan.extend(rng.random_bool(0.7).then_some(Step::Pause));
     }
-    // Rows that were read stay unchanged: read them again.
+    // Rows that were read must not change, so reads the range again.
     if let Some((from, to)) = scanned
         && rng.random()
     {
@@ -390,7 +392,7 @@ fn end(rng: &mut StdRng, shape: Shape) -> End {
     [End::Commit, End::Commit, End::CommitRelaxed, End::CommitAsync][rng.random_range(0..4)]
 }
 
-/// Runs a plan once; `false` if it was rolled back for the sake of others.
+/// Runs a plan once; returns `false` if the transaction was rolled back because of a conflict.
 fn attempt(db: &Database, recorder: &Recorder, shape: Shape, plan: &[Step], end: End) -> Result<bool, Error> {
     let running = recorder.begin();
     let tx = db.begin()?;
@@ -403,13 +405,14 @@ fn attempt(db: &Database, recorder: &Recorder, shape: Shape, plan: &[Step], end:
     };
     let running = record(running, ops);
     if let Err(error) = result {
-        // Deadlock: it is rolled back already. Busy (all frames pinned): it is by being dropped.
+        // After a deadlock, the transaction is rolled back already. If all frames are pinned (`Busy`), the
+        // drop rolls it back.
         drop(tx);
         running.aborted();
         let is_usual = matches!(error, Error::Deadlock { .. }) || error.kind() == ErrorKind::Busy;
         return if is_usual { Ok(false) } else { Err(error) };
     }
-    // An error of a commit leaves its end unknown: `running` is dropped and recorded as that.
+    // After a failed commit, the end is unknown: `running` is dropped, which records this.
     match end {
         End::Commit | End::CommitRelaxed => tx.commit()?,
         End::CommitAsync => drop(tx.commit_async()?),
@@ -423,7 +426,7 @@ fn attempt(db: &Database, recorder: &Recorder, shape: Shape, plan: &[Step], end:
     Ok(true)
 }
 
-/// One transaction of a client, and what it saw so far.
+/// One transaction of a client, and the operations that it has recorded.
 struct Session<'a> {
     tx: &'a Transaction,
     live: Table<'a, u64, [u8]>,
@@ -517,7 +520,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A walk that stops early has seen the range only up to its last row.
+    /// Scans a range. A scan that stops early has read the range only up to its last row.
     fn scan(&mut self, from: u64, to: u64, walk: Walk, limit: usize) -> Result<(), Error> {
         let mut range = self.live.range(from..to);
         let (mut front, mut back) = (Vec::new(), Vec::new());
@@ -555,7 +558,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Of what is rolled back, the reads stay true, but for those that saw what is not there any more.
+    /// Runs the steps and rolls them back. Their reads are recorded, except those that saw the steps' own
+    /// writes.
     fn rolled_back(&mut self, steps: &[Step]) -> Result<(), Error> {
         let (savepoint, start) = (self.tx.savepoint()?, self.ops.len());
         steps.iter().try_for_each(|step| self.step(step))?;

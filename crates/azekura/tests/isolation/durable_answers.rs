@@ -1,4 +1,4 @@
-//! W8: an answer that rests on a commit is not given before that commit is durable.
+//! W8: a result that depends on a commit is not returned before that commit is durable.
 
 use std::sync::Arc;
 use std::thread;
@@ -8,7 +8,7 @@ use azekura_io::FaultFs;
 
 const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
-/// No thread of its own writes the log: what is durable is what somebody waited for.
+/// Returns settings without background threads: only commits that a client waits for become durable.
 fn options(fs: &FaultFs) -> Builder {
     Database::builder()
         .page_size(4096)
@@ -27,16 +27,16 @@ fn table(tx: &Transaction) -> Result<Rows, Error> {
 type Rows = Vec<(u64, u64)>;
 type Body = fn(&Transaction) -> Result<(), Error>;
 
-/// Name, what T1 writes, how T2 looks, the rows there must be.
+/// Name of the case, writes of T1, reads of T2, and the expected rows.
 type Case<'a> = (&'a str, Body, Body, &'a Rows);
 
-/// T1 does `write` and commits without waiting; T2 does `look`, if there is one, and waits for its commit;
-/// the power goes. Gives the rows found after the restart.
+/// Runs `write` as T1 and commits without waiting. Runs `look` as T2, if it is given, and waits for its
+/// commit. Then the power fails. Returns the rows after the restart.
 fn rows_after(write: Body, look: Option<Body>, seed: u64) -> Rows {
     let fs = FaultFs::new();
     let db = options(&fs).open("db").expect("opens");
     db.transact(|tx| (1..=5).try_for_each(|n| tx.table(&ROWS)?.insert(&(n * 10), &0))).expect("filled");
-    // Threads of their own, so that they may use different log buffers.
+    // Each transaction runs in its own thread, so that they may use different log buffers.
     let run = |body: Body, durability| {
         let tx = db.begin()?;
         tx.set_durability(durability);
@@ -76,7 +76,7 @@ fn w8_a_reader_does_not_answer_before_what_it_saw_is_durable() {
     let get: Body = |tx| tx.table(&ROWS)?.get(&30).map(drop);
     let get_new: Body = |tx| tx.table(&ROWS)?.get(&25).map(drop);
     let scan: Body = |tx| table(tx).map(drop);
-    // Ends below the next key, 40: only that key's gap knows of the removal.
+    // The range ends below the next key, 40: only the gap of that key depends on the removal.
     let scan_emptiness: Body = |tx| tx.table(&ROWS)?.range(30..35).try_for_each(|row| row.map(drop));
     let insert_in_vain: Body = |tx| tx.table(&ROWS)?.insert_if_absent(&25, &1).map(drop);
     let remove_in_vain: Body = |tx| tx.table(&ROWS)?.remove(&30).map(drop);
@@ -104,7 +104,7 @@ fn w8_a_reader_does_not_answer_before_what_it_saw_is_durable() {
     }
 }
 
-/// A writer that saw it too: both are there, or the one that was seen first.
+/// W8 for a writer: if a transaction that has read a change survives, the change survives, too.
 #[test]
 fn w8_a_writer_is_not_durable_before_what_it_saw() {
     let update: Body = |tx| tx.table(&ROWS)?.insert(&30, &7);

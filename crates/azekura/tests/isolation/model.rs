@@ -1,5 +1,6 @@
-//! Interleaved transactions in one thread, none of which waits, against a map: each read gives the committed
-//! rows with the transaction's own changes, and nothing that an open transaction has read changes.
+//! Interleaved transactions of one thread, none of which waits, against a map. Each read returns the
+//! committed rows with the transaction's own changes. A row that an open transaction has read does not
+//! change.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 const ROWS: TableDefinition<u32, [u8]> = TableDefinition::new("rows");
 const KEYS: u32 = 24;
 const CLIENTS: usize = 4;
-/// Six rows fill a leaf of 4 KiB.
+/// Size of a value: six rows fill a leaf of 4 KiB.
 const VALUE_BYTES: usize = 600;
 
 type Rows = BTreeMap<u32, Vec<u8>>;
@@ -23,7 +24,7 @@ struct Counts {
     commits: usize,
 }
 
-/// A deviation from the model.
+/// A description of a deviation from the model.
 #[derive(Debug)]
 struct Wrong(String);
 
@@ -39,9 +40,9 @@ fn expect<T: PartialEq + std::fmt::Debug>(read: T, expected: T) -> Result<(), Wr
 
 struct Client {
     tx: Transaction,
-    /// Own changes; `None` is a removal.
+    /// The transaction's own changes; `None` is a removal.
     own: BTreeMap<u32, Option<Vec<u8>>>,
-    /// Ranges that were read, and the committed rows there.
+    /// Ranges that the transaction has read, and their committed rows.
     reads: Vec<(Range<u32>, Rows)>,
     savepoint: Option<(Savepoint, BTreeMap<u32, Option<Vec<u8>>>)>,
 }
@@ -87,7 +88,7 @@ impl Model {
         value
     }
 
-    /// The rows of `range` that a client is to see.
+    /// Returns the rows of `range` that a client must see.
     fn view(&self, client: usize, range: Range<u32>) -> Rows {
         let mut rows: Rows = self.committed.range(range.clone()).map(|(&k, v)| (k, v.clone())).collect();
         for (&key, value) in self.clients[client].own.range(range) {
@@ -108,7 +109,7 @@ impl Model {
         self.clients[client].reads.push((range, rows));
     }
 
-    /// One step of a client; a refused one changes nothing.
+    /// Runs one step of a client; a refused step changes nothing.
     fn step(&mut self, client: usize, rng: &mut SmallRng) -> Result<(), Wrong> {
         let done = match rng.random_range(0..24) {
             0..3 => self.point_read(client, rng),
@@ -264,7 +265,7 @@ impl Model {
     }
 }
 
-/// The result, unless it would have had to wait.
+/// Returns the result, or `None` if the call would have waited.
 fn granted<T>(result: Result<T, Error>) -> Result<Option<T>, Wrong> {
     match result {
         Ok(result) => Ok(Some(result)),

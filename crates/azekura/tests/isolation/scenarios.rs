@@ -1,7 +1,8 @@
-//! Two threads, one interleaving at a time: what the second may not do while the first is not over.
+//! Tests with two threads and one interleaving each: the calls that the second transaction cannot make while
+//! the first is open.
 //!
-//! No clock decides: the first waits until the second has told that its lock timed out, and releases only
-//! then.
+//! The result depends on no clock: the first transaction waits until the second one has reported that its
+//! lock timed out, and only then releases its locks.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -12,7 +13,7 @@ use azekura::{Database, Error, ErrorKind, TableDefinition, Transaction};
 
 const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
-/// Rows 10, 20, … 50, each its own value.
+/// Returns a store with the rows 10, 20, … 50.
 fn store() -> Database {
     let db = Database::builder()
         .cache_bytes(4 << 20)
@@ -29,8 +30,9 @@ fn rows(tx: &Transaction, from: u64, to: u64) -> Vec<u64> {
     table.range(from..to).map(|row| row.expect("a row").0).collect()
 }
 
-/// While a transaction that did `first` is open, another one does `second`, and runs into the lock timeout or
-/// not; the first sees the same before and after; in the end the second succeeds.
+/// Runs `second` in a transaction while a transaction that ran `first` is open. With `blocks`, the second
+/// must reach the lock timeout. The first must read the same before and after. At the end, the second must
+/// succeed.
 fn meet(
     name: &str,
     first: impl Fn(&Transaction) -> Vec<u64>,
@@ -97,7 +99,7 @@ fn exists(tx: &Transaction, key: u64) -> Vec<u64> {
     table.get(&key).expect("a look").into_iter().collect()
 }
 
-/// A gap that a transaction has scanned and then split itself is still its own, on both sides of the new key.
+/// A transaction that has scanned a gap and then split it still holds both parts of the gap.
 #[test]
 fn phantoms_cannot_appear_beside_a_row_that_the_reader_inserted() {
     for key in [22, 28] {
@@ -110,7 +112,8 @@ fn phantoms_cannot_appear_beside_a_row_that_the_reader_inserted() {
     }
 }
 
-/// A row that an open transaction removed may come back, so nobody may meet its absence.
+/// An open transaction may restore a row that it has removed, so no other transaction may read the row as
+/// absent.
 #[test]
 fn the_absence_of_a_row_is_not_seen_before_its_removal_is_committed() {
     let look = |from, to| {
@@ -129,7 +132,8 @@ fn the_absence_of_a_row_is_not_seen_before_its_removal_is_committed() {
     meet("an insert into its gap", removed, insert(29), true);
 }
 
-/// Two on call; each may go if the other stays. Both look, then both go: one of them is stopped.
+/// Write skew: of two people on call, each may leave if the other one stays. Both transactions read, then
+/// both write; one of them is stopped.
 #[test]
 fn write_skew_cannot_happen() {
     for by_scan in [false, true] {

@@ -1,4 +1,4 @@
-//! Clients that read snapshots beside those that lock.
+//! Clients that read snapshots while other clients lock rows.
 
 use std::thread;
 
@@ -9,12 +9,12 @@ use rand::rngs::StdRng;
 
 use crate::clients::{LIVE, REMOVED, decode, record};
 
-/// A transaction that reads a snapshot; sometimes with pauses, in which others write and commit.
+/// Runs a transaction that reads a snapshot, sometimes with pauses in which other clients write and commit.
 pub(crate) fn read(db: &Database, recorder: &Recorder, keys: u64, rng: &mut StdRng) -> Result<(), Error> {
     let running = recorder.begin();
     match ops(db, keys, rng) {
         Ok(ops) => record(running, ops).committed(),
-        // There is little memory for versions.
+        // Expected, because the memory for versions is small.
         Err(Error::SnapshotTooOld { .. } | Error::TransactionsTooLarge { .. }) => running.aborted(),
         Err(error) => return Err(error),
     }

@@ -1,4 +1,4 @@
-//! Pages that are written when a store is closed, or recovered.
+//! Tests of the pages that are written when a store is closed or recovered.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,10 +9,10 @@ use azekura_io::{CountingFs, FaultFs, Fs};
 
 use crate::held::{HeldFs, Hold};
 
-/// A thread of this name writes pages.
+/// Name of the threads that write pages in these tests.
 const WRITER: &str = "writer of pages";
 
-/// A store in which many pages are changed, and nothing writes them by itself.
+/// Returns a store with many dirty pages that are not written automatically.
 fn changed(fs: Arc<dyn Fs>) -> Database {
     changed_by(Database::builder(), fs)
 }
@@ -30,14 +30,14 @@ fn changed_by(builder: Builder, fs: Arc<dyn Fs>) -> Database {
         }
     };
     fill(1);
-    db.checkpoint().unwrap(); // so the file has all pages, and does not grow any more
+    db.checkpoint().unwrap(); // so that the file has all pages and does not grow later
     fill(2);
     assert!(db.stats().cache.dirty_pages > 400, "{:?}", db.stats().cache);
     db
 }
 
-/// Runs `write` in a thread, holds the first write of this thread to the page file, and returns the bytes
-/// that other threads write to the page file meanwhile. Waits for them.
+/// Runs `write` in a thread, and holds the first write of this thread to the page file. Waits until other
+/// threads have written to the page file meanwhile; returns the number of their bytes.
 fn written_beside<T: Send + 'static>(
     fs: &CountingFs,
     hold: &Hold,
@@ -53,7 +53,7 @@ fn written_beside<T: Send + 'static>(
     }
     let beside = bytes() - before;
     hold.release();
-    hold.note_return(); // nothing waits for the write
+    hold.note_return(); // no call waits for the held write here
     (writer.join().unwrap(), beside)
 }
 
@@ -104,7 +104,7 @@ fn a_close_with_a_limit_of_time_leaves_pages_to_the_next_opening() {
         let written = written() - before;
         assert_eq!(written > 400 * 8192, time > 0, "{written} bytes of pages within {time} s");
         assert!(written == 0 || time > 0, "{written} bytes of pages");
-        // The power fails right after the close.
+        // The power fails right after the store was closed.
         let db = open(disk.crash_losing_all()).unwrap();
         let recovery = db.stats().recovery;
         assert_eq!(recovery.records > 0, time == 0, "{recovery:?}");

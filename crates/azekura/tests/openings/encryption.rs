@@ -1,5 +1,5 @@
-//! Encryption at rest: no file of an encrypted store has a part of a row, damage is refused, and no nonce
-//! repeats.
+//! Tests of encryption at rest: no file of an encrypted store contains a part of a row, damage is refused,
+//! and no nonce repeats.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use azekura_io::{FaultFs, Fs, MemFs};
 const ROWS: TableDefinition<str, [u8]> = TableDefinition::new("rows");
 const KEY: [u8; 32] = [7; 32];
 const PAGE: usize = 4096;
-/// In each key and each value.
+/// Text that is a part of each key and each value.
 const MARKER: &str = "the quick brown fox";
 
 fn builder(fs: &FaultFs) -> Builder {
@@ -34,7 +34,7 @@ fn key(n: u64) -> String {
     format!("{n:05} {MARKER}")
 }
 
-/// Every tenth value has pages of its own.
+/// Returns a value; every tenth value is stored in overflow pages.
 fn value(n: u64) -> Vec<u8> {
     MARKER.repeat(if n.is_multiple_of(10) { 600 } else { 5 }).into_bytes()
 }
@@ -79,8 +79,8 @@ fn rows_survive_a_crash_and_come_back_with_the_key_only() {
     assert_rows(&encrypted(&crashed).open("/db").unwrap(), 200);
 }
 
-/// Writers, the cleaner and the checkpointer work at the same time, with direct reads and writes of pages and
-/// a cache that is smaller than the rows.
+/// Writers, the cleaner and the checkpointer work at the same time, with direct I/O of pages and a cache that
+/// is smaller than the rows.
 #[test]
 fn threads_and_background_jobs_work_on_an_encrypted_store() {
     const THREADS: u64 = 4;
@@ -95,7 +95,7 @@ fn threads_and_background_jobs_work_on_an_encrypted_store() {
         }
     });
     assert_rows(&db, THREADS * ROWS_OF_THREAD);
-    // Before the crash, which may undo a growth that is not synced.
+    // Checked before the crash, which may undo an unsynced growth of the file.
     assert!(fs.contents(Path::new("/db/pages")).unwrap().len() > 4 * 64 * PAGE, "larger than the cache");
     let crashed = fs.crash(9);
     drop(db);
@@ -136,7 +136,7 @@ fn after_a_change_only_the_new_key_opens_the_store() {
     let pages = fs.contents(Path::new("/db/pages")).unwrap();
     db.change_encryption_key(&[9; 32]).unwrap();
     assert!(pages == fs.contents(Path::new("/db/pages")).unwrap(), "no page is written");
-    // Each slot of the control file, on its own.
+    // Each slot of the control file is tested alone.
     for spoilt in 0..2 {
         let one = fs.crash_keeping_all();
         one.corrupt(Path::new("/db/CONTROL"), spoilt * (16 << 10) + 24, 40, 1).unwrap();
@@ -160,15 +160,15 @@ fn after_a_change_only_the_new_key_opens_the_store() {
     assert!(matches!(db.change_encryption_key(&KEY), Err(Error::NotEncrypted { .. })));
 }
 
-/// The files that hold the marker, or any eight bytes of it.
+/// Returns the files that contain the marker, or any eight bytes of it.
 fn marked(fs: &FaultFs) -> Vec<PathBuf> {
     let parts: Vec<&[u8]> = MARKER.as_bytes().windows(8).collect();
     let has_part = |bytes: &[u8]| bytes.windows(8).any(|eight| parts.contains(&eight));
     fs.files().into_iter().filter(|path| fs.contents(path).is_some_and(|bytes| has_part(&bytes))).collect()
 }
 
-/// Loads, crashes, recovers, backs up, archives, compacts and restores; returns the files that ever held a
-/// part of a row, and all files.
+/// Loads, crashes, recovers, backs up, archives, compacts and restores. Returns the files that at any time
+/// contained a part of a row, and all files.
 fn traces(with_key: bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let fs = FaultFs::new();
     let open = |fs: &FaultFs| if with_key { encrypted(fs) } else { builder(fs) };
@@ -219,7 +219,7 @@ fn traces(with_key: bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
     (found, all)
 }
 
-/// The directories of files.
+/// Returns the directories of files.
 fn directories(paths: &[PathBuf]) -> BTreeSet<&Path> {
     paths.iter().filter_map(|path| path.parent()).collect()
 }
@@ -241,7 +241,7 @@ fn no_file_of_an_encrypted_store_has_a_part_of_a_row() {
     }
 }
 
-/// A closed store of one page of rows and more.
+/// Returns a closed store with at least one page of rows.
 fn closed(rows: u64) -> FaultFs {
     let fs = FaultFs::new();
     let db = encrypted(&fs).open("/db").unwrap();
@@ -280,8 +280,8 @@ fn a_page_with_a_changed_bit_and_a_right_checksum_is_refused() {
         if image::is_zero(page) {
             continue;
         }
-        // The header without the id and the page LSN, which other checks cover; the rows; tag, nonce, key
-        // number and zeroes.
+        // Bytes of the header without the page number and the page LSN, which other checks cover; of the
+        // rows; and of tag, nonce, key number and zeroes.
         for byte in [4, 5, 6, 7, 24, 700, 2000, PAGE - 48, PAGE - 30, PAGE - 10, PAGE - 8, PAGE - 1] {
             let mut changed = page.to_vec();
             changed[byte] ^= 0x10;
@@ -313,7 +313,7 @@ fn a_page_in_the_place_of_another_one_is_refused() {
     let mut refused = 0;
     for pair in leaves.windows(2) {
         let mut moved = pages[pair[0]..pair[0] + PAGE].to_vec();
-        // The forger renames the page, and gives it the page LSN of the place.
+        // The attacker gives the page the page number and the page LSN of its new position.
         moved[8..24].copy_from_slice(&pages[pair[1] + 8..pair[1] + 24]);
         image::seal(&mut moved);
         assert!(image::is_intact(&moved, PageId((pair[1] / PAGE) as u64 - 1)));
@@ -347,7 +347,8 @@ fn a_log_chunk_with_a_changed_bit_and_right_checksums_is_refused() {
         for at in (0..bytes.len()).step_by(4096).filter(|&at| bytes[at + 8..].starts_with(b"AzWL")) {
             let length = u32::from_le_bytes(bytes[at + 56..][..4].try_into().unwrap()) as usize;
             assert!(length >= 48, "each chunk has a trailer");
-            // `complete_below` in the header; the first byte of the payload, its middle, its trailer.
+            // Bytes of `complete_below` in the header, and of the payload: the first, a middle one, and one
+            // in the trailer.
             for byte in [80, 128, 128 + length / 2, 128 + length - 1] {
                 let mut chunk = bytes[at..at + 128 + length].to_vec();
                 chunk[byte] ^= 1;
@@ -367,7 +368,7 @@ fn a_log_chunk_with_a_changed_bit_and_right_checksums_is_refused() {
     assert!(chunks > 40, "{chunks}");
 }
 
-/// Nonces that were seen, each with a checksum of the unit that it encrypted.
+/// All nonces found so far, each with a checksum of its encrypted unit.
 #[derive(Default)]
 struct Nonces {
     seen: BTreeMap<Vec<u8>, u32>,
@@ -381,7 +382,7 @@ impl Nonces {
         assert!(before.is_none_or(|before| before == crc), "a nonce was used twice: {what}");
     }
 
-    /// Takes the nonces of all pages, slots of the double-write area, and chunks.
+    /// Records the nonces of all pages, slots of the double-write area, and log chunks.
     fn look(&mut self, fs: &FaultFs) {
         for path in fs.files() {
             let Some(bytes) = fs.contents(&path) else { continue };
@@ -409,7 +410,7 @@ fn no_nonce_repeats_over_crashes_copies_and_restores() {
     let mut nonces = Nonces::default();
     let mut disk = FaultFs::new();
     for life in 0..12_u64 {
-        // Two lives go on from the same files, as a store and its copy do.
+        // Two stores continue from the same files, like a store and its copy.
         for copy in 0..2 {
             let twin = disk.crash_keeping_all();
             let db = encrypted(&twin).open("/db").unwrap();
@@ -484,7 +485,7 @@ fn a_plain_backup_is_restored_into_an_encrypted_store() {
     assert!(marked(&fs).iter().all(|path| !path.starts_with("/copy")));
 }
 
-/// The first version with encryption writes a plain store byte for byte as the version before.
+/// A store without encryption is byte for byte the same as before encryption was added.
 #[test]
 fn a_plain_store_has_the_format_version_of_before() {
     for (with_key, version) in [(false, 9_u32), (true, 10)] {

@@ -1,4 +1,5 @@
-//! The promise about files: this build reads the files of a release, or refuses them by their version.
+//! The compatibility promise: this build reads the files of a release, or refuses them because of their
+//! version.
 //!
 //! `tests/data/VERSION.lz4` has the files that the release VERSION wrote: a closed store, a store that was
 //! not closed, and a backup. The ignored test makes such a file, once for each release and never again.
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use azekura::{Database, Durability, Error, MultimapTableDefinition, Restore, TableDefinition, Transaction};
 use azekura_base::checksum::{crc32c, crc32c_append};
 
-/// Files of the release, by their paths.
+/// Files of a release by their paths.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 const RELEASES: [(&str, &[u8]); 1] = [("0.2.0", include_bytes!("../data/0.2.0.lz4"))];
@@ -28,7 +29,7 @@ fn large(n: u64) -> Vec<u8> {
     (0..11_000 + n * 1000).map(|i| (i / 97 + n) as u8).collect()
 }
 
-/// The transactions of the release's stores, in order.
+/// Runs the transactions of the release's stores, in order.
 fn write(db: &Database) -> Result<(), Error> {
     db.transact(|tx| {
         let words = tx.table(&WORDS)?;
@@ -51,7 +52,7 @@ fn write(db: &Database) -> Result<(), Error> {
     })
 }
 
-/// Everything that a reader sees of the stores, as text.
+/// Returns all rows that a reader finds in the stores, as text.
 fn contents(tx: &Transaction) -> Result<Vec<String>, Error> {
     let mut seen = Vec::new();
     for row in tx.table(&WORDS)?.iter() {
@@ -74,7 +75,7 @@ fn of(db: &Database) -> Vec<String> {
     db.transact(contents).unwrap()
 }
 
-/// The rows of the stores of every release.
+/// Returns the expected rows of the stores of every release.
 fn expected() -> Vec<String> {
     let db = Database::in_memory().unwrap();
     write(&db).unwrap();
@@ -92,7 +93,8 @@ fn add(files: &mut Files, directory: &Path, name: &Path) {
     }
 }
 
-/// Each file as the length of its path, its path, its length, and its bytes; compressed.
+/// Packs files: for each, the length of its path, the path, its length, and its bytes; then compresses the
+/// whole.
 fn packed(files: &Files) -> Vec<u8> {
     let mut out = Vec::new();
     for (path, bytes) in files {
@@ -139,7 +141,7 @@ fn make_the_files_of_a_release() {
     db.close().unwrap();
     add(&mut files, &closed, Path::new("closed"));
     add(&mut files, &scratch.path().join("backup"), Path::new("backup"));
-    // The files of a store that is not closed, with a transaction that is not committed.
+    // The files of a store that is not closed and has an uncommitted transaction.
     let killed = scratch.path().join("killed");
     let db = builder.open(&killed).unwrap();
     write(&db).unwrap();
@@ -185,7 +187,7 @@ fn of_read_only(path: &Path) -> Vec<String> {
     of(&db)
 }
 
-/// Gives both slots of a CONTROL file another format version, with right checksums.
+/// Sets another format version in both slots of a CONTROL file, with right checksums.
 fn set_version(control: &Path, version: u32) {
     const SLOT_BYTES: usize = 16 << 10;
     let mut bytes = fs::read(control).unwrap();

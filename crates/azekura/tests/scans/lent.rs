@@ -1,4 +1,4 @@
-//! Values that are lent: of every size, in parts, and while their rows and pages change.
+//! Tests of lent values: of every size, in parts, and while their rows and pages change.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::mpsc;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use azekura::{Database, Error, ErrorKind, TableDefinition, ValueRef};
 
 const BYTES: TableDefinition<u32, [u8]> = TableDefinition::new("bytes");
-/// Payload of a page of a large value, in pages of 4 KiB.
+/// Payload of a page of a large value in bytes, with pages of 4 KiB.
 const PAYLOAD: usize = 4048;
-/// Longest value that lies in the leaf, under keys of at most 8 bytes: five sixteenths of a page, less 40.
+/// Largest length of a value that is stored in the leaf, with keys of at most 8 bytes: five sixteenths of a
+/// page, less 40 bytes.
 const LONGEST_IN_LEAF: usize = 1240;
 
 fn value(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (seed + i + i / 251) as u8).collect()
 }
 
-/// Empty, in the leaf and at its border, one page and its borders, one log record and its borders, several
-/// runs.
+/// Returns sizes at and around each limit: empty, in the leaf, one page, one log record, several runs.
 fn sizes() -> [usize; 18] {
     let record = 16 * PAYLOAD;
     let page = [PAYLOAD - 1, PAYLOAD, PAYLOAD + 1];
@@ -63,7 +63,7 @@ fn pieces(value: ValueRef<'_>) -> Result<Vec<u8>, Error> {
     Ok(all)
 }
 
-/// Reads a value in each way, and compares.
+/// Reads a value in each way, and compares the results.
 fn check(value: ValueRef<'_>, wanted: &[u8]) -> Result<(), Error> {
     assert_eq!((value.len(), value.is_empty()), (wanted.len() as u64, wanted.is_empty()));
     assert!(*value.bytes()? == *wanted, "{} bytes, whole", wanted.len());
@@ -122,14 +122,14 @@ fn values_of_all_sizes_are_lent_by_tables_and_snapshots() -> Result<(), Error> {
     Ok(())
 }
 
-/// Ten values of 400,000 bytes, which are four times the cache.
+/// Ten values of 400,000 bytes, with a total size of four times the cache.
 #[test]
 fn pages_of_a_value_are_read_only_as_far_as_its_bytes_are_asked_for() -> Result<(), Error> {
     let rows: Vec<_> = (0..10).map(|key| (key, value(key, 400_000))).collect();
     let db = store(1 << 20, &rows);
     let snapshot = db.snapshot()?;
     let old = snapshot.table(&BYTES)?;
-    // Reads `bytes` bytes of each value; returns the pages that came into the cache.
+    // Reads `bytes` bytes of each value; returns the numbers of pages read into the cache.
     let misses = |bytes: usize| -> Result<[u64; 2], Error> {
         let mut start = vec![0; bytes];
         let mut look = |row: azekura::RowRef<'_, u32, [u8]>| {
@@ -152,7 +152,7 @@ fn pages_of_a_value_are_read_only_as_far_as_its_bytes_are_asked_for() -> Result<
         }
         Ok([between - before, db.stats().cache.misses - between])
     };
-    misses(0)?; // brings the nodes of the tree into the cache
+    misses(0)?; // reads the nodes of the tree into the cache
     assert_eq!(misses(0)?, [0, 0], "no page of a value is read");
     let [table, snapshot] = misses(9)?;
     assert!(table <= 20 && snapshot <= 20, "{table} and {snapshot} pages for the starts of ten values");
@@ -161,7 +161,8 @@ fn pages_of_a_value_are_read_only_as_far_as_its_bytes_are_asked_for() -> Result<
     Ok(())
 }
 
-/// The pages of a removed or replaced value stay until the commit, also if the closure itself does that.
+/// The pages of a removed or replaced value stay allocated until the commit, even if the closure itself
+/// removes or replaces the value.
 #[test]
 fn a_lent_value_stays_as_it_is_while_its_row_changes() -> Result<(), Error> {
     let rows: Vec<_> =
@@ -196,13 +197,13 @@ fn a_lent_value_stays_as_it_is_while_its_row_changes() -> Result<(), Error> {
         let key = row.key()?;
         change(key)?;
         if key + 1 < 6 {
-            table.delete(&(key + 1))?; // a row that comes later
+            table.delete(&(key + 1))?; // a row later in the scan
         }
         seen += 1;
         check(row.value_ref(), &rows[key as usize].1).map(Continue)
     })?;
     assert_eq!(seen, 4);
-    // Another transaction reads the same rows from its snapshot, while the pages are given back.
+    // Another transaction reads the same rows from its snapshot, while the pages are freed.
     let old = db.snapshot()?;
     tx.commit()?;
     db.checkpoint()?;
@@ -213,7 +214,7 @@ fn a_lent_value_stays_as_it_is_while_its_row_changes() -> Result<(), Error> {
     Ok(())
 }
 
-/// A rollback frees pages at once, and the next value takes them.
+/// A rollback frees pages at once, and the next value reuses them.
 #[test]
 fn a_value_that_the_closure_takes_back_is_refused() -> Result<(), Error> {
     let db = store(4 << 20, &[(1, value(1, 100_000)), (2, value(2, 100))]);
@@ -237,7 +238,7 @@ fn a_value_that_the_closure_takes_back_is_refused() -> Result<(), Error> {
         Ok(())
     })?;
     assert_eq!(refused, Some(()));
-    // A rollback to a savepoint from after the lending changes nothing, and a small value needs no page.
+    // A rollback to a savepoint newer than the lent value changes nothing, and a small value needs no page.
     let lent = table.with_value(&1, |lent| {
         let after = tx.savepoint()?;
         table.insert(&1, &value(5, 200_000))?;
@@ -293,7 +294,7 @@ fn a_value_of_a_snapshot_that_becomes_too_old_ends_between_two_pages() -> Result
     Ok(())
 }
 
-/// An error or a break of the closure ends the pieces.
+/// An error or a break of the closure ends the iteration over pieces.
 #[test]
 fn pieces_end_where_the_closure_ends_them() -> Result<(), Error> {
     let db = store(4 << 20, &[(1, value(1, 100_000)), (2, value(2, 100))]);
@@ -314,7 +315,8 @@ fn pieces_end_where_the_closure_ends_them() -> Result<(), Error> {
     Ok(())
 }
 
-/// A conflict in the closure rolls the transaction back, and another one may take the pages of its values.
+/// A conflict in the closure rolls the transaction back, and another transaction may reuse the pages of its
+/// values.
 #[test]
 fn a_value_ends_with_its_transaction() -> Result<(), Error> {
     const OTHERS: TableDefinition<u32, [u8]> = TableDefinition::new("others");
@@ -348,7 +350,8 @@ fn a_value_ends_with_its_transaction() -> Result<(), Error> {
     })
 }
 
-/// Prefixes of keys, rests of keys and values below, at and above the blocks in which a scan copies them.
+/// Lengths of key prefixes, of the rest of keys, and of values are below, at and above the block size with
+/// which a scan copies them.
 #[test]
 fn rows_of_all_lengths_are_lent_as_they_were_written() -> Result<(), Error> {
     const ROWS: TableDefinition<[u8], [u8]> = TableDefinition::new("rows");
@@ -390,7 +393,7 @@ fn rows_of_all_lengths_are_lent_as_they_were_written() -> Result<(), Error> {
     Ok(())
 }
 
-/// A closure that writes, removes and rolls back sees the rows of the time when the scan began.
+/// A closure that writes, removes and rolls back gets the rows that existed when the scan began.
 #[test]
 fn rows_are_lent_as_they_were_while_the_closure_writes() -> Result<(), Error> {
     let rows: Vec<_> = (0..600).map(|key| (key, value(key, 9))).collect();

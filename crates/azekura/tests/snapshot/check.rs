@@ -1,4 +1,4 @@
-//! `Database::check` beside writers.
+//! Tests of `Database::check` concurrent with writers.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -9,8 +9,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::{COUNTS, OTHER, ROWS, builder, in_memory};
 
-/// A check takes no locks: each call of its progress function commits a transaction, beside an open one that
-/// has written to every table. Rows stay what they were, so each is counted once.
+/// A check takes no locks: each call of its progress function commits a transaction, while another open
+/// transaction has written to every table. The set of rows does not change, so each row is counted once.
 #[test]
 fn transactions_commit_inside_a_check_and_it_finds_nothing() {
     const KEYS: u64 = 3_000;
@@ -55,7 +55,7 @@ fn transactions_commit_inside_a_check_and_it_finds_nothing() {
     assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
 }
 
-/// Checks beside threads that do all that transactions can do.
+/// Checks run while threads make every kind of change.
 #[test]
 fn a_store_that_threads_change_is_sound_in_each_check() {
     const THREADS: u64 = 3;

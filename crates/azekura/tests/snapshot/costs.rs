@@ -1,4 +1,4 @@
-//! The cost of reads by snapshot, counted.
+//! Tests of the cost of reads by snapshots, which is counted.
 
 use std::thread;
 
@@ -10,14 +10,14 @@ fn insert(db: &Database, key: u64, value: u64) {
     db.transact(|tx| tx.table(&COUNTS)?.insert(&key, &value)).unwrap();
 }
 
-/// A snapshot that does not share the all-visible LSN of one that was opened before the last commit.
+/// Returns a snapshot that does not share the all-visible LSN of one that was opened before the last commit.
 fn fresh_snapshot(db: &Database) -> Snapshot {
     thread::sleep(std::time::Duration::from_millis(1));
     db.snapshot().unwrap()
 }
 
-/// Look-ups of versions by reads of all rows from both ends, and of some keys; all counts are `value`, but
-/// those of `others`.
+/// Returns the number of version look-ups while all rows are read from both ends, and some by key. All counts
+/// must equal `value`, except those in `others`.
 fn lookups(db: &Database, snapshot: &Snapshot, rows: u64, value: u64, others: &[(u64, u64)]) -> u64 {
     let before = db.stats().snapshots.version_lookups;
     let table = snapshot.table(&COUNTS).unwrap();
@@ -39,14 +39,14 @@ fn leaves_without_changes_above_the_all_visible_lsn_are_read_without_a_look_for_
     let first = fresh_snapshot(&db);
     assert_eq!(lookups(&db, &first, ROWS, 0, &[]), 0, "no change is newer than the snapshot");
 
-    // One leaf changes: only its reads look, in each snapshot that was open.
+    // After a change of one leaf, only reads of this leaf look up versions, in each snapshot that was open.
     insert(&db, 1500, 1);
     let of_one_leaf = lookups(&db, &first, ROWS, 0, &[]);
     assert!((2..=2 + ROWS / 97).contains(&of_one_leaf), "{of_one_leaf}");
     let second = fresh_snapshot(&db);
     assert_eq!(lookups(&db, &second, ROWS, 0, &[(1500, 1)]), 0, "it sees the change");
 
-    // An open transaction holds the all-visible LSN of later snapshots, but not that of earlier ones.
+    // An open transaction holds back the all-visible LSN of later snapshots, but not that of earlier ones.
     let open = db.begin().unwrap();
     open.table(&COUNTS).unwrap().insert(&7, &7).unwrap();
     insert(&db, 2900, 2);
@@ -57,8 +57,8 @@ fn leaves_without_changes_above_the_all_visible_lsn_are_read_without_a_look_for_
     assert_eq!(lookups(&db, &fourth, ROWS, 0, &[(7, 7), (1500, 1), (2900, 2)]), 0);
 }
 
-/// A checkpoint that copies the undo log of an open transaction moves the first LSN that a restart needs, but
-/// the changes of the transaction stay older than the copy.
+/// A checkpoint that copies the undo log of an open transaction moves the first LSN that a restart needs. But
+/// the changes of the transaction are still older than the copy, and must stay hidden.
 #[test]
 fn the_changes_of_an_open_transaction_stay_hidden_after_its_undo_log_was_carried() {
     const ROWS: u64 = 3000;
@@ -76,7 +76,8 @@ fn the_changes_of_an_open_transaction_stay_hidden_after_its_undo_log_was_carried
     assert!(lookups(&db, &snapshot, ROWS, 0, &[(2900, 3)]) > 0, "still hidden");
 }
 
-/// A transaction that has committed, and waits for an older snapshot before it frees pages, hides nothing.
+/// A committed transaction that waits for an older snapshot before it frees pages does not hold back the
+/// all-visible LSN.
 #[test]
 fn a_transaction_that_waits_to_free_does_not_hold_the_all_visible_lsn() {
     const ROWS_LEN: u64 = 3000;

@@ -1,4 +1,4 @@
-//! Waiting for durable commits: only for those that a snapshot has shown, and for all of these.
+//! Tests of waiting for durable commits: only for commits that a snapshot has shown, and for all of these.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::{COUNTS, OTHER, builder};
 
-/// No thread of its own writes the log: what is durable is what some call waited for.
+/// Opens a store without background threads: only commits that a call waits for become durable.
 fn open(fs: &FaultFs) -> Database {
     let builder = builder().background(false).log_buffers(3).wal_streams(2).wal_segment_bytes(2 << 20);
     builder.file_system(Arc::new(fs.clone())).open("db").unwrap()
@@ -22,7 +22,7 @@ fn relaxed(db: &Database, body: impl FnOnce(&Transaction) -> Result<(), Error>) 
     tx.commit().unwrap();
 }
 
-/// Flushes that a read causes.
+/// Returns the number of flushes that a read causes.
 fn flushes<T>(db: &Database, read: impl FnOnce(&Snapshot) -> Result<T, Error>) -> u64 {
     let before = db.stats().log.flushes;
     db.read(read).unwrap();
@@ -68,7 +68,7 @@ fn a_read_waits_for_the_commits_that_it_has_seen_and_for_no_other() {
     relaxed(&db, |tx| tx.drop_table("other").map(drop));
     assert!(flushes(&db, |s| s.table(&OTHER)?.is_empty()) > 0, "an absent table");
 
-    // A snapshot that is older than a commit does not wait for it.
+    // A snapshot does not wait for a commit that is newer.
     let old = db.snapshot().unwrap();
     relaxed(&db, |tx| tx.table(&COUNTS)?.insert(&100, &5));
     let before = db.stats().log.flushes;
@@ -78,7 +78,7 @@ fn a_read_waits_for_the_commits_that_it_has_seen_and_for_no_other() {
     assert!(flushes(&db, |s| s.table(&COUNTS)?.get(&100)) > 0);
 }
 
-/// All that `db.read` has returned is there after a power loss that takes everything not synced.
+/// All rows that `db.read` has returned survive a power loss that drops all unsynced writes.
 #[test]
 fn what_a_read_has_returned_survives_a_power_loss() {
     const KEYS: u64 = 400;
@@ -88,7 +88,7 @@ fn what_a_read_has_returned_survives_a_power_loss() {
         let db = open(&fs);
         db.transact(|tx| (0..KEYS).step_by(2).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &0)))
             .unwrap();
-        // With versions on from the start, or only from the read on.
+        // Versions are on from the start, or only from the read on.
         let _early = random.random_bool(0.5).then(|| db.snapshot().unwrap());
         for n in 1..random.random_range(2..60) {
             let key = random.random_range(0..KEYS);
@@ -136,7 +136,7 @@ fn a_durable_snapshot_shows_an_earlier_state_and_causes_no_flush() {
     write(3);
     assert_eq!(seen(&db.durable_snapshot().unwrap()), Some(1));
     assert_eq!(db.stats().log.flushes, flushes);
-    db.read(|s| Ok(seen(s))).unwrap(); // a flush
+    db.read(|s| Ok(seen(s))).unwrap(); // flushes the log
     write(4);
     assert_eq!(seen(&db.durable_snapshot().unwrap()), Some(2), "the state of the second call");
     assert_eq!((seen(&durable), seen(&db.snapshot().unwrap())), (Some(1), Some(4)));

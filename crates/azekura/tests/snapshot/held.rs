@@ -1,4 +1,4 @@
-//! Snapshots hold a bounded amount of memory, log and pages.
+//! Tests of the memory, log and pages that snapshots hold, which are bounded.
 
 use std::sync::Arc;
 use std::thread;
@@ -47,7 +47,7 @@ fn the_oldest_snapshot_becomes_too_old_and_no_writer_waits() {
     assert_eq!(db.stats().snapshots.too_old, 1);
 }
 
-/// V9: what a snapshot may still read is freed after it, and the log does not wait for that.
+/// V9: pages that a snapshot may still read are freed after it is closed, and the log is trimmed meanwhile.
 #[test]
 fn v9_replaced_large_values_and_dropped_tables_stay_for_the_snapshot_only() {
     let fs = FaultFs::new();
@@ -62,7 +62,7 @@ fn v9_replaced_large_values_and_dropped_tables_stay_for_the_snapshot_only() {
         db.checkpoint().unwrap();
     }
     db.transact(|tx| tx.drop_table("other").map(drop)).unwrap();
-    // The name has another table now.
+    // The name now belongs to another table.
     db.transact(|tx| tx.table(&OTHER)?.insert(&99, &99)).unwrap();
     db.checkpoint().unwrap();
     db.checkpoint().unwrap();
@@ -81,7 +81,7 @@ fn v9_replaced_large_values_and_dropped_tables_stay_for_the_snapshot_only() {
 }
 
 /// V9: the log, the page file and the memory stay bounded while a snapshot is open, however much changes.
-/// Values that are written and replaced after it are freed at once.
+/// Values that are written and replaced after the snapshot was opened are freed at once.
 #[test]
 fn v9_a_long_snapshot_holds_one_version_of_each_row_and_no_more() {
     const KEPT: u64 = 200;
@@ -143,7 +143,7 @@ fn v9_a_long_snapshot_holds_one_version_of_each_row_and_no_more() {
     assert_eq!(db.stats().snapshots.waiting_to_free, 0);
 }
 
-/// A value that only an intermediate snapshot sees stays for it.
+/// A value that only an intermediate snapshot can read is kept for that snapshot.
 #[test]
 fn values_between_two_snapshots_are_freed_and_those_of_each_are_not() {
     let db = in_memory();
@@ -167,7 +167,8 @@ fn values_between_two_snapshots_are_freed_and_those_of_each_are_not() {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
-/// V12: the rows of active transactions are read by the first opener only as far as versions have room.
+/// V12: opening the first snapshot reads the rows of active transactions only as far as their versions fit in
+/// memory.
 #[test]
 fn v12_a_snapshot_is_refused_beside_transactions_that_are_too_large_for_it() {
     let db = builder().background(false).version_bytes(100_000).open_in_memory().unwrap();
@@ -178,7 +179,7 @@ fn v12_a_snapshot_is_refused_beside_transactions_that_are_too_large_for_it() {
     }
     assert_eq!(db.snapshot().unwrap().table(&COUNTS).unwrap().get(&7).unwrap(), Some(0));
     thread::sleep(azekura_btree::GRACE);
-    db.checkpoint_step(1).unwrap(); // versions are off again
+    db.checkpoint_step(1).unwrap(); // turns versions off again
     for key in 200..5000 {
         tx.table(&COUNTS).unwrap().insert(&key, &1).unwrap();
     }

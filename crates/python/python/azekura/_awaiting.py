@@ -2,11 +2,12 @@
 
 import functools
 
-# asyncio is imported by the calls that need it: it would be most of the time of importing this package.
+# asyncio is imported only by the functions that need it, because its import takes longer than the rest of
+# this package.
 
 
 def _settle(future, ticket, watch):
-    """Runs in the event loop when the ticket may have been decided."""
+    """Settles the future if the commit is durable or has failed. Runs in the event loop."""
     if future.done():
         return
     try:
@@ -21,14 +22,14 @@ def _settle(future, ticket, watch):
 
 
 def durable(ticket):
-    """Returns a future of the running loop that is done when the ticket's commit survives power loss."""
+    """Returns a future of the running loop that is done when the ticket's commit is durable."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
     def watch():
-        # The callback may come from another thread, and after the loop was closed.
+        # The callback may run in another thread, and after the loop was closed.
         def call():
             try:
                 loop.call_soon_threadsafe(_settle, future, ticket, watch)
@@ -46,8 +47,8 @@ def ticket_await(self):
 
 
 async def transact_async(self, body):
-    """Runs `body` with a transaction as `transact` does, in a thread of the loop's default executor: it may
-    wait for locks. The thread is free again while the commit waits for the disk."""
+    """Runs `body` with a transaction as `transact` does, in a thread of the loop's default executor, because
+    `body` may wait for locks. The thread is released while the commit waits for the disk."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -57,7 +58,7 @@ async def transact_async(self, body):
 
 
 def transaction(self, function):
-    """Decorator: each call of the function runs as `transact`, with the transaction as its first argument."""
+    """Decorator: each call runs the function by `transact`, with the transaction as its first argument."""
 
     @functools.wraps(function)
     def run(*args, **named):

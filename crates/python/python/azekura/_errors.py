@@ -6,11 +6,11 @@ class Error(Exception):
 
 
 class Conflict(Error):
-    """The transaction was rolled back so that others can go on: run it again."""
+    """The transaction was rolled back because of a conflict with another one: run it again."""
 
 
 class Busy(Error):
-    """Something is in use or exhausted for now."""
+    """A resource is in use or exhausted at the moment."""
 
 
 class Corrupt(Error):
@@ -18,7 +18,7 @@ class Corrupt(Error):
 
 
 class Closed(Error):
-    """The store or the transaction takes no more calls."""
+    """The store or the transaction accepts no more calls."""
 
 
 class Expired(Error):
@@ -30,7 +30,7 @@ class Invalid(Error, ValueError):
 
 
 class IoError(Error, OSError):
-    """The operating system refused a call; `errno` has its number."""
+    """A call of the operating system failed; `errno` has the error number."""
 
 
 for _error in (Error, Conflict, Busy, Corrupt, Closed, Expired, Invalid, IoError):

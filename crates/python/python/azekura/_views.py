@@ -1,4 +1,4 @@
-"""Views of the rows of a range, as those of a dict."""
+"""Views of the rows of a range, like the views of a dict."""
 
 import collections.abc
 import itertools
@@ -69,22 +69,22 @@ def _make(kind, table, start, end, reverse):
 
 
 def keys(self, start=MISSING, end=None, *, reverse=False):
-    """Returns a view of the keys from `start`, included, to `end`, excluded. None is no bound."""
+    """Returns a view of the keys from `start` (inclusive) to `end` (exclusive). None means no bound."""
     return _make(KeysView, self, start, end, reverse)
 
 
 def values(self, start=MISSING, end=None, *, reverse=False):
-    """As `keys`, of the values."""
+    """Returns a view of the values of a range, as `keys` does for the keys."""
     return _make(ValuesView, self, start, end, reverse)
 
 
 def items(self, start=MISSING, end=None, *, reverse=False):
-    """As `keys`, of the rows as (key, value)."""
+    """Returns a view of the rows of a range as (key, value), as `keys` does for the keys."""
     return _make(ItemsView, self, start, end, reverse)
 
 
 def prefix(self, prefix, *, reverse=False):
-    """Returns a view of the rows as (key, value) with keys that begin with `prefix`: text, bytes, or the
+    """Returns a view of the rows as (key, value) with keys that begin with `prefix`: a string, bytes, or the
     first parts of a tuple."""
     return ItemsView(self, None, None, prefix, reverse)
 
@@ -95,7 +95,7 @@ def reversed_keys(self):
 
 
 def pop(self, key, default=MISSING):
-    """Removes a row and returns its value; without the row returns `default` or raises KeyError."""
+    """Removes a row and returns its value. If there is no row, returns `default` or raises KeyError."""
     found = self._take(key)
     if found is not None:
         return found[0]
@@ -105,7 +105,7 @@ def pop(self, key, default=MISSING):
 
 
 def popitem(self):
-    """Removes the row with the least key and returns it as (key, value). KeyError in an empty table."""
+    """Removes the row with the least key and returns it as (key, value). Raises KeyError if there is none."""
     row = self.pop_first()
     if row is None:
         raise KeyError("the table is empty")

@@ -1,4 +1,4 @@
-"""The interface of the standard library's `dbm`: a program changes one import.
+"""The interface of the standard library's `dbm`. A program needs to change only its import.
 
     import azekura.dbm as dbm
 
@@ -17,7 +17,7 @@ import azekura
 
 __all__ = ["error", "open"]
 
-# `dbm` raises its own error, which is an OSError.
+# The error of `dbm` is a subclass of OSError, so this one is, too.
 error = azekura.IoError
 
 _TABLE = "dbm"
@@ -88,7 +88,7 @@ class _Rows(collections.abc.MutableMapping):
         self._open()
 
     def reorganize(self):
-        """Does nothing: the store uses the space of removed rows again."""
+        """Does nothing: the store reuses the space of removed rows."""
         self._open()
 
     def close(self):
@@ -104,8 +104,9 @@ class _Rows(collections.abc.MutableMapping):
 
 
 def open(file, flag="r", mode=0o666):
-    """Opens the database in directory `file`: "r" only to read it, "w" also to change it, "c" creates it if
-    needed, "n" begins with an empty one. `mode` is not used: the store's files are the user's own."""
+    """Opens the database in directory `file`. `flag` is "r" for reading, "w" for reading and writing, "c" to
+    create it if needed, or "n" to begin with an empty one. `mode` is ignored: only the owner of the store's
+    files can access them."""
     if flag[:1] not in ("r", "w", "c", "n"):
         raise ValueError('flag is "r", "w", "c" or "n"')
     path = os.fsdecode(file)
