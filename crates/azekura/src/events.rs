@@ -61,7 +61,7 @@ impl Shared {
         // Relaxed: selects the thread that reports, and orders nothing.
         if matches!(failed, Error::LogFull { .. }) && !self.reported.is_disk_full.swap(true, Relaxed) {
             let (path, error) = (self.path.display(), full_message(failed));
-            error!(%path, %error, "disk full: changes are refused until there is room; reads go on");
+            error!(%path, %error, "disk full: writes are refused until space is free; reads still work");
         }
         self.report_state();
     }

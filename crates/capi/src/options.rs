@@ -45,7 +45,7 @@ pub(crate) fn time(name: &str, given: &str) -> Result<Duration, Error> {
 
 /// Returns the error for an option that the function does not have.
 pub(crate) fn unknown(name: &str) -> Error {
-    invalid(format!("there is no option {name:?} here"))
+    invalid(format!("unknown option {name:?}"))
 }
 
 /// Reads a key of 64 hexadecimal digits. The error message does not contain the digits.

@@ -225,7 +225,7 @@ impl Observations {
                         history,
                         Kind::Garbage,
                         &[txn],
-                        format!("T{txn} read {value} in k{key}, which nobody wrote"),
+                        format!("T{txn} read {value} in k{key}, but no transaction wrote that value"),
                     );
                 }
                 Some(w) if history.transactions[w.txn].status == Status::Aborted => {

@@ -76,7 +76,7 @@ fn in_memory(py: Python<'_>) -> PyResult<Database> {
 
 fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
-        .map_err(|_| Invalid::new_err(format!("{value} is no number of seconds: give one above 0")))
+        .map_err(|_| Invalid::new_err(format!("{value} is not a number of seconds above 0")))
 }
 
 /// Converts a report of the store to a dict.

@@ -505,7 +505,7 @@ impl Table {
             let old = table.get_for_update(key.as_ref())?;
             let number = |old: Vec<u8>| old.try_into().map(i64::from_le_bytes);
             let Ok(old) = old.map_or(Ok(0), number) else {
-                return Err(Error::Invalid("the stored value is no i64".into()));
+                return Err(Error::Invalid("the stored value is not a signed 64-bit integer".into()));
             };
             let sum = old.checked_add(amount);
             if let Some(sum) = sum {

@@ -264,7 +264,7 @@ def test_a_limit_ends_waiting_and_long_transactions(tmp_path):
             1 // 0  # more informative than the error that an open transaction causes at close
     tx.abort()
     for bad in (-1, math.nan):
-        with pytest.raises(azekura.Invalid, match="no number of seconds"):
+        with pytest.raises(azekura.Invalid, match="not a number of seconds"):
             azekura.open(tmp_path / "db", lock_timeout=bad)
 
 

@@ -88,7 +88,7 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
             ),
         }),
         Some(name) => Err(Error::Invalid(format!(
-            "{} is no Azekura store and not empty (it holds {name:?}); name a new or empty directory",
+            "{} is not an Azekura store and not empty (it contains {name:?}); name a new or empty directory",
             path.display()
         ))),
     }

@@ -302,7 +302,7 @@ impl<'t> Past<'t> {
             self.db.checkpoint_past(lsn)?;
         }
         Err(Error::PageIo {
-            source: format!("{MOST_CHECKPOINTS} checkpoints did not come past log record {lsn}; load again")
+            source: format!("after {MOST_CHECKPOINTS} checkpoints a restart would still read log record {lsn}; load again")
                 .into(),
         })
     }

@@ -64,7 +64,7 @@ class ItemsView(_View, collections.abc.ItemsView):
 
 def _make(kind, table, start, end, reverse):
     if start is None and end is None:
-        raise TypeError("None alone is no range: leave it out, or give an end")
+        raise TypeError("None alone is not a range: call it without arguments, or give an end")
     return kind(table, None if start is MISSING else start, end, None, reverse)
 
 
