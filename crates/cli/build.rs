@@ -1,4 +1,4 @@
-//! Builds the library that `azekura far` puts before a program's own.
+//! Builds the library that `azekura far` preloads into a program.
 
 fn main() {
     azekura_embed::build(&azekura_embed::Embedded {

@@ -1,4 +1,4 @@
-//! Single operations on a tree of a million records of 100 bytes, all cached, under a log that keeps nothing.
+//! Single operations on a tree of 1,000,000 records of 100 bytes, all cached, with a log that stores nothing.
 
 use std::hint::black_box;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -13,7 +13,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 
 const RECORDS: u64 = 1_000_000;
 
-/// Numbers records and forgets them.
+/// A log that numbers records and does not store them.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 

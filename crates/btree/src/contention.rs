@@ -1,23 +1,22 @@
-//! Detects leaves that many writers latch for different records. Such a leaf is split, so that its records
-//! get leaves of their own.
+//! Detects leaves that many writers latch for different records, and requests a split of such leaves.
 //!
 //! Two writers of different records wait for one latch only because the records are in one leaf. A few hot
 //! records (warehouses, counters) fit one leaf, and its latch then limits the rate of all their changes. So a
 //! leaf with frequent conflicts is split although it has room ([`crate::structure`]), repeatedly if needed,
 //! down to one record per leaf.
 //!
-//! 1. A writer that waited for other threads during its descent adds one to the count of its leaf.
-//! 2. Of the other writers, one in [`SAMPLED`] subtracts [`DECAY`]. So a count stays low if fewer than one
-//!    writer in sixteen meets another, regardless of the total. The LSN of the change selects the sampled
-//!    writers: a writer without conflicts writes nothing shared here.
+//! 1. A writer that waited for other threads during its descent adds 1 to the count of its leaf.
+//! 2. Of the writers that did not wait, one in [`SAMPLED`] subtracts [`DECAY`]. So a count stays low while
+//!    fewer than one writer in 16 waits, regardless of the number of writers. The LSN of the change selects
+//!    the sampled writers. The other writers without conflicts write no shared memory here.
 //! 3. The writer that raises a count to [`CONTENDED`] splits the leaf, and the count restarts at 0.
 //!
-//! A slot of the table holds one leaf. Conflicts of another leaf with the same slot lower its count first,
-//! and replace it at 0. The table is only an estimate that selects splits: updates lost between two threads
-//! and forgotten leaves do no harm.
+//! A slot of the table holds one leaf. Conflicts of another leaf with the same slot first lower the count;
+//! that leaf takes the slot when the count is 0. The table is only an estimate that selects splits. Lost
+//! updates between two threads and forgotten leaves do no harm.
 //!
-//! The idea of splitting for contention: A. Alhomssi, V. Leis, *Contention and Space Management in B-Trees*,
-//! CIDR 2021. The measure is ours.
+//! The idea of splitting for contention is from A. Alhomssi, V. Leis, *Contention and Space Management in
+//! B-Trees*, CIDR 2021. The measure of contention is not from that paper.
 
 use std::sync::OnceLock;
 
@@ -27,16 +26,16 @@ use azekura_base::{Lsn, PageId};
 /// One writer without conflicts in this many lowers the count of its leaf.
 const SAMPLED: u64 = 64;
 const DECAY: u64 = 4;
-/// Conflicts, less decay, from which on a leaf is contended.
+/// Count of conflicts, after decay, at which a leaf is contended.
 const CONTENDED: u64 = 16;
-/// Largest number of observed leaves.
+/// Number of slots: the largest number of leaves that are observed at once.
 const SLOTS: usize = 256;
 const COUNT_BITS: u32 = 8;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// The table: page and count in each slot.
+/// The table: one leaf and its count in each slot.
 pub(crate) struct Contention {
-    /// Made at the first conflict.
+    /// The slots, allocated at the first conflict.
     slots: OnceLock<Box<[AtomicU64]>>,
 }
 
@@ -45,8 +44,8 @@ impl Contention {
         Self { slots: OnceLock::new() }
     }
 
-    /// Notes a change of a leaf with this LSN by a writer that met others or did not; returns whether the
-    /// leaf is contended.
+    /// Counts a change of `leaf` with this LSN; returns whether the leaf is contended. `has_met_others`: the
+    /// writer waited for other threads.
     #[inline]
     pub(crate) fn changed(&self, leaf: PageId, lsn: Lsn, has_met_others: bool) -> bool {
         if has_met_others {
@@ -61,7 +60,7 @@ impl Contention {
     #[cold]
     fn raise(&self, leaf: PageId) -> bool {
         let slot = self.slot(leaf);
-        // Relaxed, here and below: an estimate (see the head).
+        // Relaxed, here and below: the count is an estimate (see the module head).
         let (page, count) = parts(slot.load(Relaxed));
         let now = if page == leaf || count == 0 { count + 1 } else { count - 1 };
         let is_contended = page == leaf && now >= CONTENDED;
@@ -73,7 +72,7 @@ impl Contention {
     fn lower(&self, leaf: PageId) {
         let Some(slots) = self.slots.get() else { return };
         let slot = &slots[slot_of(leaf)];
-        let (page, count) = parts(slot.load(Relaxed)); // Relaxed, also below: an estimate
+        let (page, count) = parts(slot.load(Relaxed)); // Relaxed, also below: the count is an estimate
         if page == leaf && count > 0 {
             slot.store(word(leaf, count.saturating_sub(DECAY)), Relaxed);
         }
@@ -101,8 +100,8 @@ const fn word(page: PageId, count: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns how often a leaf is found contended in 100,000 changes of which `met_of_thousand` per thousand
-    /// meet others.
+    /// Returns the number of times that a leaf is found contended in 100,000 changes. `met_of_thousand` of
+    /// 1,000 writers wait for other threads.
     fn found(met_of_thousand: u64) -> usize {
         let contention = Contention::new();
         let mut state = 1_u64;

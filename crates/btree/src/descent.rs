@@ -2,18 +2,18 @@
 //!
 //! One hop, optimistically:
 //!
-//! 1. The parent's version was taken when the descent came to it. Search the parent; this gives a child id.
-//! 2. Peek at the child: take *its* version.
-//! 3. Validate the parent. If it has changed, nothing read so far is reliable: start over.
+//! 1. The parent's version was read when the descent reached the parent. Search the parent for the child id.
+//! 2. Peek at the child: read the *child's* version.
+//! 3. Validate the parent. If it has changed, nothing that was read so far is reliable: start over.
 //! 4. The child becomes the parent.
 //!
-//! - **HOP-1** A child's version is taken before its parent is validated. So at the moment of that validation
+//! - **HOP-1** A child's version is read before its parent is validated. So at the moment of that validation
 //!   the page was the parent's child, and the version is from that moment or later. Every later change of the
 //!   child, including a release and reuse of its page, changes the version.
-//! - **HOP-2** A page leaves a tree only under its own exclusive latch and its parent's, with both versions
-//!   moved.
-//! - **HOP-3** Data that was read in a node is used only after the node validated (or was latched by an
-//!   upgrade of the version under which it was read).
+//! - **HOP-2** A page is removed from a tree only under its own exclusive latch and its parent's. Both
+//!   versions change.
+//! - **HOP-3** Data that was read in a node is used only after the node was validated (or was latched by an
+//!   upgrade of the version under which the data was read).
 //!
 //! ```text
 //! reader                              writer: merges C away, then C becomes part of another tree
@@ -24,20 +24,20 @@
 //! validates P: fails, starts over     -- without step 3 it would find the other tree's leaf valid
 //! ```
 //!
-//! If the reader takes C's version before the writer latches C, the final validation of C fails. There is no
+//! If the reader reads C's version before the writer latches C, the final validation of C fails. There is no
 //! third case: `tests/loom_hop.rs` runs this code against that writer.
 //!
 //! *Progress.* A reader of resident pages holds nothing, so a reader that stops at any step never blocks
-//! another thread. A writer that stops blocks only threads that come to the nodes that it has latched: the
-//! leaf in a change in place; the leaf, its new sibling and their parent in a split (the parent also delays
-//! readers of its other leaves). Tested by stopping threads at every access to shared memory:
+//! another thread. A writer that stops blocks only threads that reach the nodes that it has latched. For a
+//! change in place this is the leaf. For a split these are the leaf, its new sibling and their parent, which
+//! also delays readers of its other leaves. Tested by stopping threads at every access to shared memory:
 //! `eval/sim/tests/tree.rs`.
 //!
-//! A page that is not in the pool is fixed (read in) while nothing is latched. For a page that stays latched
-//! the descent sleeps without pin or latch; this wait is traced. (Waiters that pinned and latched took the
-//! cache line of the latch from its holder, and with 64 processors the holder could not release it.) After
-//! [`crate::EnvOptions::optimistic_attempts`] failures the descent uses latches (shared down to the parent,
-//! each child latched before its parent is released), so that progress is certain.
+//! A page that is not in the pool is fixed (read in) while nothing is latched. If a page stays latched, the
+//! descent sleeps without pin or latch, and the trace records this wait. (Waiters with a pin would take the
+//! cache line of the latch from its holder; on 64 processors the holder could then not release the latch.)
+//! After [`crate::EnvOptions::optimistic_attempts`] failures the descent uses latches: shared down to the
+//! parent, each child latched before its parent is released. So progress is certain.
 
 use azekura_base::{Backoff, PageId, PageWords};
 use azekura_buffer::{
@@ -49,19 +49,19 @@ use crate::error::TreeError;
 use crate::node::Node;
 use crate::tree::Tree;
 
-/// Encounters with a latched page after which the descent sleeps until the latch is free.
+/// Number of encounters with a latched page after which the descent sleeps until the latch is free.
 const BUSY_SPINS: u32 = 8;
-/// Pages that a descent keeps in the pool for its next attempt.
+/// Number of pages that a descent keeps pinned for its next attempt.
 const KEPT_PAGES: usize = 3;
 
 /// The target of a descent.
 #[derive(Clone, Copy, Debug)]
 pub enum Seek<'k> {
-    /// To the node that covers this key.
+    /// The node that covers this key.
     Covering(&'k [u8]),
-    /// To the node that covers the keys just below this one.
+    /// The node that covers the keys just below this key.
     Before(&'k [u8]),
-    /// To the last node of its level.
+    /// The last node of the level.
     Last,
 }
 
@@ -75,9 +75,9 @@ impl Seek<'_> {
     }
 }
 
-/// A page as an optimistic reader sees it: its words, and a check that they are unchanged.
+/// A page read optimistically: its words, and a check that they are unchanged.
 pub trait OptimisticRead: Copy {
-    /// The page's words; they may change while they are read.
+    /// Returns the page's words; they may change while they are read.
     fn words(&self) -> PageWords<'_>;
     /// Returns `true` if the page is unchanged since this value was made.
     fn is_valid(self) -> bool;
@@ -97,37 +97,37 @@ impl OptimisticRead for OptimisticPage<'_> {
 /// The result of a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop<L> {
-    /// The child with this id, looked at while it was the parent's child (HOP-1).
+    /// The child with this id, which was the parent's child when its version was read (HOP-1).
     Child(PageId, L),
     /// The parent has changed: start over.
     Changed,
 }
 
-/// Makes one hop: from `parent` to the child that `seek` leads to. `look` takes the child's version.
+/// Descends one level: from `parent` to the child that `seek` leads to. `look` reads the child's version.
 #[inline]
 pub fn hop<P: OptimisticRead, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L) -> Hop<L> {
     let node = Node::new(parent.words());
     let child = node.child(seek.slot(node));
-    // The id may be invalid if the page is just changing; a look for an absent page does no harm.
+    // The id may be invalid if the page is changing; a search for an absent page does no harm.
     let looked = look(child);
-    // HOP-1: after the look, which took the child's version.
+    // HOP-1: after `look`, which read the child's version.
     if parent.is_valid() { Hop::Child(child, looked) } else { Hop::Changed }
 }
 
 /// The reason that an optimistic descent ended early.
 #[derive(Debug)]
 pub(crate) enum Restart<'p> {
-    /// A visited node has changed.
+    /// A visited node has changed since its version was read.
     Changed,
-    /// Another thread has this page latched exclusively, or is reading it in.
+    /// Another thread holds the exclusive latch of this page, or is reading it in.
     Busy(PageId),
-    /// This page, a child of that parent, is not in the pool.
+    /// This page is not in the pool; the second field is its parent.
     Absent(PageId, Option<OptimisticPage<'p>>),
     /// The structure is corrupt.
     Failed(TreeError),
 }
 
-/// The end of a descent: not validated yet.
+/// The end of a descent, not validated yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walked<'p> {
     /// The node above; `None` if `page` is the root.
@@ -135,8 +135,7 @@ pub(crate) struct Walked<'p> {
     pub(crate) page: OptimisticPage<'p>,
 }
 
-/// Walks optimistically to the node of `level` that `seek` leads to; to the root, if the tree is not that
-/// high.
+/// Walks optimistically to the node of `level` that `seek` leads to. Stops at the root if the tree is lower.
 #[inline]
 pub(crate) fn walk<'p>(
     pool: &'p BufferPool,
@@ -170,7 +169,7 @@ pub(crate) fn walk<'p>(
     Ok(at)
 }
 
-/// Handles a page of an unexpected level: corrupt if it and its parent are unchanged.
+/// Handles a page of an unexpected level: the tree is corrupt if the page and its parent are unchanged.
 #[cold]
 fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -> Restart<'p> {
     let error = corrupt_node(page.words(), page.words().page_id());
@@ -181,9 +180,9 @@ fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -
 /// A leaf to read from.
 #[derive(Debug)]
 pub(crate) enum Leaf<'p> {
-    /// Must be validated after the reading.
+    /// An unlatched page: the reader must validate it after reading.
     Unlatched(OptimisticPage<'p>),
-    /// Latched: unchanged while the guard lives.
+    /// A latched page: unchanged while the guard lives.
     Latched(SharedGuard<'p>),
 }
 
@@ -196,7 +195,8 @@ impl Leaf<'_> {
         }
     }
 
-    /// The leaf for a later read of the same version; `None` if it is latched.
+    /// Returns the leaf's page and version for a later read of the same version; `None` if the leaf is
+    /// latched.
     pub(crate) const fn page_version(&self) -> Option<PageVersion> {
         match self {
             Self::Unlatched(page) => Some(page.page_version()),
@@ -213,7 +213,7 @@ impl Leaf<'_> {
     }
 }
 
-/// The attempts of one operation's descent, with its reaction to failed ones.
+/// The attempts of one operation's descent, and its reactions to failed attempts.
 #[derive(Debug)]
 pub(crate) struct Descent<'e> {
     env: &'e Env,
@@ -257,14 +257,14 @@ impl<'e> Descent<'e> {
             let guard = self.env.pool().fix(self.below(parent.as_ref(), seek))?.shared();
             match Node::new(guard.words()).level() {
                 Some(0) => return Ok(Leaf::Latched(guard)),
-                Some(_) if parent.is_none() => {} // The root was a leaf and has grown.
+                Some(_) if parent.is_none() => {} // The root was a leaf, and the tree has grown since.
                 _ => return Err(corrupt_node(guard.words(), guard.page_id())),
             }
         }
     }
 
-    /// As [`Self::leaf`]; calls `absent` with the parent (not validated) of each leaf that is not in the
-    /// pool, before that leaf is read in.
+    /// Returns the leaf as [`Self::leaf`] does. Calls `absent` with the parent (not validated) of each leaf
+    /// that is not in the pool, before that leaf is read in.
     pub(crate) fn leaf_or(
         &mut self,
         seek: Seek<'_>,
@@ -303,14 +303,14 @@ impl<'e> Descent<'e> {
             let guard = self.env.pool().fix(self.below(parent.as_ref(), seek))?.exclusive();
             match Node::new(guard.words()).level() {
                 Some(0) => return Ok(guard),
-                Some(_) if parent.is_none() => {} // As above.
+                Some(_) if parent.is_none() => {} // The root was a leaf, and the tree has grown since.
                 _ => return Err(corrupt_node(guard.words(), guard.page_id())),
             }
         }
     }
 
     /// Returns the node of `level` that covers `key`, and its parent, both latched exclusively. Without a
-    /// parent the node is the root, which may be lower than `level`.
+    /// parent the node is the root, and may be below `level`.
     pub(crate) fn pair(&mut self, key: &[u8], level: u8) -> Result<Pair<'e>, TreeError> {
         let seek = Seek::Covering(key);
         while self.attempts < self.env.optimistic_attempts() {
@@ -367,12 +367,12 @@ impl<'e> Descent<'e> {
         })
     }
 
-    /// Notes that a validation failed.
+    /// Handles a failed validation.
     pub(crate) fn changed(&mut self) -> Result<(), TreeError> {
         self.restart(Restart::Changed)
     }
 
-    /// Reacts to an early end; no latch may be held. The next attempt starts from the root.
+    /// Handles an early end of an attempt; no latch may be held. The next attempt starts from the root.
     #[cold]
     pub(crate) fn restart(&mut self, cause: Restart<'e>) -> Result<(), TreeError> {
         match cause {
@@ -394,7 +394,7 @@ impl<'e> Descent<'e> {
         self.has_met_others = true;
         self.backoff.pause();
         if self.busy.is_multiple_of(BUSY_SPINS) {
-            // Sleeps until the latch is free. The page may have left the tree: then the wait was needless.
+            // Sleeps until the latch is free. If the page has left the tree, the wait was unnecessary.
             self.env.pool().wait_while_latched(page_id);
         }
     }
@@ -414,7 +414,8 @@ impl<'e> Descent<'e> {
                 self.kept.push(guard);
                 Ok(())
             }
-            // The page may have been freed since its parent was read, and its place may be unreadable.
+            // The page may have been freed since its parent was read; its block in the file may then be
+            // unreadable.
             Err(_) if parent.is_some_and(|parent| !parent.is_valid()) => Ok(()),
             Err(FixError::PoolExhausted { .. }) if !self.kept.is_empty() => {
                 self.kept.clear();
@@ -433,7 +434,7 @@ pub(crate) struct Pair<'p> {
     pub(crate) node: ExclusiveGuard<'p>,
 }
 
-/// Parent first, in latch order; neither upgrade waits.
+/// Upgrades the parent first, in latch order. Neither upgrade waits.
 fn upgrade_both(at: Walked<'_>) -> Option<Pair<'_>> {
     let parent = match at.parent {
         Some(parent) => Some(parent.upgrade()?),

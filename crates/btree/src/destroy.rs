@@ -1,8 +1,8 @@
-//! Creation and removal of trees: creating one, dropping one, and freeing its pages in bounded steps.
+//! Creates trees, drops trees, and frees a dropped tree's pages in bounded steps.
 //!
 //! A dropped tree stays unchanged until its transaction has committed. Then it is freed step by step, like
-//! the chains of large values. Each step is one record of bounded size and leaves a smaller tree: first its
-//! last leaves go, then the inner nodes that have become empty. The freeing thread has exclusive use of the
+//! the chains of large values. Each step is one record of bounded size and leaves a smaller tree: it frees
+//! the last leaves first, then the inner nodes without children. The freeing thread has exclusive use of the
 //! tree. A crash leaves a smaller tree, and the same steps continue with it.
 
 use azekura_base::{PageId, TreeId};
@@ -21,13 +21,13 @@ use crate::space::map_of;
 use crate::tree::{Tree, WriteCtx};
 use crate::undo::{Deferred, UndoOp};
 
-/// Most leaves that one step frees.
+/// Largest number of leaves that one step frees.
 const LEAVES_PER_STEP: usize = 64;
-/// Most runs of leaked pages that one record frees.
+/// Largest number of runs of leaked pages that one record frees.
 const RUNS_PER_RECORD: usize = 64;
 
 impl Tree {
-    /// Creates an empty tree named `id` for the transaction of `ctx`.
+    /// Creates an empty tree with the id `id` for the transaction of `ctx`.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Notes in the transaction of `ctx` that the tree is freed after the commit ([`crate::free_step`]).
+    /// Logs for the transaction of `ctx` that the tree is freed after the commit ([`crate::free_step`]).
     /// Until then the tree stays unchanged. The caller holds table lock X, and removes the tree's name.
     ///
     /// # Errors
@@ -55,11 +55,11 @@ impl Tree {
     }
 }
 
-/// Frees a bounded part of `what`, which the committed transaction `writer.txn` left to free.
+/// Frees a bounded part of `what`, a deferred free of the committed transaction `writer.txn`.
 ///
-/// `index` is its position in [`crate::UndoLog::deferred_frees`]. Returns the rest, or `None` once all is
-/// free. After a crash, continue with the newest `next_head` that the log has for this index, or with the
-/// item itself; repeating a step does no harm.
+/// `index` is the position of `what` in [`crate::UndoLog::deferred_frees`]. Returns the rest, or `None` once
+/// all is free. After a crash, continue with the newest `next_head` that the log has for this index, or with
+/// the item itself. Repeating a step does no harm.
 ///
 /// # Errors
 ///
@@ -100,7 +100,8 @@ fn free_chain_step(
     Ok((next_head != PageId(0)).then_some(Deferred::Chain(next_head)))
 }
 
-/// Latches the single map of `runs`, which are not empty; returns the operations that free them.
+/// Latches the space map of `runs`, which are not empty and share one map; returns the operations that free
+/// them.
 fn clear_ops<'e>(
     env: &'e Env,
     runs: &[(PageId, u32)],
@@ -116,7 +117,7 @@ fn clear_ops<'e>(
 ///
 /// # Errors
 ///
-/// [`TreeError`]; some of the pages are free then.
+/// [`TreeError`]; some of the pages may have been freed.
 pub fn free_leaked(env: &Env, worker: LogBufferId, leaked: &[PageId]) -> Result<(), TreeError> {
     let map = |page_id| map_of(page_id, env.page_size()).0;
     let mut runs: Vec<(PageId, u32)> = Vec::new();
@@ -147,8 +148,8 @@ fn note_freed(env: &Env, runs: &[(PageId, u32)]) {
     runs.iter().for_each(|run| env.space().freed(run.0));
 }
 
-/// Makes a tree smaller by one record; returns `false` once it is an empty leaf. The caller has exclusive use
-/// of the tree.
+/// Frees a part of the tree, with one log record. Returns `false` if only an empty root leaf is left. The
+/// caller has exclusive use of the tree.
 pub(crate) fn prune_step(env: &Env, tree: Tree, worker: LogBufferId) -> Result<bool, TreeError> {
     let root = env.pool().fix(tree.root)?.exclusive();
     let mut height = Node::new(root.words()).level().ok_or_else(|| corrupt_node(root.words(), tree.root))?;
@@ -213,7 +214,7 @@ fn last_large(node: Node<'_>) -> Option<usize> {
     (0..node.count()).rev().find(|&i| node.slot(i).flags & FLAG_OVERFLOW != 0)
 }
 
-/// Frees the first runs of the leaf's last large value, and the slot with the last of them.
+/// Frees the first runs of the leaf's last large value. Removes the slot once the whole value is free.
 fn prune_value(env: &Env, worker: LogBufferId, leaf: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let wrong = TreeError::corrupt(leaf.page_id(), "a reference to a large value has a wrong length");
     let node = Node::new(leaf.words());
@@ -237,7 +238,7 @@ fn prune_value(env: &Env, worker: LogBufferId, leaf: ExclusiveGuard<'_>) -> Resu
     Ok(true)
 }
 
-/// Frees the last leaves below `above`: those without large values that share a map.
+/// Frees the last leaves below `above` that have no large values and share a space map.
 fn prune_leaves(env: &Env, worker: LogBufferId, above: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let node = Node::new(above.words());
     let mut runs = Vec::new();

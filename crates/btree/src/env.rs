@@ -18,14 +18,14 @@ use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 use crate::version::Versions;
 
-/// The log as the tree sees it: records can be appended. [`Wal`] implements it; tests have other logs.
+/// The part of the log that trees need: records can be appended. [`Wal`] implements it; tests use other logs.
 pub trait Log: DurableLog {
-    /// Appends a record to log buffer `worker` and returns its LSN, which is in the `order` requested. A log
+    /// Appends a record to log buffer `worker` and returns the record's LSN, which satisfies `order`. A log
     /// that gives each record the next LSN may ignore `order`.
     ///
     /// # Errors
     ///
-    /// [`AppendError`]: nothing was appended, no LSN drawn.
+    /// [`AppendError`]: nothing was appended, and no LSN was drawn.
     fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError>;
 }
 
@@ -38,19 +38,19 @@ impl Log for Wal {
 /// Settings of an [`Env`].
 #[derive(Clone, Copy, Debug)]
 pub struct EnvOptions {
-    /// The page file never has more pages than this.
+    /// Largest number of pages in the page file.
     pub max_pages: u64,
-    /// Number of failed optimistic attempts after which a descent latches its way down. 0: it always latches,
-    /// which is slow, for tests.
+    /// Number of failed optimistic attempts after which a descent latches its way down. With 0 every descent
+    /// latches, which is slow: for tests.
     pub optimistic_attempts: u32,
-    /// Most memory for row versions, in bytes.
+    /// Largest memory for row versions, in bytes.
     pub version_bytes: u64,
-    /// A part of the protocol of snapshots that a test omits.
+    /// A part of the snapshot protocol that a test leaves out.
     pub left_out: Option<crate::version::VersionPart>,
 }
 
 impl Default for EnvOptions {
-    /// Returns as many pages as the pool can name, 64 attempts, 64 MiB of versions.
+    /// Returns the defaults: all pages that the pool can address, 64 attempts, and 64 MiB of row versions.
     fn default() -> Self {
         Self {
             max_pages: azekura_buffer::MAX_PAGE_ID + 1,
@@ -61,14 +61,14 @@ impl Default for EnvOptions {
     }
 }
 
-/// Returns the largest record body that this crate appends, with a margin: a run of a large value, or a whole
-/// page, with its fields. A log's buffers must accept records of that size.
+/// Returns the largest size of a record body that this crate appends, in bytes and with a margin. The largest
+/// bodies contain a run of a large value or a whole page. The log's buffers must accept records of that size.
 #[must_use]
 pub const fn max_record_bytes(page_size: usize) -> usize {
     run_pages(page_size) as usize * page_size + page_size + 1024
 }
 
-/// Pool, log and space maps of one store. Shared by all its threads.
+/// Pool, log and space maps of one store, shared by all threads.
 pub struct Env {
     pool: Arc<BufferPool>,
     log: Arc<dyn Log>,
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Env {
 }
 
 impl Env {
-    /// Combines a pool and a log. No I/O.
+    /// Combines a pool and a log. Performs no I/O.
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
         let space = Space::new(pool.body_bytes(), options.max_pages);
@@ -104,7 +104,7 @@ impl Env {
         }
     }
 
-    /// The page pool.
+    /// Returns the page pool.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         &self.pool
@@ -114,13 +114,13 @@ impl Env {
         Arc::clone(&self.pool)
     }
 
-    /// The log.
+    /// Returns the log.
     #[must_use]
     pub fn log(&self) -> &dyn Log {
         &*self.log
     }
 
-    /// Bytes of a page, without those that the page file uses for itself.
+    /// Returns the size of a page in bytes, without the part that the page file uses.
     #[must_use]
     pub fn page_size(&self) -> usize {
         self.pool.body_bytes()
@@ -134,7 +134,7 @@ impl Env {
         &self.contention
     }
 
-    /// Row versions and open snapshots.
+    /// Returns the row versions and open snapshots.
     #[must_use]
     pub const fn versions(&self) -> &Versions {
         &self.versions
@@ -172,9 +172,9 @@ impl Env {
 
     /// Performs one mini-transaction: appends a record with `ops` to the log, then applies them.
     ///
-    /// Each operation names its page by the index of its guard. Operations on one page are adjacent, and none
-    /// depends on another one of this call. On an error no page has changed. Waits only for the log (a full
-    /// buffer); the pages stay latched meanwhile, and until the caller drops the guards.
+    /// Each operation names its page by the index of the page's guard. Operations on one page are adjacent,
+    /// and no operation depends on another operation of this call. On an error no page has changed. Waits
+    /// only for the log (a full buffer). The pages stay latched until the caller drops the guards.
     pub(crate) fn apply_logged(
         &self,
         worker: LogBufferId,
@@ -185,8 +185,8 @@ impl Env {
         for &(i, ref op) in ops {
             check(op, guards[i].words(), guards[i].page_id())?;
         }
-        // Before the append: a checkpoint between append and apply must see these pages as dirty from an LSN
-        // that is not above the record's.
+        // Before the append: a checkpoint between append and apply must treat these pages as dirty since an
+        // LSN that is not above the record's.
         let bound = self.log.lsn_bound();
         guards.iter_mut().for_each(|guard| guard.will_change(bound));
         let order = order_of(guards, ops);
@@ -199,8 +199,8 @@ impl Env {
             let page_id = guards[i].page_id();
             let mut page = guards[i].page_mut();
             apply_checked(op, &mut page, page_id);
-            // W7: above the page's LSN (RANGE-3), or drawn under the latch, so that the page has no larger
-            // one (RANGE-4).
+            // W7: the LSN is above the page's LSN (RANGE-3), or it was drawn under the latch, so that the
+            // page has no larger one (RANGE-4).
             page.set_lsn(lsn);
         }
         if ops.iter().any(|(_, op)| matches!(op, PageOp::SpaceClear { .. })) {
@@ -212,8 +212,8 @@ impl Env {
         Ok(lsn)
     }
 
-    /// As [`Self::apply_logged`], for an update of `txn` with an inverse, which goes to `log` once the record
-    /// is appended.
+    /// Performs a mini-transaction as [`Self::apply_logged`] does, for an update of `writer.txn` with the
+    /// inverse `undo`. Pushes the inverse to `log` after the record was appended.
     pub(crate) fn apply_logged_update(
         &self,
         writer: Writer,
@@ -222,7 +222,8 @@ impl Env {
         guards: &mut [ExclusiveGuard<'_>],
         ops: &[(usize, PageOp<'_>)],
     ) -> Result<Lsn, TreeError> {
-        // Before the page shows the change (VERSION-2). If the append fails, the image equals the row.
+        // Before the page contains the change (VERSION-2). If the append fails, the before-image equals the
+        // row.
         self.versions.before_change(log, &undo, guards.first().map(|guard| Node::new(guard.words())));
         let lsn = self.apply_logged(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
@@ -230,9 +231,9 @@ impl Env {
     }
 }
 
-/// Returns the required place of a record with these operations: after the last changes of its pages. The
-/// record of an operation that takes, frees or formats pages comes after all other records, because such a
-/// page may not show its last change (RANGE-4).
+/// Returns the LSN order that a record with these operations requires: after the last changes of its pages.
+/// The record of an operation that allocates, frees or formats pages comes after all other records, because
+/// the LSN of its last change may be missing from such a page (RANGE-4).
 fn order_of(guards: &[ExclusiveGuard<'_>], ops: &[(usize, PageOp<'_>)]) -> Order {
     if ops.iter().all(|(_, op)| op.is_of_rows()) {
         let last = guards.iter().map(|guard| guard.words().lsn()).max();
@@ -242,8 +243,10 @@ fn order_of(guards: &[ExclusiveGuard<'_>], ops: &[(usize, PageOp<'_>)]) -> Order
     }
 }
 
-/// Frees a page that was to be formatted, and is not. It is dirty, so it will be written: it must be a valid
-/// page, and as new as the log, so that redo applies no records of its earlier content to it.
+/// Formats a page as free if the append of the record that was to format it failed.
+///
+/// The page is dirty and will be written, so it must be a valid page. Its LSN is the log's newest, so that
+/// redo applies no records of its earlier content to it.
 #[cold]
 fn leave_free(guard: &mut ExclusiveGuard<'_>, next_lsn: Lsn) {
     let id = guard.page_id();
@@ -272,7 +275,7 @@ pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
     scratch
 }
 
-/// Runs `f` with this thread's buffer for a record or a key, empty. A nested call, for example by a
+/// Runs `f` with this thread's empty buffer for a record or a key. A nested call, for example by a
 /// [`KeyLocks`](crate::KeyLocks) that uses a tree, gets another buffer.
 pub(crate) fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     azekura_base::per_thread! {
@@ -285,12 +288,12 @@ pub(crate) fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     result
 }
 
-/// Returns the error of a page that is no node.
+/// Returns the error for a page that is not a node.
 pub(crate) fn corrupt_node(page: PageWords<'_>, page_id: PageId) -> TreeError {
     let reason = match page.page_type() {
         None => "no page type has this number",
-        Some(azekura_base::page::PageType::Free) => "a free page in the place of a node",
-        Some(_) => "not the node that its place demands",
+        Some(azekura_base::page::PageType::Free) => "a free page where the tree has a node",
+        Some(_) => "not the node that belongs in its place",
     };
     TreeError::corrupt(page_id, reason)
 }

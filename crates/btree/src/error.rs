@@ -5,11 +5,11 @@ use azekura_base::PageId;
 use crate::change::ApplyError;
 use crate::node::CorruptNode;
 
-/// Bytes of a log record that are not a record of this crate.
+/// The reason that a log record cannot be decoded as a record of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The body has no bytes at all.
+    /// The record body is empty.
     #[error("empty log record")]
     Empty,
     /// No record of this crate starts with this byte.
@@ -38,12 +38,12 @@ pub enum RecordError {
     },
 }
 
-/// The reason that an operation on a tree failed. The failing step changed nothing. A statement of several
-/// steps (a large value) may have pushed undo entries; the caller rolls them back.
+/// The reason that an operation on a tree failed. The failing step changed nothing. A write of a large value
+/// takes several steps: the earlier ones may have pushed undo entries, which the caller rolls back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// A page could not be brought into the pool.
+    /// A page could not be read into the pool.
     #[error(transparent)]
     Fix(#[from] azekura_buffer::FixError),
     /// Pages could not be written or made durable.
@@ -55,38 +55,38 @@ pub enum TreeError {
         /// The key.
         key: Vec<u8>,
     },
-    /// The tree to be loaded has records.
+    /// The tree that was to be loaded has records.
     #[error("the tree of root {root} is not empty")]
     NotEmpty {
         /// The tree's root page.
         root: PageId,
     },
-    /// The log did not take the record.
+    /// The log rejected the record.
     #[error(transparent)]
     Append(#[from] azekura_wal::AppendError),
     /// The key is longer than a page of this size allows; use a shorter one.
     #[error("key of {len} bytes is longer than {max}")]
     KeyTooLong {
-        /// Its length.
+        /// The key's length, in bytes.
         len: usize,
-        /// The longest.
+        /// The longest valid key, in bytes.
         max: usize,
     },
-    /// The value is longer than the longest chain; use a shorter one.
+    /// The value is longer than the longest overflow chain; use a shorter one.
     #[error("value of {len} bytes is longer than {max}")]
     ValueTooLong {
-        /// Its length.
+        /// The value's length, in bytes.
         len: u64,
-        /// The longest.
+        /// The longest valid value, in bytes.
         max: u64,
     },
-    /// Every page that the file may have is in use.
+    /// All pages that the file may have are in use.
     #[error("no free page: all {pages} pages in use")]
     SpaceFull {
         /// The bound on the file, in pages.
         pages: u64,
     },
-    /// A page contradicts its place in the structure.
+    /// A page contradicts its position in the structure.
     #[error("page {page_id} is corrupt: {reason}")]
     Corrupt {
         /// The page.
@@ -103,7 +103,7 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// For `map_err`: adds the page on which a contradiction was found.
+    /// Returns a function for `map_err` that adds the page on which a contradiction was found.
     pub(crate) const fn on_page(page_id: PageId) -> impl Fn(CorruptNode) -> Self {
         move |CorruptNode(reason)| Self::Corrupt { page_id, reason }
     }

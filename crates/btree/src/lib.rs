@@ -1,7 +1,7 @@
 //! B+trees of pages: records in key order, changed by many threads at once, each change one log record.
 //!
-//! The crate is not a database: a transaction is a number here, locks are requested from the caller (see
-//! [`KeyLocks`]), commits are decided by the caller, and no threads are started.
+//! The crate is not a database: it treats a transaction as a number and requests locks from the caller (see
+//! [`KeyLocks`]). The caller decides on commits. The crate starts no threads.
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};

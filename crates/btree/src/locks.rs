@@ -1,12 +1,12 @@
-//! The interface to the lock manager, called when only the tree knows the next key.
+//! The interface to the lock manager, for locks on keys that only the tree can determine.
 //!
-//! The tree only *tries* locks: the calls come while a leaf is latched exclusively (writes), or between
-//! reading a leaf and validating its version (reads). So no key can appear between the read and the lock. If
-//! a lock cannot be granted at once, the operation returns [`Outcome::Blocked`] with nothing changed and no
-//! latch held; the caller waits for that lock and calls again.
+//! The tree only *tries* locks, and never waits for one. A write calls while a leaf is latched exclusively. A
+//! read calls between reading a leaf and validating its version. So no key can appear between the read and
+//! the lock. If a lock cannot be granted at once, the operation returns [`Outcome::Blocked`] with nothing
+//! changed and no latch held. The caller waits for that lock and calls again.
 //!
-//! A *read* may lock a key, find that the leaf has changed, and lock other keys: the locks of the first
-//! attempt are then needless, and are held until the transaction ends.
+//! A *read* may lock a key, find that the leaf has changed, and lock other keys. The locks of the first
+//! attempt are then unnecessary; they are held until the transaction ends.
 
 use azekura_base::TreeId;
 
@@ -30,7 +30,7 @@ pub enum GapWant {
     Insert,
     /// The key below the gap will be removed, which extends the gap.
     Delete,
-    /// As [`Self::Delete`], tested and not kept: the key may be removed later.
+    /// Like [`Self::Delete`], but only tested: the lock is not kept. The caller may remove the key later.
     TestDelete,
 }
 
@@ -50,15 +50,15 @@ pub enum BlockedRecords {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocked;
 
-/// The lock manager as the tree sees it.
+/// The part of the lock manager that trees need.
 pub trait KeyLocks {
-    /// Returns `true` if the calls below do anything. If not (the whole table is locked), the tree does not
-    /// look up next keys.
+    /// Returns `true` if the methods below acquire locks. If it returns `false` (the whole table is locked),
+    /// the tree does not look up next keys.
     fn is_needed(&self) -> bool {
         true
     }
 
-    /// The rule for records that [`Self::try_scan`] refuses.
+    /// Returns the rule for records that [`Self::try_scan`] refuses.
     fn blocked_records(&self) -> BlockedRecords {
         BlockedRecords::Stop
     }
@@ -67,7 +67,7 @@ pub trait KeyLocks {
     ///
     /// # Errors
     ///
-    /// [`Blocked`]: the lock would have to be waited for; the implementation remembers which one.
+    /// [`Blocked`]: the caller would have to wait for the lock. The implementation remembers this lock.
     fn try_gap(&mut self, tree: TreeId, next: NextKey<'_>, want: GapWant) -> Result<(), Blocked>;
 
     /// Tries to lock `key` and the gap below it for a scan.
@@ -77,8 +77,8 @@ pub trait KeyLocks {
     /// As [`Self::try_gap`].
     fn try_scan(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Blocked>;
 
-    /// Tries to lock all keys of `run`, each with the gap below it, for a scan: the existing keys from `from`
-    /// to below `to`, in the order of the scan.
+    /// Tries to lock all keys of `run`, each with the gap below it, for a scan. These are the existing keys
+    /// from `from` to below `to`, in the order of the scan.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ pub trait KeyLocks {
     }
 }
 
-/// Needs no locks: the caller has locked the whole table, or has exclusive use of the tree.
+/// An implementation without locks: the caller has locked the whole table, or has exclusive use of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLocks;
 
@@ -122,7 +122,7 @@ pub enum Outcome<T> {
 }
 
 impl<T> Outcome<T> {
-    /// The result, if the operation is done.
+    /// Returns the result if the operation is done.
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done(value) => Some(value),

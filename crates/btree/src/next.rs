@@ -1,6 +1,7 @@
-//! The first key after a leaf, looked up while that leaf stays latched or before it is validated.
+//! Looks up the first key after a leaf, while that leaf stays latched or before it is validated.
 //!
-//! The next leaf is read optimistically without waiting: a thread that has it latched may wait for ours.
+//! The next leaf is read optimistically, without waiting: a thread that has latched it may wait for the first
+//! leaf.
 
 use azekura_buffer::OptimisticPage;
 
@@ -17,7 +18,7 @@ pub(crate) enum Gap<'p> {
     Locked,
     /// The lock cannot be granted at once.
     Blocked,
-    /// The next key could not be looked up: release everything, react to the stop, start over.
+    /// The next key could not be looked up: release everything, handle the cause, start over.
     Restart(Restart<'p>),
 }
 
@@ -52,7 +53,8 @@ pub(crate) fn lock_gap<'e>(
             }
         };
         let locked = locks.try_gap(tree.id, next, want);
-        // After the lock: so it was granted or refused while `next` was the next key.
+        // Validated after the lock request: `next` was still the next key when the lock was granted or
+        // refused.
         match (seen.into_iter().all(OptimisticPage::is_valid), locked) {
             (true, Ok(())) => Gap::Locked,
             (true, Err(Blocked)) => Gap::Blocked,
@@ -62,7 +64,7 @@ pub(crate) fn lock_gap<'e>(
 }
 
 /// Replaces `from`, a fence, by the least key not below it; returns `false` if there is none. Appends the
-/// leaves that were read.
+/// leaves that were read to `seen`.
 fn first_from<'e>(
     env: &'e Env,
     tree: Tree,

@@ -1,14 +1,15 @@
-//! Values too large for a leaf: chains of runs of pages.
+//! Stores values too large for a leaf as chains of runs of pages.
 //!
 //! A leaf's cell refers to the chain's first page. A *run* is up to 4 MiB of adjacent pages; its first page
 //! refers to the next run. So freeing a chain reads one page of each run, and a reader fetches many pages by
-//! one call. The chain is written from its end, so that each run knows its successor. The record of a run's
-//! last [`run_pages`] pages takes the whole run, with the inverse "free these pages"; its other pages come in
-//! records of the same size, which need no inverse. The cell that refers to the chain is written last.
+//! one call. The chain is written from its end, because each run stores the page id of its successor. The
+//! record of a run's last [`run_pages`] pages allocates the whole run, with the inverse "free these pages".
+//! The run's other pages follow in records of the same size, which need no inverse. The cell that refers to
+//! the chain is written last.
 //!
 //! - **CHAIN-1** The pages of a chain are not changed between the write of the cell that refers to it and
-//!   their free, and they are freed after the end of the transaction that removed the cell, once no snapshot
-//!   needs them. So a reader with the lock of the record, or with a snapshot, reads the pages one after the
+//!   their free. They are freed after the end of the transaction that removed the cell, once no snapshot
+//!   needs them. So a reader with a lock on the record, or with a snapshot, reads the pages one after the
 //!   other, without latch coupling: [`ChainReader`].
 //!
 //! | bytes | field |
@@ -43,35 +44,35 @@ const LEN_AT: usize = 36;
 const INDEX_AT: usize = 40;
 const PAYLOAD_AT: usize = 48;
 
-/// Longest value: 1 GiB.
+/// Length of the longest value: 1 GiB.
 pub const MAX_VALUE: u64 = 1 << 30;
 
-/// Most pages in a run: 4 MiB of them.
+/// Returns the largest number of pages in a run: 4 MiB of pages.
 const fn longest_run(page_size: usize) -> u32 {
     (4 << 20) / page_size as u32
 }
 
-/// Most pages in a record: 16, and fewer where that would make a log record of more than 128 KiB.
+/// Returns the largest number of pages in a log record: 16, and fewer if the record would exceed 128 KiB.
 #[must_use]
 pub(crate) const fn run_pages(page_size: usize) -> u32 {
     let fit = (128 << 10) / page_size as u32;
     if fit < 16 { fit } else { 16 }
 }
 
-/// Most runs that one step frees.
+/// Largest number of runs that one step frees.
 const RUNS_PER_STEP: usize = 64;
 
 /// A leaf's reference to a large value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverflowRef {
-    /// Bytes of the value.
+    /// Length of the value, in bytes.
     pub len: u64,
     /// The first page of the chain.
     pub head: PageId,
 }
 
 impl OverflowRef {
-    /// The bytes in the leaf's cell.
+    /// Encodes the reference as the bytes of a leaf's cell.
     #[must_use]
     pub fn encode(self) -> [u8; 16] {
         let mut out = [0; 16];
@@ -80,7 +81,7 @@ impl OverflowRef {
         out
     }
 
-    /// Decodes the reference in a cell's bytes; `None` if it has another length.
+    /// Decodes the reference in a cell's bytes; `None` if their length is wrong.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (len, head) = bytes.split_first_chunk::<8>()?;
@@ -89,15 +90,15 @@ impl OverflowRef {
     }
 }
 
-/// Large values reassembled from the log records that wrote their pages.
+/// Collects the pages of large values from log records, and reassembles the values.
 #[derive(Debug, Default)]
 pub struct LargeValues {
-    /// Bytes from [`NEXT_AT`] on.
+    /// Content of each page from byte [`NEXT_AT`] on.
     pages: HashMap<PageId, Box<[u8]>>,
 }
 
 impl LargeValues {
-    /// No pages.
+    /// Returns a collection without pages.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -114,7 +115,7 @@ impl LargeValues {
         }
     }
 
-    /// Returns the value and removes its pages; `None` if pages are missing or do not fit together.
+    /// Returns the value and removes its pages; `None` if pages are missing or contradict each other.
     pub fn take(&mut self, reference: OverflowRef) -> Option<Vec<u8>> {
         let (mut value, mut index, mut head) = (Vec::new(), 0, reference.head);
         while head != PageId(0) {
@@ -150,7 +151,7 @@ pub(crate) const fn chain_pages(len: u64, page_size: usize) -> u64 {
     len.div_ceil(payload(page_size) as u64)
 }
 
-/// Writes `value` as a chain. On an error the runs written so far have their entries in `undo`.
+/// Writes `value` as a chain. After an error `undo` has the entries of the runs written so far.
 pub(crate) fn write(
     env: &Env,
     writer: Writer,
@@ -169,8 +170,8 @@ pub(crate) fn write(
     Ok(OverflowRef { len: value.len() as u64, head: next })
 }
 
-/// Writes up to `want` pages that end before page `end` of the chain; returns the run's first page and
-/// length.
+/// Writes a run of up to `want` pages that ends before page `end` of the chain. Returns the run's first page
+/// and length.
 fn write_run(
     env: &Env,
     writer: Writer,
@@ -208,7 +209,7 @@ fn write_run(
     Ok((first, count))
 }
 
-/// Returns bytes 24.. of page `index` of the chain.
+/// Returns the content of page `index` of the chain, from byte 24 of the page on.
 fn front_of(value: &[u8], payload: usize, index: u64, run: (PageId, u32)) -> Vec<u8> {
     let start = index as usize * payload;
     let bytes = &value[start..value.len().min(start + payload)];
@@ -231,7 +232,7 @@ pub(crate) struct ChainPage {
 }
 
 impl ChainPage {
-    /// Reads the header of page `page_id`, which must be page `index` of a chain if an index is given.
+    /// Decodes the header of page `page_id`. If an index is given, the page must be page `index` of a chain.
     pub(crate) fn of(page: PageWords<'_>, page_id: PageId, index: Option<u64>) -> Result<Self, TreeError> {
         let this = Self {
             next: PageId(page.u64(NEXT_AT)),
@@ -252,7 +253,8 @@ impl ChainPage {
     }
 }
 
-/// Returns the first runs of the chain at `head` that share one map, and the head of the rest (page 0: none).
+/// Returns the first runs of the chain at `head` that share one space map, and the first page of the rest
+/// (page 0 for none).
 pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u32)>, PageId), TreeError> {
     let mut runs = Vec::new();
     let mut at = head;
@@ -269,7 +271,7 @@ pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u
     Ok((runs, at))
 }
 
-/// Returns all pages of the chain at `head`; the length of its value need not be known.
+/// Returns all pages of the chain at `head`. Does not need the length of the value.
 pub(crate) fn chain_of(env: &Env, head: PageId) -> Result<Vec<PageId>, TreeError> {
     let (mut pages, mut at) = (Vec::new(), head);
     let most = chain_pages(MAX_VALUE, env.page_size()) as usize;

@@ -10,11 +10,11 @@
 //! | 6 free step | txn, index, next head | a part of the deferred frees of a committed transaction is done |
 //! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log at this place: [`Carry`] |
 //!
-//! A free step names the item `index`. The rest of its chain starts at the next head, which is 0 when the
-//! whole item is free.
+//! A free step names the item `index` of the deferred frees. The next head is the first page of the rest of
+//! the item's chain, or 0 if the whole item is free.
 //!
-//! Then follow page operations up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the
-//! crates above.
+//! The page operations follow, up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the
+//! crates that use this one.
 
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{PageId, TxnId};
@@ -38,17 +38,18 @@ const CARRY_FIRST: u64 = 1;
 const CARRY_LAST: u64 = 2;
 const CARRY_COMMITTED: u64 = 4;
 
-/// One part of a copy of a transaction's undo log, which a checkpoint writes to the head of the log.
+/// A part of a copy of a transaction's undo log, which a checkpoint writes to the head of the log.
 ///
-/// From the last part on, the copy replaces all earlier records of the transaction: a restart need not read
-/// them. A copy without its last part is ignored. No other record of the transaction lies between the parts.
+/// Once its last part is in the log, the copy replaces all earlier records of the transaction: a restart need
+/// not read them. A copy without its last part is ignored. No other record of the transaction lies between
+/// the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carry<'a> {
-    /// The first part.
+    /// `true` for the first part of the copy.
     pub is_first: bool,
-    /// The last part.
+    /// `true` for the last part of the copy.
     pub is_last: bool,
-    /// The transaction has committed, and the entries contain only its deferred frees.
+    /// `true` if the transaction has committed; the entries then contain only its deferred frees.
     pub is_committed: bool,
     /// Undo entries, oldest first, as [`UndoLog::parts`](crate::UndoLog::parts) gives them.
     pub entries: &'a [u8],
@@ -61,10 +62,10 @@ pub enum Head<'a> {
     Update {
         /// The transaction.
         txn: TxnId,
-        /// Its new undo entry.
+        /// The inverse of the change.
         undo: UndoOp<'a>,
     },
-    /// The transaction's newest entry that was not yet undone is undone.
+    /// The transaction's newest entry that is not yet undone is now undone.
     Compensate {
         /// The transaction.
         txn: TxnId,
@@ -81,7 +82,7 @@ pub enum Head<'a> {
         /// The commit time, in microseconds since 1970; 0 for none.
         time: u64,
     },
-    /// The transaction is over: undone, or committed with everything freed.
+    /// The transaction is complete: rolled back, or committed with all deferred frees done.
     End {
         /// The transaction.
         txn: TxnId,
@@ -124,8 +125,8 @@ impl<'a> Record<'a> {
         Ok(Self { head, ops: Ops::new(rest) })
     }
 
-    /// Returns the number that the page store's batches of page writes must have reached, because the record
-    /// relies on pages that are not in the log; 0 for none. See [`UndoOp::EmptyTree`].
+    /// Returns the number that the page store must have reached, because the record relies on pages that are
+    /// not in the log; 0 for none. See [`UndoOp::EmptyTree`].
     #[must_use]
     pub const fn settled(&self) -> u64 {
         match self.head {
@@ -134,7 +135,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The page operations, each with its page.
+    /// Returns the page operations, each with its page.
     #[must_use]
     pub const fn ops(&self) -> Ops<'a> {
         self.ops
@@ -184,7 +185,7 @@ fn take_head<'a>(kind: u8, rest: &mut &'a [u8]) -> Result<Head<'a>, RecordError>
     })
 }
 
-/// Appends a record with these page operations to `out`.
+/// Appends a record with this head and these page operations to `out`.
 pub fn encode<'o>(out: &mut Vec<u8>, head: &Head<'_>, ops: impl Iterator<Item = (PageId, &'o PageOp<'o>)>) {
     let mut ops = ops.peekable();
     match *head {

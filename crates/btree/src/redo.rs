@@ -9,7 +9,7 @@ use crate::error::{RecordError, TreeError};
 use crate::record::Record;
 
 /// The change of one page by one record: the unit of redo. The changes of one page must be redone in LSN
-/// order; those of different pages need no order, not even those of one record.
+/// order. Changes of different pages need no order, even those of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageChange<'a> {
     page_id: PageId,
@@ -18,30 +18,30 @@ pub struct PageChange<'a> {
 }
 
 impl<'a> PageChange<'a> {
-    /// Returns the change with these [`bytes`](Self::bytes).
+    /// Returns the change of `page_id` with these [`bytes`](Self::bytes).
     #[must_use]
     pub const fn from_bytes(page_id: PageId, bytes: &'a [u8]) -> Self {
         Self { page_id, ops: bytes }
     }
 
-    /// The page.
+    /// Returns the page.
     #[must_use]
     pub const fn page_id(&self) -> PageId {
         self.page_id
     }
 
-    /// Returns its operations, encoded as in the log.
+    /// Returns the change's operations, encoded as in the log.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.ops
     }
 
-    /// Applies the change of a record with this LSN, unless the page contains it already; returns whether it
-    /// did.
+    /// Applies the change of a record with this LSN, unless the page contains it already. Returns whether the
+    /// change was applied.
     ///
     /// Idempotent. A page that is rewritten whole is not read first: if it is newer on disk, all later
-    /// changes are in the log after this record and are redone. (Loaded pages are an exception: no earlier
-    /// record of them is redone, LOAD-2 of `load`.) Blocks for the page's read, and for its latch.
+    /// changes are in the log after this record and are redone. (Loaded pages are an exception: none of their
+    /// earlier records is redone, LOAD-2 of `load`.) Blocks for the page's read and for its latch.
     ///
     /// # Errors
     ///
@@ -72,8 +72,8 @@ impl<'a> PageChange<'a> {
     }
 }
 
-/// The changes of a record, page by page: operations on one page are adjacent and applied together, because
-/// the page's LSN cannot distinguish them.
+/// The changes of a record, page by page. The operations on one page are adjacent and applied together,
+/// because the page's LSN cannot distinguish them.
 #[derive(Clone, Copy, Debug)]
 pub struct PageChanges<'a> {
     rest: Ops<'a>,
@@ -108,7 +108,7 @@ impl<'a> Iterator for PageChanges<'a> {
     }
 }
 
-/// Redoes a whole record; returns the number of pages that it changed. See [`PageChange::redo`].
+/// Redoes a whole record; returns the number of changed pages. See [`PageChange::redo`].
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! Undoes the changes of a transaction, newest first, and logs the undo.
 //!
-//! Each undone entry is one compensation record, which recovery counts: "the newest entry not yet undone is
-//! undone". A structure change during undo is a record of its own that belongs to no transaction.
+//! The undo of each entry is one compensation record. Recovery counts these records: each states that the
+//! newest entry not yet undone is undone. A structure change during undo is a separate record that belongs to
+//! no transaction.
 
 use azekura_base::PageId;
 
@@ -69,7 +70,7 @@ const fn compensate(writer: Writer) -> Head<'static> {
     Head::Compensate { txn: writer.txn }
 }
 
-/// Applies an operation to the slot of a key that must exist; returns whether its leaf must be tidied now.
+/// Applies an operation to the slot of a key that must exist; returns whether its leaf should be merged now.
 fn on_key<'o>(
     env: &Env,
     writer: Writer,

@@ -12,10 +12,10 @@ use crate::overflow;
 use crate::scan::ValueRef;
 use crate::undo::UndoLog;
 
-/// A tree: its number and the page of its root, which never moves.
+/// A tree: its number and the page of its root. The root never moves to another page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
-    /// The id that locks and pages use for it.
+    /// The tree's id in locks and page headers.
     pub id: TreeId,
     /// The root page.
     pub root: PageId,
@@ -27,7 +27,7 @@ pub struct WriteCtx<'a> {
     pub txn: TxnId,
     /// The transaction's log buffer.
     pub worker: LogBufferId,
-    /// Receives the inverse of each change, once its record is in the log.
+    /// The transaction's undo log: receives the inverse of each change, after its log record was appended.
     pub undo: &'a mut UndoLog,
     /// The transaction's locks.
     pub locks: &'a mut dyn KeyLocks,
@@ -52,7 +52,7 @@ impl Tree {
     /// Reads the value of `key` into `out`, replacing its content; returns whether the key is present.
     ///
     /// The caller holds the lock that it needs on the key. Pages in the pool are neither latched nor pinned,
-    /// and no shared cache line is written; other pages are read in.
+    /// and no shared cache line is written. Pages outside the pool are read in.
     ///
     /// # Errors
     ///
@@ -65,8 +65,10 @@ impl Tree {
     }
 
     /// Reads the content of the cell of `key` into `out`, replacing its content, and returns the cell's
-    /// flags; `None` if the key is not present. As [`Self::get`], except that it does not read the pages of a
-    /// large value: see [`ValueRef::of_cell`](crate::ValueRef::of_cell).
+    /// flags; `None` if the key is not present.
+    ///
+    /// Works as [`Self::get`], but does not read the pages of a large value: see
+    /// [`ValueRef::of_cell`](crate::ValueRef::of_cell).
     ///
     /// # Errors
     ///
@@ -92,7 +94,7 @@ impl Tree {
         }
     }
 
-    /// Returns whether `key` is present; as [`Self::get`], without the value.
+    /// Returns whether `key` is present. Works as [`Self::get`], but does not copy the value.
     ///
     /// # Errors
     ///
@@ -110,7 +112,7 @@ impl Tree {
     }
 }
 
-/// Replaces a reference in `out` by the value; leaves other content.
+/// Replaces the reference to a large value in `out` by that value; leaves an inline value unchanged.
 pub(crate) fn load_if_large(env: &Env, flags: u16, out: &mut Vec<u8>) -> Result<(), TreeError> {
     if flags & FLAG_OVERFLOW == 0 {
         return Ok(());

@@ -33,7 +33,7 @@ pub enum UndoOp<'a> {
         tree: Tree,
         /// The key.
         key: &'a [u8],
-        /// The old value, or the reference to it.
+        /// The old value, or the reference to the old large value.
         cell: Cell<'a>,
     },
     /// Inverse of a replacement by a value of the same length: flips the changed bits back.
@@ -42,37 +42,37 @@ pub enum UndoOp<'a> {
         tree: Tree,
         /// The key.
         key: &'a [u8],
-        /// First byte of the value that changed.
+        /// Offset of the first changed byte of the value.
         at: u16,
         /// Old bytes XOR new bytes.
         diff: &'a [u8],
     },
-    /// Inverse of taking pages for a large value: frees them.
+    /// Inverse of allocating pages for a large value: frees the pages.
     FreePages {
-        /// The first of a run.
+        /// The first page of the run.
         first: PageId,
-        /// Pages in the run.
+        /// Number of pages in the run.
         count: u32,
     },
-    /// Inverse of creating a tree: frees all its pages.
+    /// Inverse of creating a tree: frees all pages of the tree.
     DropTree {
         /// The tree.
         tree: Tree,
     },
-    /// Inverse of filling an empty tree by [`Loader`](crate::Loader): empties it, and frees the pages of its
-    /// nodes and large values.
+    /// Inverse of filling an empty tree by [`Loader`](crate::Loader): empties the tree, and frees the pages
+    /// of its nodes and large values.
     EmptyTree {
         /// The tree.
         tree: Tree,
-        /// Number of entries before this one that it replaces. They freed the loaded pages while the tree did
-        /// not refer to them yet.
+        /// Number of earlier [`Self::FreePages`] entries that this entry replaces. They are needed only while
+        /// the tree does not refer to the loaded pages.
         covers: u64,
         /// The number of the page store when the loaded pages were durable
-        /// ([`PageStore::sync_for_checkpoint`](azekura_buffer::PageStore::sync_for_checkpoint)): a store with
-        /// a smaller number lacks some of them.
+        /// ([`PageStore::sync_for_checkpoint`](azekura_buffer::PageStore::sync_for_checkpoint)). A store with
+        /// a smaller number lacks some of these pages.
         settled: u64,
     },
-    /// Inverse of dropping a tree: keeps it. Its pages are freed only after the commit.
+    /// Inverse of dropping a tree: keeps the tree. Its pages are freed only after the commit.
     KeepTree {
         /// The tree.
         tree: Tree,
@@ -91,7 +91,7 @@ pub enum Deferred {
 const REMOVE_KEY: u8 = 1;
 const PUT_BACK: u8 = 2;
 const FLIP: u8 = 3;
-/// As `FLIP`, in a record: offset and bits are those of the record's first page operation.
+/// Tag of a [`UndoOp::Flip`] in a record, with the offset and bits of the record's first page operation.
 const FLIP_SHARED: u8 = 4;
 const FREE_PAGES: u8 = 5;
 const DROP_TREE: u8 = 6;
@@ -100,7 +100,8 @@ const EMPTY_TREE: u8 = 8;
 
 impl<'a> UndoOp<'a> {
     /// Returns the space that the change took out of use, to be freed after the transaction has committed
-    /// ([`crate::free_step`]). Until then it stays unchanged, so that undo can restore the reference.
+    /// ([`crate::free_step`]). The space stays unchanged until the commit, so that undo can restore the
+    /// reference.
     #[must_use]
     pub fn deferred_free(&self) -> Option<Deferred> {
         match self {
@@ -112,12 +113,12 @@ impl<'a> UndoOp<'a> {
         }
     }
 
-    /// Appends the entry, complete by itself.
+    /// Appends the entry without reference to a page operation.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         self.encode_beside(out, None);
     }
 
-    /// Appends the entry as part of a record with the first page operation `op`: bytes that both contain are
+    /// Appends the entry as part of a record with the first page operation `op`. Bytes that both contain are
     /// written once.
     pub(crate) fn encode_beside(&self, out: &mut Vec<u8>, op: Option<&PageOp<'_>>) {
         match *self {
@@ -160,7 +161,8 @@ impl<'a> UndoOp<'a> {
         }
     }
 
-    /// Takes an entry off the front of `input`. `first_op` finds the record's first page operation after it.
+    /// Takes an entry off the front of `input`. `first_op` returns the first page operation of the record,
+    /// from the bytes after the entry.
     pub(crate) fn decode(
         input: &mut &'a [u8],
         first_op: impl FnOnce(&'a [u8]) -> Option<PageOp<'a>>,
@@ -223,24 +225,25 @@ pub struct UndoLog {
     bytes: Vec<u8>,
     starts: Vec<usize>,
     pub(crate) writer: WriterVersions,
-    /// Number of removals from the end since the log was cleared.
+    /// Number of calls since the log was cleared that removed entries from the end.
     shrink_count: u64,
-    /// The removals after which the log was never shorter: number and length, both ascending.
+    /// The removals after which the log was never shorter: their number and the length after each, both
+    /// ascending.
     shrinks: Vec<(u64, usize)>,
     /// The leaf of the last change of the transaction (LAST-1 in `write`).
     pub(crate) last_leaf: Option<(Tree, PageVersion)>,
-    /// Descents to a leaf for rows to be put.
+    /// Number of descents to leaves in order to put rows.
     pub(crate) descents: u64,
 }
 
 impl UndoLog {
-    /// A log without entries.
+    /// Returns a log without entries.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.starts.len()
@@ -252,10 +255,10 @@ impl UndoLog {
         self.starts.is_empty()
     }
 
-    /// Appends an entry, in place of those that it covers.
+    /// Appends an entry, and removes the entries that it covers.
     pub fn push(&mut self, op: &UndoOp<'_>) {
         if let UndoOp::EmptyTree { covers, .. } = *op {
-            // If the transaction began before the log that is read, entries may be missing.
+            // Entries may be missing if the transaction began before the oldest log record that is read.
             let covers = usize::try_from(covers).unwrap_or(usize::MAX);
             self.truncate(self.len().saturating_sub(covers));
         }
@@ -263,7 +266,7 @@ impl UndoLog {
         op.encode(&mut self.bytes);
     }
 
-    /// Appends an entry with a deferred free, which undoes nothing.
+    /// Appends an entry that only holds a deferred free: it undoes nothing.
     pub fn push_deferred(&mut self, what: Deferred) {
         match what {
             Deferred::Tree(tree) => self.push(&UndoOp::KeepTree { tree }),
@@ -276,7 +279,7 @@ impl UndoLog {
         }
     }
 
-    /// The newest entry.
+    /// Returns the newest entry.
     #[must_use]
     pub fn last(&self) -> Option<UndoOp<'_>> {
         self.get(self.len().checked_sub(1)?)
@@ -308,21 +311,21 @@ impl UndoLog {
         }
     }
 
-    /// Returns the number of removals from the end; other entries may have replaced the removed ones since.
+    /// Returns the number of removals from the end. Other entries may have been appended since.
     #[must_use]
     pub const fn shrink_count(&self) -> u64 {
         self.shrink_count
     }
 
     /// Returns the least number of entries since [`shrink_count`](Self::shrink_count) was `count`; `None` if
-    /// none was removed since.
+    /// no entry was removed since then.
     #[must_use]
     pub fn shortest_since(&self, count: u64) -> Option<usize> {
         let later = self.shrinks.partition_point(|&(number, _)| number <= count);
         self.shrinks.get(later).map(|&(_, len)| len)
     }
 
-    /// Returns the number of descents to put rows, since the log was made: at least one for each leaf.
+    /// Returns the number of descents to put rows since the log was made: at least one for each leaf.
     #[must_use]
     pub const fn descents(&self) -> u64 {
         self.descents
@@ -338,13 +341,13 @@ impl UndoLog {
         self.last_leaf = None;
     }
 
-    /// The entries, oldest first.
+    /// Returns the entries, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = UndoOp<'_>> {
         (0..self.len()).filter_map(|i| self.get(i))
     }
 
-    /// Returns the bytes of all entries, oldest first, in parts of about `part_bytes`, at least one; no part
-    /// ends inside an entry.
+    /// Returns the bytes of all entries, oldest first, in parts of about `part_bytes`. There is at least one
+    /// part, and no part ends inside an entry.
     pub fn parts(&self, part_bytes: usize) -> impl Iterator<Item = &[u8]> {
         let mut rest = Some(0);
         std::iter::from_fn(move || {
@@ -356,12 +359,12 @@ impl UndoLog {
         })
     }
 
-    /// Appends the entries of [`parts`](Self::parts). An entry that covers others covers none of those before
-    /// it here: they have been removed from the log that was copied.
+    /// Appends the entries of a part from [`parts`](Self::parts). Here no entry replaces earlier ones: the
+    /// covered entries were removed from the log that was copied.
     ///
     /// # Errors
     ///
-    /// [`RecordError`] for invalid bytes; the entries before them have been appended.
+    /// [`RecordError`] for invalid bytes; the valid entries in front of them have been appended.
     pub fn append_part(&mut self, mut part: &[u8]) -> Result<(), RecordError> {
         while !part.is_empty() {
             let before = part;
@@ -378,9 +381,9 @@ impl UndoLog {
         self.deferred_entries().filter_map(|op| op.deferred_free()).collect()
     }
 
-    /// The entries of [`deferred_frees`](Self::deferred_frees), in the same order.
+    /// Returns the entries of [`deferred_frees`](Self::deferred_frees), in the same order.
     pub fn deferred_entries(&self) -> impl Iterator<Item = UndoOp<'_>> {
-        // The kinds of most entries have no deferred free.
+        // Entries of all other kinds have no deferred free.
         let may_defer = |start: usize| matches!(self.bytes.get(start), Some(&(PUT_BACK | KEEP_TREE)));
         let entries = (0..self.len()).filter(move |&i| may_defer(self.starts[i]));
         entries.filter_map(|i| self.get(i).filter(|op| op.deferred_free().is_some()))
@@ -388,7 +391,7 @@ impl UndoLog {
 
     /// Returns the pages that the transaction keeps in use, although no tree may refer to them.
     pub fn held(&self) -> impl Iterator<Item = Held> {
-        // Most entries hold no pages, by their kind.
+        // Entries of all other kinds hold no pages.
         const KINDS: [u8; 5] = [PUT_BACK, KEEP_TREE, FREE_PAGES, DROP_TREE, EMPTY_TREE];
         let may_hold = |start: usize| self.bytes.get(start).is_some_and(|kind| KINDS.contains(kind));
         let entries = (0..self.len()).filter(move |&i| may_hold(self.starts[i]));
@@ -401,7 +404,7 @@ impl UndoLog {
         })
     }
 
-    /// Returns the bytes of all entries.
+    /// Returns the total size of all entries, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
@@ -435,7 +438,7 @@ mod tests {
     fn the_log_knows_how_short_it_was_since_a_moment() {
         let tree = Tree { id: TreeId(7), root: PageId(300) };
         let (mut log, mut state) = (UndoLog::new(), 1_u64);
-        // Length after each change, and the count of shrinks then.
+        // The log's length after each change, and the shrink count at that moment.
         let mut history = vec![(0, 0)];
         for _ in 0..2000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

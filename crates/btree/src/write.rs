@@ -1,13 +1,13 @@
 //! Writing one key: insert, put, replace, remove.
 //!
-//! Each operation finds the leaf and latches it, looks for the key, tries the gap lock if a key is inserted
-//! or removed, makes room if needed (by a structure change, then starts over), and performs the
-//! mini-transaction.
+//! Each operation finds the leaf, latches it, and looks for the key. If a key is inserted or removed, it
+//! tries the gap lock. If the leaf lacks room, a structure change makes room, and the operation starts over.
+//! The last step is the mini-transaction.
 //!
-//! - **LAST-1** A transaction remembers the leaf of its last change and the version that the page had after
-//!   it. While this is the page's version, the leaf is in the tree (HOP-2) and has the same fences. So if
-//!   they enclose the next key, it is changed without a descent: an upgrade of that version takes the latch.
-//!   Rows in key order descend once for each leaf.
+//! - **LAST-1** A transaction remembers the leaf of its last change and the page's version after that change.
+//!   While the page has this version, the leaf is in the tree (HOP-2) and has the same fences. So if the
+//!   fences enclose the next key, the transaction changes that key without a descent: an upgrade of the
+//!   version acquires the latch. Writes in key order descend once for each leaf.
 
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
@@ -28,11 +28,11 @@ use crate::undo::UndoOp;
 /// The keys that a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutMode {
-    /// Any key.
+    /// Writes any key.
     Put,
-    /// Only an absent one.
+    /// Writes only an absent key.
     Insert,
-    /// Only a present one.
+    /// Writes only a present key.
     Replace,
 }
 
@@ -49,7 +49,7 @@ pub enum Written {
     Missing,
 }
 
-/// The last step of a write.
+/// The last step that a write performs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
     /// Stops before the change.
@@ -62,8 +62,8 @@ impl Tree {
     /// Writes `value` under `key` by the rule `mode`. If `old` is given, it receives the previous value.
     ///
     /// The caller holds record X on the key. For a new key, [`GapWant::Insert`] is requested for the next
-    /// key; on [`Outcome::Blocked`] nothing was changed. Values above [`max_inline_value`] become a chain,
-    /// written before the key and undone if the key cannot be written.
+    /// key; on [`Outcome::Blocked`] nothing was changed. Values above [`max_inline_value`] become an overflow
+    /// chain. The chain is written before the key, and undone if the key cannot be written.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Tree {
         Ok(outcome)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one private step of `put`, with all that `put` has")]
+    #[expect(clippy::too_many_arguments, reason = "a private step of `put`, with the same arguments")]
     fn put_cell(
         &self,
         env: &Env,
@@ -142,7 +142,7 @@ impl Tree {
         }
     }
 
-    /// Returns the leaf of the last change, latched, if it is unchanged since and covers `key` (LAST-1).
+    /// Returns the leaf of the last change, latched, if it is unchanged since then and covers `key` (LAST-1).
     #[inline]
     fn last_leaf<'e>(&self, env: &'e Env, ctx: &mut WriteCtx<'_>, key: &[u8]) -> Option<ExclusiveGuard<'e>> {
         let (_, seen) = ctx.undo.last_leaf.take().filter(|(tree, _)| tree == self)?;
@@ -153,7 +153,7 @@ impl Tree {
         page.upgrade()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "as above")]
+    #[expect(clippy::too_many_arguments, reason = "a private step of `put`, with the same arguments")]
     fn insert_at<'e>(
         &self,
         env: &'e Env,
@@ -183,7 +183,7 @@ impl Tree {
         Ok(Step::Changed(Written::Inserted, change))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "as above")]
+    #[expect(clippy::too_many_arguments, reason = "a private step of `put`, with the same arguments")]
     fn replace_at<'e>(
         &self,
         env: &'e Env,
@@ -252,7 +252,7 @@ impl Tree {
     /// Removes `key`; returns whether it was present. If `old` is given, it receives the previous value.
     ///
     /// The caller holds record X and gap X on the key. [`GapWant::Delete`] is requested for the next key; on
-    /// [`Outcome::Blocked`] nothing was changed. A large value's chain stays until [`crate::free_step`].
+    /// [`Outcome::Blocked`] nothing was changed. A large value's chain is freed by [`crate::free_step`].
     ///
     /// # Errors
     ///
@@ -284,7 +284,7 @@ impl Tree {
         }
     }
 
-    /// Removes slot `slot` of the latched leaf; returns its content.
+    /// Removes slot `slot` of the latched leaf; returns the slot's flags and value.
     fn remove_at(
         &self,
         env: &Env,
@@ -310,7 +310,7 @@ impl Tree {
     }
 }
 
-/// The result of one attempt with a latched leaf; the leaf is no longer latched.
+/// The result of one attempt with a latched leaf. The leaf is no longer latched.
 enum Step<'p> {
     /// Nothing was changed.
     Done(Written),
@@ -339,7 +339,7 @@ pub(crate) fn check_sizes(env: &Env, key: &[u8], value: &[u8]) -> Result<(), Tre
     Ok(())
 }
 
-/// Returns the leaf that covers `key`, latched, after checking that it covers it.
+/// Returns the leaf that covers `key`, latched exclusively and checked.
 pub(crate) fn covering_leaf<'e>(
     descent: &mut Descent<'e>,
     key: &[u8],
@@ -355,8 +355,8 @@ pub(crate) fn covering_leaf<'e>(
     Err(TreeError::corrupt(leaf.page_id(), "its fences do not enclose a key that its parent assigns to it"))
 }
 
-/// Appends the XOR of two values of one length from the first to the last difference; returns the place of
-/// the first.
+/// Appends the XOR of two values of equal length, from the first difference to the last. Returns the offset
+/// of the first difference.
 fn difference(old: &[u8], new: &[u8], diff: &mut Vec<u8>) -> u16 {
     let first = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let end = old.len() - old[first..].iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -364,7 +364,7 @@ fn difference(old: &[u8], new: &[u8], diff: &mut Vec<u8>) -> u16 {
     first as u16
 }
 
-/// Hands the old value to the caller if it was requested. Its chain, if it has one, stays until after the
+/// Copies the old value to `out` if the caller requested it. The chain of a large value stays until after the
 /// commit.
 fn hand_out(env: &Env, flags: u16, mut old: Vec<u8>, out: Option<&mut Vec<u8>>) -> Result<(), TreeError> {
     if let Some(out) = out {

@@ -1,4 +1,4 @@
-//! A failed operation changes nothing, names its cause, and can be retried.
+//! A failed operation changes nothing, reports its cause, and can be retried.
 
 mod common;
 
@@ -18,11 +18,12 @@ fn put(txn: &mut Txn<'_>, tree: Tree, key: &[u8], value: &[u8]) -> Result<Outcom
 }
 
 fn key(n: u32) -> Vec<u8> {
-    // Long enough for a tree of three levels.
+    // Keys long enough for a tree of three levels.
     format!("{n:0>200}").into_bytes()
 }
 
-/// The log breaks at every record in turn that an insertion needs, splits of three levels included.
+/// A failed append leaves the tree unchanged, at every record of an insertion in turn, including splits of
+/// three levels.
 #[test]
 fn a_log_that_takes_no_more_leaves_the_tree_as_it_was() {
     let (world, tree) = World::new(4096, 500);
@@ -50,11 +51,11 @@ fn a_log_that_takes_no_more_leaves_the_tree_as_it_was() {
         }
         most = most.max(records);
         if n > 40 && n % 40 != 0 {
-            // Only now and then from here on: the check of everything takes its time.
+            // From here on checked only sometimes: the check of the whole store is slow.
             assert!(put(&mut txn, tree, &key(2000 + n), &[1; 100]).is_ok());
         }
     }
-    // Splits of a failed attempt stay, so the next attempt gets further.
+    // Splits of a failed attempt remain, so the next attempt needs fewer records.
     assert!(most >= 2, "an insertion with splits takes several records");
     assert!(world.assert_sound(&[tree], &[]).trees[0].height >= 3);
     txn.roll_back();
@@ -81,7 +82,7 @@ fn a_rollback_that_fails_in_the_middle_can_be_gone_on_with() {
         let writer = txn.writer();
         let _ = azekura_btree::roll_back_to(&world.env, writer, &mut txn.undo, 0);
         world.log.repair();
-        // Pages of a large value that is removed and still to be freed have no owner.
+        // Pages of a removed large value have no owner until they are freed.
         let report = verify(&world.env, &[tree], &[], &mut |_, _| {}).expect("verify");
         assert_eq!(report.findings, []);
     }
@@ -108,7 +109,7 @@ fn a_full_store_says_so_and_keeps_what_it_has() {
     assert_eq!(world.contents(tree).len() as u32, n);
     world.assert_sound(&[tree], &[]);
 
-    // A large value that does not fit is taken back by its transaction.
+    // Rolling back the transaction frees a large value that does not fit.
     txn.commit();
     for n in 0..20 {
         txn.remove(tree, &key(n));
@@ -184,7 +185,7 @@ fn a_store_is_not_formatted_twice() {
     assert_eq!(get(&world.env, tree, b"k").as_deref(), Some(&b"v"[..]));
 }
 
-/// Three levels and large values, all freed by small records.
+/// Undo frees all pages of a tree of three levels with large values, by small records.
 #[test]
 fn undoing_the_creation_of_a_tree_frees_all_that_is_in_it() {
     let (world, catalogue) = World::new(4096, 2000);

@@ -1,5 +1,5 @@
-//! The tree offers each lock at the moment when it protects what was looked at: no key slips between the look
-//! and the lock, also across leaves; and a lock that cannot be had leaves everything as it was.
+//! The tree requests each lock while the lock protects the data that was read: no key can be inserted between
+//! the read and the lock, also across leaves. A lock that cannot be granted leaves the tree unchanged.
 
 mod common;
 
@@ -12,14 +12,14 @@ use azekura_btree::{
 };
 use common::{World, get};
 
-/// The lock requests of an operation.
+/// A lock request of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Offer {
     Gap(Option<Vec<u8>>, GapWant),
     Scan(Vec<u8>),
 }
 
-/// Something that happens while the tree waits for the keeper's answer.
+/// An action that runs while the tree waits for the answer of the lock manager.
 type Meanwhile<'a> = Box<dyn FnMut() + 'a>;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ struct Keeper<'a> {
     offers: Vec<Offer>,
     refused: HashSet<Vec<u8>>,
     refuses_end: bool,
-    /// Runs at the offer with this number.
+    /// The action, and the number of the request at which it runs.
     meanwhile: Option<(usize, Meanwhile<'a>)>,
 }
 
@@ -67,7 +67,7 @@ fn gap(n: u32, want: GapWant) -> Offer {
     Offer::Gap(Some(key(n)), want)
 }
 
-/// A tree with keys 0, 10, 20, … in several leaves, and the first keys of its leaves.
+/// Fills a tree with keys 0, 10, 20, … in several leaves, and returns the first keys of its leaves.
 fn several_leaves(world: &World, tree: Tree) -> Vec<Vec<u8>> {
     let mut txn = world.txn(1);
     for n in 0..200 {
@@ -79,7 +79,8 @@ fn several_leaves(world: &World, tree: Tree) -> Vec<Vec<u8>> {
     firsts
 }
 
-/// A batch is never more than a leaf, so the batches of a whole scan start where the leaves do.
+/// Returns the first key of each leaf. A batch never exceeds a leaf, so the batches of a whole scan start at
+/// the leaves' first keys.
 fn leaf_firsts(env: &Env, tree: Tree) -> Vec<Vec<u8>> {
     let (mut scan, mut batch) = (Scan::new(tree, Unbounded, Unbounded), LeafBatch::new());
     let mut firsts = Vec::new();
@@ -128,7 +129,7 @@ fn writes_offer_the_gap_below_the_next_key_and_only_when_a_key_appears_or_goes()
     assert_eq!(remove(&world, tree, &mut keeper, &key(15)), Outcome::Done(true));
     assert_eq!(keeper.offers, [gap(20, GapWant::Insert), gap(20, GapWant::Delete)]);
 
-    // The next key is in the next leaf, or nowhere.
+    // The next key is in the next leaf, or there is none.
     keeper.offers.clear();
     let second = number(&firsts[1]);
     assert_eq!(
@@ -196,8 +197,8 @@ fn an_insert_sees_a_key_that_slips_in_between_its_look_and_its_lock() {
     let (world, tree) = World::new(4096, 64);
     let firsts = several_leaves(&world, tree);
     let second = number(&firsts[1]);
-    // The new key is the last of its leaf. While the gap below the next leaf's first key is being locked,
-    // that key is removed: the lock must be had for the key behind it, too.
+    // The new key is the last of its leaf. The first key of the next leaf is removed while the gap below it
+    // is being locked. So the gap below the following key must be locked, too.
     let mut keeper = Keeper {
         meanwhile: Some((
             1,
@@ -269,8 +270,8 @@ fn a_scan_sees_a_key_that_is_inserted_behind_its_leaf_while_it_locks_the_next_on
     let firsts = several_leaves(&world, tree);
     let second = number(&firsts[1]);
     let mut batch = LeafBatch::new();
-    // The scan has read the first leaf from `second - 20` on, and is about to lock the gap below the second's
-    // first key.
+    // The scan has read the first leaf from `second - 20` on, and is about to lock the gap below the first
+    // key of the second leaf.
     let mut keeper = Keeper {
         meanwhile: Some((
             3,
@@ -331,8 +332,8 @@ fn a_refused_record_consumes_nothing() {
     }
 }
 
-/// Removes all records of the second leaf, and stops short of the record that unlinks the leaf, as a crash
-/// may; gives the first key of that leaf and of the one behind it.
+/// Removes all records of the second leaf, and stops before the record that unlinks the leaf, as a crash may.
+/// Returns the first key of that leaf and the first key of the next leaf.
 fn with_a_bare_leaf(world: &World, tree: Tree) -> (u32, u32) {
     let firsts = several_leaves(world, tree);
     let (second, third) = (number(&firsts[1]), number(&firsts[2]));
@@ -362,7 +363,7 @@ fn the_next_key_is_found_behind_leaves_that_have_become_empty() {
     assert_eq!(keeper.offers, [gap(third, GapWant::Insert)]);
 }
 
-/// The gap that a scan locks is that of the next key, whichever leaf its place belongs to when the scan ends.
+/// A scan locks the gap of the next key, even if another leaf covers the gap by the end of the scan.
 #[test]
 fn no_key_slips_into_a_scanned_gap_while_the_leaf_of_the_gap_is_unlinked() {
     for forward in [true, false] {
@@ -370,7 +371,8 @@ fn no_key_slips_into_a_scanned_gap_while_the_leaf_of_the_gap_is_unlinked() {
         let (second, third) = with_a_bare_leaf(&world, tree);
         let (from, to) = (key(second - 20), key(third - 5));
         let meanwhile: Meanwhile<'_> = Box::new(|| {
-            // The removal makes its leaf underfull, which joins the bare one; then a key comes into the gap.
+            // The removal makes its leaf underfull, so the leaf is merged with the bare one. Then a key is
+            // inserted in the gap.
             let leaves = world.assert_sound(&[tree], &[]).trees[0].leaf_pages;
             let mut txn = world.txn(3);
             for n in (third..third + 2000).step_by(10) {
@@ -381,7 +383,7 @@ fn no_key_slips_into_a_scanned_gap_while_the_leaf_of_the_gap_is_unlinked() {
             txn.commit();
             assert!(world.assert_sound(&[tree], &[]).trees[0].leaf_pages < leaves);
         });
-        // Forward the gap comes after two records, backward before them.
+        // A forward scan locks the gap after two records, a backward scan before them.
         let at = if forward { 3 } else { 1 };
         let mut keeper = Keeper { meanwhile: Some((at, meanwhile)), ..Keeper::default() };
         let mut scan = Scan::new(tree, Included(&from), Excluded(&to));

@@ -1,12 +1,12 @@
-//! HOP-1: a reader that follows a pointer into a page that is freed and becomes part of another tree
-//! meanwhile never believes what it finds there.
+//! HOP-1: a reader follows a pointer into a page that is concurrently freed and becomes part of another tree.
+//! It never uses the content of that page.
 //!
-//! The hop is the shipped one, over three pages with the shipped latch; page words are std's atomics, so the
-//! model interleaves at the latches' operations, which is where the protocol is.
+//! The model runs the production hop over three pages with the production latch. Page words are atomics of
+//! `std`, so the model interleaves only at the operations of latches, which contain the protocol.
 //!
-//! loom remembers only the last access to each atomic. A latch is taken by a load and a CAS, and that load
-//! hides an earlier load of another thread: without more, loom would take one interleaving for all. So every
-//! step of a thread also adds to one counter (Relaxed: it orders nothing), which makes the steps of all
+//! Loom stores only the last access to each atomic. A latch is acquired by a load and a CAS, and that load
+//! hides an earlier load of another thread: loom would then treat different interleavings as one. So every
+//! step of a thread also increments one counter (Relaxed: it orders nothing), which makes the steps of all
 //! threads contend.
 #![cfg(loom)]
 
@@ -86,7 +86,7 @@ impl Pages {
         Some(Look { pages: self, page, version: page.latch.optimistic()? })
     }
 
-    /// One attempt to read the only key; `None` if it must be repeated.
+    /// Makes one attempt to read the only key; returns `None` if it must be repeated.
     fn read(&self) -> Option<Vec<u8>> {
         let root = self.look(PageId(ROOT as u64))?;
         let Hop::Child(_, Some(leaf)) = hop(root, Seek::Covering(b""), |id| self.look(id)) else {
@@ -100,7 +100,7 @@ impl Pages {
         leaf.is_valid().then_some(value)
     }
 
-    /// The record moves to another leaf, as in a merge; its old leaf is released.
+    /// Moves the record to another leaf, as in a merge, and releases its old leaf.
     fn move_record(&self) {
         for id in [ROOT, OLD, NEW] {
             self.step();
@@ -115,7 +115,7 @@ impl Pages {
         }
     }
 
-    /// The old leaf's page becomes a leaf of another tree.
+    /// Makes the old leaf's page a leaf of another tree.
     fn reuse_page(&self) {
         self.step();
         self.0[OLD].latch.lock_exclusive();

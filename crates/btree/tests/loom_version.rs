@@ -1,15 +1,15 @@
-//! Models of snapshots beside a committing transaction, run over the shipped steps.
+//! Models of snapshots concurrent with a committing transaction, with the production steps.
 //!
-//! - A snapshot sees all of a transaction or nothing of it, in whatever order opening, reading and the commit
-//!   come (STATUS-1, VERSION-3; V2 of the hazards), and everything of one that had committed before.
-//! - The same while the opening turns versions on and visits the transaction (VERSION-1).
-//! - The same while a thread drops the versions that no snapshot needs (VERSION-6, SNAP-1), and while another
-//!   opener advances the clock.
+//! - A snapshot sees all of a transaction or nothing of it, in any order of opening, reading and commit
+//!   (STATUS-1, VERSION-3; V2 of the hazards). A transaction that had committed before is visible entirely.
+//! - The same holds while the opening turns versions on and visits the transaction (VERSION-1).
+//! - The same holds while a thread drops the versions that no snapshot needs (VERSION-6, SNAP-1), and while
+//!   another opener advances the clock.
 //! - A snapshot that is opened while versions are turned off has images of all later changes (SNAP-2).
 //! - A snapshot sees no intermediate state of a transaction while versions are turned off and on (VERSION-7).
 //!
-//! A row of the leaf and the version of its latch are one atomic word: a reader copies it, looks for
-//! versions, and validates the word, and no write of the reader orders later writers (VERSION-2).
+//! A row of the leaf and the version of its latch are one atomic word. A reader copies the word, looks up
+//! versions, and validates the word. No write of the reader orders later writers (VERSION-2).
 #![cfg(loom)]
 
 use azekura_base::{Lsn, TreeId};
@@ -25,7 +25,8 @@ const KEYS: [&[u8]; 2] = [b"a", b"b"];
 
 struct Store {
     versions: Versions,
-    /// The lowest bit: the leaf has the row. Changes with each change of the row.
+    /// One word per row. The lowest bit is set if the leaf has the row. The word changes with each change of
+    /// the row.
     leaf: [AtomicU64; 2],
     /// The undo log, and whether its transaction is open.
     undo: Mutex<(UndoLog, bool)>,
@@ -50,13 +51,13 @@ impl Store {
     fn insert(&self, row: usize) {
         let mut undo = self.undo.lock().expect("not poisoned");
         before_insert(&self.versions, &mut undo.0, KEYS[row]);
-        self.leaf[row].store(1, Release); // the end of the exclusive latch
+        self.leaf[row].store(1, Release); // Release: the end of the exclusive latch
     }
 
     fn update(&self, row: usize) {
         let mut undo = self.undo.lock().expect("not poisoned");
         before_update(&self.versions, &mut undo.0, KEYS[row]);
-        self.leaf[row].fetch_add(2, Release); // as in `insert`
+        self.leaf[row].fetch_add(2, Release); // Release: as in `insert`
     }
 
     fn commit(&self) {
@@ -78,9 +79,9 @@ impl Store {
 
     fn read(&self, snapshot: &SnapshotId, row: usize) -> bool {
         loop {
-            let leaf = self.leaf[row].load(Acquire); // pairs with the Release of writers
+            let leaf = self.leaf[row].load(Acquire); // Acquire: pairs with the Release of writers
             let sees = leaf & 1 == 1 && sees_inserted(&self.versions, snapshot, KEYS[row]);
-            fence(Acquire); // the validation of an optimistic latch
+            fence(Acquire); // Acquire: the validation of an optimistic latch
             if self.leaf[row].load(Relaxed) == leaf {
                 return sees;
             }
@@ -89,7 +90,7 @@ impl Store {
     }
 }
 
-/// A transaction writes two rows and commits; meanwhile a snapshot is opened and reads both.
+/// Runs a transaction that writes two rows and commits, while a snapshot is opened and reads both.
 fn a_snapshot_beside_a_transaction(versions_are_on: bool) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -106,8 +107,8 @@ fn a_snapshot_beside_a_transaction(versions_are_on: bool) {
             }
         });
         let snapshot = store.open();
-        // From the end to the beginning: a torn transaction shows as its later row without its earlier one,
-        // or the other way round.
+        // From the end to the beginning: a torn transaction would show its later row without its earlier one,
+        // or the reverse.
         let seen = [store.read(&snapshot, 0), store.read(&snapshot, 1)];
         assert_eq!(seen[0], seen[1], "half a transaction");
         assert_eq!(store.read(&snapshot, 0), seen[0], "the answer changed");
@@ -131,14 +132,14 @@ fn v4_the_first_opener_visits_a_transaction_or_the_transaction_knows() {
     a_snapshot_beside_a_transaction(false);
 }
 
-/// A transaction writes two rows and commits, and a snapshot reads both, while versions are dropped.
+/// A transaction that writes two rows is visible entirely or not at all, while versions are dropped.
 #[test]
 fn version_6_a_snapshot_beside_a_sweep() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
         let store = Arc::new(Store::new());
-        store.versions.close(&store.open()); // versions are on
+        store.versions.close(&store.open()); // This turns versions on.
         store.commit_another();
         store.insert(0);
         store.insert(1);
@@ -159,15 +160,15 @@ fn version_6_a_snapshot_beside_a_sweep() {
     });
 }
 
-/// Two threads open snapshots beside a commit: both see all of the transaction or nothing, and the second one
-/// of a thread sees what the first one has seen.
+/// Two threads open snapshots while a transaction commits. Both see all of the transaction or nothing. The
+/// second snapshot of a thread sees at least the transactions of its first one.
 #[test]
 fn version_8_two_openers_beside_a_commit() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
         let store = Arc::new(Store::new());
-        store.versions.close(&store.open()); // versions are on
+        store.versions.close(&store.open()); // This turns versions on.
         store.commit_another();
         store.insert(0);
         store.insert(1);
@@ -194,14 +195,14 @@ fn version_8_two_openers_beside_a_commit() {
     });
 }
 
-/// A snapshot is opened while versions are turned off; a transaction that begins later is hidden from it.
+/// A snapshot is opened while versions are turned off. A transaction that begins later is hidden from it.
 #[test]
 fn snap_2_an_opening_beside_the_end_of_versions() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
         let store = Arc::new(Store::new());
-        store.versions.close(&store.open()); // versions are on
+        store.versions.close(&store.open()); // This turns versions on.
         let switch = thread::spawn({
             let store = Arc::clone(&store);
             move || turn_off(&store.versions)
@@ -215,14 +216,15 @@ fn snap_2_an_opening_beside_the_end_of_versions() {
     });
 }
 
-/// A transaction has inserted a row, and updates it while versions are turned off and a snapshot is opened.
+/// A row that a transaction inserted, and updates while versions are turned off and a snapshot is opened, is
+/// hidden from that snapshot.
 #[test]
 fn version_7_an_update_beside_the_end_of_versions() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
         let store = Arc::new(Store::new());
-        store.versions.close(&store.open()); // versions are on
+        store.versions.close(&store.open()); // This turns versions on.
         store.insert(0);
         let writer = thread::spawn({
             let store = Arc::clone(&store);

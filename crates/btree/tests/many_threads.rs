@@ -1,4 +1,4 @@
-//! Real threads on one tree, in a pool far smaller than the tree; then everything is checked.
+//! Threads change one tree, in a pool far smaller than the tree; then the whole store is checked.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::{World, get};
 const THREADS: u32 = 4;
 const STEPS: u32 = 7_000;
 
-/// A small generator of its own per thread: same seed, same steps.
+/// A small random generator for each thread: the same seed gives the same steps.
 struct Dice(u64);
 
 impl Dice {
@@ -25,8 +25,9 @@ impl Dice {
     }
 }
 
-/// Keys of all threads interleave, so that every leaf has keys of all; 160 bytes are enough for three levels,
-/// 480 for five, with inner nodes that split and merge all the time.
+/// Returns a key of the thread. Keys of all threads interleave, so every leaf has keys of all threads. With
+/// 160 bytes the tree has three levels. With 480 bytes it has five, and inner nodes split and merge all the
+/// time.
 fn own_key(thread: u32, n: u32, width: usize) -> Vec<u8> {
     format!("{n:05}{:.<width$}/{thread}", n * 31).into_bytes()
 }
@@ -35,7 +36,7 @@ fn shared_key(n: u32) -> Vec<u8> {
     format!("{n:05}/shared").into_bytes()
 }
 
-/// A value that tells whether it is whole: one byte over and over, as often as the byte says.
+/// Returns a value that shows whether it is complete: one byte, repeated as many times as its value.
 fn value(dice: &mut Dice) -> Vec<u8> {
     let byte = dice.roll(200) as u8;
     vec![byte; usize::from(byte) + if dice.roll(400) == 0 { 9000 } else { 0 }]
@@ -46,14 +47,14 @@ fn assert_whole(value: &[u8]) {
     assert_eq!(value.len() % 200, value.first().map_or(0, |&b| usize::from(b)) % 200, "cut: {value:?}");
 }
 
-/// Inserts, removes, reads and rolls back its own keys, and checks them against a map of its own.
+/// Inserts, removes, reads and rolls back the thread's own keys, and compares them with a map.
 fn writer(world: &World, tree: Tree, thread: u32, seed: u64, width: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut dice = Dice(seed + u64::from(thread));
     let mut txn = world.txn(u64::from(thread) + 1);
     let (mut now, mut committed) = (BTreeMap::new(), BTreeMap::new());
     for step in 0..STEPS {
         let key = own_key(thread, dice.roll(700), width);
-        // Times of growing and of shrinking: splits, then merges.
+        // Phases of growth and of shrinking: splits, then merges.
         let growing = step / 900 % 2 == 0;
         match dice.roll(20) {
             0..2 => {
@@ -82,7 +83,7 @@ fn writer(world: &World, tree: Tree, thread: u32, seed: u64, width: usize) -> BT
     now
 }
 
-/// Keys that everybody writes: no transaction, so no undo; whatever is there is whole.
+/// Writes keys that all threads write, without transaction and undo. Every value read is complete.
 fn shared(world: &World, tree: Tree, dice: &mut Dice) {
     let key = shared_key(dice.roll(50));
     if let Some(value) = get(&world.env, tree, &key) {
@@ -114,7 +115,8 @@ fn scan_own(world: &World, tree: Tree, thread: u32, now: &BTreeMap<Vec<u8>, Vec<
             let key = batch.key(i).to_vec();
             assert!(last.as_ref().is_none_or(|last| if forward { *last < key } else { *last > key }));
             last = Some(key.clone());
-            // Large values of others may be freed under a scan without locks; one's own may not.
+            // Large values of other threads may be freed during a scan without locks; values of this thread
+            // may not.
             if key.ends_with(format!("/{thread}").as_bytes()) {
                 let mut value = Vec::new();
                 batch.read_value(&world.env, i, &mut value).expect("value");
@@ -189,13 +191,13 @@ fn threads_in_a_pool_with_room_for_everything_lose_nothing() {
     run(4096, 4000, 2, 480, EnvOptions::default());
 }
 
-/// The way of last resort: every descent latches, from the root down.
+/// Threads that always latch, from the root down, lose no changes and do not deadlock.
 #[test]
 fn threads_that_always_latch_their_way_down_lose_nothing_and_do_not_deadlock() {
     run(4096, 300, 3, 480, EnvOptions { optimistic_attempts: 0, ..EnvOptions::default() });
 }
 
-/// HOP-3: what was copied while a writer was at work is thrown away.
+/// HOP-3: data that was copied during a change is discarded.
 #[test]
 fn readers_never_see_a_value_that_is_half_one_and_half_another() {
     let (world, tree) = World::new(4096, 64);
@@ -208,7 +210,7 @@ fn readers_never_see_a_value_that_is_half_one_and_half_another() {
             let (world, stop) = (&world, &stop);
             scope.spawn(move || {
                 let mut seen = BTreeSet::new();
-                // Relaxed: only an end is signalled.
+                // Relaxed: the flag only ends the loop.
                 while !stop.load(Relaxed) {
                     let value = if by_scan { scan_for(world, tree, key) } else { get(&world.env, tree, key) };
                     let value = value.expect("never removed");
@@ -223,7 +225,7 @@ fn readers_never_see_a_value_that_is_half_one_and_half_another() {
         for n in 0..20_000u32 {
             let byte = n as u8;
             txn.put(tree, key, &vec![byte; 500 - usize::from(byte) % 3]);
-            // Cells move about: a neighbor of changing length.
+            // Moves cells by changing the length of a neighboring value.
             txn.put(tree, b"a neighbour", &vec![1; (n * 37 % 450) as usize]);
             txn.undo.clear();
         }
@@ -242,8 +244,8 @@ fn scan_for(world: &World, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
     (batch.len() == 1).then_some(value)
 }
 
-/// SCAN-1: between two batches of a scan its leaf is split, merged, changed, or evicted together with all of
-/// its pool. One thread, so each batch must be the next rows at that moment.
+/// SCAN-1: between two batches of a scan its leaf is split, merged, changed, or evicted with the whole pool.
+/// There is one thread, so each batch must be the next rows at that moment.
 #[test]
 fn a_scan_goes_on_after_every_kind_of_change_of_its_leaf() {
     for seed in 0..if cfg!(miri) { 2 } else { 20 } {
@@ -266,7 +268,7 @@ fn a_scan_goes_on_after_every_kind_of_change_of_its_leaf() {
                 std::str::from_utf8(key).expect("digits").parse::<u32>().expect("a number")
             });
             let ahead = |n: u32| key(if is_forward { near + n } else { near.saturating_sub(n) });
-            // Rows that are newer than the last batch: the scan may have passed their places.
+            // Rows newer than the last batch: the scan may have passed their positions.
             let mut fresh = BTreeSet::new();
             match dice.roll(8) {
                 0 => (0..40).for_each(|n| {

@@ -1,4 +1,4 @@
-//! One node by itself: operations against a sorted map, and reading a page that is rubbish.
+//! Operations on one node compared with a sorted map, and reads of a page with random content.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ enum Step {
     Flip(Vec<u8>, u8),
 }
 
-/// Keys between the fences `pre/b` and `pre/y`, many of which share their first bytes beyond the prefix.
+/// Keys between the fences `pre/b` and `pre/y`. Many share their first bytes after the prefix.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..4),
@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// A reader that looks in the middle of a change sees any mix of words.
+    /// A reader during a change may read any mix of old and new words.
     #[test]
     fn reading_rubbish_ends_without_a_panic(
         words in prop::collection::vec(any::<u64>(), 0..24),
@@ -213,7 +213,7 @@ proptest! {
 
     #[test]
     fn a_split_leaves_room_for_the_entry_that_waited(
-        // Length of the key, and of the value in thousandths of the longest one.
+        // Length of the key, and length of the value in thousandths of the longest value.
         sizes in prop::collection::vec((1usize..=512, prop_oneof![0usize..=300, Just(1000)]), 1..80),
         new in (1usize..=512, prop_oneof![0usize..=1000, Just(1000)]),
         seed in any::<u64>(),
@@ -242,7 +242,7 @@ proptest! {
             let cut = choose_split(node, &key, new_len).expect("a full node can be cut");
             prop_assert!(cut.at > 0 && node.key(cut.at - 1) < cut.separator);
             prop_assert!(cut.at == node.count() || cut.separator <= node.key(cut.at));
-            // Both halves fit with their new fences, and the half that the key goes to has room for it.
+            // Both halves fit with their new fences, and the half that receives the key has room for it.
             let goes_right = key >= cut.separator;
             let halves = [
                 (0..cut.at, spec(b"", &cut.separator), !goes_right),

@@ -1,5 +1,5 @@
-//! A cold scan has the next leaves brought in with the one that it misses, by few reads; a short one reads
-//! nothing in vain. Counted at the store, with one thread.
+//! A cold scan reads the next leaves together with a missing leaf, by few reads. A short scan reads no
+//! unnecessary page. Counted at the page store, with one thread.
 
 mod common;
 
@@ -13,11 +13,11 @@ use azekura_buffer::{BufferPool, MemStore, PageStore, PoolOptions, StoreError};
 use common::{MemLog, World};
 
 const PAGE: usize = 4096;
-/// Twenty pages are read ahead at most.
+/// With this number of frames at most twenty pages are read ahead.
 const FRAMES: usize = 8_000;
 const ROWS: u32 = 12_000;
 
-/// Counts reads, and the pages that they brought.
+/// A page store that counts reads, and the pages read.
 #[derive(Debug)]
 struct Counting {
     store: MemStore,
@@ -34,7 +34,7 @@ impl PageStore for Counting {
         self.pages.fetch_add((out.len() / page_size) as u64, SeqCst);
         self.store.read_pages(first, page_size, out)
     }
-    /// One read of the device, as [`PageFile`](azekura_buffer::page_file::PageFile) makes it.
+    /// Reads pages by one read of the device, as [`PageFile`](azekura_buffer::page_file::PageFile) does.
     fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
         self.reads.fetch_add(1, SeqCst);
         self.pages.fetch_add(out.len() as u64, SeqCst);
@@ -48,7 +48,7 @@ impl PageStore for Counting {
     }
 }
 
-/// A tree on the store, and how many leaves it has; nothing of it is in a pool.
+/// A tree on the store, and its number of leaves. No page of it is in a pool.
 struct Cold {
     store: Arc<Counting>,
     log: Arc<MemLog>,
@@ -85,17 +85,17 @@ impl Cold {
         Self { store, log, tree, leaves, height }
     }
 
-    /// With a pool that holds no page yet.
+    /// Returns a world with an empty pool.
     fn world(&self, frames: usize) -> World {
         world(&self.store, &self.log, frames)
     }
 
-    /// Reads of the store so far, and the pages that they brought.
+    /// Returns the number of reads of the store so far, and the number of pages read.
     fn counts(&self) -> [u64; 2] {
         [&self.store.reads, &self.store.pages].map(|count| count.load(SeqCst))
     }
 
-    /// The rows that a scan gives, of `most` at most, and the reads and pages that it took.
+    /// Returns the first `most` rows of a scan, and the reads and pages that it needed.
     fn scan(
         &self,
         world: &World,
@@ -141,7 +141,8 @@ fn a_cold_scan_reads_each_page_once_and_many_at_a_time_in_both_directions() {
     }
 }
 
-/// Resident pages divide the absent ones into many pieces. Random leaves are made resident by point reads.
+/// A scan of a partly resident table reads as many bytes per read as a cold scan. Point reads make random
+/// leaves resident, which divides the absent pages into many pieces.
 #[test]
 fn a_scan_of_a_partly_resident_table_reads_no_fewer_bytes_by_a_read_than_a_cold_one() {
     let cold = Cold::new();
@@ -197,18 +198,18 @@ fn a_short_scan_and_a_bounded_one_read_no_leaf_in_vain() {
         let (keys, reads, pages) = cold.scan(&cold.world(FRAMES), bounded, is_ascending, usize::MAX);
         assert_eq!(keys.len(), 400);
         let leaves = 400 * cold.leaves / u64::from(ROWS);
-        // The range begins and ends in the midst of leaves, and may lie under two parents.
+        // The range begins and ends in the middle of leaves, and may be below two parents.
         assert!(pages <= leaves + 2 + cold.height, "{pages} pages for {leaves} leaves");
         assert!(reads < pages / 2, "{reads} reads of {pages} pages");
     }
 }
 
-/// A miss of a tree fixes the page and then peeks at it: one use, not two. So a scan leaves the pages that
-/// are used where they are.
+/// A scan larger than the pool does not evict pages that are in use. A miss of a tree fixes the page and then
+/// peeks at it, which counts as one use, not two.
 #[test]
 fn a_scan_of_a_tree_larger_than_the_pool_leaves_the_leaves_that_are_used() {
     let cold = Cold::new();
-    let frames = 400; // no read-ahead: one page at a time
+    let frames = 400; // With this size there is no read-ahead: one page at a time.
     let world = cold.world(frames);
     let hot = || Scan::new(cold.tree, Unbounded, Excluded(&key(ROWS / 5)));
     for _ in 0..4 {
@@ -255,7 +256,7 @@ fn a_large_value_is_read_many_pages_at_a_time_and_freed_almost_unread() {
     assert_eq!(world.assert_sound(&[cold.tree], &[]).trees[0].overflow_pages, 0);
 }
 
-/// A rollback frees whole runs, however many records of the last one were written.
+/// A rollback frees whole runs, even if only a part of the last run's records was written.
 #[test]
 fn a_large_value_that_is_taken_back_frees_all_of_its_pages() {
     let (world, tree) = World::new(PAGE, 4_000);

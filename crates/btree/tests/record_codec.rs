@@ -1,4 +1,4 @@
-//! Log records come from disk: any bytes decode to a record or a typed error, never to a panic.
+//! Any bytes decode to a log record or a typed error, and never cause a panic.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn op() -> impl Strategy<Value = Owned> {
     ]
 }
 
-/// One head of each kind, by number.
+/// Returns a head; each `n` gives another kind.
 fn head<'a>(n: usize, txn: TxnId, tree: Tree, key: &'a [u8], value: &'a [u8]) -> Head<'a> {
     let undo = [
         UndoOp::RemoveKey { tree, key },
@@ -112,7 +112,7 @@ proptest! {
         let decoded = Record::decode(&body).expect("own bytes");
         prop_assert_eq!(decoded.head, head);
         prop_assert_eq!(decoded.ops().collect::<Result<Vec<_>, _>>().expect("own bytes"), ops);
-        // Cut anywhere: an error or a shorter record, never a panic.
+        // A record cut at any length decodes to an error or a shorter record.
         for len in 0..body.len() {
             if let Ok(n) = walk(&body[..len]) {
                 prop_assert!(n <= decoded.ops().count());

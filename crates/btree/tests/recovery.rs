@@ -1,6 +1,6 @@
-//! W13: a crash leaves a prefix of the log. For any prefix, redo and logical undo give a valid store with
-//! exactly the committed records, even if the crash was in the middle of a split, of a large value, of
-//! freeing, of undo itself, or of a recovery.
+//! W13: a crash leaves a prefix of the log. For any prefix, redo and logical undo restore a valid store with
+//! exactly the committed records. This holds even if the crash was in the middle of a split, of a large
+//! value, of freeing, of undo itself, or of a recovery.
 
 mod common;
 
@@ -26,16 +26,16 @@ impl Dice {
     }
 }
 
-/// A transaction as the log tells it.
+/// The state of a transaction according to the log.
 #[derive(Default)]
 struct Known {
     undo: UndoLog,
     committed: bool,
-    /// The rest of deferred free `index`.
+    /// For each index of a deferred free, the rest that is not freed yet.
     freed: BTreeMap<u64, PageId>,
 }
 
-/// Redo and analysis in one pass, as a restart does them.
+/// Performs redo and analysis in one pass, as a restart does.
 fn redo_all(world: &World, records: &[Vec<u8>]) -> BTreeMap<TxnId, Known> {
     let mut open: BTreeMap<TxnId, Known> = BTreeMap::new();
     for (i, body) in records.iter().enumerate() {
@@ -86,14 +86,15 @@ fn free_rest(world: &World, writer: Writer, known: &Known) {
     }
 }
 
-/// The committed states, each with the number of records from which on it holds.
+/// The committed states, each with the number of log records from which on it is valid.
 struct History {
     records: Vec<Vec<u8>>,
     states: Vec<(usize, BTreeMap<u32, Model>)>,
     roots: BTreeMap<u32, Tree>,
 }
 
-/// Transactions with small and large values, tables that come and go, savepoints and rollbacks.
+/// Returns a history of transactions with small and large values, created and dropped tables, savepoints and
+/// rollbacks.
 fn history(seed: u64) -> History {
     let (world, _) = World::new(PAGE_SIZE, FRAMES);
     let mut dice = Dice(seed);
@@ -138,7 +139,7 @@ fn history(seed: u64) -> History {
         if dice.roll(4) == 0 {
             txn.roll_back();
         } else {
-            // From its commit record on it is committed, whatever is still to be freed.
+            // From its commit record on the transaction is committed, even with deferred frees left.
             let commit_at = world.log.len();
             txn.commit();
             states.push((commit_at + 1, now.clone()));
@@ -177,7 +178,7 @@ fn every_prefix(seed: u64) {
     while prefix <= history.records.len() {
         let recovered = recover(&history.records[..prefix]);
         history.check(&recovered, prefix);
-        // Crash again, somewhere in that recovery.
+        // A second crash, at a random point of that recovery.
         let again = recovered.log.records();
         let cut = prefix + dice.roll((again.len() - prefix + 1) as u32) as usize;
         history.check(&recover(&again[..cut]), prefix);

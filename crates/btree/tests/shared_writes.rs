@@ -1,4 +1,4 @@
-//! G8: a descent through warm inner pages writes no shared cache line; reads of resident pages do not search
+//! G8: a descent through warm inner pages writes no shared cache line. Reads of resident pages do not search
 //! the page table.
 
 mod common;
@@ -16,7 +16,7 @@ fn key(n: u32) -> Vec<u8> {
     format!("{n:0>150}").into_bytes()
 }
 
-/// A tree of three levels with 3,000 rows.
+/// Returns a tree of three levels with 3,000 rows.
 fn filled() -> (World, Tree) {
     let (world, tree) = World::new(4096, 4000);
     let mut txn = world.txn(1);
@@ -52,13 +52,13 @@ fn g8_a_warm_read_writes_no_shared_line() {
     assert_eq!((records, shared_writes() - before), (3000, 0), "a warm scan");
 }
 
-/// Pages of a large value are copied as nodes are read: without pin or latch.
+/// Pages of a large value are copied without pin or latch, like nodes.
 #[test]
 fn g8_a_warm_read_of_a_large_value_writes_no_shared_line() {
     let (world, tree) = World::new(4096, 4000);
     let value: Vec<u8> = (0..500_000u32).map(|n| (n + n / 256) as u8).collect();
     world.txn(1).put(tree, b"large", &value);
-    // The first looks at a page raise its reference count.
+    // The first peeks at a page raise its reference count.
     for _ in 0..3 {
         assert_eq!(get(&world.env, tree, b"large").as_ref(), Some(&value));
     }
@@ -77,11 +77,12 @@ fn g8_a_warm_write_touches_shared_lines_of_its_leaf_only() {
         txn.put(tree, &key(n), &[4; 60]);
     }
     let each = (shared_writes() - before) as f64 / 1000.0;
-    // Pin, latch, dirty flag, unlatch, unpin: of one page. With inner pages it would be three times that.
+    // Pin, latch, dirty flag, unlatch and unpin, of one page. With the inner pages there would be three times
+    // as many.
     assert!(each <= 6.0, "{each} shared writes for an update in place");
 }
 
-/// Searches of the page table by this thread.
+/// Returns the number of page-table searches by this thread.
 fn lookups() -> u64 {
     azekura_buffer::count::on_this_thread().lookups
 }

@@ -1,4 +1,4 @@
-//! Random histories of transactions, with rollbacks and savepoints, against `BTreeMap`.
+//! Random histories of transactions, with rollbacks and savepoints, compared with a `BTreeMap`.
 
 mod common;
 mod emptied;
@@ -26,8 +26,8 @@ enum Step {
     Abort,
 }
 
-/// Keys of several shapes: short ones that collide, long common prefixes, zero bytes at the end, very long
-/// ones.
+/// Keys of several shapes: short keys that collide, long common prefixes, zero bytes at the end, and very
+/// long keys.
 fn key(longest: usize) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => (0u32..400).prop_map(|n| n.to_be_bytes().to_vec()),
@@ -141,7 +141,7 @@ impl Run<'_> {
             found = self.drain(&mut both.clone(), limit, |_| false);
             found.reverse();
             assert_eq!(found, expected, "backward");
-            // From both ends in turn: each record once.
+            // Consumes the range from both ends in turn: each record is returned once.
             let (mut front, mut back) = (Vec::new(), Vec::new());
             let mut forward = false;
             while !both.is_done() {
@@ -201,7 +201,7 @@ fn run(page_size: usize, frames: usize, steps: &[Step]) {
     let catalogue = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
     let pending = run.txn.undo.deferred_frees();
     world.assert_sound(&[catalogue, tree], &pending);
-    // The changes of the open transaction are undone: the committed state is back.
+    // The rollback undoes the changes of the open transaction, which restores the committed state.
     run.txn.roll_back();
     let contents = world.contents(tree);
     assert_eq!(contents, run.committed.clone().into_iter().collect::<Vec<_>>());
@@ -212,11 +212,11 @@ fn run(page_size: usize, frames: usize, steps: &[Step]) {
     redone_equals_done(&world, page_size, frames);
 }
 
-/// W12 and W13 rest on this: what redo makes of the log is what was there, byte for byte.
+/// Asserts that redo of the log restores the store, byte for byte. W12 and W13 rely on this.
 fn redone_equals_done(world: &World, page_size: usize, frames: usize) {
     let again = World::blank(page_size, frames);
     world.replay_into(&again);
-    // Once more: redo is idempotent.
+    // The log is replayed twice: redo is idempotent.
     world.replay_into(&again);
     let last = (0..).map(PageId).take_while(|&id| id.0 < 400).filter(|&id| world.page(id) != again.page(id));
     assert_eq!(last.collect::<Vec<_>>(), [], "pages that redo made differently");
@@ -250,8 +250,9 @@ proptest! {
     }
 }
 
-/// LAST-1: rows in key order descend once for each leaf, and twice more where a split makes room. Rows of two
-/// trees in turns, and rows between which others change the leaf, descend each time.
+/// LAST-1: writes in key order descend once for each leaf, and twice more where a split makes room. Writes
+/// that alternate between two trees descend each time, and so do writes to a leaf that others change in
+/// between.
 #[test]
 fn rows_in_key_order_descend_once_for_each_leaf() {
     const ROWS: u32 = 3000;
@@ -276,7 +277,7 @@ fn rows_in_key_order_descend_once_for_each_leaf() {
         txn.put(tree, &u32::to_be_bytes(2 * key), &[9; 40]);
         other.put(tree, &u32::to_be_bytes(2 * key + 1), &[10; 40]);
     }
-    // The leaf of the first key is the one of the last update before.
+    // The leaf of the first key is the leaf of the last update.
     assert_eq!((txn.undo.descents() - before, other.undo.descents()), (99, 100));
     let wanted = (0..ROWS).map(|key| {
         let byte = if key >= 200 { 8 } else { 9 + (key % 2) as u8 };
@@ -285,7 +286,8 @@ fn rows_in_key_order_descend_once_for_each_leaf() {
     assert!(world.contents(tree) == wanted.collect::<Vec<_>>());
 }
 
-/// The leaf of the last change is merged away, and its page becomes one of another tree.
+/// A write does not use the remembered leaf of the last change after that leaf was merged away and its page
+/// became part of another tree.
 #[test]
 fn a_remembered_leaf_that_has_left_the_tree_is_not_written() {
     const ROWS: u32 = 1000;

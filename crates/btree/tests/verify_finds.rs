@@ -1,4 +1,4 @@
-//! The check finds what is wrong, each kind of damage by the page where it is.
+//! The check finds each kind of damage and reports the damaged page.
 
 mod common;
 
@@ -29,7 +29,7 @@ impl Damaged {
         Self { world, tree }
     }
 
-    /// The first page that `is` what is looked for.
+    /// Returns the first page for which `is` returns `true`.
     fn page(&self, is: impl Fn(PageWords<'_>) -> bool) -> PageId {
         (0..100)
             .map(PageId)
@@ -54,7 +54,7 @@ impl Damaged {
         guard.page_mut().set_u64(at, value);
     }
 
-    /// Something is found on `page_id` that says `what`.
+    /// Asserts that the check reports damage on `page_id` with a text that contains `what`.
     #[track_caller]
     fn assert_found(&self, page_id: PageId, what: &str) {
         let report = verify(&self.world.env, &[self.tree], &[], &mut |_, _| {}).expect("verify");
@@ -165,7 +165,7 @@ fn a_broken_chain_is_found_by_the_check_and_by_the_reader() {
     let mut out = Vec::new();
     let error = damaged.tree.get(&damaged.world.env, b"large", &mut out).expect_err("broken");
     assert!(error.to_string().contains(&format!("page {middle}")), "{error}");
-    // In parts: all pages before the broken one, and none of those that lie behind it.
+    // A read in parts returns all pages before the broken page, and no page after it.
     let env = &damaged.world.env;
     let flags = damaged.tree.get_cell(env, b"large", &mut out).expect("reads").expect("is there");
     let lent = ValueRef::of_cell(Cell { flags, value: &out }).expect("a reference");
@@ -200,10 +200,10 @@ fn a_wrong_child_is_a_typed_error_for_readers_and_writers() {
         .filter_map(|n| damaged.tree.get(&damaged.world.env, &n.to_be_bytes(), &mut out).err())
         .collect();
     assert!(!failing.is_empty());
-    assert!(failing.iter().all(|error| error.to_string().contains("a free page in the place of a node")));
+    assert!(failing.iter().all(|error| error.to_string().contains("a free page where the tree has a node")));
 }
 
-/// Fences that lie must not send a scan round in circles.
+/// A scan ends even if wrong fences would send it in circles.
 #[test]
 fn a_scan_over_a_leaf_with_wrong_fences_ends_with_an_error() {
     for forward in [true, false] {
@@ -213,7 +213,7 @@ fn a_scan_over_a_leaf_with_wrong_fences_ends_with_an_error() {
             node.lower_into(&mut lower);
             node.level() == Some(0) && !lower.is_empty() && !node.is_last()
         });
-        // Both fences become one byte long: the leaf claims to lie elsewhere.
+        // Both fences become one byte long, so they no longer enclose the leaf's keys.
         damaged.set_u64(leaf, 24, |word| word & 0xffff_ffff | 1 << 32 | 1 << 48);
         let mut scan = Scan::new(damaged.tree, Unbounded, Unbounded);
         let (mut batch, env) = (LeafBatch::new(), &damaged.world.env);
@@ -244,7 +244,8 @@ fn a_map_that_was_overwritten_is_found() {
     assert_eq!(damaged.tree.id, TreeId(0));
 }
 
-/// Zeroes in the place of a map are damage, so the next map is made by a record that the last one knows of.
+/// Zeroes at the position of a map are reported as damage. So the next map is made by a record that also
+/// marks it in the last map.
 #[test]
 fn the_map_of_the_next_group_is_made_when_all_others_are_full() {
     let damaged = Damaged::new();
@@ -267,7 +268,7 @@ fn the_map_of_the_next_group_is_made_when_all_others_are_full() {
         space::has_next(map.words())
     };
     assert!(has_next(0) && !has_next(group));
-    // The new map is found by the check, and where a map is lost nothing is given out.
+    // The check finds the new map. If a map is lost, no page is allocated.
     let report = verify(&world.env, &[damaged.tree], &[], &mut |_, _| {}).expect("verify");
     assert!(report.leaked.contains(&PageId(group + 1)), "{:?}", report.leaked);
     let mut guard = world.env.pool().fix(PageId(group)).expect("fix").exclusive();
@@ -282,7 +283,7 @@ fn the_map_of_the_next_group_is_made_when_all_others_are_full() {
 
 const KEYS: u32 = 5_000;
 
-/// A second tree of `KEYS` rows in some hundred leaves.
+/// Returns a store with a second tree of `KEYS` rows in several hundred leaves.
 fn with_second_tree() -> (Damaged, Tree) {
     let (world, tree) = World::new(4096, 2000);
     let mut txn = world.txn(1);
@@ -294,7 +295,8 @@ fn with_second_tree() -> (Damaged, Tree) {
     (Damaged { world, tree }, second)
 }
 
-/// Changes rows of a tree, which keeps its keys: leaves split and merge, large values come and go.
+/// A writer that changes rows of a tree and keeps the set of keys. Leaves split and merge, and large values
+/// are written and removed.
 struct Writer<'w> {
     world: &'w World,
     tree: Tree,
@@ -321,7 +323,8 @@ impl Writer<'_> {
     }
 }
 
-/// Checks both trees; a transaction commits after each few pages. Gives their number, too.
+/// Checks both trees while a transaction commits after every few pages. Returns the report and the number of
+/// commits.
 fn check_beside_writer(damaged: &Damaged, second: Tree, seed: u64) -> (Report, u64) {
     let mut writer = Writer { world: &damaged.world, tree: second, random: seed, commits: 0 };
     let start = || Ok::<_, TreeError>((vec![damaged.tree, second], vec![]));
@@ -385,7 +388,7 @@ fn damage_is_found_while_another_tree_changes() {
     }
 }
 
-/// A tree that is dropped, freed and overwritten while it is checked is no damage.
+/// A tree that is dropped, freed and overwritten during the check is not reported as damage.
 #[test]
 fn a_tree_that_is_freed_during_the_check_is_left_out() {
     for pages in [0, 64, 100] {

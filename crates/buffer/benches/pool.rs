@@ -1,8 +1,7 @@
-//! The cost of one call: a fix that hits, a peek, a fix that misses; the page cold or hot, alone or beside
-//! another thread.
+//! The cost of one call: a fix that hits, a peek, a fix that misses; with a cold or hot page, alone or
+//! concurrent with another thread.
 //!
-//! `cargo bench -p azekura-buffer`. Absolute numbers say little; compare the lines of one run with each
-//! other.
+//! `cargo bench -p azekura-buffer`. Absolute numbers depend on the machine; compare the lines of one run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +14,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 const PAGE: usize = 8192;
 const FRAMES: usize = 4096;
 
-/// A device that answers at once.
+/// A store that returns zeroes without delay.
 #[derive(Debug)]
 struct Zeroes;
 
@@ -37,7 +36,7 @@ fn pool(policy: Policy) -> BufferPool {
     BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).expect("valid options")
 }
 
-/// Page numbers that jump about, the same in every run.
+/// Returns scattered page numbers, the same in every run.
 fn scattered(pages: u64) -> impl FnMut() -> PageId {
     let mut state = 1u64;
     move || {
@@ -56,7 +55,7 @@ fn peek(pool: &BufferPool, id: PageId) -> u64 {
     u64::from(page.is_valid()) + word
 }
 
-/// Runs `measured` alone, then while another thread does the same.
+/// Runs `measured` alone, then while another thread runs it too.
 fn alone_and_beside(
     criterion: &mut Criterion,
     name: &str,
@@ -104,7 +103,7 @@ fn all(criterion: &mut Criterion) {
     alone_and_beside(criterion, "fix miss, two rings", 64 * frames, Policy::TwoRings, fix);
 }
 
-/// Cost of the background threads for a pool of a gigabyte with few dirty pages.
+/// Measures the cost of the background threads for a pool of 1 GiB with few dirty pages.
 fn background(criterion: &mut Criterion) {
     let options = PoolOptions { page_size: PAGE, capacity_bytes: 1 << 30, ..PoolOptions::default() };
     let pool = BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).expect("valid options");

@@ -4,7 +4,7 @@
 //! | state of the notifier | the cleaner's job | left by |
 //! |---|---|---|
 //! | asleep | does not run | a call or a notification: starts the job |
-//! | called | is started, or runs; a round must begin | the job, when it begins the round |
+//! | called | is started, or runs; a round must begin | the job, at the start of the round |
 //! | running | runs a round that began after the last call | a call or a notification; the end of the round |
 //! | stopped | does not run, or ends | the next cleaner |
 //!
@@ -25,12 +25,12 @@ const RUNNING: u32 = 1;
 const CALLED: u32 = 2;
 const STOPPED: u32 = 3;
 
-/// The functions that start and wake the cleaner.
+/// The state of the cleaner, and the functions that start and wake it.
 #[derive(Debug)]
 pub(crate) struct CleanerNotifier {
     state: AtomicU32,
     starter: Starter,
-    /// The thread of the cleaner, for the tracer.
+    /// The thread that runs the cleaner's job, for the tracer.
     thread: AtomicU32,
 }
 
@@ -41,42 +41,42 @@ impl Default for CleanerNotifier {
 }
 
 impl CleanerNotifier {
-    /// Calls the cleaner unless it has been called. Usually costs one load.
+    /// Calls the cleaner unless it has been called already. Usually costs one load.
     pub(crate) fn notify(&self) {
         self.notify_if(|| true);
     }
 
     pub(crate) fn notify_if(&self, is_needed: impl FnOnce() -> bool) {
-        // Relaxed: the notifier orders nothing; a lost notification is repeated at the next dirty page of a
-        // miss.
+        // Relaxed: the notification orders nothing. A lost notification is repeated when a miss finds the
+        // next dirty page.
         if self.state.load(Relaxed) < CALLED && is_needed() {
             self.call();
         }
     }
 
-    /// Calls for a round that begins after this call (SUPPLY-2).
+    /// Requests a round that begins after this call (SUPPLY-2).
     pub(crate) fn call(&self) {
-        // AcqRel: pairs with the exchange by which the cleaner accepts the call, so that its round sees the
-        // earlier work of the caller. A larger state means that the cleaner is stopped.
+        // AcqRel: pairs with the exchange by which the cleaner accepts the call, so that the caller's earlier
+        // work is visible to its round. A larger state means that the cleaner is stopped.
         if self.state.fetch_max(CALLED, AcqRel) == ASLEEP {
             self.starter.start(); // CLEANER-1
         }
     }
 
-    /// The thread that runs the cleaner's job, if any.
+    /// Returns the thread that runs the cleaner's job, if any.
     pub(crate) fn cleaner(&self) -> ThreadTag {
-        // No load in a model: it would double the schedules and show nothing. Relaxed: a hint.
+        // No load in a model: it would double the schedules and find nothing. Relaxed: a hint.
         if cfg!(loom) { ThreadTag::NONE } else { ThreadTag(self.thread.load(Relaxed)) }
     }
 
-    /// Makes later calls start the cleaner by `start`.
+    /// Stores `start`, which later calls use to start the cleaner.
     pub(crate) fn begin(&self, start: impl Fn() + Send + Sync + 'static) {
         self.starter.set(start);
-        // AcqRel: a read-modify-write, as all changes of the state.
+        // AcqRel: a read-modify-write, like all changes of the state.
         self.state.swap(ASLEEP, AcqRel);
     }
 
-    /// The cleaner's job: a round after each call, until no call came during a round.
+    /// Runs the cleaner's job: a round after each call, until no call came during a round.
     pub(crate) fn serve(&self, supply: &FrameSupply, round: impl Fn()) {
         let serving = Serving(supply);
         // The call is accepted before the round (SUPPLY-2). AcqRel: pairs with `call`.
@@ -92,17 +92,17 @@ impl CleanerNotifier {
 
     /// Stops the cleaner: later calls and jobs do nothing.
     pub(crate) fn stop(&self, supply: &FrameSupply) {
-        // AcqRel: a read-modify-write, so that a racing call cannot overwrite the state.
+        // AcqRel: a read-modify-write, so that a concurrent call cannot overwrite the state.
         self.state.swap(STOPPED, AcqRel);
         supply.end();
     }
 }
 
-/// Batches in flight in one round: one is copied, one waits for the double-write area, and two are written in
-/// place.
+/// Number of batches in flight in one round: one is copied, one waits for the double-write area, and two are
+/// written in place.
 const IN_FLIGHT: usize = 4;
 
-/// The cleaner of a pool; dropping it ends its jobs.
+/// The cleaner of a pool. The drop ends its jobs.
 #[derive(Debug)]
 pub struct Cleaner {
     pool: Arc<BufferPool>,
@@ -110,12 +110,12 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Gives `pool` a cleaner: [jobs](azekura_base::background) that are started when pages must be
-    /// written. Without a cleaner, misses and [`BufferPool::clean`] write pages.
+    /// Starts a cleaner for `pool`: [jobs](azekura_base::background) that run when pages must be written.
+    /// Without a cleaner, misses and [`BufferPool::clean`] write pages.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The error of the system if no thread can be created.
     pub fn spawn(pool: Arc<BufferPool>) -> std::io::Result<Self> {
         let jobs = Group::new(Kind::Pages)?;
         let start = |run: fn(&BufferPool, &Group)| {
@@ -130,7 +130,7 @@ impl Cleaner {
         let (clean, help) = (start(run), start(|pool, _| pool.help_writing()));
         pool.supply.begin();
         pool.notifier.begin(move || {
-            clean(); // refused only after `stop`
+            clean(); // Refused only after `stop`.
         });
         pool.write_queue.begin(IN_FLIGHT - 1, help);
         Ok(Self { pool, jobs })
@@ -146,7 +146,7 @@ impl Drop for Cleaner {
     }
 }
 
-/// Misses wait for the cleaner as long as no round panics (SUPPLY-3).
+/// Guard of a running job. If a round panics, its drop wakes the misses that wait for the cleaner (SUPPLY-3).
 struct Serving<'p>(&'p FrameSupply);
 
 impl Drop for Serving<'_> {
@@ -156,17 +156,18 @@ impl Drop for Serving<'_> {
 }
 
 fn run(pool: &BufferPool, jobs: &Group) {
-    pool.notifier.thread.store(azekura_trace::thread_tag().0, Relaxed); // a hint for the tracer
+    pool.notifier.thread.store(azekura_trace::thread_tag().0, Relaxed); // Relaxed: a hint for the tracer
     pool.notifier.serve(&pool.supply, || clean_round(pool, jobs));
 }
 
-/// Frees frames and writes batches until there is nothing to write, or few pages are dirty and no miss waits,
-/// or jobs of other stores wait for a thread: then the next dirty page calls the cleaner again.
+/// Frees frames and writes batches. Ends when there is nothing to write, when few pages are dirty and no miss
+/// waits, or when jobs of other stores wait for a thread. Then the next dirty page calls the cleaner again.
 fn clean_round(pool: &BufferPool, jobs: &Group) {
     let most = pool.batch_pages() * pool.batches_in_flight();
-    let is_stopped = || pool.notifier.state.load(Relaxed) == STOPPED; // a flag
+    let is_stopped = || pool.notifier.state.load(Relaxed) == STOPPED; // Relaxed: a flag
     pool.supply_frames();
-    // An error reaches the miss that needs the frame, or the checkpoint; here it only ends this round.
+    // An error is returned to the miss that needs the frame, or to the checkpoint; here it only ends this
+    // round.
     while let Ok(written) = pool.clean(None, most)
         && written > 0
         && !is_stopped()

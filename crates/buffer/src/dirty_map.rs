@@ -1,12 +1,12 @@
-//! The set of dirty frames as one bit per frame, so that the cleaner and the checkpoint visit dirty frames
-//! only. The set may contain clean frames: every frame with a change that is in no image on disk has its bit
-//! set.
+//! The set of dirty frames as one bit per frame, so that the cleaner and the checkpoint visit only dirty
+//! frames. The set may contain clean frames. Every frame with a change that is in no image on disk has its
+//! bit set.
 //!
 //! - **DIRTY-1** The bit is set by the thread that changes the page, under the exclusive latch, before the
 //!   frame's recovery LSN is stored and the change's LSN is drawn. It is cleared by the page's writer, under
-//!   the shared latch, after the image is on disk. So the latch orders the two, and the argument of
-//!   RECOVERY-1 (see `frame`) holds for the bit as for the recovery LSN: a scan that finds the bit clear,
-//!   and has seen the LSN drawn, comes after the write that cleared it.
+//!   the shared latch, after the image is on disk. So the latch orders the two. The argument of RECOVERY-1
+//!   (see `frame`) applies to the bit as to the recovery LSN. If a scan finds the bit clear after the LSN was
+//!   drawn, the scan comes after the write that cleared the bit.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_base::zeroed::ZeroedArray;
@@ -28,12 +28,12 @@ impl DirtyMap {
         Self { words: ZeroedArray::new(frames.div_ceil(BITS), || AtomicU64::new(0)), frames }
     }
 
-    /// Memory of the map.
+    /// Returns the memory of the map, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.words)
     }
 
-    /// Notes that the frame turns dirty; see DIRTY-1.
+    /// Sets the bit of a frame that becomes dirty; see DIRTY-1.
     pub(crate) fn set(&self, frame: FrameId) {
         shared_rmw();
         // Relaxed: ordered by the fences of `Frame::set_dirty` and `look_fence`.
@@ -41,7 +41,7 @@ impl DirtyMap {
         word.fetch_or(bit, Relaxed);
     }
 
-    /// Notes that the frame is clean; see DIRTY-1.
+    /// Clears the bit of a clean frame; see DIRTY-1.
     pub(crate) fn clear(&self, frame: FrameId) {
         shared_rmw();
         // Release: pairs with the Acquire in `iter`, so that a thread that finds the bit clear may sync and
@@ -50,7 +50,7 @@ impl DirtyMap {
         word.fetch_and(!bit, Release);
     }
 
-    /// The bit of a frame; bits are in the order in which the clock visits the frames.
+    /// Returns the word and the bit of a frame; bits are in the order in which the clock visits the frames.
     fn place(&self, frame: FrameId) -> (&AtomicU64, u64) {
         let turn = turn_of(frame, self.frames);
         (&self.words[turn / BITS], bit(turn))
@@ -59,15 +59,15 @@ impl DirtyMap {
     /// Returns `true` if the frame's bit is set.
     pub(crate) fn contains(&self, frame: FrameId) -> bool {
         let (word, bit) = self.place(frame);
-        word.load(Relaxed) & bit != 0 // a hint for the cleaner
+        word.load(Relaxed) & bit != 0 // Relaxed: a hint for the cleaner
     }
 
     /// Returns the frames with set bits, in the order of the clock from turn `start` on (modulo their
-    /// number), once around. A word is read when the iteration comes to it; 8 bytes per 64 frames.
+    /// number), once around. A word is read when the iteration reaches it; 8 bytes per 64 frames.
     pub(crate) fn iter_from(&self, start: u64) -> impl Iterator<Item = FrameId> {
         let start = (start % self.frames as u64) as usize;
         let first = start / BITS;
-        let below = bit(start) - 1; // of the first word: these come last
+        let below = bit(start) - 1; // Bits of the first word that come last.
         let around = (first..self.words.len()).chain(0..first);
         let masked =
             around.map(move |at| (at, if at == first { !below } else { !0 })).chain([(first, below)]);
@@ -88,7 +88,7 @@ const fn bit(turn: usize) -> u64 {
     1 << (turn % BITS)
 }
 
-/// The numbers of the bits of a word that are set.
+/// An iterator over the numbers of the set bits of a word.
 struct Bits(u64);
 
 impl Iterator for Bits {

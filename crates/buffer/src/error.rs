@@ -8,8 +8,8 @@ use crate::store::StoreError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixError {
-    /// No frame could be had in `MAX_ROUNDS` sweeps: all pinned, or being filled by others.
-    /// Retry with less at once, or make the cache larger.
+    /// No frame was available in `MAX_ROUNDS` sweeps: all frames were pinned, or being filled by other
+    /// threads. Retry with fewer concurrent operations, or make the cache larger.
     #[error(
         "page cache exhausted: no frame for page {page_id}; {pinned} of {frames} frames are pinned; use a \
          larger cache, or fewer operations at once"
@@ -17,7 +17,7 @@ pub enum FixError {
     PoolExhausted {
         /// The requested page.
         page_id: PageId,
-        /// Pinned frames in the last sweep.
+        /// Number of pinned frames in the last sweep.
         pinned: usize,
         /// Number of frames of the pool.
         frames: usize,
@@ -33,8 +33,8 @@ pub enum FixError {
     /// The page could not be read, or is damaged.
     #[error(transparent)]
     Read(StoreError),
-    /// The page has an LSN that no durable record of the log has: the page file is newer than the
-    /// log. Restore all files from one moment.
+    /// The page has an LSN that no durable record of the log has: the page file is newer than the log.
+    /// Restore all files from the same moment.
     #[error(
         "page {page_id} has LSN {lsn}, which the log does not have: the files are from different moments; \
          restore all files from one moment"
@@ -42,7 +42,7 @@ pub enum FixError {
     Foreign {
         /// The requested page.
         page_id: PageId,
-        /// Its LSN.
+        /// The page's LSN.
         lsn: Lsn,
     },
     /// A dirty page to be evicted could not be written; it is still in the pool.
@@ -71,13 +71,13 @@ pub enum WriteError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// Not a power of two from 4 KiB to 64 KiB.
+    /// The page size is not a power of two from 4 KiB to 64 KiB.
     #[error("page size {page_size} is not a power of two from 4096 to 65536")]
     PageSize {
         /// The requested size.
         page_size: usize,
     },
-    /// Too few or too many frames.
+    /// The capacity gives too few or too many frames.
     #[error("a page cache of {capacity_bytes} bytes has {frames} frames; use {min} to {max}")]
     Capacity {
         /// The requested capacity in bytes.

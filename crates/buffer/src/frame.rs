@@ -18,49 +18,50 @@
 //! | state | count | transitions |
 //! |---|---|---|
 //! | evicted | – | its single owner, to *pinned* by [`Frame::publish`] |
-//! | unpinned | 0 pins | any thread, by addition, to *pinned*; if clean, one by CAS, to *leaving* |
+//! | unpinned | 0 pins | any thread, by addition, to *pinned*; if clean, one thread by CAS, to *leaving* |
 //! | pinned | n > 0 pins | a pinning thread, to n + 1; a holder, to n − 1 |
-//! | leaving | n > 0 evicting threads | a thread that wants the old page, to n + 1 |
+//! | leaving | n > 0 evicting threads | a thread that needs the old page, to n + 1 |
 //! | | | an evicting thread that has unmapped the frame, to n − 1; the last one, to *evicted*, as its owner |
 //!
 //! A pin is one addition, whatever other threads do to the word: on a contended page most CAS attempts would
-//! fail. If the word turns out to be leaving or evicted, the addition was useless and stays: the count is
-//! undefined then, and publishing the frame resets it (one store).
+//! fail. If the word is found leaving or evicted, the addition had no effect and is not withdrawn: the count
+//! is undefined then, and publishing the frame resets it (one store).
 //!
-//! The paper's Fig. 2 goes from unpinned to evicted at once. Between the two is the removal of the mapping,
-//! and a thread that stalls there would block all threads that want the old page (G10). So a thread that
-//! finds a leaving frame joins and removes the mapping too. No thread can give the frame to another page
-//! meanwhile, because the last evicting thread does that.
+//! In the paper's Fig. 2 an unpinned frame becomes evicted at once. Here the removal of the mapping lies
+//! between the two states. A thread that stalled there would block all threads that need the old page (G10).
+//! So a thread that finds a leaving frame joins and removes the mapping too. No thread can assign the frame
+//! to another page meanwhile, because only the last evicting thread does that.
 //!
 //! The word needs no generation (G5): a CAS that succeeds on a frame that was reused since the word was read
-//! does exactly what it says, to the present page. A thread that depends on the identity of the page checks
-//! it afterwards (FRAME-3). The latch's version is the generation for optimistic readers.
+//! is correct for the present page, too. A thread that depends on the identity of the page checks the
+//! identity afterwards (FRAME-3). The latch's version is the generation for optimistic readers.
 //!
-//! The page word packs the frame's page (bits 25..64) and the buffer with its words (0..25, inverted; 0:
-//! none), so that a reader gets both in one load. For a frame in the free list the page field has the next
-//! frame of the list; the frame keeps its buffer.
+//! The page word packs the frame's page (bits 25..64) and its buffer number (0..25, inverted; 0: none), so
+//! that a reader gets both in one load. For a frame in the free list the page field holds the next frame of
+//! the list; the frame keeps its buffer.
 //!
-//! A header takes half a cache line. Frames are paired so that consecutive pages, such as the upper pages of
-//! a tree, do not share a line ([`nth_frame`]): a fix of one would invalidate the line for readers of the
-//! other.
+//! A header is half a cache line. Frames are paired so that consecutive pages, such as the upper pages of a
+//! tree, do not share a line ([`nth_frame`]). Otherwise a fix of one page would invalidate the line for
+//! readers of the other page.
 //!
 //! - **FRAME-1** The page in the page word changes, and its buffer is removed, only while the frame is
 //!   evicted, by its owner.
 //! - **FRAME-2** At most one thread owns a frame's evicted state; an [`Evicted`] is the proof.
-//! - **FRAME-3** A thread relies on a frame's identity only after it has pinned the frame, or after the
-//!   latch has validated a version that was taken before the frame was found neither leaving nor evicted.
-//! - **FRAME-4** The dirty bit is set only by a holder of a pin with the latch exclusive, and cleared only
-//!   by the page's writer with the latch shared. So a CAS from *clean and unpinned* to *leaving* never loses
-//!   a change (G3).
-//! - **FRAME-5** The buffer changes from none to one once per load of a page, by CAS; a thread that loses
-//!   keeps its own buffer (G2). Only a thread that knows that the frame has the page's mapping fills it: its
-//!   inserter, or a thread that pinned it and then found it in the page table. (A frame that lost the
-//!   insertion also has the page's id for a moment, and a stale lookup may return it.)
+//! - **FRAME-3** A thread relies on a frame's identity only in two cases. It has pinned the frame. Or it read
+//!   a version of the latch, then found the frame neither leaving nor evicted, and later validated the
+//!   version.
+//! - **FRAME-4** The dirty bit is set only by a holder of a pin and the exclusive latch, and cleared only by
+//!   the page's writer with the shared latch. So a CAS from *clean and unpinned* to *leaving* never loses a
+//!   change (G3).
+//! - **FRAME-5** The buffer changes from none to one once per load of a page, by CAS. A thread that loses
+//!   keeps its own buffer (G2). A thread fills the frame only if the frame is known to have the page's
+//!   mapping: the thread inserted the mapping, or pinned the frame and then found it in the page table. (A
+//!   frame that lost the insertion also has the page's id for a moment, and a stale lookup may return it.)
 //! - **FRAME-6** Only a holder of a pin holds the latch, and it releases the latch first. So the latch of a
 //!   leaving or evicted frame is free.
-//! - **FRAME-7** Each thread that evicts a page changes the latch's version before it unmaps the frame. So
-//!   an optimistic reader of the old page fails to validate as soon as the page can be loaded, and changed,
-//!   elsewhere, and before the buffer is filled again.
+//! - **FRAME-7** Each thread that evicts a page changes the latch's version before it unmaps the frame. The
+//!   page can be loaded and changed elsewhere, and the buffer can be filled again, only later. From then on
+//!   an optimistic reader of the old page fails to validate.
 //!
 mod dirty;
 mod order;
@@ -93,11 +94,11 @@ const IN_ONE: u32 = 1 << 20;
 const IN: u32 = OPEN - IN_ONE;
 const PINS: u32 = IN_ONE - 1;
 const BUFFER_BITS: u32 = 25;
-/// No buffer: the frame's page has not been read yet.
+/// The buffer number of a frame without a buffer: its page has not been read yet.
 pub const NO_BUFFER: u32 = (1 << BUFFER_BITS) - 1;
-/// Page ids must be below this: 2 PiB of 4-KiB pages.
+/// Exclusive bound of page ids: 2 PiB of 4 KiB pages.
 pub const MAX_PAGE_ID: u64 = 1 << (u64::BITS - BUFFER_BITS);
-/// Most frames that a pool can have; with the spare ones there are fewer buffers than [`NO_BUFFER`].
+/// Largest number of frames in a pool. Including the spare ones there are fewer buffers than [`NO_BUFFER`].
 pub const MAX_FRAMES: usize = (1 << 24) - 1;
 
 /// Header of one frame, half a cache line.
@@ -105,16 +106,16 @@ pub const MAX_FRAMES: usize = (1 << 24) - 1;
 #[repr(C, align(32))]
 pub struct Frame {
     pin: AtomicU32,
-    /// The thread that last began to read the page in or to write it: a hint for the tracer about the holder
-    /// of a wait. 0 for tags that are too large.
+    /// The thread that last began to read the page in or to write it: a hint for the tracer about the thread
+    /// that others wait for. 0 for thread tags that are too large.
     worker: AtomicU16,
     ref_count: AtomicU8,
-    /// 1 while a thread reads the page in; it only delays other threads from reading it too.
+    /// 1 while a thread reads the page in. It only makes other threads delay their own reads.
     reading: AtomicU8,
-    /// Page and buffer.
+    /// The page id and the buffer number.
     page: AtomicU64,
     pub(crate) latch: HybridLatch,
-    /// See RECOVERY-1; 0 = no change.
+    /// Least LSN of the changes that are in no image on disk (RECOVERY-1); 0 for no change.
     recovery_lsn: AtomicU64,
 }
 
@@ -162,7 +163,7 @@ pub struct Evicted {
 }
 
 impl Frame {
-    /// A frame that has never held a page; owned by the pool's free list.
+    /// Returns a frame that has never held a page; owned by the pool's free list.
     pub fn new() -> Self {
         Self {
             pin: AtomicU32::new(0),
@@ -181,7 +182,7 @@ impl Frame {
         if !self.try_pin_any() {
             return false;
         }
-        // FRAME-3: from here on the identity cannot change. Relaxed: ordered by the Acquire of the pin.
+        // FRAME-3: from now on the identity cannot change. Relaxed: ordered by the Acquire of the pin.
         if self.page_id() == page_id {
             return true;
         }
@@ -189,8 +190,9 @@ impl Frame {
         false
     }
 
-    /// Pins the frame, whichever page it holds. One addition, even if it is useless: a thread that returns
-    /// to a closed frame first checks [`is_open`](Self::is_open), so that the count does not overflow.
+    /// Pins the frame, whatever page it holds, by one addition, even if the frame is closed. A thread that
+    /// returns to a closed frame first checks [`is_open`](Self::is_open), so that the count does not
+    /// overflow.
     #[inline]
     pub(crate) fn try_pin_any(&self) -> bool {
         shared_rmw();
@@ -205,7 +207,7 @@ impl Frame {
     #[inline]
     pub fn unpin(&self) {
         shared_rmw();
-        // Release: what the holder did comes before the next owner's eviction.
+        // Release: the holder's accesses come before the next owner's eviction.
         let before = self.pin.fetch_sub(1, Release);
         debug_assert!(before & OPEN != 0 && before & PINS != 0, "unpinned without a pin");
     }
@@ -213,7 +215,7 @@ impl Frame {
     /// Begins to evict the frame if it is unpinned and clean (FRAME-4): its state is leaving, with the
     /// caller as an evicting thread.
     pub fn try_evict(&self) -> bool {
-        // A guess; the CAS decides.
+        // Relaxed: an estimate; the CAS decides.
         if self.pin.load(Relaxed) != OPEN {
             return false;
         }
@@ -222,11 +224,12 @@ impl Frame {
         self.pin.compare_exchange(OPEN, LEAVING | IN_ONE, Acquire, Relaxed).is_ok()
     }
 
-    /// Joins the threads that evict `page_id` from this frame, if it is leaving and they are fewer than 255.
+    /// Joins the threads that evict `page_id` from this frame, if the frame is leaving and they are fewer
+    /// than 255.
     pub fn join_leaving(&self, page_id: PageId) -> bool {
-        // Acquire: pairs with the Release in `publish`; the id below is of the leaving page or of a later
-        // one. If the frame was reused in between and its new page is leaving too, the caller helps to evict
-        // that page.
+        // Acquire: pairs with the Release in `publish`, so the id below is the id of the leaving page or of a
+        // later one. If the frame was reused in between and its new page is leaving too, the caller helps to
+        // evict that page.
         let mut seen = self.pin.load(Acquire);
         while seen & LEAVING != 0 && seen & IN != IN && self.page_id() == page_id {
             shared_rmw();
@@ -252,8 +255,8 @@ impl Frame {
             debug_assert!(seen & LEAVING != 0 && seen & IN != 0, "left a frame that is not leaving");
             let is_last = seen & IN == IN_ONE;
             shared_rmw();
-            // Release: the mapping is removed and the version changed before the next owner does anything;
-            // pairs with the Acquire.
+            // Release: the removal of the mapping and the new version come before any action of the next
+            // owner; pairs with the Acquire.
             match self.pin.compare_exchange_weak(
                 seen,
                 if is_last { 0 } else { seen - IN_ONE },
@@ -270,12 +273,12 @@ impl Frame {
     pub fn take_buffer(&self, _owner: &Evicted) -> Option<u32> {
         let Held { page_id, buffer } = Held::of(self.page.load(Relaxed));
         shared_store();
-        // FRAME-1: only we change it now
+        // Relaxed: FRAME-1, only the owner changes the word now
         self.page.store(Held { page_id, buffer: NO_BUFFER }.word(), Relaxed);
         (buffer != NO_BUFFER).then_some(buffer)
     }
 
-    /// Gives an evicted frame to `page_id`, pinned once, without content. The caller reads the page, or
+    /// Assigns an evicted frame to `page_id`, pinned once, without content. The caller reads the page, or
     /// calls [`disclaim_reading`](Self::disclaim_reading).
     pub fn publish(&self, owner: Evicted, page_id: PageId) {
         drop(owner);
@@ -285,11 +288,11 @@ impl Frame {
         self.note_worker();
         debug_assert_eq!(self.recovery_lsn.load(Relaxed), 0, "FRAME-4: evicted dirty");
         shared_store();
-        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to a thread
-        // that pins. The word was last changed by a useless addition, or by the last evicting thread, from
+        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to a thread that
+        // pins. The word was last changed by an addition without effect, or by the last evicting thread, from
         // which this thread has acquired it. So each addition either precedes this store and is overwritten,
-        // or follows it and is a pin. loom orders no stores of unrelated threads and may show either later:
-        // hence the swap there.
+        // or follows it and is a pin. loom does not order stores of unrelated threads and may make either
+        // visible later: hence the swap in models.
         if cfg!(loom) {
             self.pin.swap(OPEN | 1, Release);
         } else {
@@ -297,19 +300,19 @@ impl Frame {
         }
     }
 
-    /// The page that the frame holds.
+    /// Returns the page that the frame holds.
     #[inline]
     pub fn page_id(&self) -> PageId {
-        Held::of(self.page.load(Relaxed)).page_id // FRAME-3: the caller has pinned, or validates
+        Held::of(self.page.load(Relaxed)).page_id // Relaxed: FRAME-3, the caller has pinned, or validates
     }
 
-    /// The buffer that holds the page's words; `NO_BUFFER` until it has been read.
+    /// Returns the buffer that holds the page's words; `NO_BUFFER` until the page was read.
     #[inline]
     pub fn buffer(&self) -> u32 {
         self.held().buffer
     }
 
-    /// Page and buffer.
+    /// Returns page and buffer.
     #[inline]
     pub(crate) fn held(&self) -> Held {
         // Acquire: pairs with the Release in `install`; the words stored before it are visible.
@@ -319,7 +322,7 @@ impl Frame {
     /// Reads `page_id` for an optimistic reader; `None` if the frame has another page. Counts the use.
     #[inline]
     pub(crate) fn look(&self, page_id: PageId) -> Option<Look> {
-        // FRAME-3: first the version, then the frame's state, then its content.
+        // FRAME-3: read the version first, then the frame's state, then its content.
         let Some(version) = self.latch.optimistic() else {
             return (self.page_id() == page_id).then_some(Look::Busy);
         };
@@ -335,38 +338,40 @@ impl Frame {
         Some(Look::Page { version, buffer })
     }
 
-    /// Installs the frame's content (FRAME-5); returns `true` if it was the first. The caller has pinned.
+    /// Installs the frame's content (FRAME-5); returns `true` if this thread was the first. The caller has
+    /// pinned the frame.
     pub fn install(&self, buffer: u32) -> bool {
         debug_assert!(buffer < NO_BUFFER, "a number that fits");
         let empty = Held { page_id: self.page_id(), buffer: NO_BUFFER };
         shared_rmw();
-        // Release: the words of `buffer` become visible with its number. Acquire on failure is not needed:
-        // the loser reloads.
+        // Release: the words of `buffer` become visible with its number. Acquire on failure is not needed: a
+        // thread that loses loads the word again.
         self.page.compare_exchange(empty.word(), Held { buffer, ..empty }.word(), Release, Relaxed).is_ok()
     }
 
-    /// Returns the last value of [`Self::set_below`], or an arbitrary one if the frame is not in the free
-    /// list any more.
+    /// Returns the value that [`Self::set_below`] stored last, or an arbitrary value if the frame is no
+    /// longer in the free list.
     pub(crate) fn below(&self) -> u32 {
-        self.held().page_id.0 as u32 // 25 bits, see `set_below`
+        self.held().page_id.0 as u32 // 25 bits, see `set_below`.
     }
 
-    /// Stores the next frame of the free list. The caller owns the frame. The page id field is used: no page
-    /// table entry leads here, and a thread with a stale entry finds the frame evicted, whichever page it
-    /// names.
+    /// Stores the next frame of the free list in the field of the page id. The caller owns the frame. No page
+    /// table entry refers to this frame, and a thread with a stale entry finds the frame evicted, regardless
+    /// of its page id.
     pub(crate) fn set_below(&self, below: u32) {
-        let buffer = Held::of(self.page.load(Relaxed)).buffer; // FRAME-1: only the owner changes it
+        let buffer = Held::of(self.page.load(Relaxed)).buffer; // Relaxed: FRAME-1, only the owner changes it
         let page_id = PageId(below.into());
-        self.page.store(Held { page_id, buffer }.word(), Relaxed); // FRAME-1; the list publishes it
+        self.page.store(Held { page_id, buffer }.word(), Relaxed); // Relaxed: FRAME-1, the list publishes it
     }
 
     /// Returns the buffer to an evicted frame before it goes into the free list.
     pub(crate) fn keep_buffer(&self, _owner: &Evicted, buffer: u32) {
         let page_id = self.page_id();
-        self.page.store(Held { page_id, buffer }.word(), Relaxed); // FRAME-1; the list publishes it
+        self.page.store(Held { page_id, buffer }.word(), Relaxed); // Relaxed: FRAME-1, the list publishes it
     }
 
-    /// Claims the reading of the page. Relaxed: `install` publishes the content, not this.
+    /// Claims the reading of the page. Relaxed: `install` publishes the content, and the claim publishes
+    /// nothing.
     pub(crate) fn claim_reading(&self) -> bool {
         if self.reading.load(Relaxed) != 0 {
             return false;
@@ -379,13 +384,13 @@ impl Frame {
         is_ours
     }
 
-    /// Withdraws the claim after a failed read: the next thread may read.
+    /// Withdraws the claim after a failed read, so that another thread may read.
     pub(crate) fn disclaim_reading(&self) {
         shared_store();
         self.reading.store(0, Relaxed);
     }
 
-    // Reads by the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.
+    // Reads by the sweep, the cleaner and statistics; each caller decides by a later CAS, or only reports.
 
     /// Returns `true` if the frame holds a page that readers may read.
     #[inline]
@@ -404,11 +409,11 @@ impl Frame {
         self.pin.load(Relaxed) & DIRTY != 0
     }
 
-    /// Records the calling thread as the one that reads or writes the page.
+    /// Stores the calling thread as the one that reads or writes the page.
     fn note_worker(&self) {
         if !cfg!(loom) {
             let tag = azekura_trace::thread_tag().0;
-            // A hint; orders nothing
+            // Relaxed: a hint, which orders nothing.
             self.worker.store(u16::try_from(tag).unwrap_or(ThreadTag::NONE.0 as u16), Relaxed);
         }
     }

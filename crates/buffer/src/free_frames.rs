@@ -3,11 +3,11 @@
 use crate::frame::{Evicted, Frame, FrameId, nth_frame, turn_of};
 use crate::index_stack::{Below, IndexStack};
 
-/// A stack of frames, by their turns; the header of each frame has the next one.
+/// A stack of frames, identified by their turns. The header of each frame holds the next frame of the stack.
 #[derive(Debug)]
 pub struct FreeFrames(IndexStack);
 
-/// The headers of all frames.
+/// The headers of all frames, which hold the links of the stack.
 struct Headers<'f>(&'f [Frame]);
 
 impl Headers<'_> {
@@ -27,24 +27,26 @@ impl Below for Headers<'_> {
 }
 
 impl FreeFrames {
-    /// A list of all `frames` frames.
+    /// Returns a list of all `frames` frames.
     pub fn all(frames: usize) -> Self {
         Self(IndexStack::new(frames))
     }
 
-    /// Takes a frame. Returns `None` also if another thread was faster, because the caller can take a victim.
+    /// Takes a frame. Returns `None` if the list is empty or another thread was faster: the caller can take a
+    /// victim.
     pub fn pop(&self, frames: &[Frame]) -> Option<Evicted> {
         let headers = Headers(frames);
         self.0.try_pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }
 
-    /// Like [`Self::pop`], but retries if another thread was faster: `None` means that the list was empty.
+    /// Takes a frame as [`Self::pop`] does, but retries if another thread was faster: `None` means that the
+    /// list was empty.
     pub(crate) fn pop_any(&self, frames: &[Frame]) -> Option<Evicted> {
         let headers = Headers(frames);
         self.0.pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }
 
-    /// The approximate number of frames in the list.
+    /// Returns the approximate number of frames in the list.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

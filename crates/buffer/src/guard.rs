@@ -21,7 +21,8 @@ pub enum Peek<'p> {
     Absent,
 }
 
-/// A page in the pool, neither pinned nor latched. Data read from it count only if it is valid afterwards.
+/// A page in the pool, neither pinned nor latched. Data read from it are valid only if it validates
+/// afterwards.
 #[derive(Clone, Copy, Debug)]
 pub struct OptimisticPage<'p> {
     pool: &'p BufferPool,
@@ -30,8 +31,8 @@ pub struct OptimisticPage<'p> {
     words: PageWords<'p>,
 }
 
-/// A page at one of its versions, for [`BufferPool::peek_again`]. It borrows nothing and keeps nothing in the
-/// pool.
+/// A page and one of its versions, for [`BufferPool::peek_again`]. The value has no lifetime and keeps no
+/// page in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageVersion {
     pub(crate) frame: FrameId,
@@ -48,7 +49,7 @@ impl<'p> OptimisticPage<'p> {
         &self.pool.frames[self.frame.0 as usize]
     }
 
-    /// Returns the page's words; they may change during the read, also to those of another page.
+    /// Returns the page's words. They may change during the read, also to the words of another page.
     #[inline]
     #[must_use]
     pub const fn words(&self) -> PageWords<'p> {
@@ -62,18 +63,18 @@ impl<'p> OptimisticPage<'p> {
         self.frame().latch.validate(self.version)
     }
 
-    /// Returns the page and its version, for a later look at it without its id.
+    /// Returns the page and its version, for a later read without searching for the page id.
     #[inline]
     #[must_use]
     pub const fn page_version(self) -> PageVersion {
         PageVersion { frame: self.frame, version: self.version }
     }
 
-    /// Pins and latches the page exclusively, if it has not changed. Never waits.
+    /// Pins the page and latches it exclusively, if it has not changed. Never waits.
     #[must_use]
     pub fn upgrade(self) -> Option<ExclusiveGuard<'p>> {
-        // Validate first: a failed pin would take the cache line repeatedly from the latch holder, which
-        // needs it to release the latch.
+        // Validate first: a failed pin would repeatedly take the cache line from the latch holder, which
+        // needs the line to release the latch.
         if !self.is_valid() {
             return None;
         }
@@ -88,7 +89,7 @@ impl<'p> OptimisticPage<'p> {
     }
 }
 
-/// A fixed page: pinned, not latched. Dropping it is the unfix.
+/// A fixed page: pinned, not latched. The drop unfixes the page.
 #[derive(Debug)]
 #[must_use]
 pub struct PageGuard<'p> {
@@ -146,7 +147,7 @@ impl<'p> PageGuard<'p> {
     }
 
     /// Returns the page for optimistic reading; `None` while it is latched exclusively. Unlike after
-    /// [`BufferPool::peek`], it cannot be evicted meanwhile.
+    /// [`BufferPool::peek`], the page cannot be evicted meanwhile.
     #[must_use]
     pub fn peek(&self) -> Option<OptimisticPage<'p>> {
         let version = self.frame().latch.optimistic()?;
@@ -160,11 +161,12 @@ impl Drop for PageGuard<'_> {
     }
 }
 
-/// A fixed page with a shared latch: it does not change. Dropping it releases the latch and unfixes.
+/// A fixed page with a shared latch: the page does not change. The drop releases the latch and unfixes the
+/// page.
 #[derive(Debug)]
 #[must_use]
 pub struct SharedGuard<'p> {
-    /// Recorded after the latch was released, while the frame is still pinned.
+    /// Tracing of the hold, recorded after the latch was released, while the frame is still pinned.
     _hold: HoldGuard,
     guard: PageGuard<'p>,
 }
@@ -190,8 +192,8 @@ impl Drop for SharedGuard<'_> {
     }
 }
 
-/// A fixed page with an exclusive latch: the holder may change it. Dropping it releases the latch and
-/// unfixes.
+/// A fixed page with an exclusive latch: the holder may change the page. The drop releases the latch and
+/// unfixes the page.
 #[derive(Debug)]
 #[must_use]
 pub struct ExclusiveGuard<'p> {
@@ -219,9 +221,9 @@ impl<'p> ExclusiveGuard<'p> {
         self.guard.words()
     }
 
-    /// Announces a change of the page, *before* the change's LSN is drawn, which must be at least
-    /// `next_lsn`. The page is dirty from here on, and optimistic readers fail to validate after the guard
-    /// is dropped.
+    /// Announces a change of the page, *before* the change's LSN is drawn. That LSN must be at least
+    /// `next_lsn`. The page is dirty from now on, and optimistic readers fail to validate after the guard is
+    /// dropped.
     pub fn will_change(&mut self, next_lsn: Lsn) {
         self.has_changed = true;
         let PageGuard { pool, frame } = self.guard;
@@ -230,7 +232,7 @@ impl<'p> ExclusiveGuard<'p> {
         }
     }
 
-    /// Returns the version that the page has once this guard of a changed page is dropped.
+    /// Returns the version of the changed page after the drop of this guard.
     ///
     /// # Panics
     ///

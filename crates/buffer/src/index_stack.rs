@@ -1,15 +1,15 @@
 //! A lock-free stack of small numbers, for free frames and spare buffers: a Treiber stack with a tag against
-//! ABA. It allocates no memory per number: the link to the next number is stored in the object that the
-//! number identifies. Numbers that were never pushed are handed out in order when the stack is empty.
+//! ABA. The stack allocates no memory per number: the object that a number identifies stores the link to the
+//! next number. When the stack is empty, numbers that were never pushed are returned in order.
 //!
 //! - **STACK-1** The head packs (tag, number + 1). Each push and pop changes the tag, so the CAS of a pop
-//!   that was overtaken fails.
+//!   fails if another operation completed first.
 
 use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 
-// Nothing depends on the count, so no model needs to switch threads at it.
+// No protocol depends on the count, so no model needs to switch threads at it.
 #[cfg(not(loom))]
 use azekura_base::sync::atomic::AtomicU32 as Count;
 #[cfg(loom)]
@@ -17,9 +17,10 @@ use std::sync::atomic::AtomicU32 as Count;
 
 use crate::count::shared_rmw;
 
-/// The links: for each number the number below it, in 25 bits. Relaxed: the head of the stack orders them.
+/// The links of the stack: for each number the number below it, in 25 bits. Relaxed: the head of the stack
+/// orders them.
 pub(crate) trait Below {
-    /// Returns the stored link, or an arbitrary value if the number is not in the stack any more.
+    /// Returns the stored link, or an arbitrary value if the number is no longer in the stack.
     fn below(&self, number: u32) -> u32;
     /// Stores the link of a number that the caller owns and is about to push.
     fn set_below(&self, number: u32, below: u32);
@@ -28,14 +29,14 @@ pub(crate) trait Below {
 #[derive(Debug)]
 pub(crate) struct IndexStack {
     head: AtomicU64,
-    /// The numbers from here on have never been pushed or popped.
+    /// The least number that was never returned by a pop.
     fresh: AtomicU32,
     bound: u32,
-    /// Approximate count of numbers that are pushed and not popped: relaxed, and updated after the CAS.
+    /// Approximate count of numbers in the stack: relaxed, and updated after the CAS.
     pushed: Count,
 }
 
-/// Result of one attempt.
+/// The result of one attempt to pop.
 enum Popped {
     Number(u32),
     Overtaken,
@@ -46,7 +47,7 @@ const TAG_ONE: u64 = 1 << 32;
 const NUMBER: u64 = TAG_ONE - 1;
 
 impl IndexStack {
-    /// A stack of all numbers below `bound`, in ascending order.
+    /// Returns a stack of all numbers below `bound`, in ascending order.
     pub(crate) fn new(bound: usize) -> Self {
         Self { head: AtomicU64::new(0), fresh: AtomicU32::new(0), bound: bound as u32, pushed: Count::new(0) }
     }
@@ -58,10 +59,10 @@ impl IndexStack {
             notes.set_below(number, (head & NUMBER) as u32);
             let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(number + 1);
             shared_rmw();
-            // Release: the link, and the data of the number, become visible to the thread that pops it.
+            // Release: the link and the data of the number become visible to the thread that pops it.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
-                    self.pushed.fetch_add(1, Relaxed); // a count, see the field
+                    self.pushed.fetch_add(1, Relaxed); // Relaxed: an approximate count
                     return;
                 }
                 Err(now) => head = now,
@@ -69,7 +70,7 @@ impl IndexStack {
         }
     }
 
-    /// Pops the number on top, or a number that was never popped.
+    /// Pops the number on top, or returns a number that was never pushed.
     pub(crate) fn pop(&self, notes: &impl Below) -> Option<u32> {
         loop {
             match self.pop_once(notes) {
@@ -80,20 +81,21 @@ impl IndexStack {
         }
     }
 
-    /// Like [`Self::pop`], but gives up if another thread is faster: for callers with an alternative. If many
-    /// threads want the only number, all CASes except one fail, and each delays the next.
+    /// Pops a number as [`Self::pop`] does, but returns `None` if another thread is faster: for callers with
+    /// an alternative. If many threads compete for the only number, all CAS attempts except one fail, and
+    /// each delays the next.
     pub(crate) fn try_pop(&self, notes: &impl Below) -> Option<u32> {
         if let Popped::Number(number) = self.pop_once(notes) { Some(number) } else { None }
     }
 
     fn pop_once(&self, notes: &impl Below) -> Popped {
-        // Acquire: pairs with the Release of the push that stored this head; so its link is visible.
+        // Acquire: pairs with the Release of the push that stored this head, so the number's link is visible.
         let head = self.head.load(Acquire);
         let Some(number) = ((head & NUMBER) as u32).checked_sub(1) else {
             return self.take_fresh().map_or(Popped::Empty, Popped::Number);
         };
-        // This may be the link of a later push, or no link at all; then the tag has changed and the CAS fails
-        // (STACK-1).
+        // The value may be the link of a later push, or not a link at all. Then the tag has changed and the
+        // CAS fails (STACK-1).
         let below = notes.below(number);
         let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
         shared_rmw();
@@ -101,13 +103,13 @@ impl IndexStack {
         if popped.is_err() {
             return Popped::Overtaken;
         }
-        self.pushed.fetch_sub(1, Relaxed); // a count, see the field
+        self.pushed.fetch_sub(1, Relaxed); // Relaxed: an approximate count
         Popped::Number(number)
     }
 
-    /// The approximate count of numbers that can be popped.
+    /// Returns the approximate count of numbers that can be popped.
     pub(crate) fn len(&self) -> usize {
-        // Relaxed: counts. Their difference may be below zero temporarily.
+        // Relaxed: approximate counts. Their difference may be negative temporarily.
         let pushed = self.pushed.load(Relaxed).cast_signed().max(0) as usize;
         pushed + self.bound.saturating_sub(self.fresh.load(Relaxed)) as usize
     }
@@ -118,7 +120,7 @@ impl IndexStack {
             return None;
         }
         shared_rmw();
-        // Exceeds the bound by the number of threads at most.
+        // The count exceeds the bound by at most the number of threads.
         Some(self.fresh.fetch_add(1, Relaxed)).filter(|&number| number < self.bound)
     }
 }

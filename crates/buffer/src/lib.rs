@@ -1,8 +1,8 @@
 //! The page cache: fixed frames, a lock-free page table, and the lock-free clock of Nb-GCLOCK.
 //!
-//! The pool holds pages, not records, and reads only the common header of their content. A read of a resident
-//! page costs one CAS (fix), or no write to shared memory (peek). Pages are read from and written to a
-//! [`PageStore`]; the pool itself has no file.
+//! The pool stores pages, not records, and reads only the common header of their content. A read of a
+//! resident page costs one CAS (fix), or no write to shared memory (peek). Pages are read from and written to
+//! a [`PageStore`]; the pool itself has no file.
 //!
 //! ```
 //! use azekura_base::page::PageType;
@@ -25,26 +25,26 @@
 //! | module | noun |
 //! |---|---|
 //! | [`pool`] | fix, miss (paper Fig. 4); its parts: victims, page-in |
-//! | `read_ahead` | pages that will be wanted, brought in together |
-//! | `frame` | the pin word and what it guards (Fig. 2) |
+//! | `read_ahead` | pages that will be needed soon, read together |
+//! | `frame` | the pin word, and the state that it protects (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |
-//! | `page_hints` | the frame that each page came to last: spares readers the page table |
-//! | `policy` | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
-//! | [`guard`] | fixed, latched, peeked-at pages |
-//! | `write_back`, [`cleaner`], `dirty_map` | writing dirty pages ahead of the hand; which frames are dirty |
-//! | `supply`, `write_queue` | misses that wait for free frames; batches written by several threads at once |
-//! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
+//! | `page_hints` | the frame into which each page was last loaded: saves the search of the page table |
+//! | `policy` | the choice of the page to evict: the clock sweep (Fig. 5), its hands, two rings, a sketch |
+//! | [`guard`] | fixed pages, latched pages, pages read optimistically |
+//! | `write_back`, [`cleaner`], `dirty_map` | writes of dirty pages before the hand arrives; dirty frames |
+//! | `supply`, `write_queue` | misses that wait for free frames; batches that several threads write at once |
+//! | [`store`], [`page_file`] | the storage of pages: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
 //! | `memory`, `free_frames`, `index_stack` | the words of all pages; free frames, spare buffers: stacks |
-//! | `stall` | where a test can stop a thread for ever |
+//! | `stall` | points at which a test can stop a thread permanently |
 
 pub mod cleaner;
 pub mod count;
 mod dirty_map;
 pub mod error;
-#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod frame;
-#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod free_frames;
 pub mod guard;
 mod index_stack;
@@ -54,13 +54,13 @@ mod memory;
 pub mod model;
 pub mod page_file;
 mod page_hints;
-#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod page_table;
 #[cfg(all(test, not(loom)))]
 mod panic_tests;
-#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod policy;
-/// Parts of the pool from which the evaluation builds a cache of other values. Not for users.
+/// Parts of the pool from which the evaluation builds a cache of values other than pages. Not for users.
 #[cfg(feature = "parts")]
 #[doc(hidden)]
 pub mod parts {

@@ -1,7 +1,7 @@
 //! The pool's memory: one array of words, zero until pages are loaded, freed only with the pool.
 
 use std::io;
-// The words of pages are std's atomics in models too; see `azekura_base::page`.
+// The words of pages are atomics of `std`, in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use azekura_base::PageWords;
@@ -9,7 +9,7 @@ use azekura_base::PageWords;
 use crate::index_stack::Below;
 use azekura_base::zeroed::ZeroedArray;
 
-/// Bytes between places where a page may begin: enough for direct reads.
+/// Alignment of buffers, in bytes: enough for direct reads.
 const ALIGNMENT: usize = 4096;
 
 /// The words of all buffers, from a multiple of [`ALIGNMENT`] on.
@@ -43,37 +43,37 @@ impl PageMemory {
         Ok(Self { words, first, page_words: page_size / 8 })
     }
 
-    /// Number of buffers.
+    /// Returns the number of buffers.
     #[cfg(test)]
     pub(crate) fn buffers(&self) -> usize {
         (self.words.len() - ALIGNMENT / 8) / self.page_words
     }
 
-    /// The words of a buffer.
+    /// Returns the words of a buffer.
     #[inline]
     pub(crate) fn buffer(&self, number: u32) -> &[AtomicU64] {
         &self.words[self.first + number as usize * self.page_words..][..self.page_words]
     }
 }
 
-/// Bytes of a page that are fetched ahead of its use: its header and the slots of 64 rows, which a binary
-/// search visits in an order that no processor foresees. Measured on 1 M rows of 108 bytes in 8 KiB pages,
-/// random reads: 17 cache lines take 0.78–0.83 of the time that one line takes in a snapshot and 0.81–0.90 in
-/// a transaction; 5 and 10 lines 0.81–0.92.
+/// Bytes of a page that are prefetched: its header and the slots of 64 rows, which a binary search visits in
+/// an order that no processor predicts. Measured with random reads of 1 M rows of 108 bytes in 8 KiB pages,
+/// relative to one cache line: 17 lines take 0.78–0.83 of the time in a snapshot and 0.81–0.90 in a
+/// transaction; 5 and 10 lines take 0.81–0.92.
 const PREFETCHED_BYTES: usize = 17 * 64;
 
 impl PageMemory {
-    /// Prefetches the beginning of a buffer without waiting; a hint.
+    /// Prefetches the start of a buffer without waiting. A hint.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
         PageWords::new(self.buffer(number)).prefetch(0, PREFETCHED_BYTES);
     }
 }
 
-/// A spare buffer has the one below it in its first word.
+/// The first word of a spare buffer holds the number of the next spare buffer.
 impl Below for PageMemory {
     fn below(&self, number: u32) -> u32 {
-        self.buffer(number)[0].load(Relaxed) as u32 // perhaps the word of a page by now
+        self.buffer(number)[0].load(Relaxed) as u32 // Relaxed: a hint; may be the word of a page by now
     }
 
     fn set_below(&self, number: u32, below: u32) {
@@ -81,16 +81,16 @@ impl Below for PageMemory {
     }
 }
 
-/// Returns `count` zero words. Large runs use huge pages if the system has them, which saves misses of
-/// address translations.
+/// Returns `count` zero words. Large arrays use huge pages if the system has them, which reduces misses of
+/// address translation.
 fn zeroed_words(count: usize) -> io::Result<ZeroedArray<AtomicU64>> {
     let words = ZeroedArray::try_new(count, || AtomicU64::new(0))?;
     advise_huge_pages(&words);
     Ok(words)
 }
 
-/// Stores a page's bytes into its words, each word at once: optimistic readers may read at any time, and drop
-/// the result (FRAME-7). Relaxed: the caller publishes the words.
+/// Stores a page's bytes into its words, each word atomically: optimistic readers may read at any time, and
+/// discard the result (FRAME-7). Relaxed: the caller publishes the words.
 ///
 /// # Panics
 ///
@@ -98,10 +98,11 @@ fn zeroed_words(count: usize) -> io::Result<ZeroedArray<AtomicU64>> {
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
-    // The compiler may not join atomic stores, so a loop of them takes a cycle per word; the processor may,
-    // and does. SAFETY: the instruction stores `words.len()` aligned quadwords, which x86-64 does as relaxed
-    // stores of an `AtomicU64`; they may be shared, as atomics may. The bytes that it reads are borrowed, and
-    // as long. It keeps the stack and the flags, and the direction flag is clear, as the ABI has it.
+    // The compiler may not combine atomic stores, so a loop would take a cycle per word; the processor
+    // combines them. SAFETY: the instruction stores `words.len()` aligned quadwords, which x86-64 does as
+    // relaxed stores of an `AtomicU64`. The words may be shared, as atomics may. The source bytes are
+    // borrowed, and have the same length. The instruction leaves the stack and the flags unchanged, and the
+    // ABI guarantees that the direction flag is clear.
     unsafe {
         std::arch::asm!(
             "rep movsq",
@@ -113,7 +114,7 @@ pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// Stores the bytes word by word, without the instruction.
+/// Stores a page's bytes word by word, without the instruction.
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
@@ -126,14 +127,15 @@ pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
 fn advise_huge_pages(words: &[AtomicU64]) {
     use rustix::mm::{Advice, madvise};
     const HUGE: usize = 2 << 20;
-    /// The first pages are not in huge pages: a store of a few pages takes the memory of a few pages.
+    /// Bytes at the start of the memory that are not in huge pages, so that a pool with few pages uses little
+    /// memory.
     const SMALL_PAGES: usize = 1 << 20;
 
     let start = (words.as_ptr().addr() + SMALL_PAGES).next_multiple_of(HUGE);
     let end = (words.as_ptr().addr() + size_of_val(words)) / HUGE * HUGE;
     if start < end {
         let first = words.as_ptr().with_addr(start).cast_mut().cast();
-        // SAFETY: the range lies within `words`, and the advice changes how memory is backed, not its
+        // SAFETY: the range lies within `words`, and the advice changes the backing of memory, not its
         // content. A refusal changes nothing, so it is ignored.
         let _ = unsafe { madvise(first, end - start, Advice::LinuxHugepage) };
     }

@@ -1,5 +1,4 @@
-//! Single parts of the pool, for the models in `tests/loom_*.rs`. Each call begins with a switch
-//! point.
+//! Single parts of the pool, for the models in `tests/loom_*.rs`. Each call begins with a switch point.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
@@ -15,12 +14,12 @@ use crate::supply::FrameSupply;
 
 pub use crate::stall::step;
 
-/// A frame.
+/// A frame and its map of dirty frames.
 #[derive(Debug)]
 pub struct ModelFrame(Frame, DirtyMap);
 
 impl ModelFrame {
-    /// A frame that holds `page`, not pinned.
+    /// Returns a frame that holds `page`, not pinned.
     #[must_use]
     pub fn holding(page: u64) -> Self {
         let model = Self(Frame::new(), DirtyMap::new(1));
@@ -29,7 +28,7 @@ impl ModelFrame {
         model
     }
 
-    /// Assigns the frame, pinned, to a page with loaded content. The caller owns it (by
+    /// Assigns the frame, pinned, to a page with loaded content. The caller owns the frame (by
     /// [`ModelFrame::finish_eviction`]).
     pub fn publish(&self, page: u64) {
         step();
@@ -63,7 +62,7 @@ impl ModelFrame {
         self.0.join_leaving(PageId(page))
     }
 
-    /// Closes a leaving frame and leaves it; `true` if the caller owns it now.
+    /// Closes a leaving frame and leaves it; returns `true` if the caller owns it now.
     pub fn finish_eviction(&self) -> bool {
         step();
         self.0.close();
@@ -82,7 +81,7 @@ impl ModelFrame {
         }
     }
 
-    /// The frame's latch.
+    /// Returns the frame's latch.
     pub fn latch(&self) -> &HybridLatch {
         step();
         &self.0.latch
@@ -104,14 +103,14 @@ impl ModelFrame {
         self.0.claim_writing()
     }
 
-    /// Notes that the image is on disk; later changes have LSNs of at least `next_lsn`.
+    /// Records that the image is on disk; later changes have LSNs of at least `next_lsn`.
     pub fn image_written(&self, next_lsn: u64) {
         step();
         self.0.image_written(Lsn(next_lsn));
         step();
     }
 
-    /// Notes that the page is clean.
+    /// Records that the page is clean.
     pub fn now_clean(&self) {
         step();
         self.0.now_clean();
@@ -127,7 +126,7 @@ impl ModelFrame {
         step();
     }
 
-    /// Returns the checkpoint's view of the frame after it has read the counter.
+    /// Returns the recovery LSN of the page, as a checkpoint reads it after the log's counter.
     pub fn checkpoint_look(&self) -> Option<u64> {
         step();
         frame::look_fence();
@@ -147,7 +146,7 @@ pub struct ModelRings {
 }
 
 impl ModelRings {
-    /// Two rings over `frames` frames.
+    /// Returns two rings over `frames` frames.
     #[must_use]
     pub fn new(frames: u32) -> Self {
         let all: Box<[Frame]> = (0..frames).map(|_| Frame::new()).collect();
@@ -158,13 +157,13 @@ impl ModelRings {
         Self { frames: all, rings: TwoRings::new(frames as usize) }
     }
 
-    /// Uses the page of a frame.
+    /// Counts a use of the page of a frame.
     pub fn note_use(&self, frame: u32) {
         self.frames[frame as usize].note_use();
         step();
     }
 
-    /// A miss: evicts a page and loads `page` into the frame. `false` if no frame was found.
+    /// Performs a miss: evicts a page and loads `page` into the frame. Returns `false` if no frame was found.
     pub fn miss(&self, page: u64) -> bool {
         step();
         let Sweep::Victim { frame, swap } = self.rings.sweep(&self.frames, &mut Search::full()) else {
@@ -185,27 +184,27 @@ impl ModelRings {
         true
     }
 
-    /// Returns `true` if every frame has its slot; no miss may be running.
+    /// Returns `true` if every frame has a slot; no miss may be running.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.rings.is_permutation()
     }
 }
 
-/// Misses that wait for frames, and the cleaner that frees them.
+/// The supply of free frames: misses that wait for frames, and the cleaner that frees them.
 #[derive(Debug, Default)]
 pub struct ModelSupply {
     supply: FrameSupply,
     notifier: CleanerNotifier,
-    /// Free frames.
+    /// Number of free frames.
     free: AtomicU64,
-    /// Rounds of the cleaner that run.
+    /// Number of running rounds of the cleaner.
     rounds: AtomicU64,
 }
 
 impl ModelSupply {
     fn take(&self) -> bool {
-        // The same orderings as the head of the free list.
+        // The same orderings as for the head of the free list.
         let mut free = self.free.load(Acquire);
         while free > 0 {
             match self.free.compare_exchange(free, free - 1, AcqRel, Acquire) {
@@ -216,7 +215,7 @@ impl ModelSupply {
         false
     }
 
-    /// A miss that finds no victim. Returns `false` if the cleaner ended first.
+    /// Performs a miss that finds no victim. Returns `false` if the cleaner ended first.
     pub fn miss(&self) -> bool {
         while self.supply.has_cleaner() {
             if self.take() {
@@ -234,7 +233,7 @@ impl ModelSupply {
         false
     }
 
-    /// The cleaner's job: each round frees one frame if a miss waits.
+    /// Runs the cleaner's job: each round frees one frame if a miss waits.
     pub fn clean(&self) {
         self.notifier.serve(&self.supply, || {
             assert_eq!(self.rounds.fetch_add(1, AcqRel), 0, "CLEANER-1");
@@ -259,7 +258,7 @@ impl ModelSupply {
     }
 }
 
-/// A page table, and the pages that frames hold.
+/// A page table, and the pages of the frames.
 #[derive(Debug)]
 pub struct ModelTable {
     table: PageTable,
@@ -268,19 +267,20 @@ pub struct ModelTable {
 
 impl Owners for [AtomicU64] {
     fn page_of(&self, frame: FrameId) -> PageId {
-        PageId(self[frame.0 as usize].load(Relaxed)) // as a frame's page word
+        PageId(self[frame.0 as usize].load(Relaxed)) // Relaxed: as a frame's page word
     }
 }
 
 impl ModelTable {
-    /// A page table for `frames` frames; in models a bucket has one slot, and all pages have the same tag.
+    /// Returns a page table for `frames` frames. In models a bucket has one slot, and all pages have the same
+    /// tag.
     #[must_use]
     pub fn new(frames: usize) -> Self {
         let pages = (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect();
         Self { table: PageTable::new(frames), pages }
     }
 
-    /// The frame of a page.
+    /// Returns the frame of a page.
     pub fn get(&self, page: u64) -> Option<u32> {
         step();
         self.table.get(PageId(page), &*self.pages).map(|frame| frame.0)
@@ -292,7 +292,7 @@ impl ModelTable {
         step();
     }
 
-    /// Publishes the frame for the page and inserts its mapping, unless the page has one; returns the page's
+    /// Publishes the frame for the page and inserts its mapping, unless the page has one. Returns the page's
     /// frame.
     pub fn insert(&self, page: u64, frame: u32) -> u32 {
         self.publish(page, frame);
@@ -317,7 +317,7 @@ impl ModelTable {
         self.table.counts_are_zero()
     }
 
-    /// The home bucket of a page.
+    /// Returns the bucket that the hash of a page selects.
     #[must_use]
     pub fn home(&self, page: u64) -> usize {
         self.table.home(PageId(page))

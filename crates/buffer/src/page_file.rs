@@ -1,88 +1,93 @@
-//! `PageFile`: a store of pages that survive a power loss whole, by writing each twice.
+//! `PageFile`: a page store that keeps each page whole after a power loss, by writing most pages twice.
 //!
 //! After a crash a page has its old or its new content; after the next [`PageStore::sync`] it has the new
 //! content. The log has the changes in between. This module caches no pages.
 //!
-//! A disk writes 512 bytes whole or not at all; a page is longer, and a write of it that the power cuts off
-//! leaves a mixture (*torn*, hazard W12). So a batch of pages goes
+//! A disk writes 512 bytes completely or not at all. A page is longer, so a power loss during its write can
+//! leave a mixture (a *torn* page, hazard W12). Therefore a batch of pages is written in three steps:
 //!
 //! 1. into a slot of the *double-write area*, durably, in one write;
-//! 2. into its places in the page file, neighbors in one write, not durable yet;
-//! 3. and the slot rests until a sync of the page file has covered step 2.
+//! 2. to its offsets in the page file, adjacent pages in one write, not durable yet;
+//! 3. then the slot is not used until a sync of the page file has covered step 2.
 //!
-//! After a crash, *repair* looks at the place of every page of which the area has a copy that may be needed,
-//! and puts the newest copy into a place that is not intact, or cannot be read. Slots are used again and
-//! again, so the area is full of old copies: each batch has a sequence number, a checkpoint keeps the number
-//! up to which its sync covered all batches ([`PageStore::sync_for_checkpoint`]), and a copy counts only
-//! above that. A page that is damaged later has no copy that counts, and reads as an error.
+//! After a crash, *repair* reads the block of every page with a valid copy in the area. If the block is
+//! damaged or unreadable, it writes the newest copy there. Slots are reused, so the area is full of old
+//! copies. Each batch has a sequence number, and a checkpoint stores the number up to which its sync covered
+//! all batches ([`PageStore::sync_for_checkpoint`]). A copy is valid only above that number. A page that is
+//! damaged later has no valid copy, and reading it is an error.
 //!
-//! The file begins with a head of one page (`head`): the store's id, and the number up to which all batches
-//! are in their places, written before the checkpoint's sync. A page file with a number below the
-//! checkpoint's is from an earlier time, and refused. Page *n* follows at (*n* + 1) × page size.
+//! The file begins with a head of one page (`head`). The head has the store's id, and the number up to which
+//! all batches are in the page file, written before the checkpoint's sync. A page file with a number below
+//! the checkpoint's is older than the checkpoint, and is rejected. Page *n* is at offset (*n* + 1) × page
+//! size.
 //!
 //! - **DW-1** A slot has one user at a time, the owner of an `OwnedSlot`.
-//! - **DW-2** The places of a batch are written only after the write of its slot returned, durable.
-//! - **DW-3** A slot is written only after a sync of the page file that began when the places of the slot's
-//!   last batch had been written, and succeeded.
-//! - **DW-4** A copy counts only if the slot's head is intact and lists this page with this checksum, and the
-//!   page has it: a slot write that was cut off never shows pages of the batch before as if they were of this
-//!   one.
-//! - **DW-5** Sequence numbers of batches rise in the order in which any one page is written (callers never
-//!   write one page from two threads), across openings too: the copy with the larger number is the newer one.
+//! - **DW-2** The pages of a batch are written to the page file only after the write of its slot returned,
+//!   durable.
+//! - **DW-3** A slot is written only after a successful sync of the page file. This sync began after the
+//!   pages of the slot's last batch had been written to the page file.
+//! - **DW-4** A copy is valid only if the slot's head is intact and lists this page with this checksum, and
+//!   the page has this checksum. So after an incomplete slot write, pages of the previous batch are never
+//!   taken for pages of this batch.
+//! - **DW-5** The sequence numbers of the batches with any one page rise in the order of the writes, across
+//!   openings too. (Callers never write one page from two threads.) So the copy with the larger number is the
+//!   newer one.
 //! - **DW-6** After opening, no slot is written before the repair and a sync of the page file.
-//! - **DW-7** After the first failed write or sync no batch gets a slot, and no sync is tried (W10): what may
-//!   have been lost keeps its copies. Only a file that cannot *grow* for want of space is no failure: nothing
-//!   was in doubt (compare W11).
-//! - **DW-8** A copy counts only if its batch is above `covered`, the number that the last checkpoint got
-//!   from [`PageStore::sync_for_checkpoint`]. Such a copy has every change with an LSN below the checkpoint's
-//!   redo LSN, because that was chosen before: so redo brings any of them to the page's newest state.
-//! - **DW-9** The area is redundant. Slots that cannot be read hold nothing; an area with a lost head is made
-//!   anew after the repair. Sequence numbers continue far above those that were not seen (DW-5).
+//! - **DW-7** After the first failed write or sync no batch gets a slot, and no sync is attempted (W10). So
+//!   writes that may have been lost keep their copies. A file that cannot *grow* for lack of space is not a
+//!   failure: the state of all writes is known (compare W11).
+//! - **DW-8** A copy is valid only if its batch is above `covered`, the number that
+//!   [`PageStore::sync_for_checkpoint`] returned to the last checkpoint. Such a copy has every change with an
+//!   LSN below the checkpoint's redo LSN, because that LSN was chosen before. So redo brings any such copy to
+//!   the page's newest state.
+//! - **DW-9** The area is redundant. An unreadable slot counts as empty, and an area with a lost head is
+//!   created again after the repair. Sequence numbers then continue far above the numbers that could not be
+//!   read (DW-5).
 //!
-//! Why a page is never torn for ever. Let its place be damaged after a crash. Some write to it was under way,
-//! or not covered by a successful sync; let *w* be the last such write. When *w* began, its copy was durable
-//! (DW-2). The slot was not written since, because no sync covered *w* (DW-3, DW-7). So the copy is there
-//! (DW-4), and no other copy of the page is newer: a newer one's write would be *w*, or has not begun, which
-//! leaves an intact old place or an older tear under it, and is itself a legitimate image (DW-5). It is at
-//! least as new as the last image that a sync covered. If the crash comes during the repair, nothing in the
-//! area has changed (DW-6), and the next repair does the same.
+//! Proof that no page stays torn. Let a page's block be damaged after a crash. Then some write to it was in
+//! flight, or was not covered by a successful sync; let *w* be the last such write. When *w* began, its copy
+//! was durable (DW-2). The slot was not written since, because no sync covered *w* (DW-3, DW-7). So the copy
+//! exists (DW-4). Suppose that another copy of the page is newer. Its write to the page file is *w*, or has
+//! not begun. In the second case the block has an intact old image or an older torn one, and the newer copy
+//! is itself a valid image (DW-5). It is at least as new as the last image that a sync covered. If a crash
+//! interrupts the repair, the area is unchanged (DW-6), and the next repair does the same.
 //!
-//! A sync means the same for buffered pages and for direct ones: each write that returned before it is on the
-//! device. The kernel writes buffered pages when it likes, and reports a write that failed once per open
-//! file, to the next sync. There is one open file for all pages, and one sync of it at a time; a failed one
-//! is the store's end (DW-7). Restarting in the same kernel after a *failed sync* has a trap of its own: the
-//! page cache shows the bytes, calls them clean and never writes them. All uncovered batches have their
-//! copies in the area, so repair also writes once more what it finds intact in the places of these pages; its
-//! sync then means something.
+//! A sync has the same effect for buffered pages and for direct ones: each write that returned before it is
+//! on the device. The kernel writes buffered pages at any time, and reports a failed write once per open
+//! file, to the next sync. One open file is used for all pages, with one sync at a time; a failed sync makes
+//! the store fail (DW-7). A restart in the same kernel after a *failed sync* has another hazard: the page
+//! cache returns the bytes, treats them as clean and never writes them. All uncovered batches have copies in
+//! the area. So repair also writes the intact blocks of these pages again, and its sync makes them durable.
 //!
-//! A *new* page, which the file did not have at the last checkpoint, is written in place only: a crash may
-//! tear it until the next sync, and redo makes it anew from the record that took it (`new_pages`).
+//! A *new* page, which the file did not have at the last checkpoint, is written only to the page file. A
+//! crash may tear it until the next sync; redo restores it from the record that allocated it (`new_pages`).
 //!
-//! *Fresh* pages (for example of a bulk load) are pages with a place that holds nothing that will be read:
-//! until the next sync a crash may tear them, and their writer does not refer to them before. They are
-//! written in place only. If repair finds an old copy of such a page, from its earlier content, it writes the
-//! copy over a torn page, but not over an intact one.
+//! *Fresh* pages (for example of a bulk load) have no earlier content that will be read. Until the next sync
+//! a crash may tear them, and their writer does not refer to them before. They are written only to the page
+//! file. If repair finds an old copy of such a page, from its earlier content, it writes the copy over a torn
+//! page, but not over an intact one.
 //!
-//! The page file grows by allocated ranges, so that a page write does not run out of space. They are not
-//! filled: written zeroes would double the bytes of an ordinary load, and in the system's page cache they
-//! would stay as large folios, in which each later write of a page costs the kernel a walk over all blocks.
-//! Nothing needs the zeroes that such a range reads as: bytes beyond the end of the file, whole pages or
-//! parts of one, count as zeroes, and a crash that takes them back takes nothing that a sync had promised. So
-//! the length need not be a multiple of the page size. A page of zeroes is no page: reading it is an error.
+//! The page file grows by allocated ranges, so that a page write does not run out of space. The ranges are
+//! not filled. Written zeroes would double the bytes of an ordinary load. In the system's page cache they
+//! would form large folios, and each later write of a page would cost the kernel a walk over all blocks.
+//! Nothing relies on the zeroes that such a range reads as. Bytes beyond the end of the file, whole pages or
+//! parts, count as zeroes, and a crash that truncates the file loses nothing that a sync covered. So the
+//! length need not be a multiple of the page size. A page of zeroes is not a valid page: reading it is an
+//! error.
 //!
 //! | module | noun |
 //! |---|---|
-//! | `area` | bytes of the double-write area |
+//! | `area` | format of the double-write area |
 //! | `handle` | the descriptor of a slot |
-//! | `head` | bytes of the page file's head |
+//! | `head` | format of the page file's head |
 //! | `in_place` | writes without copies in the double-write area |
-//! | `ledger` | the owners of the slots, what a sync has covered, the first failure |
-//! | `lsn_map` | a bound below each page's LSN, by which older images of pages are found |
+//! | `ledger` | the owners of the slots, the batches that a sync has covered, the first failure |
+//! | `lsn_map` | a lower bound of each page's LSN, to detect older images of pages |
 //! | `new_pages` | pages that the file did not have at the last checkpoint |
-//! | `open` | making and opening both files |
-//! | `read` | reading the places of pages |
-//! | `repair` | what happens after opening |
-//! | `room` | space on the disk for batches to come |
+//! | `open` | creating and opening both files |
+//! | `read` | reading pages |
+//! | `repair` | repair after opening |
+//! | `room` | disk space for future batches |
 
 mod area;
 mod handle;
@@ -118,13 +123,14 @@ use self::room::is_full;
 use crate::memory::PageMemory;
 use crate::store::{PageStore, StoreError, read_and_copy, read_runs, seal_batch, stored_checksum};
 
-/// The file grows by its own length, but not by less,
+/// Least growth of the file, in bytes. The file grows by its own length, within the limits of growth.
 const LEAST_GROWTH: u64 = 64 << 10;
-/// nor by more,
+/// Largest growth of the file, in bytes.
 const MOST_GROWTH: u64 = 8 << 20;
-/// and a page so far beyond the end leaves a hole.
+/// Largest range that is allocated between the old end and a written page, in bytes. A page that is farther
+/// beyond the end leaves a hole.
 const MOST_ZEROES: u64 = 64 << 20;
-/// Pages in a file, with a double-write area beside it. See the module's head.
+/// A file of pages, with a double-write area beside it. See the module head.
 ///
 /// ```
 /// use azekura_base::{PageBuf, PageId};
@@ -152,24 +158,24 @@ const MOST_ZEROES: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct PageFile {
     pages: Place,
-    /// The head on disk, or the one that is being written under the lock.
+    /// The head on disk, or the head that is being written under the lock.
     head: Mutex<Head>,
     area: Area,
-    /// `true` if the area is to be made anew after the repair (DW-9).
+    /// `true` if the area must be created again after the repair (DW-9).
     is_area_lost: bool,
-    /// Copies of batches up to this number do not count (DW-8).
+    /// Number of the last batch that a checkpoint covered: copies up to it are not valid (DW-8).
     covered: u64,
-    /// One handle for each slot, so that the kernel reports a lost write to the thread that made it.
+    /// The handle of each slot: the kernel then reports a lost write to the thread that made it.
     slots: Vec<Place>,
-    /// Bytes of the area that are there; changed under `growing` only.
+    /// Existing bytes of the area; changed only under `growing`.
     area_len: AtomicU64,
     ledger: Ledger,
     lsn_map: LsnMap,
     new_pages: NewPages,
-    /// The ledger holds a failure. Set once; read before pages are changed.
+    /// `true` if the ledger holds a failure. Set once; read before pages are changed.
     has_failed: AtomicBool,
-    /// Bytes of the page file that may be read and written in place, a multiple of the page size; changed
-    /// under `growing` only. Readers of it are all calls.
+    /// Bytes of the page file that may be read and written, a multiple of the page size. Changed only under
+    /// `growing`, and read by all calls.
     len: AtomicU64,
     growing: Mutex<()>,
     /// See [`PageFile::filled_once`].
@@ -177,25 +183,25 @@ pub struct PageFile {
     repairing: Mutex<()>,
     /// See [`PageFile::encrypted`].
     cipher: Option<Arc<dyn Cipher>>,
-    /// One buffer for bytes that are read and dropped; every reading thread may write it at any time. Made at
-    /// the first such read.
+    /// A buffer for bytes that are read and dropped; every reading thread may write it at any time. Allocated
+    /// by the first such read.
     dropped: OnceLock<PageMemory>,
 }
 
-/// The way of the pages to and from their places. The double-write area is always direct where the file
-/// system can.
+/// The way in which pages are read and written. The double-write area is always direct if the file system
+/// supports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageAccess {
-    /// Through the system's page cache: a miss for a page that is there costs a copy and no read of the
+    /// Through the system's page cache: a miss for a page in that cache costs a copy and no read of the
     /// device, and the kernel writes the pages of many batches together.
     #[default]
     Buffered,
-    /// Bypasses the system's page cache (`O_DIRECT`), if the file system can: then the pool's memory is all
-    /// that pages take.
+    /// Bypassing the system's page cache (`O_DIRECT`), if the file system supports it: then pages use no
+    /// memory besides the pool's.
     Direct,
 }
 
-/// An open file and its name.
+/// An open file and its path.
 #[derive(Clone, Debug)]
 struct Place {
     file: Arc<dyn File>,
@@ -203,7 +209,7 @@ struct Place {
 }
 
 impl Place {
-    /// Opens a file; for direct access if requested and if it is available for memory aligned as [`PageBuf`]
+    /// Opens a file; for direct access if this is requested and possible for memory aligned as [`PageBuf`]
     /// is.
     fn open(fs: &dyn Fs, path: &Path, create: bool, access: PageAccess) -> Result<Self, StoreError> {
         let options = OpenOptions::new().create(create);
@@ -232,7 +238,7 @@ impl Place {
         self.file.sync().map_err(self.error("sync", None, 0))
     }
 
-    /// Fills `out`; bytes beyond the end of the file are zero.
+    /// Reads bytes into `out`; bytes beyond the end of the file are zero.
     fn read(&self, offset: u64, out: &mut [u8], page: Option<PageId>) -> Result<(), StoreError> {
         let read = if out.as_ptr().addr().is_multiple_of(self.file.alignment()) {
             self.file.read_at(offset, out)
@@ -266,20 +272,20 @@ impl PageFile {
     /// Name of the LSN map in its directory.
     pub const LSN_MAP_NAME: &str = "lsnmap";
 
-    /// The number of pages that the page file has room for; pages beyond were never written.
+    /// Returns the number of pages for which the page file has space; pages beyond it were never written.
     #[must_use]
     pub fn page_count(&self) -> u64 {
         // Acquire: as in `read_unverified`.
         (self.len.load(Acquire) / self.area.page_size as u64).saturating_sub(1)
     }
 
-    /// All batches of page writes up to this number are in their places, according to the file's head.
+    /// Returns the number up to which all batches of page writes are in the page file, according to its head.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.head.lock().settled
     }
 
-    /// Page size in bytes.
+    /// Returns the page size in bytes.
     #[must_use]
     pub const fn page_size(&self) -> usize {
         self.area.page_size
@@ -293,7 +299,7 @@ impl PageStore for PageFile {
         self.decrypt(id, out, offset)
     }
 
-    /// By one read, as far as the file goes.
+    /// Reads the pages by one call, up to the end of the file.
     fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
         assert_eq!(page_size, self.area.page_size, "pages have the store's size");
         assert!(out.len().is_multiple_of(page_size), "pages are read whole");
@@ -315,8 +321,8 @@ impl PageStore for PageFile {
         })
     }
 
-    /// By one call that copies nothing, as far as the file goes. Encrypted pages are copied: their words show
-    /// no other bytes than those of the page.
+    /// Reads the pages by one call without a copy, up to the end of the file. Encrypted pages are copied, so
+    /// that their words never contain ciphertext.
     fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
         if self.cipher.is_none() && self.read_places(first, out)? {
             self.verify_words(first, out.iter().map(Some))
@@ -325,7 +331,7 @@ impl PageStore for PageFile {
         }
     }
 
-    /// By one call across the pages that are not wanted, as far as the file goes.
+    /// Reads by one call across the pages that are not requested, up to the end of the file.
     fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
         if self.cipher.is_some() {
             return read_runs(self, first, out);
@@ -347,8 +353,8 @@ impl PageStore for PageFile {
         }
     }
 
-    /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be
-    /// written otherwise. The first call repairs the file.
+    /// Writes the pages as [`PageStore::write_pages`] specifies. Waits while other threads own every slot,
+    /// and syncs if no slot can be written otherwise. The first call repairs the file.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let mut order = self.seal(batch)?;
         self.prepare_for(batch)?;
@@ -363,7 +369,8 @@ impl PageStore for PageFile {
             .try_for_each(|part| self.write_part(batch, part))
     }
 
-    /// In place at once, neighbors in one write: no copies in the double-write area.
+    /// Writes the pages directly to the page file, adjacent pages in one write, without copies in the
+    /// double-write area.
     fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = self.seal(batch)?;
         self.prepare_for(batch)?;
@@ -390,16 +397,16 @@ impl PageStore for PageFile {
     }
 
     fn has_failed(&self) -> bool {
-        self.has_failed.load(Relaxed) // a look, which may be late
+        self.has_failed.load(Relaxed) // Relaxed: the answer may be outdated
     }
 }
 
-/// The id and the page LSN of a page that is written.
+/// Returns the id and the page LSN of a page to be written.
 fn page_lsn((id, page): &(PageId, PageBuf)) -> (PageId, Lsn) {
     (*id, image::lsn(page))
 }
 
-/// Steps.
+/// The steps of page writes.
 impl PageFile {
     /// Seals a batch; returns its order by page id.
     fn seal(&self, batch: &mut [(PageId, PageBuf)]) -> Result<Vec<usize>, StoreError> {
@@ -407,15 +414,15 @@ impl PageFile {
         sealed.map_err(self.pages.error("encrypt pages of", None, 0))
     }
 
-    /// Prepares before the first byte of a batch is written: repairs the file if that is not done yet, and
-    /// lowers the bounds of pages that get a smaller LSN.
+    /// Prepares for the first write of a batch: repairs the file if this was not done yet, and lowers the
+    /// bounds of pages that get a smaller LSN.
     fn prepare_for(&self, batch: &[(PageId, PageBuf)]) -> Result<(), StoreError> {
         self.repair()?;
         self.lsn_map.lower(batch.iter().map(page_lsn)).map_err(|error| self.unless_full(error))
     }
 
-    /// Writes into the head that all batches up to `last` are in their places, which they are. A copy of the
-    /// file that is read from its beginning, and has this head, so has all their pages, or newer ones.
+    /// Writes `last` into the head: all batches up to this number are in the page file. So a copy of the file
+    /// that is read from its start, and has this head, has all pages of these batches, or newer ones.
     fn write_settled(&self, last: u64) -> Result<(), StoreError> {
         let mut head = self.head.lock();
         if head.settled >= last {
@@ -436,14 +443,14 @@ impl PageFile {
         offset.checked_add(size).map(|_| offset)
     }
 
-    /// Returns once a sync has covered this batch.
+    /// Waits until a sync has covered this batch.
     fn cover(&self, batch: u64) -> Result<(), StoreError> {
         let sync = || self.pages.sync().inspect_err(|_| self.has_failed.store(true, Relaxed));
         self.ledger.cover(batch, sync)
     }
 
     /// Writes pages that fit a slot; `part` are their indices in the batch, in the order of their ids. If the
-    /// disk has no space for the slot, they are written a few at a time, with the space of the first slot.
+    /// disk has no space for the slot, a few pages at a time are written through the first slot.
     fn write_part(&self, batch: &[(PageId, PageBuf)], part: &[usize]) -> Result<(), StoreError> {
         let (slot, room) = self.take_slot(part.len())?;
         let mut slot = Some(slot);
@@ -472,16 +479,17 @@ impl PageFile {
 
     /// Marks the store as failed (DW-7).
     fn fail(&self, error: StoreError) -> StoreError {
-        self.has_failed.store(true, Relaxed); // a look, which may be late
+        self.has_failed.store(true, Relaxed); // Relaxed: readers may find it late
         self.ledger.fail(error)
     }
 
-    /// Marks the store as failed, unless the error is a full disk: then nothing is in doubt (DW-7).
+    /// Marks the store as failed, unless the error is a full disk: then the state of all writes is known
+    /// (DW-7).
     fn unless_full(&self, error: StoreError) -> StoreError {
         if is_full(&error) { error } else { self.fail(error) }
     }
 
-    /// Puts head and pages together in the slot's buffer.
+    /// Writes head and pages into the slot's buffer.
     fn fill_slot<'a>(
         &self,
         slot: &mut OwnedSlot,
@@ -501,14 +509,14 @@ impl PageFile {
         head
     }
 
-    /// Step 1 of the module's head: the copies, durably.
+    /// Performs step 1 of the module head: writes the copies, durably.
     fn write_slot(&self, slot: &OwnedSlot, count: usize) -> Result<(), StoreError> {
         let (place, offset) = (&self.slots[slot.index], self.area.slot_offset(slot.index));
         let written = place.file.write_at_sync(offset, &slot.buffer[..self.area.page_at(count)]);
         written.map_err(|e| self.fail(place.error("write slot of", None, offset)(e)))
     }
 
-    /// Step 2 of the module's head: the places, neighbors in one write.
+    /// Performs step 2 of the module head: writes the pages to the page file, adjacent pages in one write.
     fn write_places(&self, slot: &OwnedSlot, pages: &[(PageId, u32)]) -> Result<(), StoreError> {
         let mut index = 0;
         for run in pages.chunk_by(|(a, _), (b, _)| a.0 + 1 == b.0) {
@@ -519,29 +527,30 @@ impl PageFile {
         Ok(())
     }
 
-    /// Writes whole pages from page `first` on into their places; a failure is the store's end.
+    /// Writes whole pages from page `first` on to the page file; a failure makes the store fail.
     fn write_place(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
         let offset = self.offset(first).unwrap_or(u64::MAX);
         let written = self.pages.file.write_at(offset, bytes);
         written.map_err(|e| self.fail(self.pages.error("write", Some(first), offset)(e)))
     }
 
-    /// Makes the page file long enough for this page.
+    /// Extends the page file to contain this page.
     fn grow_to_hold(&self, id: PageId) -> Result<(), StoreError> {
         let end = self.offset(id).map(|offset| offset + self.area.page_size as u64);
         match end {
-            // Acquire: pairs with the Release in `grow`: the file does not grow over a page written later.
+            // Acquire: pairs with the Release in `grow`, so that the file does not grow over a page written
+            // later.
             Some(end) if end <= self.len.load(Acquire) => Ok(()),
             Some(end) => self.grow(end, id),
             None => Err(self.pages.error("write", Some(id), u64::MAX)(io::ErrorKind::FileTooLarge.into())),
         }
     }
 
-    /// The lock is held while space is allocated: two growers have to exclude each other. Writers of pages
-    /// inside the file do not come here.
+    /// Extends the file to at least `end` bytes. The lock is held while space is allocated, because two
+    /// growing threads must exclude each other. Writers of pages inside the file do not call this.
     fn grow(&self, end: u64, id: PageId) -> Result<(), StoreError> {
         let _growing = self.growing.lock();
-        let len = self.len.load(Relaxed); // changed under the lock only
+        let len = self.len.load(Relaxed); // Relaxed: changed only under the lock
         if end <= len {
             return Ok(());
         }

@@ -1,20 +1,21 @@
-//! Page hints: by page id, the frame into which the page was last loaded. A reader of a resident page that
-//! finds the hint right does not search the page table.
+//! Page hints: for each page id, the frame into which the page was last loaded. A reader of a resident page
+//! with a correct hint does not search the page table.
 //!
-//! A hint is one word. Pages with consecutive ids, as most leaves below one inner node have, share a cache
-//! line by sixteen; in the page table each of them has a bucket of its own. A page has one place for its
-//! hint, its id modulo the number of words, which is at least the number of frames.
+//! A hint is one word. Consecutive page ids, which most leaves below one inner node have, share a cache line
+//! in groups of sixteen; in the page table each page has a separate bucket. A page's hint has one position:
+//! the page id modulo the number of words, which is at least the number of frames.
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 24..32 | the bits of the page id above the place: pages with one place usually differ in them |
+//! | 24..32 | bits of the page id above the position: pages with the same position usually differ in them |
 //! | 0..24 | frame number + 1; 0: no hint |
 //!
-//! - **HINT-1** A hint may name a frame that holds another page, or none. The reader takes the version of the
-//!   frame's latch, and then finds the page's id, the frame open, and content in it, as after a search
-//!   (FRAME-3). If it does not, it searches the page table.
+//! - **HINT-1** A hint may refer to a frame that holds another page, or none. The reader reads the version of
+//!   the frame's latch, and then checks that the frame has the page's id, is open, and has content, as after
+//!   a search (FRAME-3). If a check fails, the reader searches the page table.
 //! - **HINT-2** Only a thread that has mapped a page to a frame stores the page's hint. So readers write no
-//!   shared line (G8), and two pages with one place do not take it from each other while both are resident.
+//!   shared line (G8), and two resident pages with the same position do not overwrite each other's hint
+//!   repeatedly.
 
 use azekura_base::PageId;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -35,13 +36,13 @@ pub(crate) struct PageHints {
 }
 
 impl PageHints {
-    /// Hints for a pool with so many frames.
+    /// Returns hints for a pool with `frames` frames.
     pub(crate) fn new(frames: usize) -> Self {
         let words = frames.next_power_of_two();
         Self { words: ZeroedArray::new(words, || AtomicU32::new(0)), place_bits: words.trailing_zeros() }
     }
 
-    /// Memory of the hints.
+    /// Returns the memory of the hints, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.words)
     }
@@ -56,7 +57,7 @@ impl PageHints {
     #[inline]
     pub(crate) fn get(&self, page_id: PageId) -> Option<FrameId> {
         let (word, tag) = self.word(page_id);
-        // Relaxed: HINT-1; all that is read afterwards is ordered by the frame's own words.
+        // Relaxed: HINT-1. The frame's own words order all later reads.
         let frame = (word.load(Relaxed) ^ tag).wrapping_sub(1);
         (frame < (1 << FRAME_BITS) - 1).then_some(FrameId(frame))
     }
@@ -65,7 +66,7 @@ impl PageHints {
     pub(crate) fn set(&self, page_id: PageId, frame: FrameId) {
         let (word, tag) = self.word(page_id);
         shared_store();
-        word.store(tag | (frame.0 + 1), Relaxed); // HINT-1: orders nothing
+        word.store(tag | (frame.0 + 1), Relaxed); // Relaxed: HINT-1, orders nothing
     }
 }
 

@@ -1,4 +1,4 @@
-//! The page table: a map from PageId to frame with lock-free reads, inserts and removals, and without
+//! The page table: a map from page id to frame with lock-free reads, inserts and removals, and without
 //! tombstones.
 //!
 //! The table is a fixed array of buckets. A bucket is one cache line with 15 slots and a count; 9 slots are
@@ -11,40 +11,39 @@
 //! | low bits, as many as the largest frame number needs | frame number + 1; an empty slot is 0 |
 //!
 //! The page id is not in the table but in the frame's header, which a lookup reads anyway. A word with the
-//! page's tag belongs to the page if its frame holds the page ([`Owners`]). With 32,768 frames, one in
-//! 32,768 words of other pages has the tag too.
+//! page's tag belongs to the page if its frame holds the page ([`Owners`]). With 32,768 frames, one in 32,768
+//! words of other pages has the same tag.
 //!
-//! A page belongs in the bucket of its hash: in the slot of its hash if that is empty, otherwise in any
-//! later slot, cyclically. So a reader usually finds it in the first slot that it reads, and the processor
-//! can predict that. If the bucket is full, the page goes to the next bucket, and so on. Each bucket counts
-//! the entries that went to later buckets (`passed`). A reader continues with the next bucket only while
-//! that count is not zero, so removed entries need no mark.
+//! The hash of a page id selects a bucket and a slot. The page is stored in that slot if it is empty,
+//! otherwise in any later slot of the bucket, cyclically. So a reader usually finds the page in the first
+//! slot that it reads, and the processor can predict that. If the bucket is full, the page is stored in the
+//! next bucket, and so on. Each bucket counts the entries that passed it to later buckets (`passed`). A
+//! reader continues with the next bucket only while that count is not zero, so removed entries need no mark.
 //!
 //! Insertion, put-if-absent, in two phases (as in the open-addressed tables of Purcell and Harris, DISC
 //! 2005):
-//! 1. Search the page; if it is found, return it.
+//! 1. Search for the page; if it is found, return its frame.
 //! 2. Increment `passed` of the skipped buckets, then CAS an empty slot to the tentative word.
-//! 3. Read again every slot that may hold the page. If a finished entry is there, it wins, and the own one
-//!    is withdrawn. A tentative one is removed by CAS, and its inserter starts over.
-//! 4. CAS the own word from tentative to finished; if another thread removed it, start over.
+//! 3. Read again every slot that may hold the page. A finished entry wins, and the thread withdraws its own
+//!    entry. A tentative entry of another thread is removed by CAS, and its inserter starts over.
+//! 4. CAS the thread's own word from tentative to finished; if another thread removed it, start over.
 //!
 //! - **TABLE-1** A page has at most one finished entry. Proof: let A and B both reach step 4 with words in
-//!   place. Each has a SeqCst fence between placing its word (and the counts on the way to it) and reading
+//!   their slots. Each has a SeqCst fence between storing its word (and the counts before it) and reading
 //!   again. One of the two fences is first, say A's; then B's second read finds A's word. If the word was
-//!   finished, B withdrew. If it was tentative, B removed it, and A cannot finish. If it was removed
-//!   already, A had not finished either, or its page has been evicted since.
-//! - **TABLE-2** Each thread that evicts a page removes its entry, before the frame is given to another page
-//!   (FRAME-7). So a word in the table never names a frame that has been given away since, and a late CAS of
-//!   an evicting thread finds no such word.
-//! - **TABLE-3** A frame is published for its page before its word is placed (Release; pairs with the
-//!   Acquire of the lookup that finds the word), and holds the page until the word is removed. So a lookup
-//!   that finds a word with the right tag and then another page in the frame knows that the word is not the
-//!   page's, or that the page has left its frame since. A tentative word that is removed because its frame
-//!   held the page shortly before may belong to another page with the same tag by now; then its inserter
-//!   starts over.
+//!   finished, B withdrew. If it was tentative, B removed it, and A cannot finish. If it was removed already,
+//!   A had not finished either, or its page has been evicted since.
+//! - **TABLE-2** Each thread that evicts a page removes its entry before the frame is assigned to another
+//!   page (FRAME-7). So a word in the table never refers to a frame that was reassigned since, and a late CAS
+//!   of an evicting thread finds no such word.
+//! - **TABLE-3** A frame is published for its page before its word is stored (Release; pairs with the Acquire
+//!   of the lookup that finds the word), and holds the page until the word is removed. Suppose that a lookup
+//!   finds a word with the right tag and then another page in the frame. Then the word is not the page's, or
+//!   the page has left its frame since. A tentative word that is removed because its frame held the page
+//!   shortly before may belong to another page with the same tag by now; then its inserter starts over.
 //!
 //! A thread that stalls permanently in any step leaves at most a tentative word, which the next inserter
-//! removes, or counts that are too high, which cost one more bucket read.
+//! removes, or counts that are too high, which make readers read one more bucket.
 
 use azekura_base::sync::atomic::{
     AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
@@ -57,13 +56,13 @@ use crate::stall::sync_point;
 use azekura_base::zeroed::{ZeroIsValid, ZeroedArray};
 
 const SLOTS: usize = if cfg!(loom) { 1 } else { 15 };
-/// Full slots of a bucket when every frame holds a page.
+/// Number of used slots of a bucket when every frame holds a page.
 const FULL_SLOTS: usize = if cfg!(loom) { 1 } else { 9 };
 const TENTATIVE: u32 = 1 << 31;
 
-/// The pages of the frames.
+/// The mapping from frames to their pages.
 pub trait Owners {
-    /// The page in the header of a frame; may be outdated unless the frame is pinned (TABLE-3).
+    /// Returns the page in the header of a frame; it may be outdated unless the frame is pinned (TABLE-3).
     fn page_of(&self, frame: FrameId) -> PageId;
 }
 
@@ -88,7 +87,7 @@ unsafe impl ZeroIsValid for Bucket {}
 #[derive(Debug)]
 pub struct PageTable {
     buckets: ZeroedArray<Bucket>,
-    /// Bits of a frame number + 1.
+    /// Number of bits for a frame number + 1.
     frame_bits: u32,
 }
 
@@ -96,8 +95,8 @@ const fn hash(page_id: PageId) -> u64 {
     page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// A SeqCst fence after a read-modify-write. On x86-64 each locked instruction is a full fence, so a compiler
-/// fence is sufficient; a second hardware fence would double the cost.
+/// Executes a SeqCst fence after a read-modify-write. On x86-64 each locked instruction is a full fence, so a
+/// compiler fence is sufficient; a second hardware fence would double the cost.
 #[inline]
 fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
@@ -116,7 +115,7 @@ pub enum Inserted {
 }
 
 impl PageTable {
-    /// A table for `frames` entries.
+    /// Returns a table for `frames` entries.
     pub fn new(frames: usize) -> Self {
         let buckets = if cfg!(loom) { (frames * 2).next_power_of_two() } else { frames.div_ceil(FULL_SLOTS) };
         let empty =
@@ -127,7 +126,7 @@ impl PageTable {
         }
     }
 
-    /// Memory of the table.
+    /// Returns the memory of the table, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
     }
@@ -143,7 +142,7 @@ impl PageTable {
         self.place(page_id).0
     }
 
-    /// The bucket of a page, and its slot there: the hash as a fraction of all slots.
+    /// Returns the bucket of a page, and its slot in that bucket: the hash as a fraction of all slots.
     #[inline]
     fn place(&self, page_id: PageId) -> (usize, usize) {
         let scaled = (hash(page_id) >> 32) * self.buckets.len() as u64;
@@ -151,7 +150,7 @@ impl PageTable {
         ((scaled >> 32) as usize, (slot >> 32) as usize)
     }
 
-    /// The page's tag at its position in a word.
+    /// Returns the page's tag at its position in a word.
     #[inline]
     const fn tag(&self, page_id: PageId) -> u32 {
         // Bits of the hash that do not determine the slot. In models all pages have the same tag.
@@ -164,22 +163,22 @@ impl PageTable {
         self.tag(page_id) | (frame.0 + 1)
     }
 
-    /// The frame of a finished word with the tag.
+    /// Returns the frame of a finished word with the tag.
     #[inline]
     const fn tagged(&self, word: u32, tag: u32) -> Option<FrameId> {
         let frame = (word ^ tag).wrapping_sub(1);
         if frame < (1 << self.frame_bits) - 1 { Some(FrameId(frame)) } else { None }
     }
 
-    /// The slots of a bucket, in the order of the search for a page.
+    /// Returns the slots of a bucket, in the order of the search for a page.
     #[inline]
     fn slots(&self, page_id: PageId, bucket: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
         self.slots_from(bucket, self.place(page_id).1).take(SLOTS)
     }
 
-    /// The slots of a bucket from one on, cyclically. Each slot is computed from the one before. (If each is
-    /// computed from the first one, the compiler computes all before the first read, in a hundred
-    /// instructions.)
+    /// Returns the slots of a bucket from slot `first` on, cyclically. Each slot number is computed from the
+    /// previous one. (If each is computed from the first one, the compiler computes all of them before the
+    /// first read, in a hundred instructions.)
     #[inline]
     fn slots_from(&self, bucket: usize, first: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
         let (slots, mut next) = (&self.buckets[bucket].slots, first);
@@ -195,14 +194,14 @@ impl PageTable {
         if bucket + 1 < self.buckets.len() { bucket + 1 } else { 0 }
     }
 
-    /// The frame of a page. Writes nothing; reads one cache line and the frame's header if the page is in its
-    /// home bucket.
+    /// Returns the frame of a page. Writes nothing. Reads one cache line and the frame's header if the page
+    /// is in the bucket of its hash.
     #[inline]
     pub fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
         self.find(page_id, |frame| (owners.page_of(frame) == page_id).then_some(frame))
     }
 
-    /// Returns the result of `look` for the first frame that may be the page's and for which it is `Some`.
+    /// Calls `look` for each frame that may hold the page, and returns the first result that is `Some`.
     #[inline]
     pub fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
         lookup();
@@ -228,8 +227,8 @@ impl PageTable {
                     return Some(found);
                 }
             }
-            // Acquire: pairs with the Release in `uncount`. If a new count is not visible yet, this
-            // call may precede its insertion.
+            // Acquire: pairs with the Release in `uncount`. If a new count is not visible yet, this call may
+            // precede its insertion.
             if self.buckets[bucket].passed.load(Acquire) == 0 {
                 return None;
             }
@@ -250,12 +249,12 @@ impl PageTable {
         self.tagged(slot.load(Acquire), tag).and_then(look)
     }
 
-    /// Inserts `page_id → frame` unless the page has a frame. Lock-free, except that two inserters may remove
-    /// each other's tentative words repeatedly; they back off.
+    /// Inserts `page_id → frame` unless the page has a frame. Lock-free, with one exception: two inserters
+    /// may remove each other's tentative words repeatedly; they back off.
     ///
     /// # Panics
     ///
-    /// If the table is full: the pool has fewer frames than there are slots.
+    /// If the table is full, which cannot happen in a pool: it has fewer frames than slots.
     pub fn insert<O: Owners + ?Sized>(&self, page_id: PageId, frame: FrameId, owners: &O) -> Inserted {
         let mut backoff = Backoff::new();
         loop {
@@ -263,12 +262,12 @@ impl PageTable {
                 return Inserted::Existing(existing);
             }
             let place = self.place_tentative(page_id, frame);
-            // TABLE-1: our word is placed before the other words are read again.
+            // TABLE-1: this thread's word is stored before the other words are read again.
             fence_after_rmw();
             sync_point!("placed a tentative word");
             match self.clear_rivals(page_id, place, owners) {
                 Some(existing) => {
-                    // If another inserter removed our tentative word, only the counts remain to be withdrawn.
+                    // If another inserter removed the tentative word, only the counts remain to be withdrawn.
                     self.take_out(place, self.word(page_id, frame) | TENTATIVE);
                     self.uncount(page_id, place.0);
                     return Inserted::Existing(existing);
@@ -282,7 +281,7 @@ impl PageTable {
         }
     }
 
-    /// Places the tentative word (step 2).
+    /// Stores the tentative word (step 2).
     fn place_tentative(&self, page_id: PageId, frame: FrameId) -> (usize, usize) {
         let tentative = self.word(page_id, frame) | TENTATIVE;
         let mut bucket = self.home(page_id);
@@ -290,8 +289,8 @@ impl PageTable {
             for (i, slot) in self.slots(page_id, bucket) {
                 if slot.load(Relaxed) == 0 {
                     shared_rmw();
-                    // Release: a thread that reads this word sees the frame published. Acquire: the counts of
-                    // the previous entry are withdrawn before ours are added.
+                    // Release: a thread that reads this word finds the frame published. Acquire: the counts
+                    // of the previous entry are withdrawn before this entry's counts are added.
                     if slot.compare_exchange(0, tentative, AcqRel, Relaxed).is_ok() {
                         return (bucket, i);
                     }
@@ -299,14 +298,15 @@ impl PageTable {
             }
             shared_rmw();
             sync_point!("passes a full bucket");
-            // Relaxed: it precedes the fence, so the threads that must see our word see it.
+            // Relaxed: the addition precedes the fence, so the threads that must read the word read the
+            // count.
             self.buckets[bucket].passed.fetch_add(1, Relaxed);
             bucket = self.after(bucket);
         }
         unreachable!("the page table has more slots than there are frames")
     }
 
-    /// Step 3: the frame of a finished entry, after removing tentative ones.
+    /// Performs step 3: removes tentative entries of other threads; returns the frame of a finished entry.
     fn clear_rivals<O: Owners + ?Sized>(
         &self,
         page_id: PageId,
@@ -330,7 +330,7 @@ impl PageTable {
                     }
                     shared_rmw();
                     match slot.compare_exchange(seen, 0, AcqRel, Acquire) {
-                        Ok(_) => break, // its inserter withdraws its counts
+                        Ok(_) => break, // Its inserter withdraws its counts.
                         Err(now) => seen = now,
                     }
                 }
@@ -343,7 +343,7 @@ impl PageTable {
         None
     }
 
-    /// Finishes the own word (step 4).
+    /// Finishes the thread's own word (step 4).
     fn finish(&self, page_id: PageId, frame: FrameId, (bucket, i): (usize, usize)) -> bool {
         sync_point!("cleared rivals");
         let done = self.word(page_id, frame);
@@ -352,17 +352,17 @@ impl PageTable {
         self.buckets[bucket].slots[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
     }
 
-    /// Removes the entry `page_id → frame`; `true` if this call removed it. The caller evicts the page
-    /// from the frame (TABLE-2) or has pinned the frame, so no other page's word can name the frame.
+    /// Removes the entry `page_id → frame`; returns `true` if this call removed it. The caller evicts the
+    /// page from the frame (TABLE-2) or has pinned the frame, so no other page's word can refer to the frame.
     pub fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
         let word = self.word(page_id, frame);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.slots(page_id, bucket) {
-                // Relaxed: the caller has read the entry, or its inserter has placed it, before the
-                // eviction of the page began.
+                // Relaxed: the caller has read the entry, or its inserter has stored it, before the eviction
+                // of the page began.
                 if slot.load(Relaxed) == word {
-                    // The thread that removes the word also withdraws its counts; only one of several
+                    // The thread that removes the word also withdraws its counts. Only one of several
                     // removers succeeds.
                     let is_ours = self.take_out((bucket, i), word);
                     if is_ours {
@@ -379,7 +379,7 @@ impl PageTable {
         false
     }
 
-    /// Empties a slot if it holds `expected`; `true` on success.
+    /// Empties a slot if it holds `expected`; returns `true` on success.
     fn take_out(&self, (bucket, i): (usize, usize), expected: u32) -> bool {
         sync_point!("takes a word out");
         shared_rmw();
@@ -393,7 +393,7 @@ impl PageTable {
         let mut passed = self.home(page_id);
         while passed != bucket {
             shared_rmw();
-            // Release: a thread that sees the lower count sees the entry removed. (A count that is too high
+            // Release: a thread that reads the lower count finds the entry removed. (A count that is too high
             // costs one more read.)
             self.buckets[passed].passed.fetch_sub(1, Release);
             passed = self.after(passed);
@@ -441,7 +441,7 @@ mod tests {
         *state >> 33
     }
 
-    /// Adjacent pages, and some pages with the same home bucket.
+    /// The table agrees with a map, with adjacent pages, and with pages in the same full bucket.
     #[test]
     fn agrees_with_a_map_through_full_buckets() {
         let scene = Scene::new(64);
@@ -475,7 +475,7 @@ mod tests {
         let scene = Scene::new(8);
         let (place, tag) = (scene.0.place(PageId(1)), scene.0.tag(PageId(1)));
         let alike = |&page: &u64| (scene.0.place(PageId(page)), scene.0.tag(PageId(page))) == (place, tag);
-        // The hash is multiplicative: an addition to the upper bits only does not change the tag.
+        // The hash is multiplicative: an addition to only the upper bits does not change the tag.
         let other = (2..64u64).map(|n| 1 + (n << 33)).find(alike).or_else(|| (2..).find(alike)).unwrap();
         assert_eq!((scene.insert(1, 5), scene.get(other)), (Inserted::New, None));
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Tests of G9: after a panic of the page store or the log during a fix or a write-back, the pool has all its
-//! buffers and frames, and no right to read or write and no latch is lost.
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+//! Tests of G9: a panic of the page store or the log during a fix or a write-back loses no buffer, no frame,
+//! no latch, and no right to read or write.
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn assert_nothing_is_held(pool: &BufferPool) {
     }
 }
 
-/// Asserts also that all frames can be fixed at the same time.
+/// Asserts in addition that all frames can be fixed at the same time.
 fn assert_whole(pool: &BufferPool) {
     assert_nothing_is_held(pool);
     let all: Vec<_> = (1_000..).take(FRAMES).map(|id| pool.fix(PageId(id)).unwrap()).collect();
@@ -137,13 +137,13 @@ fn g9_a_log_that_panics_in_a_write_back_leaves_no_latch() {
     assert_whole(&pool);
 }
 
-/// The same without a panic: two threads give a frame to one page.
+/// A lost insertion without a panic: two threads assign a frame to the same page.
 #[test]
 fn g9_the_frame_and_the_buffer_of_a_lost_insertion_are_reused() {
     use crate::stall::{Gate, Point, stalling_at};
     let (pool, _) = pool(Arc::new(NoLog));
     for round in 0..2 * pool.buffers() as u64 {
-        // A victim has a buffer
+        // A victim has a buffer.
         (0..FRAMES as u64).for_each(|id| drop(pool.fix(PageId(100 * round + id)).unwrap()));
         let (gate, page) = (Arc::new(Gate::default()), PageId(100 * round + 50));
         std::thread::scope(|s| {

@@ -1,26 +1,26 @@
 //! The pool: fix and unfix, miss and page-in (paper §3.1.2, Fig. 4).
 //!
-//! **Fix.** The page table returns a frame. Pin it; if it still holds the page, this is a hit: one CAS, no
-//! lock.
+//! **Fix.** The page table returns a frame. Pin the frame. If it still holds the page, this is a hit: one
+//! CAS, no lock.
 //!
 //! **Miss.**
-//! 1. Take a free frame, or a victim. The victim is clean and unpinned when the CAS takes it, so the disk
-//!    has its content (G3). If a bounded search finds none, sleep until the cleaner has freed frames (see
+//! 1. Take a free frame, or a victim. The victim is clean and unpinned when the CAS takes it, so the disk has
+//!    its content (G3). If a bounded search finds no victim, sleep until the cleaner has freed frames (see
 //!    `supply`).
-//! 2. Evict the victim's page: close the frame to optimistic readers, remove its mapping, leave. A thread
-//!    that wants that page meanwhile does the same. The last one to leave owns the frame; the others search
-//!    another.
-//! 3. Publish the frame for the new page, pinned by this thread, without content; then insert its mapping
-//!    into the page table. If the page has a frame by now, this frame goes to the free list, and the miss
-//!    uses the other one.
-//! 4. Read the page into the buffer that the victim left (a spare one, if the frame had none), and install
-//!    the buffer by CAS.
+//! 2. Evict the victim's page: close the frame to optimistic readers, remove its mapping, leave. Other
+//!    threads that need the old page meanwhile do the same. The last one to leave owns the frame; the others
+//!    search for another frame.
+//! 3. Publish the frame for the new page, pinned by this thread, without content. Then insert its mapping
+//!    into the page table. If the page has another frame by now, the new frame goes to the free list, and the
+//!    miss uses the other frame.
+//! 4. Read the page into the frame's old buffer (or a spare one, if the frame had none), and install the
+//!    buffer by CAS.
 //!
-//! Threads that find the frame before step 4 is done pin it and wait for a bounded time. Then they read the
-//! page themselves into a spare buffer, and the first to install wins (the paper's optimistic I/O). So a
-//! reader that stalls permanently blocks no other thread, and a page is usually read once. A failed read
-//! (G7) is reported to each thread that tried. The frame stays mapped and empty, and the next fix reads
-//! again.
+//! Threads that find the frame before step 4 is complete pin it and wait for a bounded time. Then they read
+//! the page themselves into a spare buffer, and the first thread to install its buffer wins (the paper's
+//! optimistic I/O). So a reader that stalls permanently blocks no other thread, and a page is usually read
+//! once. A failed read (G7) is reported to each thread that tried. The frame stays mapped and empty, and the
+//! next fix reads again.
 //!
 //! | frame | mapping | content | used by |
 //! |---|---|---|---|
@@ -29,16 +29,16 @@
 //! | pinned | new page's, or none yet | none | the inserter, and threads with a pin: to install one buffer |
 //! | pinned or unpinned | the page's | installed | all threads |
 //!
-//! Difference from Fig. 4: a mapping to an evicted frame is removed by any thread that meets it, and not
-//! replaced. The paper's replacement (lines 61–64) takes over the victim's page, which with recycled frames
-//! may be another page by then (G2).
+//! Difference from Fig. 4: any thread that finds a mapping to an evicted frame removes the mapping and does
+//! not replace it. The paper's replacement (lines 61–64) takes over the victim's page; as frames are
+//! recycled, this may be another page by then (G2).
 
 mod page_in;
 mod victim;
 
 use std::sync::Arc;
 use std::time::Duration;
-// The words of pages are std's atomics in models too; see `azekura_base::page`.
+// The words of pages are atomics of `std`, in models too; see `azekura_base::page`.
 use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
@@ -65,17 +65,18 @@ use azekura_base::zeroed::ZeroedArray;
 pub(crate) use self::page_in::{Filling, Fixed};
 use self::victim::Vacant;
 
-/// Fewest frames of a pool.
+/// Smallest number of frames in a pool.
 pub const MIN_FRAMES: usize = 1;
-/// Buffers beyond the frames: for threads that read a page themselves instead of waiting for another's read.
+/// Number of buffers beyond one per frame, for threads that read a page themselves instead of waiting for
+/// another thread's read.
 const SPARE_BUFFERS: usize = 16;
 /// Settings of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
     /// Bytes of a page, a power of two from 4096 to 65536.
     pub page_size: usize,
-    /// Bytes for pages. Headers, page table, hints and policy take up to another 68 bytes per page
-    /// ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)), and there are always sixteen more
+    /// Bytes for pages. Headers, page table, hints and policy use up to 68 more bytes per page
+    /// ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)). There are always sixteen more
     /// buffers than frames.
     pub capacity_bytes: usize,
     /// Replacement policy.
@@ -83,7 +84,7 @@ pub struct PoolOptions {
 }
 
 impl Default for PoolOptions {
-    /// 64 MiB of 8-KiB pages, two rings.
+    /// Returns the defaults: 64 MiB of 8 KiB pages, and the policy of two rings.
     fn default() -> Self {
         Self { page_size: 8192, capacity_bytes: 64 << 20, policy: Policy::default() }
     }
@@ -119,8 +120,8 @@ impl std::fmt::Debug for BufferPool {
 }
 
 impl BufferPool {
-    /// Creates a pool over `store`. All memory is reserved now, including frame headers, page table and
-    /// policy, and is touched when pages are loaded. It is freed only with the pool, so that optimistic
+    /// Creates a pool over `store`. Reserves all memory now, including frame headers, page table and policy;
+    /// the memory is touched when pages are loaded. It is freed only with the pool, so that optimistic
     /// readers may access any frame at any time.
     ///
     /// # Errors
@@ -161,36 +162,36 @@ impl BufferPool {
         })
     }
 
-    /// Leaves this many bytes at the end of each page to the store: guards do not show them.
+    /// Reserves this many bytes at the end of each page for the store: guards do not expose them.
     ///
     /// # Panics
     ///
-    /// If they are not a multiple of 8, or more than half of a page.
+    /// If `bytes` is not a multiple of 8, or is more than half of a page.
     #[must_use]
     pub fn reserving(self, bytes: usize) -> Self {
         assert!(bytes.is_multiple_of(8) && bytes <= self.page_size / 2, "a page has a body of whole words");
         Self { body_bytes: self.page_size - bytes, ..self }
     }
 
-    /// Bytes of a page.
+    /// Returns the size of a page in bytes.
     #[must_use]
     pub const fn page_size(&self) -> usize {
         self.page_size
     }
 
-    /// Bytes of a page as guards show it: without those that the store uses for itself.
+    /// Returns the number of bytes of a page that guards expose: all except those reserved for the store.
     #[must_use]
     pub const fn body_bytes(&self) -> usize {
         self.body_bytes
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     #[must_use]
     pub fn capacity_frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// Returns the bytes of metadata that grow with the number of frames.
+    /// Returns the memory for metadata that grows with the number of frames, in bytes.
     pub(crate) fn metadata_bytes(&self) -> usize {
         let found_by = self.table.bytes() + self.hints.bytes();
         size_of_val(&*self.frames) + found_by + self.policy.bytes() + self.dirty.bytes()
@@ -215,8 +216,8 @@ impl BufferPool {
         self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
 
-    /// As [`BufferPool::fix`], but does not set the reference bit. The following [peek](BufferPool::peek)
-    /// sets it, so that a scan references each page once.
+    /// Fixes a page as [`BufferPool::fix`] does, but does not set the reference bit. The following
+    /// [peek](BufferPool::peek) sets it, so that a scan references each page once.
     ///
     /// # Errors
     ///
@@ -236,15 +237,15 @@ impl BufferPool {
         let fixed = self.fix_frame(page_id, true)?;
         let guard = self.with_content(fixed, |pool, buffer| {
             let words = pool.words.buffer(buffer);
-            // Relaxed: private until installed.
+            // Relaxed: the words are private until the buffer is installed.
             words.iter().for_each(|w| w.store(0, Relaxed));
             Ok(())
         })?;
         Ok(guard.exclusive())
     }
 
-    /// Guarantees that this page, and all pages before it, can be written later even if the disk has become
-    /// full.
+    /// Guarantees that this page, and all pages before it, can be written later even if the disk is full by
+    /// then.
     ///
     /// # Errors
     ///
@@ -253,8 +254,8 @@ impl BufferPool {
         Ok(self.store.make_room(page_id)?)
     }
 
-    /// Returns `true` if the store has failed, so that it writes no page any more: changed pages stay in the
-    /// pool until it is dropped. Costs one load.
+    /// Returns `true` if the store has failed and writes no more pages: changed pages stay in the pool until
+    /// it is dropped. Costs one load.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.store.has_failed()
@@ -278,7 +279,7 @@ impl BufferPool {
         self.peek_by_table(page_id)
     }
 
-    /// As [`peek`](Self::peek), for a page without a valid hint.
+    /// Reads a page as [`peek`](Self::peek) does, if its hint is missing or wrong.
     #[inline(never)]
     fn peek_by_table(&self, page_id: PageId) -> Peek<'_> {
         let seen = self.table.find(page_id, |id| {
@@ -294,31 +295,31 @@ impl BufferPool {
         seen.unwrap_or(Peek::Absent)
     }
 
-    /// Returns a page that was seen in this pool for optimistic reading, if it is still there and has not
-    /// changed since. Looks up nothing in the page table and writes nothing. The data are valid only after
+    /// Returns a page that was read in this pool before, for optimistic reading, if it is still in its frame
+    /// and unchanged since. Does not search the page table and writes nothing. The data are valid only after
     /// [`OptimisticPage::is_valid`], as after [`peek`](Self::peek).
     #[inline]
     #[must_use]
     pub fn peek_again(&self, seen: PageVersion) -> Option<OptimisticPage<'_>> {
         let frame = self.frames.get(seen.frame.0 as usize)?;
         let buffer = frame.buffer();
-        // FRAME-3: the version was taken before the frame was found to hold the page, so it covers the page's
+        // FRAME-3: the version was read before the frame was found to hold the page, so it covers the page's
         // identity. It still validates after the load of the buffer, so by FRAME-7 the buffer is the page's.
         let is_same = frame.latch.validate(seen.version) && buffer != NO_BUFFER;
         is_same.then(|| OptimisticPage::new(self, seen.frame, seen.version, buffer))
     }
 
     /// Prefetches the page of a frame that is about to be read, while its header is loaded. Frames and
-    /// buffers are allocated in the same order, and a miss keeps its victim's buffer. So a frame usually has
-    /// the buffer with its own number, and the prefetch need not read which one it has.
+    /// buffers are allocated in the same order, and a miss keeps its victim's buffer. So the buffer of a
+    /// frame usually has the frame's number, and the prefetch need not read the buffer number.
     #[inline]
     fn expect_use(&self, id: FrameId) {
         self.words.prefetch(turn_of(id, self.frames.len()) as u32);
     }
 
     /// Waits until the page is not latched exclusively; returns at once if it is not in the pool. Pins
-    /// nothing: if the frame is given to another page meanwhile, this waits for that page's latch, which is
-    /// released too.
+    /// nothing. If the frame is assigned to another page meanwhile, this call waits for that page's latch,
+    /// which is released too.
     pub fn wait_while_latched(&self, page_id: PageId) {
         if let Some(id) = self.frame_of(page_id) {
             self.frames[id.0 as usize].latch.wait_until_open();
@@ -331,8 +332,8 @@ impl BufferPool {
         self.table.get(page_id, &*self.frames)
     }
 
-    /// Pins the frame of a page, and maps one to it if needed. The frame has content, or the caller may fill
-    /// it (FRAME-5). Counts a use if `is_use`.
+    /// Pins the frame of a page, after mapping one to the page if needed. The frame has content, or the
+    /// caller may fill it (FRAME-5). Counts a use if `is_use`.
     pub(crate) fn fix_frame(&self, page_id: PageId, is_use: bool) -> Result<Fixed<'_>, FixError> {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
@@ -342,7 +343,7 @@ impl BufferPool {
             match self.pin_mapped(page_id, is_first) {
                 Mapped::Pinned(guard) => {
                     let frame = guard.frame();
-                    // FRAME-5: once pinned, a mapping that is there stays.
+                    // FRAME-5: once the frame is pinned, an existing mapping stays.
                     if frame.buffer() != NO_BUFFER || self.frame_of(page_id) == Some(guard.frame_id()) {
                         if is_use {
                             frame.note_use();
@@ -368,15 +369,15 @@ impl BufferPool {
                     continue;
                 }
             }
-            // The word was removed already, or its inserter is about to withdraw: the next lookup finds
-            // that, as soon as the change is visible to this processor.
+            // The word was removed already, or its inserter is about to withdraw it: the next lookup finds
+            // this as soon as the change is visible to this processor.
             is_first = false;
             backoff.pause();
         }
     }
 
-    /// Pins the frame with the page's mapping. In the first try the pin is the first access to the frame's
-    /// cache line: under contention a read before it would transfer the line twice.
+    /// Pins the frame to which the page is mapped. In the first attempt the pin is the first access to the
+    /// frame's cache line: under contention a read before it would transfer the line twice.
     #[inline]
     fn pin_mapped(&self, page_id: PageId, is_first: bool) -> Mapped<'_> {
         let mut closed = None;
@@ -398,8 +399,8 @@ impl BufferPool {
         closed.map_or(Mapped::Nowhere, Mapped::Closed)
     }
 
-    /// Gives a vacant frame to a page, unless the page has one. The caller then reads the page, if there is
-    /// a buffer for it.
+    /// Assigns a vacant frame to a page, unless the page has one. The caller then reads the page if a buffer
+    /// is available.
     fn map(&self, vacant: Vacant, page_id: PageId) -> Option<Fixed<'_>> {
         let Vacant { owner, buffer } = vacant;
         let id = owner.frame;
@@ -433,15 +434,15 @@ impl BufferPool {
         PageWords::new(self.words.buffer(buffer))
     }
 
-    /// The words that guards show.
+    /// Returns the words that guards expose.
     #[inline]
     pub(crate) fn body_of(&self, buffer: u32) -> PageWords<'_> {
         PageWords::new(&self.words.buffer(buffer)[..self.body_bytes / 8])
     }
 
     /// Returns the least recovery LSN of all dirty pages, including those being written: redo must start
-    /// there. The caller reads the log's counter before (see `Frame::least_recovery_lsn`). Reads the dirty
-    /// frames, and one word per 64 frames.
+    /// there. The caller reads the log's counter before the call (see `Frame::least_recovery_lsn`). Reads the
+    /// dirty frames, and one word per 64 frames.
     #[must_use]
     pub fn min_recovery_lsn(&self) -> Option<Lsn> {
         look_fence();
@@ -449,16 +450,16 @@ impl BufferPool {
     }
 }
 
-/// Entry of the page table for a page.
+/// The frame to which the page table maps a page.
 enum Mapped<'p> {
-    /// A frame that holds it, or that is about to lose its insertion (FRAME-5).
+    /// A frame that holds the page, or that is about to lose its insertion (FRAME-5).
     Pinned(PageGuard<'p>),
-    /// A frame that does not hold it any more.
+    /// A frame that does not hold the page any more.
     Closed(FrameId),
     Nowhere,
 }
 
-/// Least duration; the system's timers add about as much again.
+/// Least duration of a nap; the system's timers add about as much again.
 const NAP: Duration = Duration::from_micros(50);
 
 pub(crate) fn nap() {

@@ -1,17 +1,17 @@
 //! Read-ahead: pages that a scan will need soon are read into the pool together.
 //!
-//! 1. Give each page that is not in the pool a frame, as a miss does, and claim its reading. A page that is
-//!    resident, or being read by another thread, is skipped.
-//! 2. Divide the claimed pages into *runs*. Pages of one run are read by one call of the store. A run goes
-//!    across at most [`MAX_GAP`] skipped pages in a row: their bytes are read as well and dropped, which
-//!    costs less than another read. So the reads do not become small when a part of the table is resident.
-//! 3. Announce all runs but the first to the store, which may have the device begin with them. Then read one
-//!    run after the other, install its pages, and unpin their frames.
+//! 1. Assign a frame to each page that is not in the pool, as a miss does, and claim its reading. A page that
+//!    is resident, or being read by another thread, is skipped.
+//! 2. Divide the claimed pages into *runs*. The pages of one run are read by one call of the store. A run may
+//!    span at most [`MAX_GAP`] consecutive skipped pages: their bytes are read as well and dropped, which
+//!    costs less than another read. So reads stay large when a part of the table is resident.
+//! 3. Announce all runs but the first to the store, which may start device reads for them. Then read one run
+//!    after the other, install its pages, and unpin their frames.
 //!
-//! The pages come with a reference count of 0: the visit for which they were fetched makes it 1, so a scan
-//! does not turn its pages warm, and under two rings they leave through probation. A thread that needs one of
-//! them meanwhile waits as for any page being read (see `pool`). If the reading thread stalls, the waiting
-//! threads read for themselves, and take a page's buffer when the spare ones are used up (G10).
+//! The pages get a reference count of 0; the visit for which they were read makes it 1. So a scan does not
+//! make its pages warm, and with two rings they are evicted through probation. A thread that needs one of the
+//! pages meanwhile waits as for any page being read (see `pool`). If the reading thread stalls, the waiting
+//! threads read the pages themselves, and use a victim's buffer when the spare ones are used up (G10).
 
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{PageId, PageWords};
@@ -21,15 +21,15 @@ use crate::guard::PageGuard;
 use crate::pool::{BufferPool, Filling, Fixed};
 use crate::stall::sync_point;
 
-/// Most pages that one call brings in.
+/// Largest number of pages that one call reads in.
 const MAX_PAGES: usize = 128;
-/// Most pages in a row that one read goes across. At 8 KiB a page they are 64 KiB, which a device of 1 GB/s
-/// transfers in 64 us: less than the 100 us that a read of its own takes.
+/// Largest number of consecutive skipped pages within one read. At 8 KiB per page this is 64 KiB, which a
+/// device of 1 GB/s transfers in 64 µs: less than the 100 µs of a separate read.
 const MAX_GAP: usize = 8;
-/// Pages that one call looks at, per page that it may bring in: the others are resident.
+/// Number of pages that one call checks, per page that it may read in; the other pages are resident.
 const LOOKS_PER_PAGE: usize = 4;
-/// One call may read ahead one page for this number of frames: a quarter of the probation ring, so that a few
-/// scans do not evict each other's pages.
+/// Number of frames of the pool per page that one call may read ahead. One call reads at most a quarter of
+/// the probation ring, so that a few scans do not evict each other's pages.
 const SHARE: usize = 400;
 
 /// A page that this thread has claimed to read. The buffer is released before the pin.
@@ -43,45 +43,45 @@ impl Claimed<'_> {
         self.guard.page_id()
     }
 
-    /// Returns `true` if `next` belongs to the run of `self`.
+    /// Returns `true` if `next` belongs to the same run as `self`.
     fn is_one_read_with(&self, next: &Self) -> bool {
         let (page, next) = (self.page_id().0, next.page_id().0);
         next.checked_sub(page + 1).is_some_and(|gap| gap <= MAX_GAP as u64)
     }
 }
 
-/// Pages from the first to the last of a run.
+/// Returns the number of pages from the first to the last page of a run.
 fn span(run: &[Claimed<'_>]) -> usize {
     let last = run.last().map_or(0, |page| page.page_id().0 + 1);
     run.first().map_or(0, |page| last - page.page_id().0) as usize
 }
 
 impl BufferPool {
-    /// Most pages that one [`BufferPool::read_ahead`] brings in.
+    /// Returns the largest number of pages that one [`BufferPool::read_ahead`] reads in.
     #[must_use]
     pub fn read_ahead_pages(&self) -> usize {
         (self.capacity_frames() / SHARE).clamp(1, MAX_PAGES)
     }
 
-    /// Most pages that one [`BufferPool::read_ahead_of`] looks at.
+    /// Returns the largest number of pages that one [`BufferPool::read_ahead_of`] checks.
     #[must_use]
     pub fn read_ahead_looks(&self) -> usize {
         self.read_ahead_pages() * LOOKS_PER_PAGE
     }
 
-    /// Reads those of the `pages` pages from `first` on that are not in the pool, and returns their number.
+    /// Reads the pages that are not in the pool, of the `pages` pages from `first` on. Returns their number.
     ///
-    /// A hint: it looks at [`BufferPool::read_ahead_looks`] pages and brings in
-    /// [`BufferPool::read_ahead_pages`] pages at most. An error only ends it; the fix of that page meets the
-    /// error again. It blocks for the store: a scan that must not wait calls it from another thread. It costs
-    /// a miss per page, without the store's call.
+    /// This is a hint: it checks at most [`BufferPool::read_ahead_looks`] pages and reads at most
+    /// [`BufferPool::read_ahead_pages`] pages. An error only ends the call; the fix of that page reports the
+    /// error again. The call blocks for the store: a scan that must not wait calls it from another thread.
+    /// The cost is that of a miss per page, without the store's call.
     pub fn read_ahead(&self, first: PageId, pages: usize) -> usize {
         let end = first.0.saturating_add(pages as u64);
         self.read_ahead_of((first.0..end).map(PageId))
     }
 
-    /// As [`BufferPool::read_ahead`], for any pages in ascending order. Pages that follow each other, or have
-    /// a short gap between them, are read by one call of the store.
+    /// Reads ahead as [`BufferPool::read_ahead`] does, for any pages in ascending order. Pages that are
+    /// consecutive, or have a short gap between them, are read by one call of the store.
     pub fn read_ahead_of(&self, pages: impl IntoIterator<Item = PageId>) -> usize {
         self.policy.reads_ahead();
         let pages = pages.into_iter().take(self.read_ahead_looks()).filter(|id| id.0 < MAX_PAGE_ID);
@@ -95,16 +95,16 @@ impl BufferPool {
         runs.iter_mut().map(|run| self.fill_run(run)).sum()
     }
 
-    /// Returns `true` if the pool has the content of the page. Pins nothing and counts no use; the answer may
+    /// Returns `true` if the pool has the content of the page. Pins nothing and counts no use. The answer may
     /// be outdated when the caller gets it.
     #[must_use]
     pub fn is_resident(&self, page_id: PageId) -> bool {
         self.frame_of(page_id).is_some_and(|id| self.frames[id.0 as usize].buffer() != NO_BUFFER)
     }
 
-    /// Step 1; `None` when no frame is to be had.
+    /// Performs step 1; returns `None` when no frame is available.
     fn claim_page(&self, page_id: PageId) -> Option<Option<Claimed<'_>>> {
-        // Neither pinned nor counted as a use if it is resident; an empty frame may belong to a failed read.
+        // A resident page is neither pinned nor counted as used. An empty frame may belong to a failed read.
         if self.is_resident(page_id) {
             return Some(None);
         }
@@ -118,7 +118,7 @@ impl BufferPool {
 
     /// Reads one run and installs its pages.
     fn fill_run(&self, run: &mut [Claimed<'_>]) -> usize {
-        // The buffers held other pages, see `BufferPool::page_in`.
+        // Release: the buffers held other pages, see `BufferPool::page_in`.
         fence(Release);
         let first = run[0].page_id();
         let mut places: Vec<Option<PageWords<'_>>> = vec![None; span(run)];
@@ -137,7 +137,7 @@ impl BufferPool {
 }
 
 #[cfg(all(test, not(loom)))]
-#[expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+#[expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 mod tests {
     use super::*;
     use crate::stall::{Gate, Point, stalling_at};
@@ -180,7 +180,7 @@ mod tests {
         ReadAcross(u64, usize),
     }
 
-    /// Notes the calls that a read-ahead makes.
+    /// A store that records the calls of a read-ahead.
     #[derive(Debug)]
     struct Noting(MemStore, Mutex<Vec<Call>>);
 
@@ -208,7 +208,7 @@ mod tests {
         let store = Arc::new(Noting(MemStore::new(PAGE), Mutex::new(Vec::new())));
         let options = PoolOptions { page_size: PAGE, capacity_bytes: 8000 * PAGE, ..PoolOptions::default() };
         let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap();
-        // Absent are 1, 3, 12, a gap of 8 pages; 30, 31; and 50.
+        // Absent pages: 1, 3, 12 (after a gap of 8 pages); 30, 31; and 50.
         let absent = [1, 3, 12, 30, 31, 50];
         (0..60).filter(|id| !absent.contains(id)).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
         assert_eq!((pool.read_ahead(PageId(0), 60), pool.read_ahead_pages()), (6, 20));
@@ -265,7 +265,8 @@ mod tests {
         assert_eq!(pinned.len(), pool.capacity_frames(), "every frame, each with a buffer");
     }
 
-    /// The read-ahead holds more buffers than are spare.
+    /// Threads that need pages of a stopped read-ahead are not blocked, even if it holds more buffers than
+    /// are spare.
     #[test]
     fn g10_a_stopped_read_ahead_holds_nobody_up_who_wants_its_pages() {
         let (pool, _) = pool(400 * 24);
@@ -279,7 +280,7 @@ mod tests {
             });
             assert!(gate.stopped_at().is_some());
             let wrong = (0..24).find(|&id| pool.fix(PageId(id)).unwrap().page_id() != PageId(id));
-            gate.open(); // before anything is asserted: a stopped thread would keep the scope from ending
+            gate.open(); // Before any assertion: a stopped thread would prevent the end of the scope.
             assert_eq!(wrong, None);
         });
         assert_eq!(pool.stats().duplicate_reads, 24);

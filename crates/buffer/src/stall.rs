@@ -1,12 +1,12 @@
 //! Points at which a test can stall a thread permanently: one `sync_point!()` between any two steps that
 //! other threads can observe (G10).
 //!
-//! Outside unit tests the points compile to nothing. In loom models each adds to one shared counter,
-//! relaxed: that orders nothing, and makes the point one at which loom switches threads. (loom 0.7 remembers
-//! only the last access to an atomic when it looks for switch points, so a load followed by a CAS of the
-//! same word would hide the load.)
+//! Outside unit tests the points compile to nothing. In loom models each point adds to one shared counter.
+//! Relaxed: this orders nothing, and makes the point one at which loom switches threads. (loom 0.7 stores
+//! only the last access to an atomic when it looks for switch points, so a load followed by a CAS of the same
+//! word would hide the load.)
 
-/// A place between two atomic steps; its name is the step that was just done.
+/// A point between two atomic steps; its name is the completed step.
 macro_rules! sync_point {
     ($name:literal) => {
         #[cfg(all(test, not(loom)))]
@@ -22,7 +22,7 @@ loom::lazy_static! {
     static ref STEPS: azekura_base::sync::atomic::AtomicU64 = azekura_base::sync::atomic::AtomicU64::new(0);
 }
 
-/// A place where loom switches threads.
+/// Marks a point at which loom switches threads.
 #[cfg(loom)]
 pub fn step() {
     STEPS.fetch_add(1, azekura_base::sync::atomic::Ordering::Relaxed);
@@ -56,7 +56,7 @@ mod hook {
     pub(crate) enum Point {
         /// At the n-th point reached, from 0.
         Nth(usize),
-        /// At the point of this name.
+        /// At the point with this name.
         Named(&'static str),
     }
 
@@ -64,7 +64,7 @@ mod hook {
         static PLAN: RefCell<Option<(Point, Arc<Gate>)>> = const { RefCell::new(None) };
     }
 
-    /// Runs `work` on this thread, which stops once, at the point, until the gate opens.
+    /// Runs `work` on this thread, which stops once at `point` until the gate opens.
     pub(crate) fn stalling_at<T>(point: Point, gate: &Arc<Gate>, work: impl FnOnce() -> T) -> T {
         PLAN.set(Some((point, Arc::clone(gate))));
         let done = work();
@@ -96,7 +96,8 @@ mod hook {
     }
 
     impl Gate {
-        /// Waits until the thread has stopped, and returns the place; `None` if it ended before its point.
+        /// Waits until the thread has stopped, and returns the name of the point; `None` if the thread ended
+        /// before its point.
         pub(crate) fn stopped_at(&self) -> Option<&'static str> {
             let state = self.state.lock().unwrap();
             let state = self.changed.wait_while(state, |s| s.stopped_at.is_none() && !s.has_ended).unwrap();

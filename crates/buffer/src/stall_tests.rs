@@ -1,7 +1,7 @@
-//! G10: a thread that stops for ever between any two steps of a fix, an eviction, a page-in, or a write-back
-//! blocks no other thread: the others fix, read and change every page, the stopped thread's among them,
-//! unless it holds their latch.
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+//! G10: a thread that stops permanently between any two steps of a fix, an eviction, a page-in or a
+//! write-back blocks no other thread. The others fix, read and change every page, also the stopped thread's
+//! pages, unless that thread holds their latch.
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 const FRAMES: usize = 5;
 const PAGES: u64 = 12;
 const COUNTER: usize = 20;
-/// The page that the stopped thread is about.
+/// The page on which the stopped thread works.
 const ITS_PAGE: u64 = 3;
 
 struct Scene {
@@ -26,7 +26,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// All pages once through a small pool; the last ones are in it, dirty or clean.
+    /// Returns a small pool through which all pages have passed once. The last ones are resident, dirty or
+    /// clean.
     fn new(is_flushed: bool) -> Self {
         let options =
             PoolOptions { page_size: PAGE, capacity_bytes: FRAMES * PAGE, ..PoolOptions::default() };
@@ -42,7 +43,7 @@ impl Scene {
         Self { pool, changes: Default::default() }
     }
 
-    /// Fixes a page, and adds one to it if nobody has it latched.
+    /// Fixes a page, and increments its counter if no thread has it latched.
     fn visit(&self, id: u64) {
         let page = self.pool.fix(PageId(id)).unwrap();
         if let Some(peeked) = page.peek() {
@@ -66,7 +67,7 @@ impl Scene {
     }
 }
 
-/// Stops `work` at each of its points in turn; two others meanwhile go three times over all pages.
+/// Stops `work` at each of its points in turn. Two other threads meanwhile visit all pages three times.
 fn others_go_on(is_flushed: bool, work: impl Fn(&Scene) + Sync) -> Vec<&'static str> {
     let mut places = Vec::new();
     for n in 0.. {
@@ -107,7 +108,7 @@ fn g10_a_stopped_miss_with_a_dirty_victim_holds_nobody_up() {
 #[test]
 fn g10_a_stopped_new_page_holds_nobody_up() {
     let places = others_go_on(true, |scene| {
-        // Within reach of nobody else: its content would be in doubt.
+        // A page that no other thread uses: a reader could not know its content.
         drop(scene.pool.fix_new(PageId(PAGES + 1)).unwrap());
     });
     assert!(places.len() >= 10, "{places:?}");
@@ -135,8 +136,8 @@ fn g10_a_stopped_flush_holds_nobody_up() {
     assert!(places.len() >= 10, "{places:?}");
 }
 
-/// FRAME-5. A frame bears a page's id although it lost the insertion, and somebody comes there by a stale
-/// look at the table:
+/// FRAME-5. A frame has a page's id although it lost the insertion, and another thread reaches it by a stale
+/// lookup in the table:
 ///
 /// | stale | loser | this thread |
 /// |---|---|---|

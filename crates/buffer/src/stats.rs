@@ -16,7 +16,7 @@ pub(crate) enum Counter {
     CleanerLooks,
     LongSearches,
     WaitsForFrames,
-    /// Falls as well: one less is added as the largest number.
+    /// Number of dirty frames. It decreases too: -1 is added as the largest `u64`.
     DirtyFrames,
 }
 
@@ -35,7 +35,7 @@ impl Counters {
     }
 }
 
-/// Statistics of a pool since its creation. Hits are not counted: the count would cost more than the hit.
+/// Statistics of a pool since its creation. Hits are not counted: counting would cost more than the hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -47,24 +47,24 @@ pub struct PoolStats {
     pub metadata_bytes: usize,
     /// Approximate number of dirty pages now.
     pub dirty_pages: u64,
-    /// Page-ins.
+    /// Number of page-ins.
     pub misses: u64,
-    /// Page-ins of these that another thread completed first (paper, Table 2).
+    /// Number of page-ins that another thread completed first (paper, Table 2).
     pub duplicate_reads: u64,
-    /// Evicted pages.
+    /// Number of evicted pages.
     pub evictions: u64,
-    /// Page images written.
+    /// Number of page images written.
     pub pages_written: u64,
-    /// Pages that were clean after their write: the images written, without those of pages that changed
-    /// during the write.
+    /// Number of pages that were clean after their write: the images written, without those of pages that
+    /// changed during the write.
     pub pages_cleaned: u64,
-    /// Images of these that a miss wrote, because no clean page was cold.
+    /// Number of images that a miss wrote, because no clean page was cold.
     pub foreground_writes: u64,
-    /// Frames that the cleaner checked to free frames for misses.
+    /// Number of frames that the cleaner checked to free frames for misses.
     pub cleaner_looks: u64,
-    /// Misses that checked more than 64 frames.
+    /// Number of misses that checked more than 64 frames.
     pub long_searches: u64,
-    /// Times that a miss slept until the cleaner freed frames.
+    /// Number of times that a miss slept until the cleaner freed frames.
     pub waits_for_frames: u64,
 }
 
@@ -97,7 +97,8 @@ mod tests {
     use azekura_base::durable::NoLog;
     use std::sync::Arc;
 
-    /// Header 32; a line of the table for 9 frames, 7.1; hint 4 to 8; dirty bit 0.1; two rings: 4 and 16.
+    /// The metadata per frame stay below the documented bytes. Header 32; a line of the table for 9 frames,
+    /// 7.1; hint 4 to 8; dirty bit 0.1; two rings 4 and 16.
     #[test]
     fn a_frame_takes_no_more_bytes_besides_its_page_than_are_promised() {
         for (policy, most) in [(Policy::NbGclock(HandKind::Striped), 48.0), (Policy::TwoRings, 68.0)] {

@@ -1,5 +1,5 @@
-//! `PageStore`: the storage of pages that are in no frame, and its errors. The pool uses only this trait.
-//! [`PageFile`](crate::page_file::PageFile) is the store that survives a power loss; [`MemStore`] is in
+//! `PageStore`, the storage below the pool, and its errors. The pool uses only this trait.
+//! [`PageFile`](crate::page_file::PageFile) is the store that survives a power loss. [`MemStore`] is in
 //! memory, with injected failures and stalls for tests.
 
 mod memory;
@@ -19,8 +19,8 @@ use crate::memory::store_words;
 pub use self::memory::{Access, MemStore};
 pub(crate) use self::seal::{open_page, seal_batch, seal_page, stored_checksum, verify};
 
-/// Storage of pages by number. All calls block and may come from any thread. The caller excludes that a
-/// thread reads or writes a page while another one writes it.
+/// Storage of pages by number. All calls block and may come from any thread. The caller guarantees that no
+/// thread reads or writes a page while another thread writes it.
 pub trait PageStore: Send + Sync + fmt::Debug {
     /// Reads a page into `out`, which is one page long. The content of `out` is unspecified after an error.
     ///
@@ -29,7 +29,7 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// - [`StoreError::Io`]: the device failed; a later call tries again.
     /// - [`StoreError::Corrupt`]: the bytes are not this page's.
     /// - [`StoreError::Outdated`]: the bytes are an older image of the page.
-    /// - [`StoreError::Unwritten`]: the page holds zeroes only, or is beyond the end of the store. A written
+    /// - [`StoreError::Unwritten`]: the page holds only zeroes, or is beyond the end of the store. A written
     ///   page never does, so for a page in use this is damage. [`MemStore`] returns zeroes instead.
     ///
     /// # Panics
@@ -54,9 +54,9 @@ pub trait PageStore: Send + Sync + fmt::Debug {
             .try_for_each(|(id, out)| self.read_page(PageId(id), out))
     }
 
-    /// As [`PageStore::read_pages`], each page into the words of its final place; all pages have the same
-    /// size. Other threads may read the words meanwhile and must discard them. By default the pages are read
-    /// into a buffer of the thread, and copied.
+    /// Reads pages as [`PageStore::read_pages`] does, each page into the words of its final buffer. All pages
+    /// have the same size. Other threads may read the words meanwhile and must discard them. By default the
+    /// pages are read into a buffer of the thread, and copied.
     ///
     /// # Errors
     ///
@@ -65,29 +65,28 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         read_and_copy(self, first, out)
     }
 
-    /// As [`PageStore::read_words`], for the pages with a place in `out`; each `None` is a page between them
-    /// that is not wanted. To save calls, the store may read the unwanted pages too, and drops their bytes
-    /// unverified: other threads may write these pages meanwhile. By default each run of wanted pages is
-    /// read on its own.
+    /// Reads pages as [`PageStore::read_words`] does. Each `None` in `out` is a page that is not requested.
+    /// To save calls, the store may read these pages too, and drops their bytes unverified: other threads may
+    /// write them meanwhile. By default each run of requested pages is read separately.
     ///
     /// # Errors
     ///
-    /// As [`PageStore::read_pages`], for any of the wanted pages.
+    /// As [`PageStore::read_pages`], for any of the requested pages.
     fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
         read_runs(self, first, out)
     }
 
-    /// A hint: `pages` pages from `first` on will be read soon. The store may start device reads for them
-    /// without waiting. By default it does nothing.
+    /// Announces that `pages` pages from `first` on will be read soon. The store may start device reads for
+    /// them without waiting. By default the hint is ignored.
     fn will_read(&self, first: PageId, pages: usize) {
         let _ = (first, pages);
     }
 
-    /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header
-    /// says its id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is
-    /// one of the images written since the last sync, or the one before them, and never a mixture. A page
-    /// that was written first after the last [`PageStore::sync_for_checkpoint`] may be a mixture: the caller
-    /// has the means to make it anew without reading it.
+    /// Seals the pages of a batch (sets their checksums) and writes them. Each image is whole, and its header
+    /// already contains its id. The writes are not durable before [`PageStore::sync`]. After a crash in
+    /// between, each page is one of the images written since the last sync, or the image before them, and
+    /// never a mixture. Pages that were first written after the last [`PageStore::sync_for_checkpoint`] are
+    /// an exception: such a page may be a mixture, and the caller can restore it without reading it.
     ///
     /// # Errors
     ///
@@ -96,12 +95,13 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     ///
     /// # Panics
     ///
-    /// If an image has not the length of a page, or another id in its header, or an id comes twice.
+    /// If an image does not have the length of a page, or its header has another id, or an id occurs twice.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError>;
 
-    /// As [`PageStore::write_pages`], for *fresh* pages, which have no older image that is still needed.
-    /// After a crash before the next [`PageStore::sync`] such a page may have any content, including a
-    /// mixture that no read accepts; so they may be written once instead of twice.
+    /// Writes pages as [`PageStore::write_pages`] does, for *fresh* pages: none of them has an older image
+    /// that is still needed. After a crash before the next [`PageStore::sync`] a fresh page may have any
+    /// content, including a mixture that no read accepts. So the store may write these pages once instead of
+    /// twice.
     ///
     /// # Errors
     ///
@@ -122,8 +122,8 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// repeated: the state of the affected writes stays unknown (W10).
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Guarantees that this page, and all pages before it, can be written later even if the disk has become
-    /// full.
+    /// Guarantees that this page, and all pages before it, can be written later even if the disk is full by
+    /// then.
     ///
     /// # Errors
     ///
@@ -133,15 +133,15 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Returns `true` if a write or a sync failed, so that the store writes no page any more. Costs one
+    /// Returns `true` if a write or a sync failed, after which the store writes no more pages. Costs one
     /// load.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// As [`PageStore::sync`], for a checkpoint: also covers the page writes in progress. Returns a number
-    /// that is stored in the checkpoint and passed back when the store is opened again. The caller chooses
-    /// the LSN from which redo starts before this call.
+    /// Waits as [`PageStore::sync`] does, for a checkpoint: also for page writes in progress. Returns a
+    /// number that the caller stores in the checkpoint and passes back when the store is opened again. Before
+    /// this call the caller chooses the LSN from which redo starts.
     ///
     /// # Errors
     ///
@@ -150,23 +150,24 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         self.sync().map(|()| 0)
     }
 
-    /// Returns a stamp of the page's image; writing the page changes it. `None`, at no cost, if the store
-    /// does not use evicted pages; then [`PageStore::evicted`] is not called.
+    /// Returns a stamp of the page's image, which changes with each write of the page. `None`, at no cost, if
+    /// the store does not use evicted pages; then [`PageStore::evicted`] is not called.
     fn stamp(&self, id: PageId) -> Option<u64> {
         let _ = id;
         None
     }
 
-    /// Reports a clean page that has left the pool, with its image. No thread had changed the page, or could
-    /// have, when `stamp` was taken. Since then other threads may have read it from the store again, and
-    /// changed and written it; then its stamp has changed, and the image must not be used. Must not block
-    /// for long: a page waits for the frame's memory.
+    /// Reports a clean page that was evicted from the pool, with its image. No thread had changed the page,
+    /// or could have, when `stamp` was read. Since then other threads may have read the page again, changed
+    /// it and written it; then its stamp has changed, and the image must not be used. Must not block for
+    /// long: another page waits for the frame's memory.
     fn evicted(&self, id: PageId, stamp: u64, image: &[u8]) {
         let _ = (id, stamp, image);
     }
 }
 
-/// The default of [`PageStore::read_words`], for a store that overrides it for some reads only.
+/// Reads pages as [`PageStore::read_words`] does by default, for a store that overrides that method for some
+/// reads only.
 ///
 /// # Errors
 ///
@@ -181,7 +182,7 @@ pub fn read_and_copy<S: PageStore + ?Sized>(
     }
     let page_size = out.first().map_or(0, |words| words.len());
     let bytes = out.len() * page_size;
-    // Taken out and not borrowed: the store may run any code, even another fix.
+    // Taken and not borrowed: the store may run any code, even another fix.
     let kept = IMAGES.take().filter(|images| images.len() >= bytes);
     let mut images = kept.unwrap_or_else(|| PageBuf::zeroed(bytes));
     let read = match out.len() {
@@ -199,11 +200,11 @@ pub fn read_and_copy<S: PageStore + ?Sized>(
     read
 }
 
-/// The default of [`PageStore::read_across`].
+/// Reads pages as [`PageStore::read_across`] does by default.
 ///
 /// # Errors
 ///
-/// As [`PageStore::read_pages`], for any of the wanted pages.
+/// As [`PageStore::read_pages`], for any of the requested pages.
 pub fn read_runs<S: PageStore + ?Sized>(
     store: &S,
     first: PageId,
@@ -220,8 +221,8 @@ pub fn read_runs<S: PageStore + ?Sized>(
     Ok(())
 }
 
-/// Reason why a page was not read, not written, or not made durable. Cheap to clone: all threads that waited
-/// for one read get the same error.
+/// The reason that a page was not read, not written, or not made durable. Cheap to clone: all threads that
+/// waited for the same read get the same error.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -231,14 +232,14 @@ pub enum StoreError {
         action: &'static str,
         /// The file or directory.
         path: Arc<Path>,
-        /// The page, or the first of several; none if the call was for no page.
+        /// The page, or the first of several; `None` if the call was for no page.
         page: Option<PageId>,
         /// The offset in the file, in bytes.
         offset: u64,
         /// The operating system's reason.
         source: Arc<io::Error>,
     },
-    /// The bytes in a page's place are not that page: the device damaged it, and there is no copy. Restore a
+    /// The bytes at a page's offset are not that page: the device damaged it, and there is no copy. Restore a
     /// backup.
     Corrupt {
         /// The page.
@@ -254,7 +255,7 @@ pub enum StoreError {
         /// The page id in the header.
         found_page: PageId,
     },
-    /// The page holds zeroes only, or lies beyond the end of the file: it was never written, or the device
+    /// The page holds only zeroes, or lies beyond the end of the file: it was never written, or the device
     /// lost it, and there is no copy. Restore a backup.
     Unwritten {
         /// The page.
@@ -264,8 +265,8 @@ pub enum StoreError {
         /// The offset in the file, in bytes.
         offset: u64,
     },
-    /// The page has an older image than the last one that was written: the device lost a write, or the page
-    /// was restored alone; and there is no copy. Restore a backup.
+    /// The page has an older image than the last one written: the device lost a write, or the page was
+    /// restored alone. There is no copy. Restore a backup.
     Outdated {
         /// The page.
         page: PageId,
@@ -278,8 +279,8 @@ pub enum StoreError {
         /// A page LSN with which the page was written.
         written_lsn: Lsn,
     },
-    /// The page's checksum is right, but the bytes are not those that were encrypted for this place: they
-    /// were changed, moved or encrypted with another key. Restore a backup.
+    /// The page's checksum is right, but the bytes are not those encrypted for this page: they were changed,
+    /// moved or encrypted with another key. Restore a backup.
     Unauthentic {
         /// The page.
         page: PageId,
@@ -288,8 +289,8 @@ pub enum StoreError {
         /// The offset in the file, in bytes.
         offset: u64,
     },
-    /// The page file is older than the checkpoint: it lacks page writes that the checkpoint requires.
-    /// Restore all files from one moment.
+    /// The page file is older than the checkpoint: it lacks page writes that the checkpoint requires. Restore
+    /// all files from the same moment.
     Stale {
         /// The file.
         path: Arc<Path>,
@@ -302,15 +303,15 @@ pub enum StoreError {
     Refused {
         /// The file.
         path: Arc<Path>,
-        /// The property that does not fit.
+        /// The property that does not match.
         what: &'static str,
-        /// Its value.
+        /// The value in the file.
         found: u64,
         /// The required value.
         expected: u64,
     },
-    /// A write or a sync failed before; the store accepts no more of either. Reads continue. Reopen the
-    /// store.
+    /// A write or a sync failed before, and the store accepts no further writes or syncs. Reads continue.
+    /// Reopen the store.
     Failed {
         /// The first failure.
         first: Arc<StoreError>,
@@ -318,7 +319,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns the first failure, if the store had failed already; otherwise this error.
+    /// Returns the first failure if the store had failed already; otherwise this error.
     #[must_use]
     pub fn root(&self) -> &Self {
         match self {

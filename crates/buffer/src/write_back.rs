@@ -2,12 +2,12 @@
 //! has lost its mapping (G3).
 //!
 //! 1. Become the page's only writer and pin it, by one CAS. Latch it shared, if no thread is changing it.
-//! 2. Copy the image, remember the log's counter and the version, and release the latch.
+//! 2. Copy the image, read the log's counter and the page's version, and release the latch.
 //! 3. Make the log durable up to the images' page LSNs.
-//! 4. Write the batch to the store. The recovery LSN rises to the remembered counter (RECOVERY-2).
-//! 5. Latch shared again, if no thread is changing the page. If the version is the copied one, the page is
-//!    clean. Otherwise it stays dirty, with a recovery LSN later than the image. So a frequently changed
-//!    page never delays a checkpoint.
+//! 4. Write the batch to the store. The recovery LSN rises to the log's counter of step 2 (RECOVERY-2).
+//! 5. Latch the page shared again, if no thread is changing it. If the version is unchanged since the copy,
+//!    the page is clean. Otherwise it stays dirty, with a recovery LSN later than the image. So a frequently
+//!    changed page never delays a checkpoint.
 //!
 //! - **WRITE-1** A fix that writes back a victim may hold latches of other pages, in any order, so steps 1
 //!   and 5 only try to latch. (A blocking latch could deadlock: one thread holds A and waits for B, another
@@ -32,12 +32,12 @@ use crate::stats::Counter;
 
 static WRITE_BACK: Site = Site::new("page being written by another");
 
-/// Maximum of pages in a batch: the capacity of a slot of the double-write area
+/// Largest number of pages in a batch: the capacity of a slot of the double-write area
 /// ([`AreaShape::for_page_size`](crate::page_file::AreaShape::for_page_size)).
 const MAX_BATCH_PAGES: usize = 128;
 
-/// The right to write a page's image (WRITE-2), and a pin of the frame. The drop releases both, also if the
-/// store or the log panicked (G9); the page stays dirty then.
+/// The right to write a page's image (WRITE-2), and a pin of the frame. The drop releases both, also after a
+/// panic of the store or the log (G9); the page then stays dirty.
 struct Writing<'p> {
     guard: PageGuard<'p>,
 }
@@ -48,7 +48,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// A shared hold of a frame's latch, by a thread that has pinned the frame.
+/// A shared latch of a frame that the thread has pinned.
 struct SharedHold<'p>(&'p HybridLatch);
 
 impl Drop for SharedHold<'_> {
@@ -57,11 +57,11 @@ impl Drop for SharedHold<'_> {
     }
 }
 
-/// An image in flight to the store.
+/// An image on its way to the store.
 struct Image<'p> {
     writing: Writing<'p>,
     version: Version,
-    /// Changes of the page that are not in the image have at least this LSN.
+    /// Least LSN of changes of the page that are not in the image.
     next_lsn: Lsn,
 }
 
@@ -71,17 +71,19 @@ impl Image<'_> {
     }
 }
 
-/// Dirty frames checked in one step of the cleaner, per page that it may write; warm pages are skipped.
+/// Number of dirty frames that one step of the cleaner checks per page that it may write; warm pages are
+/// skipped.
 const LOOKS_PER_PAGE: usize = 64;
 
-/// The pages to write, and how; a frame may have changed its page since it was looked up.
+/// The pages to write, and the way to write them; a frame's page may have changed since the frame was looked
+/// up.
 #[derive(Clone, Copy)]
 enum Pages<'a> {
     /// Any dirty pages of the frames.
     Any,
-    /// These only.
+    /// Only these pages.
     These(&'a [PageId]),
-    /// These only, as [`PageStore::write_fresh`](crate::PageStore::write_fresh) does.
+    /// Only these pages, written as by [`PageStore::write_fresh`](crate::PageStore::write_fresh).
     Fresh(&'a [PageId]),
 }
 
@@ -94,12 +96,12 @@ impl Pages<'_> {
     }
 }
 
-/// Behavior for a page that a thread has latched exclusively.
+/// The behavior for a page that another thread has latched exclusively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Latched {
     /// Skips it (WRITE-1).
     Skip,
-    /// Waits for the latch: the caller holds none.
+    /// Waits for the latch: the caller holds no latch.
     Wait,
 }
 
@@ -109,28 +111,29 @@ impl BufferPool {
         self.notifier.notify_if(|| self.is_too_dirty());
     }
 
-    /// Pages of a batch. They are pinned while it is written, so all batches in flight together have at
-    /// most an eighth of the pool.
+    /// Returns the number of pages in a batch. Pages are pinned while their batch is written, so all batches
+    /// in flight together have at most 1/8 of the pool.
     pub(crate) fn batch_pages(&self) -> usize {
         (self.frames.len() / (8 * self.batches_in_flight())).clamp(1, MAX_BATCH_PAGES)
     }
 
-    /// Concurrent batches of one cleaning.
+    /// Returns the number of concurrent batches of one cleaning.
     pub(crate) fn batches_in_flight(&self) -> usize {
         1 + self.write_queue.helpers()
     }
 
-    /// The approximate number of dirty frames.
+    /// Returns the approximate number of dirty frames.
     pub(crate) fn dirty_count(&self) -> u64 {
         self.counters.sum(Counter::DirtyFrames)
     }
 
     pub(crate) fn is_too_dirty(&self) -> bool {
-        // Signed: the stripes of the counter are not read at the same moment.
+        // Compared as signed numbers: the stripes of the counter are not read at the same moment, so the sum
+        // may be negative.
         (self.dirty_count() as i64) > (self.frames.len() / 2) as i64
     }
 
-    /// Writes a cold dirty page in the thread of a miss. Returns `true` if it was written.
+    /// Writes a cold dirty page in the thread of a miss. Returns `true` if the page was written.
     pub(crate) fn write_back_victim(&self, id: FrameId) -> Result<bool, FixError> {
         let Some(page_id) = self.page_of(id) else { return Ok(true) };
         match self.write_frames(&[id], Latched::Skip) {
@@ -148,7 +151,7 @@ impl BufferPool {
         frame.try_pin_any().then(|| PageGuard::pinned(self, id).page_id())
     }
 
-    /// Writes the dirty frames of these as one batch; returns the frames with a written image.
+    /// Writes the dirty frames of `ids` as one batch; returns the frames with a written image.
     fn write_frames(&self, ids: &[FrameId], latched: Latched) -> Result<Vec<FrameId>, WriteError> {
         self.write_frames_as(ids, latched, Pages::Any)
     }
@@ -203,7 +206,8 @@ impl BufferPool {
         Ok(ids)
     }
 
-    /// Steps 1 and 2, into `bytes`; `None` for a frame that is clean, being written, or latched.
+    /// Performs steps 1 and 2, into `bytes`; returns `None` for a frame that is clean, being written, or
+    /// latched.
     fn take_image(&self, id: FrameId, latched: Latched, bytes: &mut PageBuf) -> Option<Image<'_>> {
         let frame = &self.frames[id.0 as usize];
         if !frame.claim_writing() {
@@ -218,15 +222,15 @@ impl BufferPool {
         }
         let _unchanged = SharedHold(&frame.latch);
         let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
-        // Read under the latch: the LSN of a later change is above the durable LSN of now, and above the
-        // earlier changes of the page.
+        // Read under the latch: the LSN of a later change is above this bound, and above the earlier changes
+        // of the page.
         let bound = self.log.lsn_bound();
         self.words_of(frame.buffer()).copy_to(bytes);
         let next_lsn = bound.max(Lsn(image::lsn(bytes).0.saturating_add(1)));
         Some(Image { writing, version, next_lsn })
     }
 
-    /// Step 5.
+    /// Performs step 5.
     fn settle(&self, image: Image<'_>, was_written: bool) {
         let frame = image.writing.guard.frame();
         sync_point!("images written or not");
@@ -246,12 +250,12 @@ impl BufferPool {
         sync_point!("settled");
     }
 
-    /// Makes one step of the cleaner: writes up to `max_pages` dirty pages and returns their number.
+    /// Performs one step of the cleaner: writes up to `max_pages` dirty pages and returns their number.
     ///
-    /// With `below`: the pages with a recovery LSN below it, oldest first, so that a checkpoint can advance.
-    /// Without: the pages that the hand will reach next, so that misses find clean victims. The pages are
-    /// written in the order of their ids, several batches at once if the pool has a cleaner. Waits for the
-    /// log (G4) and the store. Several threads may clean at once.
+    /// With `below`, writes the pages with a recovery LSN below it, oldest first, so that a checkpoint can
+    /// advance. Without `below`, writes the pages that the hand will reach next, so that misses find clean
+    /// victims. The pages are written in the order of their ids, several batches at once if the pool has a
+    /// cleaner. Waits for the log (G4) and the store. Several threads may clean at once.
     ///
     /// # Errors
     ///
@@ -264,8 +268,8 @@ impl BufferPool {
         Ok(self.write_sorted(chosen)?.len())
     }
 
-    /// Writes the frames that are dirty and not latched, in the order of their page ids; returns the
-    /// frames with a written image.
+    /// Writes the frames that are dirty and not latched, in the order of their page ids. Returns the frames
+    /// with a written image.
     fn write_sorted(&self, mut frames: Vec<FrameId>) -> Result<Vec<FrameId>, WriteError> {
         // A frame may get another page meanwhile; then the order is not exact.
         frames.sort_by_cached_key(|id| self.frames[id.0 as usize].page_id());
@@ -295,8 +299,8 @@ impl BufferPool {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Cold pages in the order of the hand; then warm ones, if there are few cold ones and too many dirty
-    /// pages. Checks [`LOOKS_PER_PAGE`] dirty frames per page, and no clean frame.
+    /// Returns cold dirty pages in the order of the hand. Adds warm pages if there are few cold ones and too
+    /// many dirty pages. Checks [`LOOKS_PER_PAGE`] dirty frames per page, and no clean frame.
     fn dirty_ahead(&self, max: usize) -> Vec<FrameId> {
         let (mut cold, mut warm) = (Vec::new(), Vec::new());
         if self.dirty.iter().next().is_none() {
@@ -322,8 +326,8 @@ impl BufferPool {
         cold
     }
 
-    /// Writes every page that is dirty now, and makes it durable. Waits for latches: the caller must hold
-    /// none.
+    /// Writes every page that is dirty now, and makes the pages durable. Waits for latches: the caller must
+    /// hold none.
     ///
     /// # Errors
     ///
@@ -352,8 +356,8 @@ impl BufferPool {
     fn flush_one(&self, id: FrameId) -> Result<(), WriteError> {
         let frame = &self.frames[id.0 as usize];
         loop {
-            // The image of another writer may be older than this call, or its write may fail: wait for
-            // the end of that write, then write again.
+            // The image of another writer may be older than this call, or its write may fail. So wait for the
+            // end of that write, then write again.
             self.await_writer(id);
             if !self.write_frames(&[id], Latched::Wait)?.is_empty() || !frame.is_dirty() {
                 return Ok(());
@@ -374,8 +378,8 @@ impl BufferPool {
         }
     }
 
-    /// Writes the dirty ones of `pages`, waiting for other latch holders and writers; they are durable after
-    /// the next [`sync`](Self::sync). The caller must hold no latch.
+    /// Writes the dirty pages of `pages`, waiting for other latch holders and writers. The pages are durable
+    /// after the next [`sync`](Self::sync). The caller must hold no latch.
     ///
     /// `are_fresh`: no reader needs the pages' earlier content on disk, or their new content before that sync
     /// returns. Then the pages are written once, and a crash may tear them
@@ -401,12 +405,12 @@ impl BufferPool {
         while let Some(id) = self.frame_of(page_id)
             && self.frames[id.0 as usize].is_dirty()
         {
-            // See `flush_one`.
+            // As in `flush_one`: the image of another writer may be older than this call.
             self.await_writer(id);
             self.write_frames_as(&[id], Latched::Wait, these)?;
         }
-        // Acquire: pairs with the Release in `now_clean`. A write of the page by another thread ended
-        // before, so a sync that begins now covers it.
+        // Acquire: pairs with the Release in `now_clean`. Another thread's write of the page ended before, so
+        // a sync that begins now covers that write.
         fence(Acquire);
         Ok(())
     }

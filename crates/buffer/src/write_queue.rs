@@ -1,10 +1,9 @@
-//! Batches of one cleaning that are written by several threads at once, so that the device has several writes
-//! in flight.
+//! Queues the batches of one cleaning for several threads, so that the device has several writes in flight.
 //!
 //! The caller of a cleaning queues its batches, and writes them one after the other; *helpers* take batches
 //! from the other end of the queue. A helper is a job that is started for queued batches and ends when the
-//! queue is empty. Without helpers (a store without background jobs) the caller writes all batches, in their
-//! order. Batches left by a caller that panicked (G9) are written by the helpers.
+//! queue is empty. Without helpers (a store without background jobs) the caller writes all batches in order.
+//! If a caller panics (G9), the helpers write the batches that it left.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,11 +16,11 @@ use crate::frame::FrameId;
 /// The result of one cleaning.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Frames of which an image was written.
+    /// Frames with a written image.
     pub(crate) written: Vec<FrameId>,
     /// The first error of a batch.
     pub(crate) error: Option<WriteError>,
-    /// Batches not yet written.
+    /// Number of batches not yet written.
     left: usize,
 }
 
@@ -31,7 +30,7 @@ struct Cleaning {
     ended: Condvar,
 }
 
-/// A batch to write. Dropping it counts it as done, even if the store panicked (G9).
+/// A batch to write. The drop counts the batch as done, also after a panic of the store (G9).
 #[derive(Debug)]
 pub(crate) struct Batch {
     frames: Vec<FrameId>,
@@ -39,7 +38,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Writes it by `write` and notes what came of it.
+    /// Writes the batch by `write` and records the result.
     pub(crate) fn write(self, write: impl FnOnce(&[FrameId]) -> Result<Vec<FrameId>, WriteError>) {
         let done = write(&self.frames);
         let mut outcome = self.cleaning.outcome.lock();
@@ -63,14 +62,14 @@ impl Drop for Batch {
 #[derive(Debug, Default)]
 struct State {
     batches: VecDeque<Batch>,
-    /// Most helpers at once.
+    /// Largest number of helpers at once.
     helpers: usize,
-    /// Helpers that are started and have not ended.
+    /// Number of helpers that are started and have not ended.
     running: usize,
     start: Option<Start>,
 }
 
-/// Starts a helper; `false`: it does not run.
+/// A function that starts a helper; `false`: the helper does not run.
 type StartFn = dyn Fn() -> bool + Send + Sync;
 
 #[derive(Clone)]
@@ -82,20 +81,20 @@ impl fmt::Debug for Start {
     }
 }
 
-/// Batches that wait for a thread.
+/// The queue of batches that wait for a thread.
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     state: Mutex<State>,
 }
 
 impl WriteQueue {
-    /// Most helpers that write batches besides the callers.
+    /// Returns the largest number of helpers that write batches besides the callers.
     pub(crate) fn helpers(&self) -> usize {
         self.state.lock().helpers
     }
 
-    /// Writes the frames in batches of `batch_frames` by `write`, here and in the helpers; returns when all
-    /// batches are done. Batches that no thread has begun when one fails are not written.
+    /// Writes the frames in batches of `batch_frames` by `write`, in this thread and in the helpers. Returns
+    /// when all batches are done. If a batch fails, batches that no thread has begun are not written.
     pub(crate) fn write_all(
         &self,
         frames: &[FrameId],
@@ -122,7 +121,7 @@ impl WriteQueue {
         std::mem::take(&mut *outcome)
     }
 
-    /// The next batch of a cleaning, if no helper has it.
+    /// Takes the next batch of a cleaning, if no helper has it.
     fn take_of(&self, cleaning: &Arc<Cleaning>) -> Option<Batch> {
         let mut state = self.state.lock();
         let at = state.batches.iter().position(|batch| Arc::ptr_eq(&batch.cleaning, cleaning))?;
@@ -143,7 +142,7 @@ impl WriteQueue {
         }
     }
 
-    /// The work of a helper: writes queued batches by `write` until there is none.
+    /// Runs a helper: writes queued batches by `write` until the queue is empty.
     pub(crate) fn help(&self, write: impl Fn(&[FrameId]) -> Result<Vec<FrameId>, WriteError>) {
         let mut helping = Helping { queue: self, has_ended: false };
         while let Some(batch) = helping.next() {
@@ -151,27 +150,28 @@ impl WriteQueue {
         }
     }
 
-    /// Has `start` start helpers from now on, so many at once.
+    /// Stores `start`, which starts up to `helpers` helpers at once from now on.
     pub(crate) fn begin(&self, helpers: usize, start: impl Fn() -> bool + Send + Sync + 'static) {
         let mut state = self.state.lock();
         (state.helpers, state.running, state.start) = (helpers, 0, Some(Start(std::sync::Arc::new(start))));
     }
 
-    /// No helper is started any more, and those that run write what is queued.
+    /// Stops the starting of helpers. Running helpers write the queued batches.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         (state.helpers, state.start) = (0, None);
     }
 }
 
-/// A helper that is counted.
+/// A helper that is included in the number of running helpers.
 struct Helping<'q> {
     queue: &'q WriteQueue,
     has_ended: bool,
 }
 
 impl Helping<'_> {
-    /// The next batch; `None`: the helper is counted no more, so the next batches get another.
+    /// Takes the next batch. With `None` the helper is no longer counted as running, so the next batches
+    /// start another helper.
     fn next(&mut self) -> Option<Batch> {
         let mut state = self.queue.state.lock();
         let batch = state.batches.pop_back();
@@ -186,7 +186,7 @@ impl Helping<'_> {
 impl Drop for Helping<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.queue.state.lock().running -= 1; // a batch panicked
+            self.queue.state.lock().running -= 1; // A batch panicked.
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Writing some pages and no others, in either way.
+//! Writing selected pages and no others, as usual pages and as fresh pages.
 #![cfg(not(loom))]
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn pages_that_are_named_are_written_and_others_stay_dirty() {
     assert_eq!(store.writes(), writes, "clean ones are not written again");
 }
 
-/// Concurrent writes and evictions by the cleaner: each page is written when the call returns, by any thread.
+/// Each page is written when the call returns, even if the cleaner writes and evicts pages concurrently.
 #[test]
 fn pages_that_others_write_or_evict_meanwhile_are_written_when_it_returns() {
     let (pool, store) = pool(40);
@@ -69,7 +69,7 @@ fn pages_that_others_write_or_evict_meanwhile_are_written_when_it_returns() {
     });
 }
 
-/// Bytes written to the files per byte of the pages, while the file grows.
+/// Measures the bytes written to the files per byte of the pages, while the file grows.
 #[test]
 fn a_page_of_a_growing_file_is_written_twice_and_a_fresh_one_once() {
     for (are_fresh, most) in [(false, 2.1), (true, 1.01)] {

@@ -1,7 +1,7 @@
-//! One frame: pin against evict, with a helper; optimistic readers; dirty against evict; recovery LSNs
-//! against the checkpoint's look (G2, G3, G5, G10; FRAME-3, -4, -7; RECOVERY-1, -2).
+//! Models of one frame: pin against evict, with a helper; optimistic readers; dirty against evict; recovery
+//! LSNs against the checkpoint's scan (G2, G3, G5, G10; FRAME-3, -4, -7; RECOVERY-1, -2).
 #![cfg(loom)]
-#![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the model")]
 
 mod loom_common;
 
@@ -10,7 +10,7 @@ use azekura_base::sync::{Arc, thread};
 use azekura_buffer::model::{ModelFrame, step};
 use loom_common::model;
 
-/// The page in the frame first, and the one after it. A page's content is its number, times ten for each
+/// The first page in the frame, and the next one. A page's content is its number, multiplied by ten for each
 /// change.
 const OLD: u64 = 1;
 const NEW: u64 = 2;
@@ -20,7 +20,7 @@ struct World {
     /// Content of the frame's buffer: relaxed, like the words of a page.
     content: AtomicU64,
     disk: AtomicU64,
-    /// The log's next LSN. Relaxed on purpose: RECOVERY-1 must not lean on the log.
+    /// The log's next LSN. Relaxed: RECOVERY-1 must not depend on orderings of the log.
     counter: AtomicU64,
 }
 
@@ -39,10 +39,10 @@ fn spawn(world: &Arc<World>, run: impl FnOnce(&World) + 'static) -> thread::Join
 }
 
 impl World {
-    /// Ends an eviction: the owner of the frame gives it to the next page.
+    /// Ends an eviction: the owner of the frame assigns it to the next page.
     fn refill_if_ours(&self) {
         if self.frame.finish_eviction() {
-            fence(Release); // as before a buffer is filled (FRAME-7)
+            fence(Release); // Release: as before a buffer is filled (FRAME-7)
             self.content.store(NEW, Relaxed);
             step();
             self.frame.publish(NEW);
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Latches exclusively, draws an LSN, changes.
+    /// Latches the page exclusively, draws an LSN, and changes the page.
     fn change(&self) {
         if !self.frame.try_pin(OLD) {
             return;
@@ -82,7 +82,7 @@ impl World {
         self.frame.unpin();
     }
 
-    /// One write of the page, as `write_back` does it.
+    /// Writes the page once, as `write_back` does.
     fn write(&self, reaches_disk: bool) {
         if !self.frame.claim_writing() {
             return;
@@ -128,7 +128,7 @@ fn g10_an_evictor_and_two_helpers_hand_the_frame_to_one_of_them() {
         for other in others {
             other.join().unwrap();
         }
-        // Nobody is left in, and the frame was not handed out twice.
+        // No evicting thread is left, and the frame was not assigned twice.
         assert!(world.frame.try_evict() && world.frame.finish_eviction());
     });
 }
@@ -156,7 +156,7 @@ fn frame_7_a_page_that_validates_is_not_yet_changed_elsewhere() {
         let world = world();
         let evictor = spawn(&world, |world| {
             if world.frame.try_evict() && world.frame.finish_eviction() {
-                // Another frame has the page now, and somebody changed it there.
+                // Another frame holds the page now, and a thread has changed it there.
                 world.disk.store(OLD * 10, Release);
                 step();
             }
@@ -213,12 +213,12 @@ fn g3_two_changes_and_a_writer_leave_the_last_image_on_disk_or_the_page_dirty() 
     });
 }
 
-/// The redo point of a checkpoint, and whether it covers the one change (LSN 1) that is not on disk.
+/// Takes a checkpoint, and asserts that its redo point covers the one change (LSN 1) that is not on disk.
 fn checkpoint(world: &World) {
     step();
     let counter = world.counter.load(Relaxed);
     let redo = world.frame.checkpoint_look().map_or(counter, |lsn| lsn.min(counter));
-    // Data written before the end of the scan are synced before the checkpoint counts.
+    // Data written before the end of the scan are synced before the checkpoint is valid.
     let is_written = world.disk.load(Relaxed) != OLD;
     assert!(counter == 1 || redo <= 1 || is_written, "redo from {redo} misses the change");
 }

@@ -1,11 +1,11 @@
-//! The whole pool, with few forced switches: pages that come and go in one or two frames lose no change and
-//! pass for no other (page-in and its installation, G2, G5, FRAME-5).
+//! The whole pool, with few forced switches: pages that are loaded and evicted in one or two frames lose no
+//! change and are not confused (page-in and its installation, G2, G5, FRAME-5).
 //!
-//! Page words are std's atomics, which loom does not see: fine under pins and latches, but a peek cannot be
-//! modeled here, because loom may show an old version beside words that are always the newest. `loom_frame`
-//! does it, with a word of loom's.
+//! Page words are atomics of `std`, which loom does not track. This is correct under pins and latches, but a
+//! peek cannot be modeled here: loom may combine an old version with words that are always the newest.
+//! `loom_frame` models it, with a word of loom's.
 #![cfg(loom)]
-#![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the model")]
 
 mod loom_common;
 
@@ -21,7 +21,7 @@ use loom_common::model;
 const PAGE: usize = 4096;
 const COUNTER: usize = 3;
 
-/// Pages in a std mutex that is never held across a place to switch.
+/// Pages in a mutex of `std` that is never held across a switch point.
 #[derive(Debug, Default)]
 struct Disk(std::sync::Mutex<BTreeMap<PageId, Vec<u8>>>);
 
@@ -50,7 +50,7 @@ fn pool(frames: usize, policy: Policy) -> Arc<BufferPool> {
     )
 }
 
-/// Adds one to a page's counter; `false` if no frame was to be had.
+/// Increments a page's counter; returns `false` if no frame was available.
 fn increment(pool: &BufferPool, id: u64) -> bool {
     let page = match pool.fix(PageId(id)) {
         Ok(page) => page,

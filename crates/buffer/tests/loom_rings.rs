@@ -1,9 +1,10 @@
-//! Two rings of frames under misses that swap their slots: no frame is lost from them, none is in two
+//! Two rings of frames under misses that swap their slots: no frame is lost, and no frame is in two slots
 //! (RING-1, RING-2).
 //!
-//! Few forced switches: a sweep looks at many words. The frames are as shipped; pages are not read.
+//! The models use few forced switches, because a sweep reads many words. The frames are those of the pool;
+//! pages are not read.
 #![cfg(loom)]
-#![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the model")]
 
 mod loom_common;
 
@@ -20,7 +21,7 @@ fn spawn(
 }
 
 /// The page in probation was used, so the first miss swaps its frame with one of the main ring. The second
-/// miss meets that at any moment, and has the same two slots to choose from.
+/// miss runs concurrently, and chooses from the same two slots.
 #[test]
 fn ring_2_two_misses_that_want_to_swap_the_same_slots_lose_no_frame() {
     model("two misses, two frames", 1, 100, || {
@@ -34,7 +35,8 @@ fn ring_2_two_misses_that_want_to_swap_the_same_slots_lose_no_frame() {
     });
 }
 
-/// One more frame in the main ring: both can swap, with different main slots and the same probation slot.
+/// With one more frame in the main ring, both misses can swap, with different main slots and the same
+/// probation slot.
 #[test]
 fn ring_2_a_swap_and_two_misses_in_turn_lose_no_frame() {
     model("a miss, two misses in turn, three frames", 1, 100, || {
@@ -47,10 +49,10 @@ fn ring_2_a_swap_and_two_misses_in_turn_lose_no_frame() {
     });
 }
 
-/// The jobs of a cleaner: each has a thread of its own.
+/// The jobs of a cleaner, each in a separate thread.
 type Jobs = std::sync::Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
 
-/// Frames, and a cleaner that is started in jobs.
+/// Returns a supply of frames with a cleaner that runs in jobs.
 fn supply_with_jobs() -> (std::sync::Arc<ModelSupply>, Jobs) {
     let (supply, jobs) = (std::sync::Arc::new(ModelSupply::default()), Jobs::default());
     let (to_clean, started) = (std::sync::Arc::downgrade(&supply), jobs.clone());
@@ -68,7 +70,7 @@ fn join(jobs: &Jobs) {
     }
 }
 
-/// SUPPLY-1, SUPPLY-2 and CLEANER-1: loom ends a run in which a thread sleeps for ever.
+/// SUPPLY-1, SUPPLY-2 and CLEANER-1: loom fails a run in which a thread sleeps permanently.
 #[test]
 fn no_miss_sleeps_through_the_frame_that_is_freed_for_it() {
     model("two misses and a cleaner", 2, 100, || {

@@ -1,6 +1,7 @@
-//! The page table: one frame for a page, for any threads that insert, remove and help (TABLE-1 to TABLE-3).
+//! Models of the page table: a page has one frame, for any threads that insert, remove and help (TABLE-1 to
+//! TABLE-3).
 #![cfg(loom)]
-#![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the model")]
 
 mod loom_common;
 
@@ -8,7 +9,7 @@ use azekura_base::sync::{Arc, thread};
 use azekura_buffer::model::ModelTable;
 use loom_common::model;
 
-/// Two pages that belong into one bucket, so that the second to come passes it.
+/// Returns two pages of the same bucket, so that the one inserted second passes the bucket.
 fn neighbours(table: &ModelTable) -> (u64, u64) {
     let other = (2..).find(|&page| table.home(page) == table.home(1)).expect("some page");
     (1, other)
@@ -61,7 +62,7 @@ fn table_2_two_removers_take_one_entry_out_and_its_counts_back_once() {
         let table = Arc::new(ModelTable::new(3));
         let (page, other) = neighbours(&table);
         table.insert(other, 2);
-        table.insert(page, 0); // passes the bucket of `other`
+        table.insert(page, 0); // Passes the bucket of `other`.
         let helper = {
             let table = Arc::clone(&table);
             thread::spawn(move || table.remove(page, 0))
@@ -76,8 +77,8 @@ fn table_2_two_removers_take_one_entry_out_and_its_counts_back_once() {
     });
 }
 
-/// All pages have one tag here, so a word says nothing but its frame. Frame 0 goes from page 1 to a page of
-/// the same bucket, and then there are two inserters of page 1.
+/// All pages have the same tag here, so a word determines only its frame. Frame 0 changes from page 1 to a
+/// page of the same bucket; then two threads insert page 1.
 #[test]
 fn table_3_a_frame_that_changes_pages_under_an_insertion_is_neither_taken_for_ours_nor_lost() {
     model("insert, give the frame to another page", 2, 500, || {

@@ -1,4 +1,4 @@
-//! The entry of the fuzz target (directory `fuzz` of the repository), on seeded changes of valid inputs.
+//! The entry of the fuzz target (directory `fuzz` of the repository), run on seeded changes of valid inputs.
 
 #![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
 #![cfg(not(loom))]

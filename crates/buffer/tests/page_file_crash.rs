@@ -1,8 +1,8 @@
-//! W12, W10: the power is cut at every I/O of a random workload on a page file, again during the repair, and
-//! every call is made to fail once. Afterwards each page is one of the images written since the last sync
-//! that succeeded, or the one before them; never a mixture, and never older than promised. A page that the
-//! file did not have at the last checkpoint may be a mixture until a sync (NEW-1). No page is refused as an
-//! outdated one (MAP-1).
+//! W12, W10: the power is cut at every I/O of a random workload on a page file, and again during the repair;
+//! also every call fails once. Afterwards each page is one of the images written since the last successful
+//! sync, or the image before them. A page is never a mixture, and never older than a sync guarantees. A page
+//! that the file did not have at the last checkpoint may be a mixture until a sync (NEW-1). No page is
+//! rejected as outdated (MAP-1).
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -20,35 +20,35 @@ use rand::{RngExt, SeedableRng};
 
 const SIZE: usize = 4096;
 const DIR: &str = "db";
-/// Few slots, and small ones: they are reused all the time, and batches are split.
+/// Few small slots: they are reused all the time, and batches are split.
 const SHAPE: AreaShape = AreaShape { slots: 3, pages_per_slot: 4 };
-/// Pages from here on are written as fresh ones.
+/// Pages from this one on are written as fresh pages.
 const FRESH: u64 = 1000;
 
-/// Possible contents of a page's place: the numbers of its images from the promised one on (0: never
+/// The possible contents of a page: the numbers of its images from the last durable one on (0: never
 /// written).
 #[derive(Clone, Debug, Default)]
 struct Expected {
     pages: BTreeMap<u64, (u64, u64)>,
     next: u64,
-    /// The file had the places of the pages below when it was opened.
+    /// The file contained all pages below this one when it was opened.
     base: u64,
-    /// Pages from there on that were written, and those first written since the last checkpoint.
+    /// Pages from `base` on that were written, and those first written since the last checkpoint.
     written: BTreeSet<u64>,
     new: BTreeSet<u64>,
-    /// Pages with an image in place only that no sync has covered: a crash may tear them.
+    /// Pages with an image without a copy that no sync has covered: a crash may tear them.
     unprotected: BTreeSet<u64>,
 }
 
 impl Expected {
-    /// The file is open and repaired.
+    /// Records that the file is open and repaired.
     fn opened(&mut self, file: &PageFile) {
         self.base = file.page_count();
         self.written.clear();
         self.new.clear();
     }
 
-    /// The next image of a page.
+    /// Returns the next image of a page.
     fn write(&mut self, id: u64) -> (PageId, PageBuf) {
         if id >= self.base && self.written.insert(id) {
             self.new.insert(id);
@@ -59,7 +59,7 @@ impl Expected {
         self.next_image(id)
     }
 
-    /// The next image of a fresh page.
+    /// Returns the next image of a fresh page.
     fn write_fresh(&mut self, id: u64) -> (PageId, PageBuf) {
         self.written.insert(id);
         self.unprotected.insert(id);
@@ -72,13 +72,13 @@ impl Expected {
         (PageId(id), image_of(id, self.next))
     }
 
-    /// A sync succeeded, and nothing is being written.
+    /// Records that a sync succeeded while no write was running.
     fn promise_all(&mut self) {
         self.unprotected.clear();
         self.pages.values_mut().for_each(|(promised, newest)| *promised = *newest);
     }
 
-    /// Reads every page; what is found is what the next check may not be older than, nor newer.
+    /// Reads every page. The next check must find neither older nor newer images than this one.
     fn check(&mut self, file: &PageFile, what: &str) {
         let mut torn = Vec::new();
         for (&id, (promised, newest)) in &mut self.pages {
@@ -99,7 +99,7 @@ impl Expected {
                 "{what}: page {id} is image {number}, promised {promised}, newest {newest}"
             );
             *newest = number;
-            // Without a copy, a repair does not make the page durable.
+            // A repair does not make the page durable if there is no copy of it.
             if !self.unprotected.contains(&id) {
                 *promised = number;
             }
@@ -108,8 +108,8 @@ impl Expected {
     }
 }
 
-/// Image `number` of a page, different in every sector. Page LSNs mostly grow from image to image: they do
-/// not when a restart writes a page from an old record.
+/// Returns image `number` of a page, different in every sector. Page LSNs mostly rise from image to image,
+/// except when a restart writes a page from an old record.
 fn image_of(id: u64, number: u64) -> PageBuf {
     let mut page = PageBuf::zeroed(SIZE);
     let mut random = StdRng::seed_from_u64(number << 20 ^ id);
@@ -131,12 +131,12 @@ fn number_of(page: &[u8]) -> u64 {
     page[24..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// A disk on which direct files have an alignment.
+/// Returns a disk on which direct files have an alignment.
 fn empty_disk() -> FaultFs {
     FaultFs::with_alignment(512)
 }
 
-/// Opens with buffered and with direct pages in turns: each may meet what the other left.
+/// Opens the file, alternately with buffered and with direct access: each must read the writes of the other.
 fn open(fs: &FaultFs) -> Result<PageFile, StoreError> {
     thread_local! { static OPENINGS: Cell<u32> = const { Cell::new(0) } }
     OPENINGS.set(OPENINGS.get() + 1);
@@ -146,11 +146,11 @@ fn open(fs: &FaultFs) -> Result<PageFile, StoreError> {
     PageFile::open_with(shared, Path::new(DIR), SIZE, access)
 }
 
-/// Creates or opens the file, writes batches, syncs and reopens as the seed says, until done or until an
-/// error.
+/// Creates or opens the file, writes batches, syncs and reopens, as the seed determines, until all steps are
+/// done or an error occurs.
 fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<(), StoreError> {
     let mut random = StdRng::seed_from_u64(seed);
-    // Neighbors, strangers, and two beyond the first growths.
+    // Adjacent pages, distant pages, and two beyond the first growths.
     let mut ids: Vec<u64> = (0..10).chain([17, 40, 255, 256, 600]).collect();
     let mut file = open(fs)?;
     file.repair()?;
@@ -164,14 +164,14 @@ fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<
             2 => {
                 file = open(fs)?;
                 file.repair()?;
-                expected.promise_all(); // it syncs
+                expected.promise_all(); // Opening syncs.
                 expected.opened(&file);
             }
             3..=5 => {
                 expected.new.clear();
                 file.sync_for_checkpoint()?;
                 expected.promise_all();
-                // Pages of a bulk load are changed when they are durable, and then they have copies.
+                // Pages of a bulk load are changed once they are durable, and then they have copies.
                 let loaded: Vec<u64> = expected.pages.range(FRESH..).map(|(&id, _)| id).collect();
                 if !loaded.is_empty() && random.random() {
                     let mut batch: Vec<_> = loaded.iter().map(|&id| expected.write(id)).collect();
@@ -194,11 +194,11 @@ fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<
     Ok(())
 }
 
-/// Repairs a disk after a crash, is interrupted at each I/O of the repair, and repairs again.
+/// Repairs a disk after a crash, interrupts the repair at each I/O, and repairs again.
 fn repair_and_check(fs: &FaultFs, expected: &Expected, seed: u64, what: &str) {
     let whole = repair_once(fs.crash_keeping_all(), &mut expected.clone(), what);
     for cut in 1..=whole {
-        let disk = fs.crash_keeping_all(); // a copy: everything on it is durable
+        let disk = fs.crash_keeping_all(); // A copy on which all writes are durable.
         disk.cut_power_at(cut);
         let error = open(&disk).and_then(|file| file.repair()).expect_err("the power is cut");
         assert!(is_power_cut(&error), "{what}: {error}");
@@ -207,7 +207,8 @@ fn repair_and_check(fs: &FaultFs, expected: &Expected, seed: u64, what: &str) {
     }
 }
 
-/// Repairs and checks; checks again after a power loss that loses all it may. Returns the I/Os that it took.
+/// Repairs and checks, and checks again after a power loss that loses all writes that it may. Returns the
+/// number of I/Os.
 fn repair_once(disk: FaultFs, expected: &mut Expected, what: &str) -> u64 {
     let file = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
     file.repair().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -294,7 +295,7 @@ fn w10_the_first_failure_ends_all_writing_and_promises_hold() {
             repair_once(fs.crash(failing << 8 | crash), &mut expected.clone(), &what);
         }
         repair_once(fs.crash_losing_all(), &mut expected.clone(), &what);
-        // The process starts again, in a kernel that believes the bytes it shows are on disk.
+        // The process starts again, in a kernel that treats the bytes in its page cache as written to disk.
         repair_once(fs.kill(), &mut expected.clone(), &format!("{what}, killed"));
     }
 }
@@ -323,7 +324,7 @@ fn w10_a_store_whose_sync_failed_never_syncs_again() {
 
 #[test]
 fn threads_that_write_at_once_keep_their_promises_when_the_power_goes() {
-    const THREADS: u64 = 5; // more than slots
+    const THREADS: u64 = 5; // More threads than slots.
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);
         let fs = empty_disk();
@@ -346,7 +347,7 @@ fn threads_that_write_at_once_keep_their_promises_when_the_power_goes() {
     }
 }
 
-/// Writes the pages that are `thread` modulo 5, so that threads are each other's neighbors.
+/// Writes the pages that are `thread` modulo 5, so that pages of different threads are adjacent.
 fn write_own_pages(file: &PageFile, thread: u64, seed: u64) -> Expected {
     let mut random = StdRng::seed_from_u64(seed << 8 | thread);
     let mut expected = Expected::default();

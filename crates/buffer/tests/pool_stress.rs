@@ -1,6 +1,6 @@
-//! Real threads on tiny pools: every page keeps its identity and loses no change (G2, G3, G5), whatever is
-//! evicted, written and read in between; failed reads and writes reach their callers and nobody else (G7).
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+//! Threads on very small pools: every page keeps its identity and loses no change (G2, G3, G5) under
+//! evictions, writes and reads. Failed reads and writes are reported to their callers only (G7).
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ fn g8_warm_pages_are_peeked_at_without_a_shared_write_and_fixed_with_three() {
     format_all(&pool, 32);
     let writes = || azekura_buffer::count::on_this_thread().shared_writes;
     for id in (0..32).cycle().take(3 * 32) {
-        assert!(matches!(pool.peek(PageId(id)), Peek::Page(_))); // the first three peeks warm
+        assert!(matches!(pool.peek(PageId(id)), Peek::Page(_))); // These raise the reference count.
     }
     let before = writes();
     for _ in 0..100 {
@@ -175,7 +175,7 @@ fn g8_warm_pages_are_peeked_at_without_a_shared_write_and_fixed_with_three() {
     assert_eq!(writes() - before, 2, "a fix and unfix of a hot page: pin and unpin");
 }
 
-/// A log with a durable LSN that the test moves; a request for more is counted.
+/// A log with a durable LSN that the test advances; requests for a larger one are counted.
 #[derive(Debug, Default)]
 struct SlowLog {
     next: AtomicU64,
@@ -210,7 +210,7 @@ fn g4_no_page_is_written_before_its_log_is_durable() {
         page.page_mut().set_lsn(Lsn(lsn));
         log.next.store(lsn + 1, SeqCst);
     }
-    // 18 of 20 pages were evicted, each written: the log had to be durable up to the newest of them.
+    // 18 of 20 pages were evicted, and each was written: the log had to be durable up to the newest of them.
     assert!(pool.stats().foreground_writes >= 18);
     assert!(log.durable.load(SeqCst) >= 27);
     assert_eq!(pool.min_recovery_lsn(), Some(Lsn(28)));
@@ -221,7 +221,7 @@ fn g4_no_page_is_written_before_its_log_is_durable() {
 #[test]
 fn g7_a_failed_read_reaches_its_caller_and_the_next_fix_tries_anew() {
     let (pool, store) = pool(4, Policy::default());
-    format_all(&pool, 8); // four of them are out by now
+    format_all(&pool, 8); // Four of these pages are evicted by now.
     let mut outcomes: HashMap<bool, u32> = HashMap::new();
     for id in 0..8 {
         store.fail_next_read(PageId(id));
@@ -270,9 +270,9 @@ fn cold_start_threads_share_one_read_of_a_page() {
     assert_eq!(stats.misses - stats.duplicate_reads, 32, "{stats:?}");
 }
 
-/// Cost of a miss in counted operations. The bounds have slack only for chance (full buckets, warm pages
-/// passed, counts aged), so one more operation fails the test. `azekura-lab nb-gclock` prints the same
-/// counts.
+/// The cost of a miss in counted operations is bounded. The bounds have slack only for random effects (full
+/// buckets, warm pages passed, counts aged), so one more operation fails the test. `azekura-lab nb-gclock`
+/// prints the same counts.
 #[test]
 fn a_miss_costs_a_bounded_number_of_read_modify_writes_and_shared_writes() {
     for (policy, rmws, writes) in
@@ -289,7 +289,7 @@ fn a_miss_costs_a_bounded_number_of_read_modify_writes_and_shared_writes() {
     }
 }
 
-/// HINT-1: the hint of the one page names the frame of the other; it is found by the page table.
+/// HINT-1: the hint of one page refers to the frame of the other; the page table finds the page.
 #[test]
 fn two_pages_with_one_hint_are_both_found_and_evicted_ones_are_not() {
     let (pool, _) = pool(200, Policy::NbGclock(HandKind::Striped));
@@ -317,14 +317,14 @@ fn two_pages_with_one_hint_are_both_found_and_evicted_ones_are_not() {
     assert!(pool.peek_again(version).is_none());
 }
 
-/// Every page is changed, so that misses need pages written faster than the cleaner writes them.
+/// Every page is changed, so that misses need pages to be written faster than the cleaner writes them.
 #[test]
 fn misses_that_outrun_the_cleaner_sleep_and_do_not_search() {
     for policy in [Policy::TwoRings, Policy::NbGclock(HandKind::Striped)] {
         let (pool, store) = pool(1_000, policy);
         let cleaner = Cleaner::spawn(Arc::clone(&pool));
-        // No page is written before a miss waits; then each gives other threads a turn first, as a device
-        // does that is slower than memory.
+        // No page is written before a miss waits. Then each write first yields to other threads, like a
+        // device that is slower than memory.
         let waits = Arc::clone(&pool);
         store.set_hook(move |access| {
             if matches!(access, Access::Write(_)) {
@@ -352,10 +352,10 @@ fn misses_that_outrun_the_cleaner_sleep_and_do_not_search() {
         assert!(stats.waits_for_frames > 0, "the cleaner was never outrun: {stats:?}");
         assert!(stats.long_searches <= stats.misses / 1_000, "{stats:?}");
         assert!(stats.cleaner_looks <= 64 * stats.evictions, "{stats:?}");
-        // One image per page cleaned, but for pages changed while they were written.
+        // One image per cleaned page, except for pages that changed while they were written.
         assert!(stats.pages_written <= stats.pages_cleaned + stats.pages_cleaned / 20, "{stats:?}");
         assert_eq!(stats.foreground_writes, 0, "{stats:?}");
         drop(cleaner);
-        store.clear_hook(); // which holds the pool
+        store.clear_hook(); // The hook holds the pool.
     }
 }

@@ -1,7 +1,7 @@
 //! RECOVERY-2 with a log that draws LSNs ahead: later changes may have LSNs far below its counter. A page
 //! that changes while it is written needs the log from that change on.
 #![cfg(not(loom))]
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -12,7 +12,7 @@ use azekura_buffer::{BufferPool, MemStore, PoolOptions};
 const PAGE: usize = 4096;
 const ID: PageId = PageId(7);
 
-/// A log with a counter far ahead, which changes the page once while the page's image waits for it.
+/// A log with a counter far ahead. It changes the page once, while the page's image waits for the log.
 #[derive(Default)]
 struct Ahead {
     /// Durable LSN.
@@ -48,7 +48,8 @@ fn write(pool: &BufferPool, bound: Lsn, lsn: Lsn) {
     page.set_lsn(lsn);
 }
 
-/// The recovery LSN of a page that was changed with LSN 5, and with LSN `second` while it was written.
+/// Returns the recovery LSN of a page that was changed with LSN 5, and with LSN `second` while it was
+/// written.
 fn recovery_lsn(durable: u64, second: u64) -> Option<Lsn> {
     let log = Arc::new(Ahead { durable, ..Ahead::default() });
     let options = PoolOptions { page_size: PAGE, capacity_bytes: 64 * PAGE, ..PoolOptions::default() };

@@ -1,7 +1,7 @@
-//! Memory that a pool takes besides its pages, as the allocator and the system have it: everything counts,
-//! under any name.
+//! Measures the memory of a pool besides its pages, as reported by the allocator and the system, so that no
+//! memory is left uncounted.
 #![cfg(not(loom))]
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use azekura_base::page::PageType;
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::{BufferPool, HandKind, MemStore, Policy, PoolOptions};
 
-/// The system's, with a count of the bytes that are allocated now.
+/// The system's allocator, with a count of the bytes that are allocated now.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is the system allocator's, with the same arguments.
+// SAFETY: every call forwards to the system's allocator, with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -40,10 +40,10 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const PAGE: usize = 8192;
-/// Pages' worth of buffers that a pool has besides those of its frames.
+/// Number of buffers that a pool has besides one per frame.
 const SPARE: usize = 16;
 
-/// Bytes that are held now.
+/// Returns the number of bytes that are allocated now.
 fn held() -> usize {
     ALLOCATED.load(Relaxed) + azekura_base::zeroed::mapped_bytes() // Relaxed: one thread
 }
@@ -53,7 +53,7 @@ fn pool(frames: usize, policy: Policy) -> BufferPool {
     BufferPool::new(options, Arc::new(MemStore::new(PAGE)), Arc::new(NoLog)).unwrap()
 }
 
-/// Bytes besides the pages and the spare buffers.
+/// Returns the number of bytes besides the pages and the spare buffers.
 fn besides_pages(frames: usize, policy: Policy) -> usize {
     let before = held();
     let pool = pool(frames, policy);
@@ -62,7 +62,7 @@ fn besides_pages(frames: usize, policy: Policy) -> usize {
     taken - (frames + SPARE) * PAGE
 }
 
-/// One test, as all threads of a process share the count.
+/// A single test, because all threads of a process share the count.
 #[test]
 fn a_frame_takes_less_than_sixty_five_bytes_and_nothing_is_left_uncounted() {
     for (policy, per_frame) in [(Policy::TwoRings, 64), (Policy::NbGclock(HandKind::Striped), 44)] {
@@ -78,7 +78,7 @@ fn a_frame_takes_less_than_sixty_five_bytes_and_nothing_is_left_uncounted() {
     nothing_is_added_by_use();
 }
 
-/// Pages come, are changed, written and evicted: no memory is asked for that grows with them.
+/// Loads, changes, writes and evicts pages, and checks that no memory grows with their number.
 fn nothing_is_added_by_use() {
     let pool = pool(512, Policy::TwoRings);
     let turn_over = || {
@@ -89,7 +89,7 @@ fn nothing_is_added_by_use() {
         }
         pool.flush_all().unwrap();
     };
-    turn_over(); // the store's own pages, and what threads keep
+    turn_over(); // Allocates the store's own pages and the threads' buffers.
     let before = held();
     turn_over();
     let grown = held().saturating_sub(before);

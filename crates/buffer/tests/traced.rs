@@ -1,6 +1,7 @@
-//! Invariant 8: a wait for a page that another thread reads, or for a frame, names the blocking thread.
+//! Invariant 8: the trace of a wait for a page that another thread reads, or for a frame, contains the
+//! blocking thread.
 #![cfg(not(loom))]
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -12,11 +13,11 @@ use azekura_trace::{CpuTime, Options, ThreadTag, WaitKind, start, stop, thread_t
 
 const PAGE: usize = 4096;
 
-/// A store with a first read that lasts until a second one has begun.
+/// A store in which the first read lasts until a second read has begun.
 #[derive(Debug)]
 struct Meeting {
     pages: MemStore,
-    /// The threads that read, in the order in which they came.
+    /// The threads that read, in the order of their reads.
     readers: Mutex<Vec<ThreadTag>>,
     came: Condvar,
 }
@@ -39,7 +40,7 @@ impl PageStore for Meeting {
     }
 }
 
-/// The second to come waits for a while before it reads too; so it has told by then.
+/// The second reader waits for a while before it reads too, so its wait has been traced by then.
 #[test]
 fn who_waits_for_a_page_names_the_thread_that_reads_it() {
     let store =

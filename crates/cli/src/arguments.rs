@@ -28,7 +28,7 @@ Exit codes: 0 success; 1 not found, check failed or refused; 2 wrong usage.
 Data goes to stdout, errors and progress to stderr.
 `azekura COMMAND --help` shows examples.";
 
-/// Settings with which a command opens its store.
+/// The settings with which a command opens its store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreArguments {
     pub(crate) cache: Option<usize>,
@@ -61,7 +61,7 @@ impl CacheArguments {
     }
 }
 
-// A command that opens an existing store, with the options for that.
+// A command that opens an existing store, with the options for opening.
 #[derive(Args, Debug)]
 pub(crate) struct Opens<C: Args> {
     #[command(flatten)]
@@ -83,7 +83,7 @@ impl<C: Args> Opens<Archives<C>> {
     }
 }
 
-// A command that opens a store or creates one, with the options for that.
+// A command that opens a store or creates one, with the options for both.
 #[derive(Args, Debug)]
 pub(crate) struct Creates<C: Args> {
     #[command(flatten)]
@@ -158,11 +158,12 @@ pub(crate) struct TableArguments {
     pub(crate) table: String,
 }
 
-/// Reads a number of bytes: digits, then K, M, G or T (powers of 1024), which `B` or `iB` may follow.
+/// Parses a number of bytes: digits, optionally K, M, G or T (powers of 1024), optionally followed by `B` or
+/// `iB`.
 ///
 /// # Errors
 ///
-/// Another form, or a number beyond 64 bits: the text says which forms are possible.
+/// An invalid form, or a number beyond 64 bits: the text lists valid forms.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a size; write for example 4096, 64K, 256M or 2G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -179,7 +180,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
-/// Reads a number of bytes that this machine can address.
+/// Parses a number of bytes that this machine can address.
 ///
 /// # Errors
 ///
@@ -188,7 +189,7 @@ pub fn cache_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
-/// Reads a page size: a power of two from 4K to 64K.
+/// Parses a page size: a power of two from 4K to 64K.
 ///
 /// # Errors
 ///
@@ -201,7 +202,7 @@ pub fn page_bytes(text: &str) -> Result<usize, String> {
     Err("the page size must be 4K, 8K, 16K, 32K or 64K".into())
 }
 
-/// Reads `HOST:PORT`; prefers an IPv4 address of a host with several addresses.
+/// Parses `HOST:PORT`; prefers an IPv4 address of a host with several addresses.
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let cannot =
         |why: &dyn std::fmt::Display| format!("cannot resolve the address {text:?}: {why}; write HOST:PORT");
@@ -210,11 +211,11 @@ pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     found.first().copied().ok_or_else(|| cannot(&"the host has none"))
 }
 
-/// Reads a span of seconds, such as `0.5`.
+/// Parses a number of seconds, such as `0.5`.
 ///
 /// # Errors
 ///
-/// No number, or one outside 0 to 86400.
+/// A text that is not a number, or a number outside 0 to 86400.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if (0.0..=86_400.0).contains(&seconds) {
@@ -224,7 +225,8 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns the bytes of a key or value given on the command line; `escaped` reads the escapes of `dump`.
+/// Returns the bytes of a key or value given on the command line; with `escaped`, decodes the escapes of
+/// `dump`.
 pub(crate) fn argument_bytes(argument: &OsStr, escaped: bool) -> Result<Vec<u8>> {
     let bytes = argument.as_encoded_bytes();
     if !escaped {
@@ -276,7 +278,7 @@ mod tests {
                 assert!(!lower.starts_with(opening), "{place}: {sentence:?}");
             }
         }
-        // A longer line would be wrapped, with its rest alone on the next line.
+        // A longer line would be wrapped, which leaves a few words alone on the next line.
         for line in after.lines() {
             assert!(line.chars().count() <= WIDTH, "azekura {name} --help: {line}");
         }

@@ -1,4 +1,4 @@
-//! Locations of backups as people write them: a directory, a URL, or `-`.
+//! Locations of backups on the command line: a directory, a URL, or `-`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,19 +8,19 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 /// Location of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackupLocation {
-    /// Stdin or stdout.
+    /// Standard input or output.
     Stream,
     Directory(PathBuf),
     /// A URL that begins with `s3://`.
     Object(String),
 }
 
-/// Reads a location on the command line.
+/// Returns a parser of a location on the command line.
 pub(crate) fn parser() -> impl TypedValueParser<Value = BackupLocation> {
     OsStringValueParser::new().try_map(parse)
 }
 
-/// Reads the location of a base, which cannot be a stream.
+/// Returns a parser of the location of a base, which cannot be a stream.
 pub(crate) fn base_parser() -> impl TypedValueParser<Value = BackupLocation> {
     OsStringValueParser::new().try_map(|text| match parse(text)? {
         BackupLocation::Stream => Err("a base cannot be a stream; name its directory or URL".to_owned()),

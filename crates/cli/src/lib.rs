@@ -15,18 +15,18 @@
 //! |---|---|
 //! | [`mod@format`] | rows as text: TSV with escapes, CSV, JSON lines |
 //! | `arguments` | the command line: subcommands, sizes, keys |
-//! | `store` | opening a store, finding a table, with messages that name the remedy |
+//! | `store` | opening a store, finding a table, with messages that include the remedy |
 //! | `command` | one module per subcommand |
-//! | `demo` | the bank that is killed and audited in rounds |
+//! | `demo` | a bank that is killed and audited in rounds |
 //! | `logging` | the log of `serve` |
-//! | `progress` | bars on stderr |
-//! | `scratch` | temporary directories that signals remove too |
+//! | `progress` | progress bars on stderr |
+//! | `scratch` | temporary directories that are also removed after a signal |
 //! | `signals` | signals that stop a server |
-//! | `show` | numbers for people |
-//! | `time` | times as people write them |
+//! | `show` | numbers in readable form |
+//! | `time` | times on the command line |
 //!
-//! Data goes to stdout, errors and progress to stderr. Exit codes: 0 well, 1 not found, check failed or
-//! refused, 2 usage.
+//! Data is written to stdout, errors and progress to stderr. Exit codes: 0 success; 1 not found, check failed
+//! or an error; 2 wrong usage.
 
 #![forbid(unsafe_code)]
 
@@ -69,9 +69,9 @@ use arguments::Arguments;
 pub enum Outcome {
     /// Success: exit code 0.
     Well,
-    /// Not found, or a check failed; the command has printed the reason: exit code 1.
+    /// The object was not found, or a check failed; the command has printed the reason: exit code 1.
     Failed,
-    /// A program that was run ended with this exit code, which is passed on.
+    /// The exit code of a program that the command ran, which is passed on.
     Code(u8),
 }
 
@@ -80,7 +80,7 @@ pub enum Outcome {
 #[error("{0}")]
 struct UsageError(String);
 
-/// Runs the command of the process's arguments.
+/// Parses the process's arguments and runs the command.
 ///
 /// Wrong arguments end the process with exit code 2, as does `--help` with 0.
 #[must_use]
@@ -88,7 +88,7 @@ pub fn run() -> ExitCode {
     run_from(std::env::args_os())
 }
 
-/// Runs the command of these arguments; the first one is the program's name.
+/// Parses these arguments and runs the command; the first one is the program's name.
 ///
 /// Wrong arguments end the process with exit code 2, as does `--help` with 0.
 #[must_use]
@@ -97,7 +97,7 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     run_command("azekura", |out| command::run(&arguments, out))
 }
 
-/// Runs a command with buffered standard output, prints its error under the program's name, and returns the
+/// Runs a command with buffered standard output, prints its error after the program's name, and returns the
 /// exit code.
 #[must_use]
 pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result<Outcome>) -> ExitCode {

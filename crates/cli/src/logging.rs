@@ -1,4 +1,4 @@
-//! The log of `serve`: the events of server and store, one line each, on stderr.
+//! The log of `serve`: writes the events of server and store to stderr, one line each.
 
 use std::io;
 
@@ -9,20 +9,21 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::UsageError;
 
-/// The environment variable of the filter.
+/// The environment variable with the log filter.
 pub(crate) const FILTER: &str = "RUST_LOG";
 
 /// Format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Lines for terminals.
     #[default]
     Text,
-    /// One JSON object per line: timestamp, level, target, and fields, of which one is the message.
+    /// One JSON object per line: timestamp, level, target, and fields, including the message.
     Json,
 }
 
-/// Starts to write events to stderr: those that the filter admits, or else those of level `info` and above.
+/// Starts to write events to stderr: the events that the filter selects, or without a filter the events of
+/// level `info` and above.
 pub(crate) fn start(format: LogFormat) -> Result<()> {
     let filter = match std::env::var(FILTER) {
         Ok(text) if !text.is_empty() => text.parse::<Targets>().map_err(|error| {
@@ -32,7 +33,8 @@ pub(crate) fn start(format: LogFormat) -> Result<()> {
         })?,
         _ => Targets::new().with_default(LevelFilter::INFO),
     };
-    // No internal errors: a failed write to stderr would be reported on stderr too, and would panic there.
+    // No internal errors: the library would report a failed write to stderr on stderr too, and would panic
+    // there.
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).log_internal_errors(false);
     let lines = lines.with_writer(io::stderr);
     let installed = match format {

@@ -1,4 +1,4 @@
-//! The azekura command; its code is in the library.
+//! The `azekura` command; its code is in the library.
 
 #![forbid(unsafe_code)]
 

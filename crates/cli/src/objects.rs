@@ -1,4 +1,4 @@
-//! Backups in object stores; without the feature `object-store`, their refusal.
+//! Backups in object stores. Without the feature `object-store` they are rejected.
 
 #[cfg(feature = "object-store")]
 pub(crate) use azekura_object_store::BackupObject;
@@ -16,7 +16,7 @@ mod refused {
 
     use crate::UsageError;
 
-    /// A backup in an object store, of which this build has no value.
+    /// A backup in an object store. Without the feature `object-store` this type has no values.
     #[derive(Debug)]
     pub(crate) enum BackupObject {}
 

@@ -1,4 +1,4 @@
-//! Ends this process together with the one that started it, even if that is killed.
+//! Ends this process when its parent process ends, even if the parent is killed.
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -7,11 +7,11 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 ///
 /// # Errors
 ///
-/// `pid` is not the process that started this one: it has ended already, or it never was its parent.
+/// `pid` is not the parent of this process: it has ended already, or was never the parent.
 pub fn end_with(pid: u32) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot set the parent-death signal of this process")?;
-    // Checked after the request: a parent that ended before is no longer the parent now.
+    // Checked after the request: if the parent ended before the request, this process has another parent now.
     let parent = getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs());
     ensure!(
         parent == pid,

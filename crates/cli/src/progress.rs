@@ -1,4 +1,4 @@
-//! Progress bars on stderr; invisible unless it is a terminal.
+//! Progress bars on stderr, shown only on a terminal.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::show;
 
-/// A bar over `bytes` of input, or one without an end when that is unknown; the message stands at its end.
+/// Returns a bar over `bytes` of input, or one without an end if the size is unknown. The message is shown at
+/// its end.
 pub(crate) fn bytes(bytes: Option<u64>) -> ProgressBar {
     match bytes {
         Some(bytes) => styled(ProgressBar::new(bytes), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
@@ -15,13 +16,13 @@ pub(crate) fn bytes(bytes: Option<u64>) -> ProgressBar {
     }
 }
 
-/// Shows how far a backup, restore or compaction is.
+/// Shows the progress of a backup, restore or compaction.
 pub(crate) fn show_copied(bar: &ProgressBar, seen: &BackupProgress) {
     bar.set_position(seen.bytes);
     bar.set_message(format!("table {}, {}", seen.table, show::counted(seen.rows, "row")));
 }
 
-/// A bar over pages.
+/// Returns a bar over pages.
 pub(crate) fn pages() -> ProgressBar {
     styled(ProgressBar::new(0), "{bar:30} {human_pos}/{human_len} pages, {eta} left")
 }
@@ -31,7 +32,7 @@ pub(crate) fn leaves(count: usize) -> ProgressBar {
     styled(ProgressBar::new(count as u64), "{bar:30} {human_pos}/{human_len} leaves moved, {eta} left")
 }
 
-/// Returns a line with the present activity.
+/// Returns a line that shows the present activity.
 pub(crate) fn activity() -> ProgressBar {
     ticking(styled(ProgressBar::new_spinner(), "{spinner} {msg}"))
 }
@@ -43,7 +44,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar
 }
 
-/// Makes the bar move by itself between updates.
+/// Makes the bar animate between updates.
 fn ticking(bar: ProgressBar) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(100));
     bar

@@ -1,9 +1,9 @@
-//! Scratch directories that SIGINT and SIGTERM remove too.
+//! Scratch directories that are also removed after SIGINT and SIGTERM.
 //!
-//! After a signal, child processes are stopped first and killed last, so that none of them writes into a
-//! directory that is being removed, and the program does not start another one meanwhile. Threads of this
-//! process may still create files: a directory counts as removed when it has stayed absent for some time. A
-//! thread that has finished with its directory waits for the end of the process.
+//! After a signal, child processes are stopped first and killed last. So none of them writes into a directory
+//! that is being removed, and the program does not start another child meanwhile. Threads of this process may
+//! still create files: a directory counts as removed when it has stayed absent for some time. A thread that
+//! has finished with its directory then waits for the end of the process.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
-/// The directories of this process, and whether a signal has come.
+/// The directories of this process, and whether a signal has arrived.
 #[derive(Debug, Default)]
 struct Live {
     paths: Vec<PathBuf>,
@@ -26,32 +26,32 @@ struct Live {
 
 static LIVE: Mutex<Live> = Mutex::new(Live { paths: Vec::new(), is_ending: false });
 
-/// Most checks of the directories after a signal.
+/// Largest number of checks of the directories after a signal.
 const MOST_LOOKS: u32 = 100;
-/// Consecutive checks at which they have to be absent.
+/// Number of consecutive checks at which the directories must be absent.
 const LOOKS_WITHOUT: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A temporary directory that is removed when the value is dropped and when SIGINT or SIGTERM ends the
 /// process (exit code 128 + signal). A signal also kills the child processes.
 ///
-/// The first one of a process starts the thread that waits for the signals.
+/// The first scratch directory of a process starts the thread that waits for the signals.
 #[derive(Debug)]
 pub struct Scratch {
     directory: TempDir,
 }
 
 impl Scratch {
-    /// Makes a directory with a name that begins with `prefix`, in the directory for temporary files.
+    /// Creates a directory with a name that begins with `prefix`, in the directory for temporary files.
     ///
     /// # Errors
     ///
-    /// The directory cannot be made, or the signals cannot be waited for.
+    /// The directory cannot be created, or the process cannot wait for signals.
     pub fn new(prefix: &str) -> io::Result<Self> {
         Self::new_in(prefix, std::env::temp_dir())
     }
 
-    /// The same in `parent`.
+    /// Creates a directory as [`Scratch::new`] does, in `parent`.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Scratch {
         Ok(Self { directory })
     }
 
-    /// The directory.
+    /// Returns the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
@@ -83,7 +83,7 @@ impl Drop for Scratch {
         if live.is_ending {
             drop(live);
             loop {
-                thread::park(); // the signal thread ends the process
+                thread::park(); // The signal thread ends the process.
             }
         }
         live.paths.retain(|path| path != self.directory.path());
@@ -94,7 +94,7 @@ fn live() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread that removes the directories when a signal comes, once in a process.
+/// Starts the thread that removes the directories after a signal. It is started once per process.
 fn wait_for_signals() -> io::Result<()> {
     static STARTED: OnceLock<Result<(), io::ErrorKind>> = OnceLock::new();
     let start = || {
@@ -123,7 +123,7 @@ fn end() {
             break;
         }
         for path in &paths {
-            let _ = fs::remove_dir_all(path); // checked again
+            let _ = fs::remove_dir_all(path); // The next round checks the result.
         }
         thread::sleep(PAUSE);
     }
@@ -135,7 +135,7 @@ fn send_to_children(signal: Signal) {
     for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
         for pid in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-            let _ = kill_process(pid, signal); // it may have ended
+            let _ = kill_process(pid, signal); // The process may have ended.
         }
     }
 }

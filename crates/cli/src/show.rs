@@ -1,8 +1,8 @@
-//! Numbers for people.
+//! Numbers in readable form.
 
 use std::time::Duration;
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,12 +15,12 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A number with its noun: `1 row`, `2 rows`.
+/// Returns a number with its noun: `1 row`, `2 rows`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Bytes in the unit that leaves one to four digits before the point.
+/// Formats bytes in the unit that leaves one to four digits before the decimal point.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -35,7 +35,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A span of time with about three digits.
+/// Formats a time span with about three digits.
 pub(crate) fn duration(span: Duration) -> String {
     match span.as_secs_f64() {
         seconds if seconds >= 1.0 => format!("{seconds:.2} s"),
@@ -45,7 +45,7 @@ pub(crate) fn duration(span: Duration) -> String {
     }
 }
 
-/// Events a second.
+/// Formats a number of events per second.
 pub(crate) fn rate(events: u64, span: Duration) -> String {
     let seconds = span.as_secs_f64();
     if seconds > 0.0 { count((events as f64 / seconds) as u64) } else { "–".into() }

@@ -1,4 +1,4 @@
-//! Signals that stop a server.
+//! Handles the signals that stop a server.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Returns a stream that gets a byte with the first signal to stop; the second one ends the process.
+/// Returns a stream that gets a byte with the first stop signal. The second signal ends the process.
 pub(crate) fn to_stop() -> Result<UnixStream> {
     let (reader, writer) = UnixStream::pair().context("cannot make a pipe for signals")?;
     let is_stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and sets it, the second finds it set.
+        // The order matters: the first signal finds the flag unset and sets it, the second finds it set.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_stopping))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&is_stopping)))
             .and_then(|_| signal_hook::low_level::pipe::register(signal, writer.try_clone()?))

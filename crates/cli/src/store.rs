@@ -1,4 +1,4 @@
-//! Opening a store and finding a table in it, with messages that include the remedy.
+//! Opens a store and finds a table in it, with messages that include the remedy.
 
 use std::path::Path;
 use std::time::Duration;
@@ -54,7 +54,8 @@ impl StoreArguments {
         })
     }
 
-    /// The same with a log that is synced once per interval, if there is one.
+    /// Opens or creates the store as [`Self::open_or_create`] does. With an interval, the log is synced once
+    /// per interval.
     pub(crate) fn open_or_create_synced(&self, path: &Path, interval: Option<Duration>) -> Result<Database> {
         Ok(self.builder()?.log_sync_interval(interval).open(path)?)
     }

@@ -1,13 +1,13 @@
-//! Times as people write them.
+//! Times on the command line.
 
 use azekura::CommitTime;
 
-/// Reads a time: `2026-11-26T09:30:00.5Z`, with a space in the place of the `T`, without the `Z`, without the
-/// seconds, without the time of the day; or microseconds since 1970. Always UTC.
+/// Parses a time, always in UTC: `2026-11-26T09:30:00.5Z`, or microseconds since 1970. The `T` may be a
+/// space. The `Z`, the seconds, and the time of day may be omitted.
 ///
 /// # Errors
 ///
-/// Anything else, with an example.
+/// Any other text; the error contains an example.
 pub(crate) fn parse(text: &str) -> Result<CommitTime, String> {
     micros(text).map(CommitTime::from_micros).ok_or_else(|| {
         format!(

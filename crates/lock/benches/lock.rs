@@ -1,7 +1,6 @@
-//! Cost of one lock with its release, and of a transaction's intents.
+//! The cost of one lock with its release, and of a transaction's intents.
 //!
-//! Each measurement is a whole transaction: `begin`, its locks, `release_all`; the empty one is to be
-//! subtracted.
+//! Each measurement is a whole transaction: `begin`, its locks, `release_all`. Subtract the empty one.
 
 use azekura_base::{Lsn, TreeId, TxnId};
 use azekura_lock::{KeyMode, KeyRef, LockOptions, LockTable, TableMode};
@@ -9,7 +8,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 
 const TREE: TreeId = TreeId(1);
 
-/// Keys of a working set that does not fit the first-level cache.
+/// Returns the keys of a working set that does not fit the first-level cache.
 fn keys() -> Vec<[u8; 12]> {
     (0u32..1 << 16)
         .map(|n| {

@@ -12,10 +12,10 @@ use crate::stripe::Stripe;
 
 static STRIPE: Site = Site::new("lock table stripe");
 
-/// A stripe with its latch and the count.
+/// A stripe with its latch and its exclusive count.
 #[derive(Debug)]
 pub(crate) struct StripeCell {
-    /// At least [`Stripe::exclusive`] whenever the latch is open; written under the latch only.
+    /// At least [`Stripe::exclusive`] whenever the latch is free; written only under the latch.
     exclusive: AtomicU32,
     stripe: TracedMutex<Stripe>,
 }
@@ -30,11 +30,11 @@ impl StripeCell {
         StripeGuard { exclusive: &self.exclusive, stripe: self.stripe.lock() }
     }
 
-    /// Returns `true` if a request here, held or waiting, conflicts with a scan.
+    /// Returns `true` if a request in this stripe, held or waiting, conflicts with a scan.
     #[inline]
     pub(crate) fn has_exclusive(&self) -> bool {
-        // Acquire: pairs with the Release in the guard's drop. A thread that reads 0 sees the commit LSN that
-        // the last exclusive holder left (DEPEND-1).
+        // Acquire: pairs with the Release in the guard's drop. A thread that reads 0 also reads the commit
+        // LSN that the last exclusive holder stored (DEPEND-1).
         self.exclusive.load(Acquire) != 0
     }
 }
@@ -43,12 +43,13 @@ impl StripeCell {
 #[derive(Debug)]
 pub(crate) struct StripeGuard<'a> {
     exclusive: &'a AtomicU32,
-    /// Dropped, and so unlatched, after this guard's own drop.
+    /// The latch, released after this guard's own drop.
     stripe: TracedGuard<'a, Stripe>,
 }
 
 impl StripeGuard<'_> {
-    /// Counts a request that conflicts with scans, until the latch opens: then the true count is published.
+    /// Counts a request that conflicts with scans until the latch is released: then the exact count is
+    /// published.
     #[inline]
     pub(crate) fn announce_exclusive(&self) {
         // Relaxed: the caller's fence orders it before it reads the ranges.
@@ -74,7 +75,7 @@ impl DerefMut for StripeGuard<'_> {
 impl Drop for StripeGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Relaxed: written under the latch only.
+        // Relaxed: written only under the latch.
         if self.exclusive.load(Relaxed) != self.stripe.exclusive {
             // Release: pairs with the Acquire in `has_exclusive`.
             self.exclusive.store(self.stripe.exclusive, Release);
@@ -82,7 +83,7 @@ impl Drop for StripeGuard<'_> {
     }
 }
 
-/// The stripes of a lock table, made in groups on first use: an idle store has few.
+/// The stripes of a lock table, allocated in groups on first use: an idle store has few.
 #[derive(Debug)]
 pub(crate) struct Stripes {
     groups: Box<[OnceLock<Box<Group>>]>,
@@ -91,22 +92,22 @@ pub(crate) struct Stripes {
 
 type Group = [CachePadded<StripeCell>; GROUP];
 
-/// Stripes that are made together.
+/// Number of stripes that are allocated together.
 const GROUP: usize = if cfg!(loom) { 1 } else { 8 };
 
 impl Stripes {
-    /// `count`: a power of two.
+    /// Returns `count` stripes; `count` must be a power of two.
     pub(crate) fn new(count: usize) -> Self {
         let groups = (0..count.div_ceil(GROUP)).map(|_| OnceLock::new()).collect();
         let stripes = Self { groups, count };
         if cfg!(loom) {
-            // A model's mutexes are made before its threads.
+            // The mutexes of a model are made before its threads.
             (0..count).for_each(|number| _ = stripes.get(number));
         }
         stripes
     }
 
-    /// Number of stripes, made or not.
+    /// Returns the number of stripes, allocated or not.
     #[inline]
     pub(crate) const fn count(&self) -> usize {
         self.count
@@ -119,7 +120,7 @@ impl Stripes {
         &group[number % GROUP]
     }
 
-    /// The stripes that are made; the others are empty.
+    /// Returns the allocated stripes; the others are empty.
     pub(crate) fn used(&self) -> impl Iterator<Item = &StripeCell> {
         self.groups.iter().filter_map(OnceLock::get).flat_map(|group| group.iter()).map(|stripe| &**stripe)
     }
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_stripe_takes_128_bytes() {
-        // With simulated machines, mutexes and atomics are larger.
+        // In simulated machines, mutexes and atomics are larger.
         if size_of::<azekura_base::sync::Mutex<()>>() == 1 {
             assert_eq!(size_of::<CachePadded<StripeCell>>(), 128);
         }

@@ -2,19 +2,19 @@
 //!
 //! A committing transaction releases its locks when its commit record is in the log buffer, before it is on
 //! disk. The next holder of such a lock may read data that is not durable yet, so the grant returns the
-//! commit LSN that it depends on. A writer ignores it, because its own commit LSN is larger. A reader
-//! answers only after that LSN is durable.
+//! commit LSN that it depends on. A writer ignores this LSN, because its own commit LSN is larger. A reader
+//! returns its result only after the LSN is durable.
 //!
 //! Keys share an array of slots by hash: a slot may return the LSN of another key, but never one older than
-//! the key's own. A table has two records. Commits that held IX or SIX write to a cache line of their
-//! thread; a transaction that locks the whole table takes the maximum of these lines. Commits that held X
-//! (and perhaps no locks on the keys that they wrote) write to one slot, which changes rarely; each
-//! transaction that locks the table in any mode reads it.
+//! the key's own. A table has two records. Commits that held IX or SIX write to a cache line of their thread;
+//! a transaction that locks the whole table reads the maximum of these lines. Commits that held X (perhaps
+//! without locks on the keys that they wrote) write to one slot, which changes rarely. Each transaction that
+//! locks the table in any mode reads this slot.
 //!
 //! - **DEPEND-1** A slot is raised before the lock is released, and read after the lock is granted. All
-//!   accesses are Relaxed: release and grant meet in a latch (or in the strong count, see `intent`), which
+//!   accesses are Relaxed: release and grant use the same latch (or the strong count, see `intent`), which
 //!   orders them.
-//! - **DEPEND-2** Slots only grow.
+//! - **DEPEND-2** The values of slots only grow.
 
 use azekura_base::striped::thread_stripe;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,7 +31,7 @@ const TABLES: usize = if cfg!(loom) { 1 } else { 64 };
 #[derive(Debug)]
 pub(crate) struct Dependencies {
     /// One row of `TABLES` slots for whole tables, `LINES` rows for intents, then the slots of keys. A store
-    /// with few threads touches the first 4 KiB.
+    /// with few threads accesses only the first 4 KiB.
     slots: ZeroedArray<AtomicU64>,
 }
 
@@ -40,20 +40,20 @@ const INTENTS: usize = TABLES;
 const KEYS: usize = INTENTS + LINES * TABLES;
 
 fn raise(slot: &AtomicU64, lsn: Lsn) {
-    // Read first: a slot that is high enough is not written. DEPEND-2.
+    // Read first: a slot with a sufficient LSN is not written (DEPEND-2). Relaxed: DEPEND-1.
     if slot.load(Relaxed) < lsn.0 {
         slot.fetch_max(lsn.0, Relaxed);
     }
 }
 
-/// Returns `true` if a key mode with these mode bits permits changes that others can read.
+/// Returns `true` if a key mode with these mode bits permits changes that other transactions can read.
 fn writes_key(mode_bits: ModeBits) -> bool {
     let mode = mode_bits::key_mode(mode_bits);
     mode.record == RecordMode::X || matches!(mode.gap, GapMode::I | GapMode::X)
 }
 
 impl Dependencies {
-    /// `slots` for keys, a power of two.
+    /// Returns slots without LSNs. `slots` is the number of slots for keys, a power of two.
     pub(crate) fn new(slots: usize) -> Self {
         Self { slots: ZeroedArray::new(KEYS + slots, || AtomicU64::new(0)) }
     }
@@ -71,7 +71,7 @@ impl Dependencies {
         &self.slots[tree.0 as usize % TABLES]
     }
 
-    /// Records the commit LSN of a transaction that is about to release a lock.
+    /// Stores the commit LSN of a transaction that is about to release a lock.
     pub(crate) fn leave(&self, id: LockId, mode_bits: ModeBits, lsn: Lsn) {
         match id.name() {
             LockName::Table(tree) => self.leave_table(tree, mode_bits, lsn),

@@ -1,4 +1,4 @@
-//! Holders and waiters of all locks, for diagnosis.
+//! Lists the holders and waiters of all locks, for diagnosis.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +12,12 @@ use crate::mode_bits::{self, Family, ModeBits};
 use crate::stripe::{NONE, Stripe};
 use crate::table::LockTable;
 
-/// A mode of either family.
+/// A mode of a table lock or a key lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnyMode {
-    /// Of a table.
+    /// The mode of a table lock.
     Table(TableMode),
-    /// Of a key or an end.
+    /// The mode of a lock on a key or on the end of a table.
     Key(KeyMode),
 }
 
@@ -28,7 +28,7 @@ pub struct LockDump {
     pub name: LockName,
     /// Holders and their modes.
     pub holders: Vec<(TxnId, AnyMode)>,
-    /// Waiters in the order of service, with the modes that they want.
+    /// Waiters in the order of service, with the requested modes.
     pub waiters: Vec<(TxnId, AnyMode)>,
 }
 
@@ -46,8 +46,8 @@ fn mode(family: Family, mode_bits: ModeBits) -> AnyMode {
 }
 
 impl LockTable {
-    /// Returns the holders of a key and their modes, oldest first, without range locks that no request has
-    /// met.
+    /// Returns the holders of a key and their modes, oldest first. Range locks are missing unless a request
+    /// for the key has shared them.
     #[must_use]
     pub fn holders(&self, tree: TreeId, key: KeyRef<'_>) -> Vec<(TxnId, KeyMode)> {
         let id = self.key_id(tree, key);
@@ -64,11 +64,12 @@ impl LockTable {
         holders
     }
 
-    /// Returns the holders of a table and their modes, oldest first, with intents outside the shared table.
+    /// Returns the holders of a table and their modes, oldest first, including intents outside the shared
+    /// table.
     #[must_use]
     pub fn table_holders(&self, tree: TreeId) -> Vec<(TxnId, TableMode)> {
         let id = LockId::table(tree);
-        // An intent turns from a note into a request only under this latch: each is seen once.
+        // An intent turns from a note into a request only under this latch, so each is listed once.
         let stripe = self.stripe(id).lock();
         let mut holders = self.noted(|note| note.tree == tree);
         let head = stripe.find(id);
@@ -80,7 +81,7 @@ impl LockTable {
         holders.into_iter().filter_map(|(_, txn, held)| Some((txn, mode_bits::table_mode(held)?))).collect()
     }
 
-    /// Returns the intents that are noted with their owners only.
+    /// Returns the intents that are only noted with their owners.
     fn noted(&self, wanted: impl Fn(&Note) -> bool) -> Vec<(LockName, TxnId, ModeBits)> {
         let mut all = Vec::new();
         for owner in (0..self.owners.len()).map(|o| self.owners.get(o)) {
@@ -91,11 +92,11 @@ impl LockTable {
         all
     }
 
-    /// Returns all locks, ordered by name; of range locks, the keys that requests have met. Latches are
-    /// taken one after the other, so different locks are shown at different moments.
+    /// Returns all locks, ordered by name. Range locks are listed only for keys that a request has shared.
+    /// Latches are acquired one after the other, so different locks are listed as of different moments.
     #[must_use]
     pub fn dump(&self) -> Vec<LockDump> {
-        // Notes first: one that is turned into a request meanwhile is seen twice, not missed.
+        // Notes first: a note that is turned into a request meanwhile is listed twice, not missed.
         let mut all: BTreeMap<LockName, LockDump> = BTreeMap::new();
         for (name, txn, mode_bits) in self.noted(|_| true) {
             let dump = all.entry(name).or_insert_with(|| LockDump::empty(name));

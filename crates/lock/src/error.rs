@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use azekura_base::TxnId;
 
-/// The lock is not free; nothing was changed.
+/// The error of a request that would have to wait for the lock; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lock is taken; wait for it, or try again later")]
 pub struct WouldBlock;
 
-/// A wait for a lock ended without the lock. The transaction keeps the locks that it held before.
+/// The reason that a wait for a lock ended without the lock. The transaction keeps the locks that it held
+/// before.
 ///
-/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. After
+/// The caller rolls the transaction back. After a deadlock or a timeout it may retry the transaction. After
 /// [`WouldBlock`](Self::WouldBlock) it may also continue the transaction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -24,7 +25,7 @@ pub enum LockError {
     Deadlock {
         /// The transaction that gets this error.
         victim: TxnId,
-        /// The cycle: each waits for the next, and the last for the first.
+        /// The cycle: each transaction waits for the next one, and the last for the first.
         cycle: Vec<TxnId>,
     },
     /// The request would wait for a transaction of the same thread, directly or through other waits.
@@ -46,10 +47,10 @@ pub enum LockError {
     Timeout {
         /// Length of the wait.
         waited: Duration,
-        /// Blockers at the end of the wait.
+        /// The blocking transactions at the end of the wait.
         holders: Vec<TxnId>,
     },
-    /// The transaction does not wait: [`TxnLocks::set_nowait`](crate::TxnLocks::set_nowait).
+    /// The transaction does not wait for locks: [`TxnLocks::set_nowait`](crate::TxnLocks::set_nowait).
     #[error("the lock is taken, and this transaction does not wait for locks")]
     WouldBlock,
     /// Waits are closed: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.

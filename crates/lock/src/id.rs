@@ -1,4 +1,4 @@
-//! Names of lockable objects, in 64 bits.
+//! Names of lockable objects, encoded in 64 bits.
 //!
 //! | bits 63..62 | bits 61..0 | object |
 //! |---|---|---|
@@ -6,10 +6,10 @@
 //! | 1 | tree | the end of a tree, and the gap before it |
 //! | 2 | tree | a whole table |
 //!
-//! Two keys with equal hashes share one lock. This is safe: all requests for either key use the shared
-//! lock, so no request is granted that exact names would refuse. It may cause needless waits. With a
-//! million locked keys, the chance of one collision is about 1 in 10 million. The hash has a secret seed,
-//! so that a client cannot choose colliding keys.
+//! Two keys with equal hashes share one lock. This is safe: all requests for either key use the shared lock,
+//! so no request is granted that exact names would refuse. It may cause unnecessary waits. With a million
+//! locked keys, the chance of one collision is about 1 in 10 million. The hash has a secret seed, so that a
+//! client cannot choose colliding keys.
 
 use azekura_base::TreeId;
 
@@ -18,7 +18,7 @@ use crate::mode_bits::Family;
 /// A key, or the end of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRef<'a> {
-    /// This key, present or not.
+    /// A key, present or not.
     Key(&'a [u8]),
     /// The end of the tree: it has a gap and no record.
     End,
@@ -35,14 +35,14 @@ const TABLE: u64 = 2;
 /// The name of a lockable object, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockName {
-    /// A key; only its hash is kept.
+    /// A key; only its hash is stored.
     Key {
         /// 62 bits over tree and key.
         hash: u64,
     },
-    /// The end of this tree.
+    /// The end of a tree.
     End(TreeId),
-    /// This table.
+    /// A whole table.
     Table(TreeId),
 }
 
@@ -63,7 +63,7 @@ impl LockId {
         if self.0 >> KIND_SHIFT == TABLE { Family::Table } else { Family::Key }
     }
 
-    /// A number with all bits mixed, for choosing stripes, buckets and slots.
+    /// Returns a number with all bits mixed, to select stripes, buckets and slots.
     #[inline]
     pub(crate) const fn spread(self) -> u64 {
         let mixed = self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -110,8 +110,8 @@ fn hash(seed: u64, tree: TreeId, key: &[u8]) -> u64 {
     let mut state = fold(seed ^ MIX_A, u64::from(tree.0) ^ MIX_B) ^ key.len() as u64;
     let (words, rest) = key.as_chunks::<8>();
     for chunk in words {
-        // Xor before the multiplication, and a rotation after it: a zero factor cannot swallow what came
-        // before.
+        // The XOR comes before the multiplication and the rotation after it, so that a zero factor does not
+        // erase the earlier input.
         let value = u64::from_le_bytes(*chunk);
         state = fold(state ^ value, MIX_A).rotate_left(29) ^ value.wrapping_mul(MIX_B);
     }
@@ -149,7 +149,7 @@ mod tests {
             let id = LockId::key(1, TreeId(1), KeyRef::Key(&n.to_be_bytes()));
             hits[(id.spread() >> 58) as usize] += 1;
         }
-        // 1000 expected, standard deviation 32.
+        // Expected: 1000, with a standard deviation of 32.
         assert!(hits.iter().all(|&h| (800..1200).contains(&h)), "{hits:?}");
     }
 }

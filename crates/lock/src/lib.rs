@@ -27,13 +27,13 @@
 //! | module | noun |
 //! |---|---|
 //! | [`mode`] | table modes, key modes (gap and record), compatibility and supremum |
-//! | `mode_bits` | the same as bit sets |
+//! | `mode_bits` | modes as bit sets |
 //! | `id` | names of lockable objects in 64 bits |
 //! | `cell` | a stripe with its latch and the count that scans read |
-//! | `range` | range locks: a scan's run of keys by one entry |
+//! | `range` | range locks: one entry for a scan's run of keys |
 //! | `stripe` | one part of the table: pools of heads and requests |
 //! | `queue` | rules of one lock's queue: grants, waiters, blockers |
-//! | `owner` | state of a locking transaction that other threads read |
+//! | `owner` | the state of a locking transaction that other threads read |
 //! | `intent` | IS and IX without a contended cache line |
 //! | `table` | [`LockTable`]: the steps of a request |
 //! | `wait` | waiting: enqueue, sleep, wake-up |

@@ -2,7 +2,7 @@
 //!
 //! Tables have the five classic modes of multiple-granularity locking (Gray, Lorie, Putzolu and Traiger 1976,
 //! tables 1 and 2; the supremum as in Gray and Reuter 1993, section 7.8). A key's lock has two independent
-//! parts: the *record* and the *gap* between the key and the one before it.
+//! parts: the *record*, and the *gap* between the key and the key before it.
 //!
 //! | table | IS | IX | S | SIX | X |  | gap | I | S | X |  | record | S | X |
 //! |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -13,8 +13,8 @@
 //! | X | – | – | – | – | – | | | | | | | | | |
 //!
 //! - **MODE-1** Compatibility is symmetric, so conflicts have no direction.
-//! - **MODE-2** The supremum of two modes is the least mode that conflicts with all that either conflicts
-//!   with.
+//! - **MODE-2** The supremum of two modes is the weakest mode that conflicts with every mode with which one
+//!   of the two conflicts.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ pub enum RecordMode {
     X,
 }
 
-/// Mode of the gap part of a key's lock: the open interval between the key and the one before it.
+/// Mode of the gap part of a key's lock. The gap is the open interval between the key and the key before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GapMode {
     /// The gap is not locked.
@@ -55,16 +55,17 @@ pub enum GapMode {
     I,
     /// Read: no key is inserted into the gap.
     S,
-    /// Exclusive: a key was removed from the gap, or the gap was read and then inserted into.
+    /// Exclusive: a key was removed from the gap, or the transaction scanned the gap and then inserted into
+    /// it.
     X,
 }
 
 /// Mode of a key's lock: gap part and record part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyMode {
-    /// The gap below the key.
+    /// Mode of the gap below the key.
     pub gap: GapMode,
-    /// The key itself.
+    /// Mode of the key's record.
     pub record: RecordMode,
 }
 
@@ -83,7 +84,7 @@ impl TableMode {
         }
     }
 
-    /// Returns the least mode that allows what either allows.
+    /// Returns the weakest mode that allows everything that one of the two modes allows.
     #[must_use]
     pub const fn supremum(self, other: Self) -> Self {
         use TableMode::{IS, IX, S, SIX, X};
@@ -96,19 +97,19 @@ impl TableMode {
         }
     }
 
-    /// Returns `true` if this mode allows all that `other` allows.
+    /// Returns `true` if this mode allows everything that `other` allows.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
         self.supremum(other) == self
     }
 
-    /// Returns `true` for IS and IX, which can be kept out of the shared table.
+    /// Returns `true` for IS and IX, which can be noted outside the shared table.
     #[must_use]
     pub const fn is_intent(self) -> bool {
         matches!(self, Self::IS | Self::IX)
     }
 
-    /// Returns `true` if this table mode allows all that `key` allows, without a lock on the key.
+    /// Returns `true` if this table mode allows everything that `key` allows, without a lock on the key.
     #[must_use]
     pub const fn covers_key(self, key: KeyMode) -> bool {
         match self {
@@ -161,28 +162,28 @@ impl KeyMode {
     pub const NONE: Self = Self::new(GapMode::None, RecordMode::None);
     /// Read of one key, present or absent.
     pub const READ: Self = Self::new(GapMode::None, RecordMode::S);
-    /// End of a scan: taken on the key behind the range, or on the end of the table.
+    /// End of a scan: requested for the key after the range, or for the end of the table.
     pub const READ_GAP: Self = Self::new(GapMode::S, RecordMode::None);
-    /// Key in a scanned range.
+    /// Read of a key in a scanned range.
     pub const SCAN: Self = Self::new(GapMode::S, RecordMode::S);
-    /// Update in place.
+    /// Update of a record in place.
     pub const UPDATE: Self = Self::new(GapMode::None, RecordMode::X);
-    /// An inserted key.
+    /// Insert of a key.
     pub const INSERT: Self = Self::new(GapMode::I, RecordMode::X);
-    /// Test of an insert on the next key; not held afterwards.
+    /// Test of an insert, on the next key; not held afterwards.
     pub const INSERT_TEST: Self = Self::new(GapMode::I, RecordMode::None);
-    /// A deleted key.
+    /// Delete of a key.
     pub const DELETE: Self = Self::new(GapMode::X, RecordMode::X);
-    /// The key after a deleted one.
+    /// Mode for the key after a deleted key.
     pub const DELETE_NEXT: Self = Self::new(GapMode::X, RecordMode::None);
 
-    /// The mode with these two parts.
+    /// Returns the mode with these two parts.
     #[must_use]
     pub const fn new(gap: GapMode, record: RecordMode) -> Self {
         Self { gap, record }
     }
 
-    /// Every key mode.
+    /// Returns all key modes.
     pub fn all() -> impl Iterator<Item = Self> {
         GapMode::ALL.into_iter().flat_map(|gap| RecordMode::ALL.map(|record| Self { gap, record }))
     }
@@ -194,13 +195,14 @@ impl KeyMode {
         self.gap.is_compatible(other.gap) && self.record.is_compatible(other.record)
     }
 
-    /// The least mode that allows what either allows, part by part; a gap's I and S have X above them.
+    /// Returns the weakest mode that allows everything that one of the two modes allows, for each part. For a
+    /// gap's I and S this is X.
     #[must_use]
     pub const fn supremum(self, other: Self) -> Self {
         Self { gap: self.gap.supremum(other.gap), record: self.record.supremum(other.record) }
     }
 
-    /// Returns `true` if this mode allows all that `other` allows.
+    /// Returns `true` if this mode allows everything that `other` allows.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
         self.supremum(other) == self
@@ -228,8 +230,8 @@ impl fmt::Display for KeyMode {
 mod tests {
     use super::*;
 
-    /// MODE-2, by its definition: among the modes that conflict with everything that conflicts with `a` or
-    /// `b`, the one with the fewest conflicts.
+    /// Returns the supremum by the definition in MODE-2. Of the modes that conflict with everything that
+    /// conflicts with `a` or `b`, it has the fewest conflicts.
     fn least_above<M: Copy + PartialEq + fmt::Debug>(
         all: &[M],
         compatible: impl Fn(M, M) -> bool,
@@ -291,8 +293,8 @@ mod tests {
 
     #[test]
     fn a_table_lock_covers_what_its_holders_rivals_could_not_hold() {
-        // A table mode covers a key mode exactly when no transaction in conflict with it can get the intent
-        // it needs.
+        // A table mode covers a key mode exactly if no conflicting transaction can get the intent that it
+        // needs.
         for table in TableMode::ALL {
             for key in KeyMode::all().filter(|&k| k != KeyMode::NONE) {
                 let spoilers_kept_out = KeyMode::all().filter(|m| !m.is_compatible(key)).all(|m| {

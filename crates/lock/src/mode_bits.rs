@@ -1,21 +1,21 @@
 //! Mode bits: lock modes as small bit sets, so that compatibility with a queue costs two ANDs.
 //!
-//! A *mode bit* is one part of a mode: a table mode is one bit; a key mode is at most one bit for its gap and
-//! one for its record. Tables and keys have five bits each and never meet in one queue.
+//! A *mode bit* is one part of a mode. A table mode is one bit; a key mode has at most one bit for its gap
+//! and one for its record. Tables and keys have five bits each and are never in the same queue.
 //!
 //! - **BITS-1** Two modes are compatible exactly when no bit of one conflicts with a bit of the other.
 //! - **BITS-2** The supremum of two modes is a function of the union of their bits.
 //!
-//! Both are checked against `mode` for every pair, at the foot of this file.
+//! The tests at the end of this file check both against `mode` for every pair.
 
 use crate::mode::{GapMode, KeyMode, RecordMode, TableMode};
 
 /// The bits of one mode, or the union of several; bits 0 to 4.
 pub(crate) type ModeBits = u8;
 
-/// Number of different bits in one queue.
+/// Number of distinct bits in one queue.
 pub(crate) const BIT_COUNT: usize = 5;
-/// Every bit.
+/// The set of all bits.
 pub(crate) const ALL: ModeBits = (1 << BIT_COUNT) - 1;
 
 const GAP: [ModeBits; 4] = [0, 1, 2, 4];
@@ -36,7 +36,7 @@ pub(crate) const fn of_key(mode: KeyMode) -> ModeBits {
     GAP[mode.gap as usize] | RECORD[mode.record as usize]
 }
 
-/// The key mode with these bits.
+/// Returns the key mode with these bits.
 pub(crate) const fn key_mode(mode_bits: ModeBits) -> KeyMode {
     let gap = match mode_bits & 7 {
         0 => GapMode::None,
@@ -57,18 +57,18 @@ pub(crate) const fn closes_gap(mode_bits: ModeBits) -> bool {
     mode_bits & (GAP[GapMode::S as usize] | GAP[GapMode::X as usize]) != 0
 }
 
-/// The table mode with this bit; `None` for no bit.
+/// Returns the table mode with this bit; `None` for no bit.
 pub(crate) const fn table_mode(mode_bits: ModeBits) -> Option<TableMode> {
     if mode_bits == 0 { None } else { Some(TableMode::ALL[mode_bits.trailing_zeros() as usize]) }
 }
 
-/// Every bit that conflicts with one of `mode_bits`.
+/// Returns all bits that conflict with one of `mode_bits`.
 #[inline]
 pub(crate) const fn conflicts(family: Family, mode_bits: ModeBits) -> ModeBits {
     CONFLICTS[family as usize][(mode_bits & ALL) as usize]
 }
 
-/// Returns the bits of the supremum of the modes with this union.
+/// Returns the bits of the supremum of the modes with this union of bits.
 #[inline]
 pub(crate) const fn normal(family: Family, mode_bits: ModeBits) -> ModeBits {
     NORMAL[family as usize][(mode_bits & ALL) as usize]
@@ -78,7 +78,7 @@ const SETS: usize = 1 << BIT_COUNT;
 const CONFLICTS: [[ModeBits; SETS]; 2] = [conflicts_of_sets(Family::Key), conflicts_of_sets(Family::Table)];
 const NORMAL: [[ModeBits; SETS]; 2] = [normal_sets(Family::Key), normal_sets(Family::Table)];
 
-/// Returns `true` if two mode bits of one family conflict, by the modes that consist of one bit.
+/// Returns `true` if two mode bits of one family conflict, according to the modes that consist of one bit.
 const fn conflict(family: Family, one: usize, other: usize) -> bool {
     match family {
         Family::Key => !key_mode(1 << one).is_compatible(key_mode(1 << other)),
@@ -86,7 +86,7 @@ const fn conflict(family: Family, one: usize, other: usize) -> bool {
     }
 }
 
-/// Returns the bits of the least mode above these and one more bit. Zero bits belong to no mode.
+/// Returns the bits of the supremum of the mode with these bits and one more bit. Zero bits are not a mode.
 const fn with(family: Family, mode_bits: ModeBits, one: usize) -> ModeBits {
     match (family, table_mode(mode_bits)) {
         (Family::Key, _) => of_key(key_mode(mode_bits).supremum(key_mode(1 << one))),

@@ -1,7 +1,8 @@
 //! Owners: the state of a locking transaction that other threads read.
 //!
-//! An owner is an entry of a growing array; its number is in every request. Entries are reused by later
-//! transactions, never freed, so that an index can be followed without reference counts.
+//! An owner is an entry of a growing array; every request contains the number of its owner. Later
+//! transactions reuse entries, and entries are never freed, so an index can be followed without reference
+//! counts.
 //!
 //! | `word` | state | set by |
 //! |---|---|---|
@@ -12,10 +13,10 @@
 //! | 0 | running | its own thread, when its wait timed out, under the waits latch |
 //!
 //! - **OWNER-1** A transaction waits for at most one lock at a time.
-//! - **HOME-1** `home` is the thread that made the owner's last request, from its first request to its
-//!   release; 0 for none, and for a transaction that was detached from threads. Only the transaction's own
-//!   thread writes it.
-//! - **OWNER-2** A place passes to another transaction only after the old one holds nothing and waits for
+//! - **HOME-1** `home` is the number of the thread that made the owner's last request. It is set from the
+//!   owner's first request to its release. It is 0 otherwise, and for a transaction that was detached from
+//!   threads. Only the transaction's own thread writes it.
+//! - **OWNER-2** Another transaction reuses an entry only after the old one holds nothing and waits for
 //!   nothing.
 
 use std::cell::Cell;
@@ -40,26 +41,28 @@ pub(crate) const VICTIM: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Owner {
     txn: AtomicU64,
-    /// The thread that began it, for the trace.
+    /// The thread that began the transaction, for the trace.
     thread: AtomicU32,
-    /// Another transaction began to wait for this owner: only then can it be part of a cycle. May be a false
-    /// positive.
+    /// `true` if another transaction began to wait for this owner: otherwise the owner cannot be part of a
+    /// cycle. May be a false positive.
     has_waiters: AtomicBool,
-    /// See HOME-1.
+    /// The number of the thread that last used the transaction; see HOME-1.
     home: AtomicU32,
     word: WaitWord,
     pub(crate) intents: Mutex<Intents>,
-    /// `ranges` may have entries. Written by the owner's own thread.
+    /// `true` if `ranges` may have entries. Written by the owner's own thread.
     has_ranges: AtomicBool,
     pub(crate) ranges: Mutex<Ranges>,
 }
 
-// Number of owners with this home thread, in all tables; higher if other threads have released some of them.
+// Number of owners in all tables with this thread as home; too high if other threads have released some of
+// them.
 azekura_base::per_thread! {
     static AT_HOME: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The calling thread's number for [`Owner::home`]; 0 in models, because all their threads have one number.
+/// Returns the calling thread's number for [`Owner::home`]; 0 in models, because all their threads have one
+/// number.
 #[inline]
 fn this_thread() -> u32 {
     if cfg!(loom) { 0 } else { azekura_base::striped::thread_stripe() as u32 + 1 }
@@ -81,26 +84,26 @@ impl Owner {
 
     /// Sets the entry's new transaction; called by its own thread before any request.
     pub(crate) fn begin(&self, txn: TxnId) {
-        // Relaxed, all four: a thread finds this owner in a request or an intent, under the latch under which
-        // that was added after this.
+        // Relaxed, all four: another thread finds this owner in a request or an intent. That was added later
+        // than this, under a latch that the other thread holds when it finds it.
         self.txn.store(txn.0, Relaxed);
         self.thread.store(azekura_trace::thread_tag().0, Relaxed);
         self.has_waiters.store(false, Relaxed);
         self.word.word().store(RUNNING, Relaxed);
     }
 
-    /// Makes the calling thread the home, in place of `known`, the home so far; returns the home.
+    /// Sets the home to the calling thread; `known` is the home so far. Returns the new home.
     #[inline]
     pub(crate) fn settle(&self, known: u32) -> u32 {
         let here = this_thread();
         if known != here {
             AT_HOME.with(|count| count.set(count.get() + 1));
-            self.home.store(here, Relaxed); // see `home`
+            self.home.store(here, Relaxed); // Relaxed: see `home`
         }
         here
     }
 
-    /// Has no home from now on.
+    /// Clears the home.
     pub(crate) fn leave_home(&self, known: u32) {
         if known == 0 {
             return;
@@ -108,27 +111,27 @@ impl Owner {
         if known == this_thread() {
             AT_HOME.with(|count| count.set(count.get().saturating_sub(1)));
         }
-        self.home.store(0, Relaxed); // see `home`
+        self.home.store(0, Relaxed); // Relaxed: see `home`
     }
 
     pub(crate) fn home(&self) -> u32 {
-        // Relaxed: read by the home itself, which wrote it, or for an owner that is found in a request, under
-        // the latch under which that was added after `settle`. A later change is a move to another thread,
-        // equivalent to one after the read.
+        // Relaxed: read by the home thread itself, which wrote it, or for an owner that was found in a
+        // request. The request was added after `settle`, under a latch that the reader holds. A later change
+        // is a move to another thread, which is equivalent to a change after the read.
         self.home.load(Relaxed)
     }
 
     pub(crate) fn txn(&self) -> TxnId {
-        TxnId(self.txn.load(Relaxed)) // see `begin`
+        TxnId(self.txn.load(Relaxed)) // Relaxed: see `begin`
     }
 
     pub(crate) fn thread(&self) -> ThreadTag {
-        ThreadTag(self.thread.load(Relaxed)) // see `begin`
+        ThreadTag(self.thread.load(Relaxed)) // Relaxed: see `begin`
     }
 
-    /// Notes that another transaction waits for this owner now.
+    /// Records that another transaction now waits for this owner.
     pub(crate) fn note_waiter(&self) {
-        // Relaxed: set under the waits latch or by the owner's own thread, or before the owner is woken; the
+        // Relaxed: set under the waits latch, by the owner's own thread, or before the owner is woken. The
         // owner reads it under the waits latch, after all of these.
         if !self.has_waiters.load(Relaxed) {
             self.has_waiters.store(true, Relaxed);
@@ -136,7 +139,7 @@ impl Owner {
     }
 
     pub(crate) fn has_waiters(&self) -> bool {
-        self.has_waiters.load(Relaxed) // see `note_waiter`
+        self.has_waiters.load(Relaxed) // Relaxed: see `note_waiter`
     }
 
     pub(crate) fn set_has_ranges(&self, has: bool) {
@@ -146,23 +149,23 @@ impl Owner {
     }
 
     pub(crate) fn has_ranges(&self) -> bool {
-        self.has_ranges.load(Acquire) // see `set_has_ranges`
+        self.has_ranges.load(Acquire) // Acquire: see `set_has_ranges`
     }
 
-    /// Announces a wait; by the owner's own thread, before its request can be seen among the waiters.
+    /// Announces a wait. Called by the owner's own thread, before its request is added to the waiters.
     pub(crate) fn set_waiting(&self) {
-        // Relaxed: the thread that ends the wait finds the request under the stripe's latch, later.
+        // Relaxed: the thread that ends the wait finds the request later, under the stripe's latch.
         self.word.word().store(WAITING, Relaxed);
     }
 
-    /// Ends the wait; the sleeper is woken by a later [`Owner::wake`], when no latch is held any more.
+    /// Ends the wait; a later [`Owner::wake`] wakes the sleeper, when no latch is held any more.
     pub(crate) fn end_wait(&self, how: u32) {
-        // Release: pairs with the Acquire in `state`; the owner sees the writes of the former holder.
+        // Release: pairs with the Acquire in `state`; the owner reads the writes of the former holder.
         self.word.word().store(how, Release);
     }
 
     pub(crate) fn state(&self) -> u32 {
-        self.word.word().load(Acquire) // pairs with `end_wait`
+        self.word.word().load(Acquire) // Acquire: pairs with the Release in `end_wait`
     }
 
     pub(crate) fn wake(&self) {
@@ -176,11 +179,11 @@ impl Owner {
     }
 }
 
-/// Few: a store that is idle most of its life has few transactions at once.
+/// Number of owners in the first chunk: small, because a mostly idle store has few transactions at once.
 const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 4 };
 const CHUNKS: usize = 30;
 
-/// All owners; see the module's head.
+/// All owners; see the module head.
 #[derive(Debug)]
 pub(crate) struct Owners {
     chunks: [OnceLock<Box<[CachePadded<Owner>]>>; CHUNKS],
@@ -188,7 +191,7 @@ pub(crate) struct Owners {
     grow: Mutex<()>,
 }
 
-/// Chunk and place in it: chunk `n` holds `FIRST_CHUNK << n` owners.
+/// Returns the chunk of an owner and its position in the chunk: chunk `n` holds `FIRST_CHUNK << n` owners.
 const fn locate(index: u32) -> (usize, usize) {
     let shifted = index / FIRST_CHUNK + 1;
     let chunk = shifted.ilog2();
@@ -200,7 +203,7 @@ impl Owners {
         Self { chunks: [const { OnceLock::new() }; CHUNKS], len: AtomicU32::new(0), grow: Mutex::new(()) }
     }
 
-    /// A new owner.
+    /// Adds a new owner and returns its number.
     pub(crate) fn add(&self) -> u32 {
         let _grow = self.grow.lock();
         let index = self.len.load(Relaxed);
@@ -208,21 +211,21 @@ impl Owners {
         assert!(chunk < CHUNKS, "more than four thousand million transactions at once");
         self.chunks[chunk]
             .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| CachePadded::new(Owner::new())).collect());
-        self.len.store(index + 1, Relaxed); // ordered by `grow`
+        self.len.store(index + 1, Relaxed); // Relaxed: ordered by `grow`
         index
     }
 
-    /// Returns the number of owners. An owner added later than this call sees all writes that its caller made
+    /// Returns the number of owners. An owner added after this call reads all writes that the caller made
     /// before.
     pub(crate) fn len(&self) -> u32 {
-        // The mutex, not the load, is the point: it orders the caller's closing of the fast path (see
-        // `intent`) before every owner that this count leaves out.
+        // Locked for the ordering, not for the load: the caller's closing of the fast path (see `intent`)
+        // precedes every owner that is not included in this count.
         let _grow = self.grow.lock();
         self.len.load(Relaxed)
     }
 
-    /// Returns `true` if the calling thread is the home of another owner besides this one. Reads every owner,
-    /// unless the thread's own count rules it out.
+    /// Returns `true` if the home of this owner is the home of another owner, too. Reads every owner, unless
+    /// the thread's own count shows that there is none.
     pub(crate) fn has_mates(&self, index: u32) -> bool {
         let home = self.get(index).home();
         home != 0

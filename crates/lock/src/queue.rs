@@ -1,19 +1,21 @@
 //! Rules of one lock's queue: grants, waiters, blockers.
 //!
-//! 1. A newcomer is granted when its mode is compatible with every holder and with the modes that all waiters
-//!    want (no waiter is overtaken by a request that it would wait for). Otherwise it waits at the end.
-//! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other
-//!    holder. Otherwise it waits, before all newcomers. Conversions wait for held modes only, not for modes
-//!    that other conversions want.
-//! 3. When a holder leaves, or a waiter gives up, all waiters are checked in order: a conversion is granted
-//!    by rule 2, a newcomer when it is compatible with every holder and with all remaining waiters before it.
-//! 4. An *instant* request is granted by the same rules, and then holds nothing (or what it held before).
+//! 1. A newcomer is granted if its mode is compatible with every holder and with the modes that all waiters
+//!    request (no request overtakes a waiter that it would wait for). Otherwise it waits at the end.
+//! 2. A holder that requests a stronger mode *converts*. The conversion is granted if the supremum is
+//!    compatible with every other holder. Otherwise it waits, before all newcomers. Conversions wait only for
+//!    held modes, not for modes that other conversions request.
+//! 3. When a holder leaves, or a waiter withdraws, all waiters are checked in order. A conversion is granted
+//!    by rule 2. A newcomer is granted if it is compatible with every holder and with all remaining waiters
+//!    before it.
+//! 4. An *instant* request is granted by the same rules, and then holds nothing (or the mode that it held
+//!    before).
 //!
 //! - **QUEUE-1** Any two holders of one lock are compatible.
 //! - **QUEUE-2** A waiting request has at least one *blocker*: by rule 1 or 2 a holder, or, for a newcomer, a
 //!   waiter before it. So each wait has a cause.
-//! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the
-//!   latch.
+//! - **QUEUE-3** A grant changes the owner's state under the stripe's latch. The wake-up comes after the
+//!   latch is released.
 
 use crate::id::LockId;
 use crate::mode_bits::{self, ModeBits};
@@ -25,7 +27,7 @@ use crate::stripe::{NONE, Request, Stripe};
 pub(crate) struct Demand {
     pub(crate) id: LockId,
     pub(crate) owner: u32,
-    /// The owner's request if it holds the lock already, else [`NONE`].
+    /// The owner's request if it holds the lock already; otherwise [`NONE`].
     pub(crate) own: u32,
     /// All mode bits that the owner will hold: the supremum of the held and the requested modes.
     pub(crate) want: ModeBits,
@@ -36,8 +38,8 @@ pub(crate) struct Demand {
 pub(crate) type Wakes = Vec<u32>;
 
 impl Stripe {
-    /// Grants `demand` if it can be granted now: returns the request that holds it ([`NONE`] for an instant
-    /// one of a newcomer). Returns `None` if it has to wait; then nothing changed.
+    /// Grants `demand` if this is possible now: returns the request that holds it ([`NONE`] for an instant
+    /// request of a newcomer). Returns `None` if the request must wait; then nothing has changed.
     pub(crate) fn attempt(&mut self, demand: &Demand, owners: &Owners) -> Option<u32> {
         if demand.own != NONE {
             return self.attempt_conversion(demand, owners);
@@ -64,7 +66,7 @@ impl Stripe {
         if !demand.instant {
             self.set_held(demand.own, want);
             if self.head(own.head).first_waiter != NONE {
-                // A waiter may have this owner as its blocker only now
+                // The owner may have become the blocker of a waiter.
                 owners.get(demand.owner).note_waiter();
             }
         }
@@ -80,9 +82,9 @@ impl Stripe {
         request
     }
 
-    /// Makes a range lock of `owner` a held request of the key: returns the new request, if `owner` had none.
-    /// Does nothing if other holders or waiters conflict (KEYRANGE-2): such a waiter would have shared the
-    /// range when it arrived, if the range had locked the key then.
+    /// Turns a range lock of `owner` into a held request for the key; returns the new request if `owner` had
+    /// none. Does nothing if other holders or waiters conflict (KEYRANGE-2): if the range had locked the key
+    /// when such a waiter arrived, that waiter would have shared the range.
     pub(crate) fn share(&mut self, id: LockId, owner: u32, mode_bits: ModeBits) -> Option<u32> {
         let head = self.find(id);
         if head == NONE {
@@ -95,7 +97,7 @@ impl Stripe {
         if want == held || conflicts & self.held_by_others(head, held) != 0 {
             return None;
         }
-        // An owner without a request may wait for this key, or for another one with this hash.
+        // An owner without a request may wait for this key, or for another key with this hash.
         let is_in_the_way =
             |w: &Request| if w.owner == owner { own == NONE } else { w.want & conflicts != 0 };
         if self.waiters(head).any(is_in_the_way) {
@@ -108,7 +110,7 @@ impl Stripe {
         None
     }
 
-    /// The request of a holder, or [`NONE`].
+    /// Returns the request of a holder, or [`NONE`].
     fn request_of(&self, head: u32, owner: u32) -> u32 {
         let mut request = self.head(head).first_holder;
         while request != NONE && self.request(request).owner != owner {
@@ -127,10 +129,10 @@ impl Stripe {
         };
         let owner = owners.get(demand.owner);
         if self.request(request).held != 0 && self.head(self.request(request).head).first_waiter != NONE {
-            owner.note_waiter(); // it is before waiters in the queue now
+            owner.note_waiter(); // The conversion is now before waiters in the queue.
         }
         owner.set_waiting();
-        // A range may have extended the mode bits that the owner knows.
+        // A range may have added mode bits to the ones in the owner's list.
         let held = self.request(request).held;
         self.link_waiter(request, mode_bits::normal(demand.id.family(), demand.want | held));
         self.request_mut(request).instant = demand.instant;
@@ -203,7 +205,7 @@ impl Stripe {
             } else {
                 ahead |= r.want;
                 if r.held == 0 && mode_bits::conflicts(family, ahead) == mode_bits::ALL {
-                    return; // only newcomers follow, and they all conflict with one that waits before them
+                    return; // Only newcomers follow, and each conflicts with a waiter before it.
                 }
             }
             waiter = r.next_waiter;
@@ -222,7 +224,7 @@ impl Stripe {
         }
         let owner = owners.get(r.owner);
         if r.held != 0 {
-            owner.note_waiter(); // it passed waiting conversions, which may have it as their blocker only now
+            owner.note_waiter(); // It may have become the blocker of waiting conversions.
         }
         owner.end_wait(GRANTED); // QUEUE-3
     }

@@ -1,37 +1,37 @@
 //! Range locks: a scan locks a run of keys by one entry with its owner, not by a request for each key.
 //!
-//! 1. The scan raises the tree's *range count* (once per transaction and tree), and enters the tree, the
-//!    bounds and the mode with its owner, under the owner's mutex. A full fence follows.
-//! 2. It reads the *exclusive count* of each key's stripe: the requests there, held or waiting, that conflict
-//!    with a scan. If it is 0, the key is locked. Else an ordinary request locks the key; if that is refused,
-//!    the scan takes the entry back.
+//! 1. The scan raises the tree's *range count* (once per transaction and tree). It stores an entry with tree,
+//!    bounds and mode with its owner, under the owner's mutex. A full fence follows.
+//! 2. It reads the *exclusive count* of each key's stripe: the number of requests in the stripe, held or
+//!    waiting, that conflict with a scan. If the count is 0, the key is locked. Otherwise an ordinary request
+//!    locks the key; if that is refused, the scan removes the entry.
 //! 3. A request that conflicts with a scan raises the exclusive count of its stripe, under the stripe's
-//!    latch, and a full fence follows. If the tree's range count is not 0, it goes through all owners: for
-//!    each entry that contains the key, an ordinary held request of that owner is made (the key is
-//!    *shared*). Then the request queues as usual.
+//!    latch, and a full fence follows. If the tree's range count is not 0, the request checks all owners. For
+//!    each entry that contains the key, an ordinary held request of that owner is made (the key is *shared*).
+//!    Then the request queues as usual.
 //! 4. At its end a transaction removes its entries; keys that were shared are released as requests.
 //!
 //! - **KEYRANGE-1** While a request that conflicts with a scan holds a key, or waits for it, each transaction
 //!   that has the key in a range has an ordinary request on it, except by KEYRANGE-2. So the queue's rules
-//!   and the deadlock search see all holders.
+//!   and the deadlock search include all holders.
 //! - **KEYRANGE-2** Each key that existed when its range was entered is locked. The range also contains keys
 //!   that did not exist. Another transaction may hold an exclusive lock on such a key, because it removed the
 //!   key or read it for update. Then the key is not shared, and the range does not lock it: the scan relies
 //!   on the gap above the key. If the scan was refused that gap, the key may be inserted later. So while a
 //!   conflicting request exists, the owner of the range holds the key only if it has a request on it.
 //! - **KEYRANGE-3** A shared key is in the owner's list from the moment when its request is made, until the
-//!   transaction takes the request over (a grant) or releases it.
+//!   transaction adopts the request (a grant) or releases it.
 //!
-//! Proof of KEYRANGE-1 for a scan S and a request R. One of the two fences comes first. If it is that of S, R
-//! reads the raised range count and the flag of S's owner, and visits the owner. R may lock the owner's mutex
-//! before S does, or may have read a count of owners without S's owner. In both cases that mutex orders R's
-//! exclusive count before S's read of it, so S sees the count. If the fence of R comes first, S sees the
-//! count as well. So S sees R, or R sees the entry. If each sees the other, S makes an ordinary request for
-//! the key, too, and one of them waits for the other.
+//! Proof of KEYRANGE-1 for a scan S and a request R. One of the two fences comes first. If it is the fence of
+//! S, R reads the raised range count and the flag of S's owner, and visits the owner. R may lock the owner's
+//! mutex before S does, or may have read a count of owners without S's owner. In both cases that mutex orders
+//! R's exclusive count before S's read of it, so S reads the raised count. If the fence of R comes first, S
+//! reads the raised count as well. So S detects R, or R finds the entry. If both happen, S makes an ordinary
+//! request for the key, too, and one of them waits for the other.
 //!
-//! A key is shared only while its owner runs, or before the request that shares it begins to wait. It blocks
-//! no request that waits already, because none of them conflicts with it. So the proof in `deadlock` holds:
-//! the wait that begins last finds the cycle.
+//! A key is shared only while its owner runs, or before the request that shares it begins to wait. The shared
+//! request blocks no request that waits already, because none of them conflicts with it. So the proof in
+//! `deadlock` holds: the wait that begins last finds the cycle.
 
 use std::sync::OnceLock;
 
@@ -53,10 +53,10 @@ use crate::txn::TxnLocks;
 pub(crate) const EXCLUSIVE: ModeBits = mode_bits::conflicts(Family::Key, mode_bits::of_key(KeyMode::SCAN));
 
 /// Largest number of ranges of one transaction. A further scan locks its keys one by one, because a request
-/// that meets ranges reads all of them.
+/// that conflicts with scans reads all ranges.
 const MOST: usize = 64;
 
-/// The keys from `from` to below `to`; `None` is the end of the tree.
+/// The keys from `from` to below `to`; a `to` of `None` is the end of the tree.
 #[derive(Debug)]
 struct Range {
     tree: TreeId,
@@ -83,14 +83,14 @@ pub(crate) struct Ranges {
     all: Vec<Range>,
     /// Requests that were made for keys of the ranges (KEYRANGE-3).
     shared: Vec<(LockId, u32)>,
-    /// Ranges locked here, ever.
+    /// Total number of ranges locked here.
     pub(crate) acquisitions: u64,
 }
 
-/// The change that locked a range, for undoing it.
+/// The change that entered a range, which is needed to undo it.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// None: a range contains it already.
+    /// No change: a range contains the new one already.
     Nothing,
     Added,
     /// The last range was extended at its upper end.
@@ -104,8 +104,9 @@ impl Ranges {
         Self { all: Vec::new(), shared: Vec::new(), acquisitions: 0 }
     }
 
-    /// Enters a range, or extends the last one if the two touch, unless one contains it; `None` if there are
-    /// too many, or ranges with other mode bits: only part of the two might be locked.
+    /// Enters a range, or extends the last one if the two are adjacent, unless a range contains it. Returns
+    /// `None` if there are too many ranges, or ranges with other mode bits: then only a part of the two might
+    /// be locked.
     fn enter(&mut self, tree: TreeId, from: &[u8], to: Option<&[u8]>, mode_bits: ModeBits) -> Option<Change> {
         if self.all.first().is_some_and(|range| range.mode_bits != mode_bits) {
             return None;
@@ -143,7 +144,7 @@ impl Ranges {
         }
     }
 
-    /// The mode bits of all ranges that contain `key`.
+    /// Returns the mode bits of all ranges that contain `key`.
     pub(crate) fn find(&self, tree: TreeId, key: &[u8]) -> ModeBits {
         let found = self.all.iter().filter(|range| range.contains(tree, key));
         mode_bits::normal(Family::Key, found.fold(0, |all, range| all | range.mode_bits))
@@ -156,7 +157,7 @@ impl Ranges {
 
 const COUNTS: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// Number of transactions with range locks, by hash of the tree. Made with the first range lock.
+/// Numbers of transactions with range locks, by hash of the tree. Allocated by the first range lock.
 #[derive(Debug)]
 pub(crate) struct RangeCounts(OnceLock<Box<[CachePadded<AtomicU32>]>>);
 
@@ -164,7 +165,7 @@ impl RangeCounts {
     pub(crate) fn new() -> Self {
         let counts = Self(OnceLock::new());
         if cfg!(loom) {
-            counts.count(TreeId(0)); // a model's atomics are made before its threads
+            counts.count(TreeId(0)); // The atomics of a model are made before its threads.
         }
         counts
     }
@@ -176,18 +177,18 @@ impl RangeCounts {
     }
 
     /// Returns `false` if no transaction has a range lock in the tree. A thread that has executed a fence
-    /// after the one in `try_lock_range` finds the counts that were made before that fence (KEYRANGE-1).
+    /// after the fence in `try_lock_range` reads the counts that were raised before the latter (KEYRANGE-1).
     fn may_have(&self, tree: TreeId) -> bool {
         // Acquire: pairs with the Release in `release_ranges`. A requester that reads 0 comes after the scans
-        // that have ended, as if they had handed the lock over.
+        // that have ended, as if it had received the lock from them.
         self.0.get().is_some_and(|counts| counts[tree.0 as usize % COUNTS].load(Acquire) != 0)
     }
 }
 
 impl LockTable {
-    /// Locks the keys of `from..to` for a scan, if that is possible at once: `keys`, all that exist in the
-    /// range, in any order. One entry locks them all, except keys in stripes with requests that conflict with
-    /// scans. `mode` has neither an exclusive part nor an insert intention.
+    /// Locks the keys of `from..to` for a scan, if that is possible at once. `keys` are all keys that exist
+    /// in the range, in any order. One entry locks them all, except keys in stripes with requests that
+    /// conflict with scans. `mode` has neither an exclusive part nor an insert intention.
     ///
     /// Returns the commit LSN that the transaction now depends on (W8). May be called under a page latch.
     ///
@@ -210,13 +211,13 @@ impl LockTable {
         self.settle(t);
         let owner = self.owners.get(t.owner);
         if !t.range_trees.contains(&tree) {
-            self.range_counts.count(tree).fetch_add(1, Relaxed); // ordered by the fence below
+            self.range_counts.count(tree).fetch_add(1, Relaxed); // Relaxed: ordered by the fence below
             t.range_trees.push(tree);
             owner.set_has_ranges(true);
         }
         let entered = owner.ranges.lock().enter(tree, from, to, mode_bits);
         t.note_gap(mode_bits);
-        // Pairs with the fence in `share_ranges`: KEYRANGE-1.
+        // SeqCst: pairs with the fence in `share_ranges` (KEYRANGE-1).
         fence(SeqCst);
         let mut newest = Lsn(0);
         for (i, key) in keys.enumerate() {
@@ -239,7 +240,7 @@ impl LockTable {
         Ok(newest)
     }
 
-    /// The mode bits of the transaction's ranges on a key.
+    /// Returns the mode bits of the transaction's ranges on a key.
     #[inline]
     pub(crate) fn mode_bits_in_range(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> ModeBits {
         match key {
@@ -248,8 +249,8 @@ impl LockTable {
         }
     }
 
-    /// Makes requests of all ranges of others that contain the key, if `want` conflicts with a scan. The
-    /// caller holds the stripe's latch until the request stands in its queue or is given up.
+    /// Makes requests for all ranges of other transactions that contain the key, if `want` conflicts with a
+    /// scan. The caller holds the stripe's latch until the request is in its queue or is withdrawn.
     pub(crate) fn share_ranges(
         &self,
         stripe: &mut StripeGuard<'_>,
@@ -257,12 +258,12 @@ impl LockTable {
         (tree, key): (TreeId, KeyRef<'_>),
         want: ModeBits,
     ) {
-        let KeyRef::Key(key) = key else { return }; // ranges contain keys, not the end
+        let KeyRef::Key(key) = key else { return }; // Ranges contain keys, not the end of the tree.
         if want & EXCLUSIVE == 0 {
             return;
         }
         stripe.announce_exclusive();
-        // Pairs with the fence in `try_lock_range`: KEYRANGE-1.
+        // SeqCst: pairs with the fence in `try_lock_range` (KEYRANGE-1).
         fence(SeqCst);
         if !self.range_counts.may_have(tree) {
             return;
@@ -280,9 +281,10 @@ impl LockTable {
         }
     }
 
-    /// Returns the request of the transaction's own range on a key, made if there is none; [`NONE`] if the
-    /// range does not contain the key, or does not lock it (KEYRANGE-2), or has added to a request that the
-    /// transaction held before. The caller holds the stripe's latch.
+    /// Returns the request of the transaction's own range on a key; makes it if there is none. Returns
+    /// [`NONE`] in three cases: the range does not contain the key, the range does not lock it (KEYRANGE-2),
+    /// or the range has added to a request that the transaction held before. The caller holds the stripe's
+    /// latch.
     pub(crate) fn own_shared(
         &self,
         stripe: &mut StripeGuard<'_>,
@@ -300,7 +302,7 @@ impl LockTable {
         made.unwrap_or(NONE)
     }
 
-    /// A shared key's request has become an ordinary held lock (KEYRANGE-3).
+    /// Removes a shared key from the list: its request has become an ordinary held lock (KEYRANGE-3).
     pub(crate) fn take_over_shared(&self, t: &TxnLocks, id: LockId) {
         self.owners.get(t.owner).ranges.lock().shared.retain(|shared| shared.0 != id);
     }

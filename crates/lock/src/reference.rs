@@ -1,8 +1,8 @@
-//! The lock table compared with a plain one: the same requests to both, in one thread, and all states
-//! compared.
+//! Compares the lock table with a plain one: makes the same requests to both, in one thread, and compares all
+//! states.
 //!
-//! The plain table is written from the rules at the head of `queue` with the modes' own definitions, without
-//! pools, bits, notes or marks; its deadlock check is a search of the whole waits-for graph.
+//! The plain table follows the rules at the head of `queue` with the modes' own definitions, without pools,
+//! bits, notes or marks. Its deadlock check searches the whole waits-for graph.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ impl PlainLock {
         Some(self.blockers(owner, self.waiters[at].want, &self.waiters[..at]))
     }
 
-    /// Rules 1 and 2; returns whether it was granted.
+    /// Applies rules 1 and 2; returns whether the request was granted.
     fn request(&mut self, owner: usize, mode: AnyMode, instant: bool, wait: bool) -> bool {
         let held = self.holders.get(&owner).copied();
         let want = held.map_or(mode, |h| supremum(h, mode));
@@ -98,7 +98,7 @@ impl PlainLock {
         false
     }
 
-    /// The range of `owner` locks the key as soon as nothing conflicts (KEYRANGE-2).
+    /// Locks the key by the range of `owner`, once no other request conflicts (KEYRANGE-2).
     fn lock_by_range(&mut self, owner: usize, mode: AnyMode) {
         let held = self.holders.get(&owner).copied();
         let want = held.map_or(mode, |held| supremum(held, mode));
@@ -111,7 +111,7 @@ impl PlainLock {
         }
     }
 
-    /// Rule 3: grants.
+    /// Applies rule 3; returns the owners of granted requests.
     fn serve(&mut self) -> Vec<usize> {
         let mut granted = Vec::new();
         let mut at = 0;
@@ -145,7 +145,7 @@ enum Step {
         instant: bool,
         wait: bool,
     },
-    /// `there` has a bit for each key that exists.
+    /// A range lock; `there` has a bit for each key that exists.
     Range {
         owner: usize,
         first: u8,
@@ -179,16 +179,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Locked objects: 0 is the table, then the keys.
+/// The number of a locked object: 0 is the table, the others are keys.
 type Thing = usize;
 
 struct Pair {
     real: LockTable,
     locks: Vec<TxnLocks>,
-    /// The request that each waiting owner waits for.
+    /// The request for which each waiting owner waits.
     pending: Vec<Option<(Demand, u32, Thing, AnyMode)>>,
     plain: Vec<PlainLock>,
-    /// The modes of ranges on keys that did not exist, by owner and thing.
+    /// The modes of ranges on keys that did not exist, by owner and object.
     absent: BTreeMap<(usize, Thing), KeyMode>,
     next_txn: u64,
 }
@@ -245,7 +245,8 @@ impl Pair {
         }
     }
 
-    /// A range is locked when the plain table could grant each of its keys that exist.
+    /// Locks a range in both tables. The range is locked if the plain table could grant each of its existing
+    /// keys.
     fn range(&mut self, owner: usize, (first, keys, there): (u8, u8, u8), mode: KeyMode) {
         if self.pending[owner].is_some() {
             return;
@@ -268,7 +269,7 @@ impl Pair {
         }
         for (i, thing) in existing().enumerate() {
             let is_refused = locked == Err(i);
-            // If a range is refused, keys before the blocked one may be locked by requests of their own.
+            // If a range is refused, keys before the blocked one may be locked by separate requests.
             let is_held = self.locks[owner].mode_bits(self.real.key_id(TREE, KeyRef::Key(&bytes[i])));
             let is_held =
                 crate::mode_bits::key_mode(is_held).supremum(mode) == crate::mode_bits::key_mode(is_held);
@@ -290,8 +291,8 @@ impl Pair {
         }
     }
 
-    /// Waits in both; then breaks the plain table's cycles where the real one did, and checks that none is
-    /// left.
+    /// Waits in both tables. Then breaks the plain table's cycles as the real table did, and checks that none
+    /// is left.
     fn begin_wait(&mut self, owner: usize, demand: Demand, thing: Thing, mode: AnyMode) {
         let deadlocks = self.real.stats().deadlocks;
         let key = [thing as u8];
@@ -316,7 +317,7 @@ impl Pair {
         assert_eq!(find_cycle(owner as u32, |o| self.edges(o)), None, "a cycle was missed");
     }
 
-    /// A wait ended without a grant.
+    /// Ends a wait without a grant in the plain table.
     fn cancel_plain(&mut self, owner: usize) {
         let (.., thing, mode) = self.pending[owner].take().expect("it waited");
         self.plain[thing].waiters.retain(|w| w.owner != owner);
@@ -325,7 +326,7 @@ impl Pair {
         self.collect(granted);
     }
 
-    /// Both tables granted the same waits.
+    /// Checks that both tables granted the same waits.
     fn collect(&mut self, granted: Vec<usize>) {
         for owner in granted {
             assert_eq!(
@@ -370,7 +371,7 @@ impl Pair {
         }
     }
 
-    /// Holders and queues agree, and QUEUE-1 and QUEUE-2 hold.
+    /// Checks that holders and queues agree, and that QUEUE-1 and QUEUE-2 hold.
     fn compare(&self) {
         for owner in 0..OWNERS {
             let waits = self.real.owners.get(self.locks[owner].owner).state() == WAITING;
@@ -423,7 +424,7 @@ fn a_waiter_that_a_conversion_passes_waits_for_it() {
     pair.request(reads, k, mode(GapMode::None, RecordMode::S), false, true);
     pair.request(scans, k, mode(GapMode::S, RecordMode::None), false, true);
     pair.request(inserts, j, mode(GapMode::None, RecordMode::X), false, true);
-    // It waits for the scan only, and the reader waits for it.
+    // The inserter waits only for the scan, and the reader waits for the inserter.
     pair.request(inserts, k, mode(GapMode::I, RecordMode::None), false, true);
     pair.request(reads, j, mode(GapMode::None, RecordMode::S), false, true);
     pair.compare();
@@ -446,7 +447,7 @@ fn a_conversion_that_another_one_passes_waits_for_it() {
     pair.request(passes, k, mode(GapMode::None, RecordMode::X), false, true);
     pair.request(stays, k, mode(GapMode::X, RecordMode::S), false, true);
     pair.compare();
-    // One is granted; now the other waits for it, and it for the other.
+    // One conversion is granted. Now the two wait for each other.
     pair.release(reads);
     pair.request(passes, j, mode(GapMode::None, RecordMode::S), false, true);
     pair.compare();

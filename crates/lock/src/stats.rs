@@ -6,31 +6,32 @@ use azekura_base::sync::atomic::Ordering::Relaxed;
 
 use crate::table::LockTable;
 
-/// Counts since the table was made. Exact while the table is unused; otherwise each is the value of some
-/// moment.
+/// Counts since the table was made. Exact while the table is not in use; otherwise each count is from a
+/// different moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStats {
-    /// Locks granted, conversions and tests included; not requests covered by held locks.
+    /// Number of granted locks, including conversions and tests. Requests covered by held locks are not
+    /// included.
     pub acquisitions: u64,
-    /// Those that were intents outside the shared table.
+    /// Number of granted locks that were intents outside the shared table.
     pub noted_intents: u64,
-    /// Those that were runs of keys, locked by scans as a range.
+    /// Number of granted locks that were runs of keys, locked by scans as a range.
     pub ranges: u64,
-    /// Requests that had to wait.
+    /// Number of requests that had to wait.
     pub waits: u64,
     /// Total time of the waits that ended.
     pub wait_time: Duration,
-    /// Waits that ended because their transaction became the victim of a deadlock.
+    /// Number of waits that ended because their transaction became the victim of a deadlock.
     pub deadlocks: u64,
-    /// Waits that ended because of their time limit.
+    /// Number of waits that ended because of their time limit.
     pub timeouts: u64,
-    /// Locks with a holder or waiter now, without intents outside the shared table.
+    /// Present number of locks with a holder or waiter, without intents outside the shared table.
     pub locks: usize,
 }
 
 impl LockTable {
-    /// The counts so far. Takes every latch of the table in turn: for reports, not for hot paths.
+    /// Returns the counts so far. Acquires every latch of the table in turn: for reports, not for hot paths.
     #[must_use]
     pub fn stats(&self) -> LockStats {
         let mut stats = LockStats::default();

@@ -1,8 +1,8 @@
-//! One stripe of the lock table: its locks and requests. Storage only; the rules are in `queue`.
+//! One stripe of the lock table: stores its locks and requests. Module `queue` has the rules.
 //!
-//! A *head* is a lock with a holder or a waiter; a *request* ties one owner to one head. Both live in
-//! pools and are named by index, so that after warm-up a lock costs no allocation. Heads of one bucket are
-//! chained.
+//! A *head* is a lock with a holder or a waiter; a *request* connects one owner to one head. Both are stored
+//! in pools and identified by index, so that after warm-up a lock needs no allocation. Heads of one bucket
+//! are chained.
 //!
 //! | request | `held` | `want` | in list |
 //! |---|---|---|---|
@@ -11,22 +11,23 @@
 //! | waiting to convert | old mode bits | target mode bits | holders and waiters |
 //! | free | 0 | 0 | none; `owner` is [`NONE`] |
 //!
-//! - **STRIPE-1** Everything here is changed and read under the stripe's latch only.
+//! - **STRIPE-1** All state of a stripe is changed and read only under its latch.
 //! - **STRIPE-2** A head exists exactly while it has a holder or a waiter.
 //! - **STRIPE-3** `counts[c]` is the number of holders with bit `c`; `mask` has the mode bits with a
 //!   count above 0.
-//! - **STRIPE-4** Waiting conversions stand before all other waiters; else the order is that of arrival.
+//! - **STRIPE-4** Waiting conversions are before all other waiters; otherwise the order is the order of
+//!   arrival.
 //! - **STRIPE-5** `exclusive` is the number of key requests, held or waiting, that conflict with a scan.
 
 use crate::id::LockId;
 use crate::mode_bits::{BIT_COUNT, Family, ModeBits};
 use crate::range::EXCLUSIVE;
 
-/// No index.
+/// The value of an index that refers to no entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
 const FIRST_BUCKETS: usize = 16;
-/// A stripe that once held more locks than this frees its memory when it becomes empty.
+/// Number of heads above which a stripe frees its memory when it becomes empty.
 const KEPT_HEADS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,21 +51,22 @@ pub(crate) struct Request {
     prev_waiter: u32,
     pub(crate) held: ModeBits,
     pub(crate) want: ModeBits,
-    /// An instant request: its wait ends by a grant, and nothing is held.
+    /// `true` for an instant request: a grant ends its wait, and it then holds nothing.
     pub(crate) instant: bool,
 }
 
-/// Values named by index; freed entries are reused, the last freed first.
+/// Values identified by index. Freed entries are reused, the last freed first.
 #[derive(Debug)]
 struct Pool<T> {
     items: Vec<T>,
-    /// The entry that was freed last; the others are chained.
+    /// The entry that was freed last; the other free entries are chained to it.
     first_free: u32,
 }
 
 /// An entry of a pool.
 trait Pooled {
-    /// The place of the index of the next free entry. In use, the entry has another index there.
+    /// Returns the field for the index of the next free entry. An entry in use has another index in this
+    /// field.
     fn next_free(&mut self) -> &mut u32;
 }
 
@@ -101,17 +103,17 @@ impl<T: Pooled> Pool<T> {
     }
 }
 
-/// See the module's head.
+/// The locks and requests of one stripe; see the module head.
 #[derive(Debug)]
 pub(crate) struct Stripe {
     buckets: Box<[u32]>,
     heads: Pool<Head>,
     requests: Pool<Request>,
-    /// Heads in use.
+    /// Number of heads in use.
     len: u32,
-    /// STRIPE-5
+    /// Number of key requests that conflict with a scan (STRIPE-5).
     pub(crate) exclusive: u32,
-    /// Requests granted here, ever.
+    /// Total number of requests granted here.
     pub(crate) acquisitions: u64,
 }
 
@@ -133,17 +135,17 @@ impl Stripe {
         &mut self.requests.items[request as usize]
     }
 
-    /// Indices of requests that exist or existed.
+    /// Returns the number of requests that exist or existed, which bounds their indices.
     pub(crate) fn requests_len(&self) -> usize {
         self.requests.items.len()
     }
 
-    /// Heads in use.
+    /// Returns the number of heads in use.
     pub(crate) const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Every head in use.
+    /// Returns every head in use.
     pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
         let some = |h: u32| (h != NONE).then_some(h);
         self.buckets.iter().flat_map(move |&first| {
@@ -151,13 +153,13 @@ impl Stripe {
         })
     }
 
-    /// Holders of `head`, in no order.
+    /// Returns the holders of `head`, in no order.
     pub(crate) fn holders(&self, head: u32) -> impl Iterator<Item = &Request> {
         let get = |r: u32| (r != NONE).then(|| self.request(r));
         std::iter::successors(get(self.head(head).first_holder), move |r| get(r.next_holder))
     }
 
-    /// Waiters of `head`, first to be served first.
+    /// Returns the waiters of `head`, in the order of service.
     pub(crate) fn waiters(&self, head: u32) -> impl Iterator<Item = &Request> {
         let get = |r: u32| (r != NONE).then(|| self.request(r));
         std::iter::successors(get(self.head(head).first_waiter), move |r| get(r.next_waiter))
@@ -168,7 +170,7 @@ impl Stripe {
         id.spread() as usize & (self.buckets.len() - 1)
     }
 
-    /// The head of `id`, or [`NONE`].
+    /// Returns the head of `id`, or [`NONE`].
     #[inline]
     pub(crate) fn find(&self, id: LockId) -> u32 {
         if self.buckets.is_empty() {
@@ -181,7 +183,7 @@ impl Stripe {
         head
     }
 
-    /// The head of `id`, made if there is none; the caller then adds a request to it (STRIPE-2).
+    /// Returns the head of `id`; makes it if there is none. The caller then adds a request to it (STRIPE-2).
     #[inline]
     pub(crate) fn find_or_add(&mut self, id: LockId) -> u32 {
         let head = self.find(id);
@@ -242,7 +244,7 @@ impl Stripe {
         }
     }
 
-    /// A new request of `owner`, in no list yet.
+    /// Returns a new request of `owner`, which is in no list yet.
     #[inline]
     pub(crate) fn add_request(&mut self, head: u32, owner: u32) -> u32 {
         self.requests.put(Request {
@@ -267,7 +269,8 @@ impl Stripe {
         self.requests.free(request);
     }
 
-    /// Makes `request` a holder with `mode_bits`, or changes what it holds; with 0 it is no holder any more.
+    /// Makes `request` a holder with `mode_bits`, or changes the mode that it holds. With 0 it is no longer a
+    /// holder.
     #[inline]
     pub(crate) fn set_held(&mut self, request: u32, mode_bits: ModeBits) {
         let r = *self.request(request);
@@ -294,7 +297,7 @@ impl Stripe {
         }
     }
 
-    /// STRIPE-5: counts a request with new mode bits, held and wanted together.
+    /// Updates the count of STRIPE-5 for a request with new mode bits, held and requested ones together.
     #[inline]
     fn count_exclusive(&mut self, head: u32, before: ModeBits, after: ModeBits) {
         if (before ^ after) & EXCLUSIVE != 0 && self.head(head).id.family() == Family::Key {
@@ -339,7 +342,7 @@ impl Stripe {
         }
     }
 
-    /// Puts `request` among the waiters, wanting `mode_bits` (STRIPE-4).
+    /// Adds `request` to the waiters with the requested `mode_bits` (STRIPE-4).
     pub(crate) fn link_waiter(&mut self, request: u32, mode_bits: ModeBits) {
         let (head, converts) = (self.request(request).head, self.request(request).held != 0);
         self.count_exclusive(head, self.request(request).held, self.request(request).held | mode_bits);
@@ -362,7 +365,7 @@ impl Stripe {
         }
     }
 
-    /// Takes `request` out of the waiters.
+    /// Removes `request` from the waiters.
     pub(crate) fn unlink_waiter(&mut self, request: u32) {
         let r = *self.request(request);
         match r.prev_waiter {

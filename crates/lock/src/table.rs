@@ -12,7 +12,7 @@
 //! waits latch ─ stripe latch ─ attempt again ─ enqueue ─ search for cycles ─ sleep (`wait`)
 //! ```
 //!
-//! The second attempt is needed because the first refusal was true only under the first latch.
+//! The second attempt is needed because the first latch was released: the lock may be free by now.
 //!
 //! Latch order: waits latch, one stripe's latch, one owner's intents or the list of owners. No latch is held
 //! while a thread sleeps or wakes another.
@@ -40,22 +40,23 @@ use crate::range::RangeCounts;
 use crate::stripe::NONE;
 use crate::txn::{Held, TxnLocks};
 
-/// Locks that a transaction releases before it wakes waiters: a wake-up is a system call, which would delay
-/// the release of the others.
+/// Number of locks that a transaction releases before it wakes waiters: a wake-up is a system call, which
+/// would delay the release of the other locks.
 const RELEASED_AT_ONCE: usize = 64;
 
 static WAITS: Site = Site::new("lock table waits");
 
-/// Sizes of a [`LockTable`], and the bound of waits.
+/// The sizes of a [`LockTable`], and the default bound of waits.
 #[derive(Clone, Debug)]
 pub struct LockOptions {
-    /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less
-    /// contention; 128 bytes each, allocated at the first request for a lock of the part or of its neighbors.
+    /// Number of parts of the table with separate latches; rounded up to a power of two. More parts reduce
+    /// contention. A part has 128 bytes, allocated at the first request for a lock of the part or of its
+    /// neighbors.
     pub stripes: usize,
-    /// Slots for commit LSNs of released keys; rounded up to a power of two; 8 bytes each. With more slots,
-    /// fewer readers wait for a commit that they did not read from.
+    /// Number of slots for commit LSNs of released keys; rounded up to a power of two; 8 bytes each. With
+    /// more slots, fewer readers wait for a commit that they did not read from.
     pub dependency_slots: usize,
-    /// Bound of each wait; [`TxnLocks::set_timeout`] overrides it. `None`: deadlocks alone end waits.
+    /// Bound of each wait; [`TxnLocks::set_timeout`] overrides it. With `None` only deadlocks end waits.
     pub timeout: Option<Duration>,
     /// Seed of the hash over keys. Default: random, so that a client cannot choose colliding keys.
     pub seed: u64,
@@ -73,7 +74,7 @@ pub struct LockTable {
     pub(crate) stripes: Stripes,
     pub(crate) owners: Owners,
     pub(crate) waits: TracedMutex<Waits>,
-    /// Each wait adds once, beside a system call.
+    /// Total time of the waits, in microseconds. Each wait adds once, which is cheap beside its system call.
     pub(crate) wait_micros: AtomicU64,
     strong: StrongCounts,
     pub(crate) depend: Dependencies,
@@ -84,7 +85,7 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// An empty table.
+    /// Returns an empty table.
     #[must_use]
     pub fn new(options: LockOptions) -> Self {
         let stripes = options.stripes.max(1).next_power_of_two();
@@ -108,8 +109,8 @@ impl LockTable {
         self.pools.own(Box::default).1
     }
 
-    /// Returns an empty list of locks for a transaction. Numbers of running transactions differ; a larger one
-    /// is younger, and the youngest of a deadlock is the victim.
+    /// Returns an empty list of locks for a transaction. Running transactions have different numbers. A
+    /// transaction with a larger number is younger, and the youngest one of a deadlock is the victim.
     pub fn begin(&self, txn: TxnId) -> TxnLocks {
         let pooled = self.pool().lock().pop();
         let mut locks = pooled.unwrap_or_else(|| TxnLocks::new(self.owners.add()));
@@ -117,8 +118,8 @@ impl LockTable {
         locks
     }
 
-    /// As [`begin`](Self::begin), with a list that [`release`](Self::release) has emptied: touches nothing
-    /// shared.
+    /// Begins a transaction as [`begin`](Self::begin) does, with a list that [`release`](Self::release) has
+    /// emptied. Accesses no shared memory.
     pub fn begin_again(&self, locks: &mut TxnLocks, txn: TxnId) {
         debug_assert!(locks.is_empty(), "a list in use");
         locks.txn = txn;
@@ -128,7 +129,7 @@ impl LockTable {
         self.owners.get(locks.owner).begin(txn);
     }
 
-    /// Notes the thread that uses the transaction (HOME-1).
+    /// Stores the thread that uses the transaction (HOME-1).
     #[inline]
     pub(crate) fn settle(&self, t: &mut TxnLocks) {
         if !t.is_detached {
@@ -136,8 +137,8 @@ impl LockTable {
         }
     }
 
-    /// Declares that the transaction may continue in any thread: if a thread that has used it waits for its
-    /// locks, that is no deadlock then.
+    /// Declares that the transaction may continue in any thread. If a thread that has used it waits for its
+    /// locks, this is then not treated as a deadlock.
     pub fn detach(&self, t: &mut TxnLocks) {
         t.is_detached = true;
         self.owners.get(t.owner).leave_home(std::mem::take(&mut t.home));
@@ -150,7 +151,7 @@ impl LockTable {
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable: all earlier locks are still held; roll back,
+    /// [`LockError`], always retryable. All earlier locks are still held: roll back,
     /// [`release_all`](Self::release_all), start again.
     pub fn lock_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Result<Lsn, LockError> {
         match self.attempt_table(t, tree, mode) {
@@ -165,7 +166,7 @@ impl LockTable {
         }
     }
 
-    /// Locks a whole table if that is possible at once; otherwise like [`lock_table`](Self::lock_table).
+    /// Locks a whole table as [`lock_table`](Self::lock_table) does, if that is possible at once.
     ///
     /// # Errors
     ///
@@ -183,12 +184,12 @@ impl LockTable {
     /// Locks a key, waiting if necessary. Returns the commit LSN that this transaction now depends on (W8),
     /// or `Lsn(0)` if there is none, or if held locks (on the key or the table) already cover `mode`.
     ///
-    /// The caller holds a fitting intent on the table, and no page latch. Uncontended cost, with the release:
-    /// about 60 ns (bench `lock`).
+    /// The caller holds a matching intent on the table, and no page latch. Uncontended cost, with the
+    /// release: about 60 ns (bench `lock`).
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable: all earlier locks are still held; roll back,
+    /// [`LockError`], always retryable. All earlier locks are still held: roll back,
     /// [`release_all`](Self::release_all), start again.
     pub fn lock_key(
         &self,
@@ -203,8 +204,8 @@ impl LockTable {
         }
     }
 
-    /// Locks a key if that is possible at once; otherwise like [`lock_key`](Self::lock_key). May be called
-    /// under a page latch: it never sleeps for a transaction.
+    /// Locks a key as [`lock_key`](Self::lock_key) does, if that is possible at once. May be called under a
+    /// page latch: it never sleeps until another transaction releases a lock.
     ///
     /// # Errors
     ///
@@ -219,8 +220,8 @@ impl LockTable {
         self.attempt_key(t, tree, key, mode, false).or_would_block()
     }
 
-    /// Tests that the key could be locked at once, as if it were granted and released at the same instant.
-    /// Nothing is held afterwards that was not held before. May be called under a page latch.
+    /// Tests that the key could be locked at once, as if the lock were granted and released immediately. The
+    /// transaction holds no more locks afterwards than before. May be called under a page latch.
     ///
     /// # Errors
     ///
@@ -254,23 +255,23 @@ impl LockTable {
         }
     }
 
-    /// Returns the mode that the transaction holds on a key, without locks on the whole table. Keys with
-    /// equal hashes share a lock, so the mode may be stronger than requested for this key.
+    /// Returns the mode that the transaction holds on a key, not including locks on the whole table. Keys
+    /// with equal hashes share a lock, so the mode may be stronger than requested for this key.
     #[must_use]
     pub fn held_key_mode(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> KeyMode {
         let mode_bits = t.mode_bits(self.key_id(tree, key)) | self.mode_bits_in_range(t, tree, key);
         mode_bits::key_mode(mode_bits::normal(Family::Key, mode_bits))
     }
 
-    /// Returns the mode, S or X, in which the transaction holds the gap below a key, if it does. Cheaper than
-    /// [`held_key_mode`](Self::held_key_mode) for a transaction without gap locks.
+    /// Returns the mode, S or X, in which the transaction holds the gap below a key; `None` if it does not.
+    /// Cheaper than [`held_key_mode`](Self::held_key_mode) for a transaction without gap locks.
     #[must_use]
     pub fn closed_gap(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> Option<GapMode> {
         let gap = if t.closes_gaps() { self.held_key_mode(t, tree, key).gap } else { GapMode::None };
         matches!(gap, GapMode::S | GapMode::X).then_some(gap)
     }
 
-    /// Returns `true` if another transaction waits for this one, or has waited since it began. May return a
+    /// Returns `true` if another transaction waits for this one, or has waited since its begin. May return a
     /// false positive. Costs one load.
     #[must_use]
     pub fn has_waiters(&self, t: &TxnLocks) -> bool {
@@ -286,24 +287,24 @@ impl LockTable {
     /// Releases all locks of the transaction in reverse order, and grants them to waiters, which are woken in
     /// batches of 64. Acquire contended locks last, so that they are held briefly.
     ///
-    /// With `commit_lsn` this is early lock release: the commit record is in the log buffer, and the next
-    /// holder of a written lock learns that it depends on that record. Without, the transaction wrote
+    /// With `commit_lsn` this is early lock release. The commit record is in the log buffer, and the next
+    /// holder of a written lock gets its LSN as a dependency. Without `commit_lsn` the transaction wrote
     /// nothing, or its changes are undone (W9): undo first, then release.
     pub fn release_all(&self, mut t: TxnLocks, commit_lsn: Option<Lsn>) {
         self.release(&mut t, commit_lsn);
         self.pool().lock().push(t);
     }
 
-    /// Notes the commit LSN for those that depend on the locks of the transaction, before they are released:
-    /// for readers that take no locks ([`key_dependency`](Self::key_dependency)).
+    /// Stores the commit LSN for transactions that depend on the locks of this one, before the locks are
+    /// released. Readers without locks need it ([`key_dependency`](Self::key_dependency)).
     pub fn announce(&self, t: &TxnLocks, commit_lsn: Lsn) {
         for held in t.held() {
             self.depend.leave(held.id, held.mode_bits, commit_lsn); // DEPEND-1
         }
     }
 
-    /// Returns a commit LSN that is not below that of the last change of a key, as far as transactions have
-    /// [announced](Self::announce) or released their locks. Costs two loads.
+    /// Returns a commit LSN that is not below that of the last change of a key by a transaction that has
+    /// [announced](Self::announce) its commit or released its locks. Costs two loads.
     #[must_use]
     pub fn key_dependency(&self, tree: TreeId, key: KeyRef<'_>) -> Lsn {
         let of_key = self.depend.find(self.key_id(tree, key), mode_bits::of_key(KeyMode::READ));
@@ -311,13 +312,14 @@ impl LockTable {
         of_key.max(of_table)
     }
 
-    /// As [`key_dependency`](Self::key_dependency), for all keys of a table.
+    /// Returns the commit LSN as [`key_dependency`](Self::key_dependency) does, for all keys of a table.
     #[must_use]
     pub fn table_dependency(&self, tree: TreeId) -> Lsn {
         self.depend.find(LockId::table(tree), mode_bits::of_table(TableMode::S))
     }
 
-    /// As [`release_all`](Self::release_all), for a caller that keeps the list for its next transaction.
+    /// Releases all locks as [`release_all`](Self::release_all) does, for a caller that keeps the list for
+    /// its next transaction.
     pub fn release(&self, t: &mut TxnLocks, commit_lsn: Option<Lsn>) {
         if let Some(lsn) = commit_lsn {
             self.announce(t, lsn);
@@ -379,8 +381,8 @@ impl LockTable {
         self.attempt_id(t, tree, key, (self.key_id(tree, key), in_range), (mode, instant))
     }
 
-    /// As [`attempt_key`](Self::attempt_key), with the key's name, and the mode bits of the ranges of the
-    /// transaction on it.
+    /// Attempts a lock as [`attempt_key`](Self::attempt_key) does, given the key's name and the mode bits of
+    /// the transaction's ranges on the key.
     #[inline]
     pub(crate) fn attempt_id(
         &self,
@@ -397,7 +399,8 @@ impl LockTable {
             return Attempt::Granted(Lsn(0));
         }
         let with_range = mode_bits::normal(id.family(), held | in_range);
-        // KEYRANGE-2: beside a request that conflicts, only an own request shows that the key is locked.
+        // KEYRANGE-2: if a conflicting request exists, only a request of this transaction shows that it holds
+        // the key.
         if mode_bits::normal(id.family(), with_range | want) == with_range && !self.stripe(id).has_exclusive()
         {
             return Attempt::Granted(self.depend.find(id, want)); // DEPEND-1
@@ -450,7 +453,7 @@ impl LockTable {
             .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
     }
 
-    /// Takes the fast path of IS and IX; returns `false` when it is closed.
+    /// Tries the fast path of IS and IX; returns `false` if it is closed.
     fn note_intent(&self, t: &mut TxnLocks, own: Option<Held>, tree: TreeId, want: ModeBits) -> bool {
         let mut intents = self.owners.get(t.owner).intents.lock();
         let note = match own {
@@ -466,7 +469,8 @@ impl LockTable {
         note.is_some()
     }
 
-    /// Returns the request of a lock on a table; a note that has been shared becomes an ordinary held lock.
+    /// Returns the request of a lock on a table. If a note has been turned into a request, that becomes an
+    /// ordinary held lock.
     fn own_request(&self, t: &mut TxnLocks, held: Held) -> u32 {
         if !held.is_note {
             return held.request;
@@ -477,7 +481,7 @@ impl LockTable {
         note.request
     }
 
-    /// Notes a grant; returns the commit LSN that the transaction now depends on.
+    /// Stores a grant; returns the commit LSN that the transaction now depends on.
     #[inline]
     pub(crate) fn granted(&self, t: &mut TxnLocks, demand: &Demand, request: u32) -> Lsn {
         if !demand.instant {
@@ -491,7 +495,7 @@ impl LockTable {
         self.depend.find(demand.id, demand.want) // DEPEND-1
     }
 
-    /// Opens the fast path again after a strong mode was not granted, unless the transaction holds a strong
+    /// Lowers the strong count after a strong mode was not granted, unless the transaction holds a strong
     /// mode already.
     pub(crate) fn abandon_strong(&self, t: &TxnLocks, tree: TreeId, mode: TableMode) {
         let held = t.get(LockId::table(tree));
@@ -502,10 +506,10 @@ impl LockTable {
     }
 }
 
-/// Result of a request that does not wait.
+/// The result of a request that does not wait.
 pub(crate) enum Attempt {
     Granted(Lsn),
-    /// The request has to wait, with this demand.
+    /// The request must wait, with this demand.
     Refused(Demand),
 }
 

@@ -15,19 +15,19 @@ pub(crate) struct Held {
     /// The request in the lock's stripe; for a noted intent, the note's number.
     pub(crate) request: u32,
     pub(crate) mode_bits: ModeBits,
-    /// A noted intent, not a request: see `intent`.
+    /// `true` for a noted intent, which is not a request: see `intent`.
     pub(crate) is_note: bool,
-    /// The table's strong count was raised for this lock.
+    /// `true` if the table's strong count was raised for this lock.
     pub(crate) is_strong: bool,
 }
 
-/// The locks of one transaction, and its place in the lock table.
+/// The locks of one transaction, and its owner entry in the lock table.
 ///
-/// Made by [`LockTable::begin`](crate::LockTable::begin), given back to
+/// Made by [`LockTable::begin`](crate::LockTable::begin). Passed to
 /// [`LockTable::release_all`](crate::LockTable::release_all), or emptied by
-/// [`LockTable::release`](crate::LockTable::release) and kept. Dropping it instead leaves its locks held
-/// until the table is dropped, so its owner must return it on drop. It can move between threads; one thread
-/// uses it at a time.
+/// [`LockTable::release`](crate::LockTable::release) and reused. A drop without either leaves its locks held
+/// until the table is dropped, so its owner must release it in its own drop. The value can move between
+/// threads; one thread uses it at a time.
 #[derive(Debug)]
 #[must_use = "the locks stay held until `release_all`"]
 pub struct TxnLocks {
@@ -35,23 +35,24 @@ pub struct TxnLocks {
     pub(crate) txn: TxnId,
     pub(crate) timeout: Option<Duration>,
     pub(crate) is_nowait: bool,
-    /// The owner's home as last written; HOME-1.
+    /// The owner's home as last written (HOME-1).
     pub(crate) home: u32,
     pub(crate) is_detached: bool,
-    /// A lock stronger than an intent is held on some table, a gap is held in S or X: most transactions have
-    /// neither, and need not search for it.
+    /// `has_strong`: a lock stronger than an intent is held on some table. `closes_gaps`: a gap is held in S
+    /// or X. Most transactions have neither, and need not search for them.
     has_strong: bool,
     closes_gaps: bool,
-    /// Trees in which it has range locks.
+    /// Trees in which the transaction has range locks.
     pub(crate) range_trees: Vec<TreeId>,
     held: Vec<Held>,
-    /// Open addressing over `held`, by name; unused (and empty) while a linear search of `held` is cheaper.
+    /// A hash index over `held` by name, with open addressing. Empty while a linear search of `held` is
+    /// cheaper.
     index: Vec<u32>,
 }
 
-/// Up to this many locks are searched one by one.
+/// Number of locks up to which the list is searched linearly.
 const SEARCHED: usize = 8;
-/// A list that was longer than this is not kept for the next transaction.
+/// Number of locks above which a list is not kept for the next transaction.
 const KEPT: usize = 4096;
 
 impl TxnLocks {
@@ -71,14 +72,14 @@ impl TxnLocks {
         }
     }
 
-    /// The transaction.
+    /// Returns the transaction.
     #[must_use]
     pub const fn txn(&self) -> TxnId {
         self.txn
     }
 
-    /// Number of locks held, without ranges. Each costs about 100 bytes; a caller may prefer one lock on
-    /// the table to a million on its keys.
+    /// Returns the number of held locks, without ranges. Each lock needs about 100 bytes. A caller may prefer
+    /// one lock on the table to a million locks on its keys.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.held.len()
@@ -90,14 +91,15 @@ impl TxnLocks {
         self.held.is_empty() && self.range_trees.is_empty()
     }
 
-    /// Bounds each later wait of this transaction; `None`: no bound (deadlocks are detected anyway).
+    /// Sets the bound of each later wait of this transaction; `None`: no bound (deadlocks are detected
+    /// anyway).
     pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// Makes later requests of this transaction fail with
-    /// [`LockError::WouldBlock`](crate::LockError::WouldBlock) if they would wait for a lock; a failed
-    /// request changes nothing. Such a transaction cannot deadlock, because it waits for no other.
+    /// Enables or disables failing instead of waiting. If enabled, later requests of this transaction that
+    /// would wait fail with [`LockError::WouldBlock`](crate::LockError::WouldBlock) and change nothing. Such
+    /// a transaction never waits, so it cannot deadlock.
     pub const fn set_nowait(&mut self, nowait: bool) {
         self.is_nowait = nowait;
     }
@@ -132,23 +134,23 @@ impl TxnLocks {
         self.find(id).map(|at| &self.held[at])
     }
 
-    /// Returns `true` if it holds a table lock that is stronger than an intent.
+    /// Returns `true` if the transaction holds a table lock that is stronger than an intent.
     pub(crate) const fn has_strong(&self) -> bool {
         self.has_strong
     }
 
-    /// Returns `true` if it holds a gap in S or X.
+    /// Returns `true` if the transaction holds a gap in S or X.
     pub(crate) const fn closes_gaps(&self) -> bool {
         self.closes_gaps
     }
 
-    /// Returns `true` if it has range locks.
+    /// Returns `true` if the transaction has range locks.
     #[inline]
     pub(crate) const fn has_ranges(&self) -> bool {
         !self.range_trees.is_empty()
     }
 
-    /// Notes that key locks with these mode bits are held.
+    /// Records that key locks with these mode bits are held.
     pub(crate) const fn note_gap(&mut self, mode_bits: ModeBits) {
         self.closes_gaps |= mode_bits::closes_gap(mode_bits);
     }
@@ -157,7 +159,7 @@ impl TxnLocks {
         self.get(id).map_or(0, |h| h.mode_bits)
     }
 
-    /// Adds a lock, or replaces the entry of that lock.
+    /// Adds a lock, or replaces its entry.
     #[inline]
     pub(crate) fn put(&mut self, held: Held) {
         self.has_strong |= held.is_strong;
@@ -197,7 +199,7 @@ impl TxnLocks {
         }
     }
 
-    /// Removes everything, keeping memory of ordinary size for the next transaction.
+    /// Removes all locks; keeps memory of ordinary size for the next transaction.
     pub(crate) fn reset(&mut self) {
         (self.has_strong, self.closes_gaps) = (false, false);
         self.held.clear();

@@ -1,17 +1,17 @@
-//! Waiting for a lock: enqueue, search for cycles, sleep, wake-up.
+//! Waits for a lock: enqueue, search for cycles, sleep, wake-up.
 //!
 //! | ends by | thread | under |
 //! |---|---|---|
 //! | grant | the thread that released a lock or withdrew a request | the stripe's latch |
 //! | deadlock | the thread that closed the cycle | waits latch, then stripe's latch |
 //! | timeout | the waiter itself | waits latch, then stripe's latch |
-//! | closing | the thread that closes | waits latch, then stripe's latch |
+//! | closing | the thread that closes waits | waits latch, then stripe's latch |
 //!
-//! - **SLEEP-1** The state word leaves `WAITING` exactly once per wait, under the stripe's latch, together
-//!   with the removal of the request from the waiters. So a timed-out waiter checks under the same latch that
-//!   no grant came first.
+//! - **SLEEP-1** The state word changes from `WAITING` exactly once per wait, under the stripe's latch,
+//!   together with the removal of the request from the waiters. So a timed-out waiter checks under the same
+//!   latch that no grant came first.
 //! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper passes the value that it
-//!   read to the kernel: no wake-up is lost. A late wake-up meets an owner that runs, or a wait that checks
+//!   read to the kernel: no wake-up is lost. A late wake-up reaches an owner that runs, or a wait that checks
 //!   again.
 
 use azekura_base::sync::atomic::Ordering::Relaxed;
@@ -34,19 +34,19 @@ use crate::txn::TxnLocks;
 static KEY_LOCK: Site = Site::new("key lock");
 static TABLE_LOCK: Site = Site::new("table lock");
 
-/// Reads of the state word before a thread sleeps: a holder is often about to commit, so some hundred
-/// nanoseconds of spinning pay.
+/// Number of reads of the state word before a thread sleeps. A holder is often about to commit, so spinning
+/// for a few hundred nanoseconds is worthwhile.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
 /// Result of enqueuing a request.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// The request was granted meanwhile.
+    /// The request was granted before it began to wait.
     Granted(u32),
     /// Waits are closed: see [`LockTable::close_waits`].
     Refused,
-    /// The request waits (or is a victim already, by the state word); the thread is that of its first
-    /// blocker.
+    /// The request waits (or is a victim already, according to the state word). The thread is the thread of
+    /// its first blocker.
     Waiting(u32, ThreadTag),
 }
 
@@ -75,21 +75,22 @@ impl LockTable {
                 if has_mates {
                     self.waits.lock().with_mates.retain(|&(owner, _)| owner != demand.owner);
                 }
-                self.wait_micros.fetch_add(began.elapsed().as_micros() as u64, Relaxed); // a statistic
+                self.wait_micros.fetch_add(began.elapsed().as_micros() as u64, Relaxed); // Relaxed
                 ended.map(|()| self.granted(t, demand, request))
             }
         }
     }
 
-    /// Enqueues, and breaks every cycle that this wait closes. `has_mates`: the thread has other transactions
-    /// open.
+    /// Enqueues a demand, and breaks every cycle that this wait closes. `has_mates`: the thread has other
+    /// open transactions.
     pub(crate) fn begin_wait(&self, demand: &Demand, key: (TreeId, KeyRef<'_>), has_mates: bool) -> Begun {
         let mut waits = self.waits.lock();
         let number = self.stripe_number(demand.id);
         let mut stripe = self.stripes.get(number).lock();
         let mut demand = *demand;
         if demand.id.family() == Family::Key {
-            // Ranges may have been entered since the attempt, and a request of an own range.
+            // Since the attempt, other transactions may have entered ranges, and a request may have been made
+            // for the own range.
             if demand.own == NONE && self.owners.get(demand.owner).has_ranges() {
                 demand.own = self.own_shared(&mut stripe, demand.owner, demand.id, 0);
             }
@@ -120,7 +121,7 @@ impl LockTable {
         Begun::Waiting(request, holder)
     }
 
-    /// Ends waits of youngest transactions until no cycle contains `owner`.
+    /// Ends waits of the youngest transactions until no cycle contains `owner`.
     fn break_cycles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
         while let Some(cycle) = find_cycle(owner, |node| self.blockers_of(waits, node)) {
             let idle = cycle.iter().position(|&node| !self.is_waiting(waits, node));
@@ -145,8 +146,8 @@ impl LockTable {
         }
     }
 
-    /// Ends every wait with [`LockError::Closed`], and refuses those that would begin from now on: a holder
-    /// cannot release any more. Locks that can be granted at once still are.
+    /// Ends every wait with [`LockError::Closed`], and rejects later waits, because a holder can no longer
+    /// release its locks. Locks that can be granted at once are still granted.
     pub fn close_waits(&self) {
         let mut waits = self.waits.lock(); // WAIT-1
         if std::mem::replace(&mut waits.is_closed, true) {
@@ -166,12 +167,12 @@ impl LockTable {
         self.wake(&mut wakes);
     }
 
-    /// Lets waits begin again after [`LockTable::close_waits`]: every holder will release.
+    /// Allows waits again after [`LockTable::close_waits`]: every holder will release its locks.
     pub fn open_waits(&self) {
         self.waits.lock().is_closed = false;
     }
 
-    /// The edges of `owner` in the waits-for graph, now.
+    /// Returns the present edges of `owner` in the waits-for graph.
     fn blockers_of(&self, waits: &Waits, owner: u32) -> Vec<u32> {
         if let Some(place) = waits.place(owner) {
             let stripe = self.stripes.get(place.stripe as usize).lock();
@@ -246,7 +247,7 @@ impl LockTable {
 
 #[cfg(test)]
 mod tests {
-    //! Ranges and requests that come between a refused attempt and the wait.
+    //! Tests of ranges and requests that arrive between a refused attempt and the wait.
 
     use super::*;
     use crate::mode::{GapMode, KeyMode, RecordMode};
@@ -309,7 +310,7 @@ mod tests {
         let demand = write(&three.table, &mut three.writer).expect("refused by the reader");
         three.scan(&[KEY]);
         three.table.release(&mut three.third, None);
-        // The reader is gone; the range has no request on the key yet.
+        // The reader has released its lock; the range has no request on the key yet.
         let Begun::Waiting(request, _) = three.begin_wait(&demand) else { panic!("the scan has the key") };
         let blockers = three.table.stripe(demand.id).lock().blockers(request);
         assert_eq!(blockers, [three.scanner.owner]);
@@ -323,12 +324,12 @@ mod tests {
     fn a_scan_that_wants_more_takes_over_the_request_that_another_made_of_its_range() {
         let mut three = Three::new();
         assert!(write(&three.table, &mut three.third).is_none());
-        // The key was removed by the third transaction: the range does not lock it (KEYRANGE-2).
+        // The third transaction removed the key: the range does not lock it (KEYRANGE-2).
         three.scan(&[]);
         let demand = write(&three.table, &mut three.scanner).expect("refused by the third transaction");
         assert_eq!(demand.own, NONE);
         three.table.release(&mut three.third, None);
-        // Now the range locks it, by the request that the writer makes of it.
+        // Now the range locks the key, by the request that the writer makes for it.
         assert!(write(&three.table, &mut three.writer).is_some(), "refused by the range");
         match three.begin_wait(&demand) {
             Begun::Granted(request) => {

@@ -1,6 +1,6 @@
-//! Deadlocks end, by the youngest giving way, and only deadlocks end so.
+//! Every deadlock ends with the youngest transaction as the victim, and only deadlocks have victims.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic, too")]
 
 mod common;
 
@@ -15,8 +15,8 @@ use common::{OTHER, TREE, key, table, until_waiting};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// Two transactions, each holding what the other asks for; the one that asks first waits in a thread of its
-/// own.
+/// Creates a cycle of two transactions: each holds the lock that the other requests. The first one to request
+/// waits in a separate thread.
 fn cross(
     table: &LockTable,
     mut first: TxnLocks,
@@ -99,8 +99,8 @@ fn noted_intents_are_seen_by_the_search() {
 
 #[test]
 fn a_cycle_through_a_waiting_newcomer_is_found() {
-    // 1 reads k. 2 waits to write k. 3 holds j and waits to read k, behind 2. 1 asks for j: 1 -> 3 -> 2 -> 1,
-    // though 3 conflicts with no holder of k.
+    // 1 reads k. 2 waits to write k. 3 holds j and waits to read k, after 2. 1 requests j: 1 -> 3 -> 2 -> 1,
+    // although 3 conflicts with no holder of k.
     let table = table();
     let (mut one, mut three) = (table.begin(TxnId(1)), table.begin(TxnId(3)));
     table.lock_key(&mut one, TREE, key("k"), KeyMode::READ).unwrap();
@@ -126,7 +126,7 @@ fn a_cycle_through_a_waiting_newcomer_is_found() {
     });
 }
 
-/// Every lock granted and not released, checked at each grant.
+/// All locks that are granted and not released, checked at each grant.
 #[derive(Default)]
 struct Shadow(Mutex<BTreeMap<u32, Vec<(TxnId, KeyMode)>>>);
 
@@ -146,7 +146,7 @@ impl Shadow {
     }
 }
 
-/// One transaction: random locks in random order. `Err` if it was chosen to give way.
+/// Runs one transaction with random locks in random order. Returns `Err` if it became a victim.
 fn run(table: &LockTable, shadow: &Shadow, rng: &mut SmallRng, t: &mut TxnLocks) -> Result<(), LockError> {
     let modes: Vec<KeyMode> = KeyMode::all().filter(|&m| m != KeyMode::NONE).collect();
     table.lock_table(t, TREE, if rng.random_bool(0.5) { TableMode::IX } else { TableMode::IS })?;
@@ -180,7 +180,7 @@ fn threads_that_lock_random_sets_in_random_order_always_finish() {
     const TRANSACTIONS: u64 = 1500;
     let seed = rand::random::<u64>();
     println!("seed {seed}");
-    // A missed deadlock would wait for ever: the timeout turns it into a failure.
+    // A missed deadlock would wait permanently: the timeout turns it into a failure.
     let timeout = Some(Duration::from_secs(60));
     let table = LockTable::new(LockOptions { timeout, stripes: 4, ..LockOptions::default() });
     let (shadow, next) = (Shadow::default(), AtomicU64::new(1));
@@ -228,7 +228,8 @@ fn waiting_for_a_transaction_of_the_same_thread_is_refused() {
     assert!(is_self_deadlock(table.wait_test_key(&mut inner, TREE, key("k"), KeyMode::READ), TxnId(1)));
     table.lock_key(&mut inner, TREE, key("other"), KeyMode::UPDATE).unwrap();
     assert!(is_self_deadlock(table.lock_key(&mut outer, TREE, key("other"), KeyMode::READ), TxnId(2)));
-    // The other one ended, there is nothing to wait for; its place may be another's of the same thread.
+    // The other transaction ended, so there is nothing to wait for; another transaction of this thread may
+    // reuse its entry.
     table.release(&mut outer, None);
     table.lock_key(&mut inner, TREE, key("k"), KeyMode::READ).unwrap();
     table.begin_again(&mut outer, TxnId(3));
@@ -251,7 +252,7 @@ fn a_transaction_that_moved_to_another_thread_is_waited_for() {
             let (lock, locked) = std::sync::mpsc::channel();
             let table = &table;
             s.spawn(move || {
-                // A request tells the table where the transaction is now; a detached one is nowhere.
+                // A request stores the transaction's present thread; a detached transaction has no thread.
                 if !is_detached {
                     table.lock_key(&mut moved, TREE, key("more"), KeyMode::UPDATE).unwrap();
                 }
@@ -268,8 +269,8 @@ fn a_transaction_that_moved_to_another_thread_is_waited_for() {
     assert_eq!((table.stats().locks, table.stats().deadlocks), (0, 0));
 }
 
-/// The outer transaction reads, and one of another thread waits to write. The inner transaction, of the outer
-/// one's thread, would queue up behind the writer. Tested in both orders of the two waits.
+/// The outer transaction reads, and a transaction of another thread waits to write. The inner transaction, in
+/// the thread of the outer one, would queue after the writer. Tested in both orders of the two waits.
 #[test]
 fn a_cycle_through_another_thread_and_the_own_one_is_refused() {
     for inner_waits_first in [false, true] {

@@ -1,6 +1,6 @@
-//! W8, W9: what a transaction learns about commits that are not durable yet.
+//! W8, W9: the commit LSNs that a transaction gets for commits that are not durable yet.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic, too")]
 
 mod common;
 
@@ -116,7 +116,7 @@ fn w8_who_locks_the_whole_table_depends_on_every_writer_of_it() {
 
 #[test]
 fn w8_who_reads_keys_after_a_lock_on_the_whole_table_depends_on_it() {
-    // The X holder took no locks on the keys it wrote, so the keys' slots know nothing.
+    // The X holder requested no locks on the keys that it wrote, so the keys' slots have no LSN.
     let table = table();
     let mut writer = table.begin(TxnId(1));
     table.lock_table(&mut writer, TREE, TableMode::X).unwrap();

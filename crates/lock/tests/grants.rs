@@ -1,6 +1,6 @@
-//! Grants of locks, waits for them, and their order.
+//! Grants of locks, waits for locks, and their order.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic, too")]
 
 mod common;
 
@@ -116,8 +116,8 @@ fn a_reader_does_not_overtake_a_waiting_writer() {
     assert_eq!(*order.lock().unwrap(), [2, 3, 4]);
 }
 
-/// Fairness, counted: each release grants the lock to the first waiter, and a later request stands behind all
-/// earlier ones. So a waiter sees as many grants go by as waiters stood before it when it came.
+/// Fairness: each release grants the lock to the first waiter, and a later request is queued after all
+/// earlier ones. So a waiter waits for as many grants as there were waiters before it when it arrived.
 #[test]
 fn each_release_grants_the_lock_to_the_waiter_that_came_first() {
     const THREADS: u64 = 16;
@@ -127,7 +127,7 @@ fn each_release_grants_the_lock_to_the_waiter_that_came_first() {
         let waiters = table.dump().into_iter().flat_map(|d| d.waiters);
         waiters.map(|waiter| waiter.0).collect()
     };
-    // The queue as the holder before saw it, the longest one, and the queues that broke the rule.
+    // The queue as read by the previous holder, the longest queue, and the queues that broke the rule.
     let seen = Mutex::new((Vec::new(), 0, Vec::new()));
     std::thread::scope(|s| {
         for thread in 1..=THREADS {
@@ -137,7 +137,7 @@ fn each_release_grants_the_lock_to_the_waiter_that_came_first() {
                     let txn = TxnId(round * THREADS + thread);
                     let mut t = table.begin(txn);
                     table.lock_key(&mut t, TREE, key("k"), KeyMode::UPDATE).unwrap();
-                    std::thread::yield_now(); // the others come meanwhile
+                    std::thread::yield_now(); // The other threads enqueue meanwhile.
                     let now = queue();
                     let mut seen = seen.lock().unwrap();
                     let before = std::mem::replace(&mut seen.0, now.clone());
@@ -389,9 +389,9 @@ fn who_does_not_wait_is_refused_and_goes_on() {
     assert_eq!((other.len(), table.stats().waits), (held, 0));
     assert!(!table.has_waiters(&holder));
     table.release_all(holder, None);
-    table.detach(&mut other); // this thread waits for it
+    table.detach(&mut other); // This thread will wait for it.
     table.lock_key(&mut other, TREE, key("k"), KeyMode::UPDATE).unwrap();
-    // Somebody waits for it from now on; and the next transaction with this list waits again.
+    // From now on another transaction waits for `other`. The next transaction with this list waits again.
     let mut third = table.begin(TxnId(3));
     third.set_timeout(Some(Duration::from_millis(1)));
     table.lock_table(&mut third, TREE, TableMode::IS).unwrap();
@@ -501,12 +501,12 @@ fn a_range_holds_its_keys_until_its_transaction_ends() {
         assert_eq!(table.held_key_mode(&scan, tree, key(name)), KeyMode::NONE);
         assert!(table.try_lock_key(&mut writer, tree, key(name), KeyMode::DELETE).is_ok(), "outside: {name}");
     }
-    // A range with a key that is blocked: nothing is held for it.
+    // A range with a blocked key: the transaction holds nothing for it.
     assert_eq!(range(&mut other, ("o", None), &["p", "t", "u"]), Err(1));
     assert_eq!(table.held_key_mode(&other, TREE, key("u")), KeyMode::NONE);
     assert!(table.try_lock_key(&mut writer, TREE, key("u"), KeyMode::UPDATE).is_ok());
     table.release_all(other, None);
-    // The scanner can change the rows that it has read, once the other reader is gone.
+    // The scanner can change the rows that it has read, once the other reader has released its locks.
     assert!(table.try_lock_key(&mut scan, TREE, key("c"), KeyMode::UPDATE).is_err());
     table.release_all(writer, Some(Lsn(7)));
     assert!(table.try_lock_key(&mut scan, TREE, key("c"), KeyMode::UPDATE).is_ok());
@@ -520,7 +520,7 @@ fn a_range_holds_its_keys_until_its_transaction_ends() {
     assert_eq!(table.stats().locks, 0);
 }
 
-/// More ranges than a transaction may have are locked key by key.
+/// A scan locks its keys one by one if the transaction has the largest number of ranges already.
 #[test]
 fn a_scan_that_has_too_many_ranges_locks_keys() {
     let table = table();
@@ -532,7 +532,7 @@ fn a_scan_that_has_too_many_ranges_locks_keys() {
         assert!(table.try_lock_range(&mut scan, TREE, (key, Some(&to)), run, KeyMode::SCAN).is_ok());
     }
     assert_eq!((scan.len(), table.stats().ranges), (36, 64));
-    // The same run again is no further range.
+    // A second scan of the same run adds no range.
     for key in &keys[..64] {
         let (to, run) = ([key[0], 1], std::iter::once(&key[..]));
         assert!(table.try_lock_range(&mut scan, TREE, (key, Some(&to)), run, KeyMode::SCAN).is_ok());

@@ -1,8 +1,8 @@
 //! The key-range scheme of ARCHITECTURE.md, "Locks", over a plain map: every history is strictly
-//! serializable; and with any one of its locks left out, some history is not, so each of them is needed and
-//! the checker is awake.
+//! serializable. If any one of the scheme's locks is left out, some history is not. So each lock is needed,
+//! and the checker detects violations.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic, too")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 const ROWS: TreeId = TreeId(1);
-/// Lists of removed keys; never scanned.
+/// The tree with the lists of removed keys; never scanned.
 const REMOVED: TreeId = TreeId(2);
 const KEYS: u64 = 8;
 
@@ -31,7 +31,7 @@ enum Omit {
     GapAfterDelete,
 }
 
-/// Lists by key, and whether the key is there; the mutex stands for the page latches.
+/// For each key, its list and whether the key is present. The mutex stands for the page latches.
 type Rows = BTreeMap<u64, Row>;
 type Row = (Vec<u64>, bool);
 
@@ -49,14 +49,14 @@ struct Txn<'a> {
     seen: Running<'a>,
 }
 
-/// One lock of the scheme: what is left out when, and on what.
+/// One lock of the scheme: the omission that leaves it out, its tree, key and mode.
 type Need = (Omit, TreeId, Option<u64>, KeyMode);
 
 fn is_there(rows: &Rows, key: u64) -> bool {
     rows.get(&key).is_some_and(|row| row.1)
 }
 
-/// The first present key from here on; `None` is the end.
+/// Returns the first present key from `key` on; `None` is the end.
 fn from(rows: &Rows, key: u64) -> Option<u64> {
     rows.range(key..).find(|(_, row)| row.1).map(|(&key, _)| key)
 }
@@ -77,8 +77,8 @@ impl Store {
         then(bytes.as_ref().map_or(KeyRef::End, |b| KeyRef::Key(b)))
     }
 
-    /// The rows under their latch, with all locks that `needs` asks for as they are then. Never waits for a
-    /// lock under the latch: opens it, waits, and looks again.
+    /// Returns the rows under their latch, with all locks that `needs` requests for their present state.
+    /// Never waits for a lock under the latch: releases the latch, waits, and reads again.
     fn latched(
         &self,
         t: &mut Txn<'_>,
@@ -130,7 +130,7 @@ impl Store {
         Ok(())
     }
 
-    /// The rows under their latch, each key of a scan locked by itself.
+    /// Returns the rows under their latch, with each key of a scan locked separately.
     fn keys_latched(
         &self,
         t: &mut Txn<'_>,
@@ -147,7 +147,7 @@ impl Store {
         })
     }
 
-    /// The rows under their latch, the keys of a scan locked as one range.
+    /// Returns the rows under their latch, with the keys of a scan locked as one range.
     fn range_latched(
         &self,
         t: &mut Txn<'_>,
@@ -203,7 +203,7 @@ impl Store {
             false => Vec::new(),
         })?;
         if !is_there(&rows, key) {
-            return Ok(()); // nothing was looked at that is told
+            return Ok(()); // No read is reported to the checker.
         }
         let value = self.recorder.value();
         Self::write(&mut rows, t, key, value, false);
@@ -244,7 +244,7 @@ impl Store {
         let seen = self.recorder.begin();
         let id = self.next_txn.fetch_add(1, Relaxed);
         let mut t = Txn { locks: self.locks.begin(TxnId(id)), undo: Vec::new(), seen };
-        // A client's own change of mind goes the way of a victim: undo first, then release (W9).
+        // A client's own rollback follows the order of a victim: undo first, then release (W9).
         let commits = self.run(&mut t, rng).is_ok() && rng.random_bool(0.9);
         if commits {
             self.locks.release_all(t.locks, Some(Lsn(id)));
@@ -312,9 +312,8 @@ fn with_any_lock_left_out_some_history_is_not_serializable() {
     }
 }
 
-/// The loss of this lock shows only under a rare schedule, so the test gives the schedule: a transaction
-/// scans, inserts into the scanned range, and scans again; another one inserts below the new key in
-/// between.
+/// The loss of this lock shows only in a rare schedule, which the test enforces. A transaction scans, inserts
+/// into the scanned range, and scans again. In between, another transaction inserts below the new key.
 #[test]
 fn a_scanner_that_inserts_keeps_the_gap_it_scanned() {
     for omit in [Omit::Nothing, Omit::InheritedGapOfInsert] {

@@ -1,12 +1,12 @@
-//! Models of the lock table's hand-overs, run over the shipped code.
+//! Models of the lock table's grants and wake-ups, with the production code.
 //!
-//! - Grant and wake: a waiter is granted its lock and woken, in every schedule (SLEEP-1, SLEEP-2).
-//! - Intents against a strong lock: never both held, nobody is left asleep, the fast path opens again
-//!   (INTENT-1).
-//! - Ranges against a writer: never both held, nobody is left asleep (KEYRANGE-1).
-//! - Deadlock: two that wait for each other never both sleep (WAIT-1), and only one gives way.
+//! - Grant and wake-up: a waiter is granted its lock and woken, in every schedule (SLEEP-1, SLEEP-2).
+//! - Intents against a strong lock: they are never both held, no thread stays asleep, and the fast path opens
+//!   again (INTENT-1).
+//! - Ranges against a writer: they are never both held, and no thread stays asleep (KEYRANGE-1).
+//! - Deadlock: two transactions that wait for each other never both sleep (WAIT-1), and only one is a victim.
 //!
-//! The first and third model are exhaustive, the others bound the preemptions; an_intent… (3 million
+//! The first and third model are exhaustive; the others bound the preemptions. an_intent… (3 million
 //! schedules) and two_that… (1 million) also passed without the bound.
 //!
 //! A lost wake-up or a missed deadlock leaves every thread asleep, which loom reports.
@@ -43,13 +43,13 @@ const OTHER: KeyRef<'static> = KeyRef::Key(b"j");
 fn a_lock_is_handed_from_one_writer_to_the_next() {
     model(None, || {
         let table = table();
-        // loom's cell reports two accesses that nothing orders: the lock alone orders these.
+        // loom's cell reports two unordered accesses: here only the lock orders them.
         let guarded = Arc::new(UnsafeCell::new(0u64));
         let write = |table: &LockTable, cell: &UnsafeCell<u64>, txn: u64| {
             let mut t = table.begin(TxnId(txn));
             let depends_on = table.lock_key(&mut t, TREE, KEY, KeyMode::UPDATE).unwrap();
             let before = cell.with_mut(|value| {
-                // loom hands out a raw pointer; reading it would need `unsafe`, so only the access is
+                // loom returns a raw pointer; reading through it would need `unsafe`, so only the access is
                 // modeled.
                 value.addr()
             });
@@ -99,8 +99,7 @@ fn intents_and_a_strong_lock_exclude_each_other() {
         let strong = thread::spawn(move || {
             let mut t = table2.begin(TxnId(2));
             let depends_on = table2.lock_table(&mut t, TREE, TableMode::S).unwrap();
-            // Looked at first: this look takes the intents' mutexes, and would order what the lock has to
-            // order.
+            // This locks the intents' mutexes, and so may order accesses that the lock alone should order.
             assert!(table2.table_holders(TREE).iter().all(|h| h.1 == TableMode::S), "IX beside S");
             guarded2.with_mut(|value| assert_ne!(value.addr(), 0));
             table2.release_all(t, None);
@@ -171,12 +170,12 @@ fn two_that_wait_for_each_other_never_both_sleep() {
 fn a_range_and_a_writer_exclude_each_other() {
     model(Some(3), || {
         let table = table();
-        // loom's cell reports two accesses that nothing orders: the lock alone orders these.
+        // loom's cell reports two unordered accesses: here only the lock orders them.
         let guarded = Arc::new(UnsafeCell::new(0u64));
         let (table2, guarded2) = (Arc::clone(&table), Arc::clone(&guarded));
         let scan = thread::spawn(move || {
             let mut t = table2.begin(TxnId(2));
-            // The range holds the key "j", too, which does not exist.
+            // The range also holds the key "j", which does not exist.
             let range = (&b"a"[..], Some(&b"z"[..]));
             let depends_on = loop {
                 match table2.try_lock_range(&mut t, TREE, range, std::iter::once(&b"k"[..]), KeyMode::SCAN) {

@@ -1,6 +1,6 @@
-//! Invariant 8: every wait for a lock is visible to `trace`, under a stable name, with the blocking thread.
+//! Invariant 8: every wait for a lock is in the trace, under a stable name, with the blocking thread.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic, too")]
 
 mod common;
 
@@ -29,7 +29,8 @@ fn waits_for_keys_and_tables_are_recorded_with_their_holder() {
                 table.release_all(t, None);
             });
             until_waiting(&table, TxnId(2));
-            // It stands in the queue; the wait begins in the trace before it sleeps, and ends after this:
+            // The request is in the queue. In the trace the wait begins before the thread sleeps, and ends
+            // after this:
             table.release_all(holder, None);
         });
     }

@@ -1,4 +1,4 @@
-//! Page operations as bytes of a log record: a tag, the page id, then the fields; numbers are LEB128.
+//! Encodes page operations as bytes of a log record: a tag, the page id, then the fields. Numbers are LEB128.
 
 use azekura_base::PageId;
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u8, take_u64};
@@ -20,7 +20,7 @@ const SPACE_MAKE: u8 = 10;
 const SPACE_NEXT: u8 = 11;
 const LOWER_FENCE: u8 = 12;
 
-/// Appends `op` on page `page_id`.
+/// Appends `op`, an operation on page `page_id`.
 pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
     let start = |out: &mut Vec<u8>, tag| {
         out.push(tag);
@@ -104,7 +104,7 @@ fn take_u32(input: &mut &[u8]) -> Option<u32> {
     take_u64(input)?.try_into().ok()
 }
 
-/// Takes bytes with a length that fits a page's 16-bit fields.
+/// Takes bytes from the front of `input` if their length fits a page's 16-bit fields.
 fn take_short<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     take_bytes(input).filter(|bytes| bytes.len() <= usize::from(u16::MAX))
 }
@@ -147,7 +147,7 @@ impl<'a> Ops<'a> {
         Self { rest }
     }
 
-    /// The operations not yet taken, encoded.
+    /// Returns the encoded operations that were not yet iterated.
     pub(crate) const fn as_bytes(&self) -> &'a [u8] {
         self.rest
     }
@@ -163,7 +163,7 @@ impl<'a> Iterator for Ops<'a> {
         let tag = self.rest[0];
         let mut input = self.rest;
         let taken = take_op(&mut input);
-        // After an error nothing behind it can be trusted.
+        // The bytes after an invalid operation cannot be decoded.
         self.rest = if taken.is_some() { input } else { &[] };
         Some(taken.ok_or(RecordError::BadOperation { tag }))
     }

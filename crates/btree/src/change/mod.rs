@@ -1,10 +1,10 @@
-//! Page operations: the smallest changes of a page, the only way in which pages change.
+//! Page operations: the smallest changes of a page, and the only way in which pages change.
 //!
 //! [`check`] returns whether an operation can be applied and changes nothing; [`apply`] applies it. A
-//! mini-transaction checks its operations before it appends them to the log and applies them afterwards; redo
-//! does both with the operations that it reads. So *do* and *redo* are one function, and a page is the result
-//! of its operations, byte for byte (except for the checksum). The effect of an operation depends only on the
-//! page's bytes and on the operation.
+//! mini-transaction checks its operations before it appends them to the log, and applies them afterwards.
+//! Redo does both with the operations that it reads. So *do* and *redo* are one function, and a page is the
+//! result of its operations, byte for byte (except for the checksum). The effect of an operation depends only
+//! on the page's bytes and on the operation.
 
 mod codec;
 
@@ -20,10 +20,10 @@ use crate::space;
 /// One change of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOp<'a> {
-    /// Rewrites the whole page: type and bytes 5..8, bytes from 24 on, and bytes up to the end; zeroes
-    /// between.
+    /// Rewrites the whole page: bytes 4..8, the bytes from 24 on, and the last bytes. The bytes between are
+    /// zeroed.
     Image {
-        /// The four bytes 4..8: the page type and its own bytes.
+        /// Bytes 4..8 of the page: the page type, and three bytes that depend on the type.
         kind: [u8; 4],
         /// Bytes from byte 24 on.
         front: &'a [u8],
@@ -32,30 +32,30 @@ pub enum PageOp<'a> {
     },
     /// Adds an entry to a node.
     Insert {
-        /// Its slot.
+        /// The slot of the new entry.
         slot: u16,
-        /// Its key without the node's prefix.
+        /// The key without the node's prefix.
         suffix: &'a [u8],
-        /// Its value.
+        /// The value.
         cell: Cell<'a>,
     },
     /// Removes an entry.
     Remove {
-        /// Its slot.
+        /// The slot of the entry.
         slot: u16,
     },
     /// Replaces an entry's value.
     Replace {
-        /// Its slot.
+        /// The slot of the entry.
         slot: u16,
         /// The new value.
         cell: Cell<'a>,
     },
-    /// Flips bits of an entry's value; the length stays. The same operation undoes itself.
+    /// Flips bits of an entry's value; the length stays. Applying the operation twice restores the value.
     Flip {
-        /// Its slot.
+        /// The slot of the entry.
         slot: u16,
-        /// First byte of the value that changes.
+        /// Offset of the first changed byte of the value.
         at: u16,
         /// Old bytes XOR new bytes.
         diff: &'a [u8],
@@ -69,10 +69,10 @@ pub enum PageOp<'a> {
     },
     /// Makes the page a space map.
     SpaceMake {
-        /// Number of the following pages that are in use.
+        /// Number of pages after the map that are in use.
         used: u32,
     },
-    /// Notes that the space map of the next group exists.
+    /// Marks in a space map that the map of the next group exists.
     SpaceNext,
     /// Sets another lower fence of a leaf and keeps its entries.
     LowerFence {
@@ -81,23 +81,23 @@ pub enum PageOp<'a> {
     },
     /// Marks pages of a group as used.
     SpaceSet {
-        /// First bit: the page's distance from the map.
+        /// Bit of the first page: the page's distance from the map.
         first: u32,
         /// Number of pages.
         count: u32,
     },
     /// Marks pages of a group as free.
     SpaceClear {
-        /// First bit.
+        /// Bit of the first page: the page's distance from the map.
         first: u32,
         /// Number of pages.
         count: u32,
     },
-    /// Makes the page a free one.
+    /// Makes the page a free page.
     Release,
 }
 
-/// An operation contradicts its page: one of the two is corrupt.
+/// The reason that an operation contradicts its page: one of the two is corrupt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op} does not fit page {page_id}: {reason}")]
 pub struct ApplyError {
@@ -110,9 +110,9 @@ pub struct ApplyError {
 }
 
 impl<'a> PageOp<'a> {
-    /// Returns the operation that makes any page a copy of `page`, except for identity and LSN. Only the
-    /// bytes outside of the page's unused area are stored: for a node that is the area between slots and
-    /// heap, else the zeroes at its end.
+    /// Returns the operation that makes any page a copy of `page`, except for page id and LSN. Only the bytes
+    /// outside of the page's unused area are stored. In a node this is the area between slots and heap; in
+    /// other pages it is the zeroes at the end.
     #[must_use]
     pub fn image_of(page: PageWords<'_>, buffer: &'a mut Vec<u8>) -> Self {
         let node = Node::new(page);

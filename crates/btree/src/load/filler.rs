@@ -1,10 +1,10 @@
-//! One level of a tree that is built bottom-up: the entries of the node that is being filled.
+//! One level of a tree that is built bottom-up: collects the entries of the node that is being filled.
 //!
-//! A node's prefix follows from both of its fences, and its upper fence from the entry after its last. So
-//! entries are collected until the end of the node is known: before the newest entry but one, when the newest
-//! would make the node too full. The further a node reaches, the shorter its prefix and the longer its
-//! entries, so once a cut is too late all later ones are. One entry always fits
-//! (five sixteenths of a page, and an eighth for each fence).
+//! A node's prefix follows from both of its fences, and its upper fence from the entry after its last one. So
+//! entries are collected until the end of the node is determined. The node is cut before the entry with which
+//! it would be too full, one entry later. The further a node reaches, the shorter is its prefix and the
+//! longer are its entries. So once a cut is too late, all later cuts are too late. One entry always fits
+//! (5/16 of a page, and 1/8 for each fence).
 
 use azekura_base::TreeId;
 
@@ -27,7 +27,7 @@ impl Built {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Offset of its key; the value follows.
+    /// Offset of the key; the value follows the key.
     at: usize,
     key_len: u16,
     value_len: u16,
@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-/// The node of one level that is being filled; see the module's head.
+/// The node of one level that is being filled; see the module head.
 #[derive(Debug)]
 pub(super) struct Filler {
     page_size: usize,
@@ -50,11 +50,11 @@ pub(super) struct Filler {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     lower: Vec<u8>,
-    /// If there are two or more entries, the node of all but the last fits a page. This is its upper fence,
+    /// Upper fence of the node of all entries but the last. With two or more entries, this node fits a page.
     fence: Vec<u8>,
-    /// its prefix,
+    /// Prefix length of that node.
     prefix_len: usize,
-    /// and the size of its entries.
+    /// Size of the entries of that node, in bytes.
     used: usize,
 }
 
@@ -73,8 +73,8 @@ impl Filler {
         }
     }
 
-    /// Adds an entry with a key above all previous ones; returns the node that it completes, if any. `page`
-    /// provides memory to build in.
+    /// Adds an entry with a key above all previous keys; returns the node that it completes, if any. `page`
+    /// returns memory in which the node is built.
     pub(super) fn push(
         &mut self,
         key: &[u8],
@@ -101,8 +101,8 @@ impl Filler {
         Ok(closed)
     }
 
-    /// Moves the cut between the last entry and `key`, which comes next, unless the node before it would be
-    /// too full.
+    /// Moves the cut to the position between the last entry and the next key `key`, unless the node before
+    /// the cut would be too full. Returns whether the cut was moved.
     fn cut_before(&mut self, key: &[u8]) -> bool {
         let Some((&last, before)) = self.entries.split_last() else { return true };
         let fence = if self.level == 0 { separator(self.key(last), key) } else { key };
@@ -122,9 +122,9 @@ impl Filler {
         true
     }
 
-    /// Returns `true` if entries of so many bytes fit a node with this upper fence. Nodes are filled
-    /// completely, like those of rows that are inserted in key order: free space would be written by each
-    /// load, and the first rows that come in another order split the node anyway.
+    /// Returns `true` if entries of `used` bytes fit a node with this upper fence. Nodes are filled
+    /// completely, like nodes of rows that are inserted in key order. Free space would be written by each
+    /// load, and the first rows in another order would split the node anyway.
     fn is_room(&self, used: usize, upper: &[u8]) -> bool {
         used <= self.spec(upper).capacity(self.page_size)
     }
@@ -142,7 +142,8 @@ impl Filler {
         Cell { flags: entry.flags, value: &self.bytes[at..at + usize::from(entry.value_len)] }
     }
 
-    /// Makes a node of the first `end` entries; the others belong to the next one, which begins at `fence`.
+    /// Makes a node of the first `end` entries. The other entries belong to the next node, which begins at
+    /// `fence`.
     fn close(&mut self, end: usize, fence: Vec<u8>, mut page: Scratch) -> Result<Built, CorruptNode> {
         page.format(self.spec(&fence))?;
         for &entry in &self.entries[..end] {
@@ -156,8 +157,8 @@ impl Filler {
         Ok(Built { level: self.level, lower, page })
     }
 
-    /// Ends the level and returns its last nodes, one or two. The last one has no upper fence, and so no
-    /// prefix: entries that filled one node may need two.
+    /// Ends the level and returns its last node or its last two nodes. The last node has no upper fence, and
+    /// so no prefix: entries that filled one node may need two.
     pub(super) fn finish(&mut self, mut page: impl FnMut() -> Scratch) -> Result<Vec<Built>, CorruptNode> {
         let mut built = Vec::new();
         let mut used: usize = self.entries.iter().map(|entry| entry.bytes(0)).sum();
@@ -174,14 +175,15 @@ impl Filler {
         Ok(built)
     }
 
-    /// As [`Self::is_room`], for the level's last node if it begins with entry `first`.
+    /// Returns `true` if entries of `used` bytes fit the level's last node when that node begins with entry
+    /// `first`.
     fn is_room_for_last(&self, used: usize, first: usize) -> bool {
         let lower = if first == 0 { &self.lower } else { self.fence_before(first) };
         let spec = NodeSpec { level: self.level, tree: self.tree, lower, upper: b"" };
         used <= spec.capacity(self.page_size)
     }
 
-    /// Returns the separator between entry `first`, which is not the first, and the entry before it.
+    /// Returns the separator between entry `first`, which is not entry 0, and the entry before it.
     fn fence_before(&self, first: usize) -> &[u8] {
         let key = self.key(self.entries[first]);
         if self.level == 0 { separator(self.key(self.entries[first - 1]), key) } else { key }
@@ -196,8 +198,8 @@ mod tests {
     const PAGE: usize = 4096;
     const TREE: TreeId = TreeId(5);
 
-    /// Fills one level; every node must be valid, and together they hold the entries. Returns the fill of
-    /// each node.
+    /// Fills one level, checks that every node is valid and that together they hold the entries, and returns
+    /// the fill of each node.
     fn fill(level: u8, rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<f64> {
         let mut filler = Filler::new(PAGE, TREE, level);
         let mut built = Vec::new();
@@ -247,7 +249,7 @@ mod tests {
     fn long_prefixes_are_kept_once_in_every_node_but_the_last() {
         let long = |i: u32| [&[b'p'; 480][..], &i.to_be_bytes()].concat();
         let filled = fill(0, &rows(3000, long, |_| 8));
-        // Without prefixes a page would have seven of these rows.
+        // Without prefixes a page would hold seven of these rows.
         assert!(filled.len() < 45, "{} nodes", filled.len());
     }
 

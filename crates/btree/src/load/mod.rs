@@ -1,32 +1,33 @@
-//! Bottom-up bulk load of an empty tree, with records in key order that are not logged.
+//! Bulk-loads an empty tree bottom-up, from records in key order. The records are not logged.
 //!
-//! 1. Records make leaves, full leaves make entries of the level above, and so on: each level has one node
+//! 1. Records make leaves, full leaves make entries of the level above, and so on. Each level has one node
 //!    that is being filled (`filler`).
-//! 2. Complete nodes wait until there are enough for a *run* of pages. Taking the run is one log record with
-//!    the inverse "free it".
-//! 3. Their bytes go into the cache, with that record's LSN as their page LSN, and from there to the page
-//!    file (`writers`), like all dirty pages. They are not in the log.
+//! 2. Complete nodes wait until there are enough for a *run* of pages. The run is allocated by one log record
+//!    with the inverse "free the run".
+//! 3. The nodes are written into the cache with the LSN of that record as their page LSN. From there they are
+//!    written to the page file (`writers`), like all dirty pages. Their content is not in the log.
 //! 4. When the records end, all levels are completed. All pages are made durable.
 //! 5. One record writes the last node over the root page. Its inverse empties the tree, and replaces the
 //!    inverses of step 2.
 //!
-//! Before step 5 nothing refers to the pages. So a crash before it leaves an empty tree and pages that undo
-//! frees; after a crash behind it they are on disk.
+//! Before step 5 nothing refers to the pages. So a crash before step 5 leaves an empty tree and pages that
+//! undo frees. After step 5 the pages are on disk.
 //!
 //! - **LOAD-1** The root refers to loaded pages only when all of them are durable: step 4 before the record
 //!   of step 5 is appended.
 //! - **LOAD-2** When that record is appended, a restart would redo no record of a loaded page's earlier
-//!   content. A restart redoes whole pages unread ([`PageChange::redo`](crate::PageChange::redo)), because
-//!   usually all later changes of a page are in the log; changes by a load are not. The last record of a
-//!   page's earlier content is the one that freed it, so `redo_lsn` must be above
-//!   [`LoadedPages::last_freed`]. Otherwise the caller takes a checkpoint.
+//!   content. A restart redoes whole pages without reading them
+//!   ([`PageChange::redo`](crate::PageChange::redo)), because usually all later changes of a page are in the
+//!   log. Changes by a load are not in the log. The last record of a page's earlier content is the record
+//!   that freed the page. So `redo_lsn` must be above [`LoadedPages::last_freed`]; otherwise the caller takes
+//!   a checkpoint.
 //! - **LOAD-3** A page is written without a copy in the double-write area (*fresh*) only if LOAD-2 holds
-//!   already: then no restart reads the page before step 5, so it may be torn. Otherwise redo of its earlier
-//!   content might read it.
+//!   already. Then no restart reads the page before step 5, so it may be torn. Without LOAD-2, redo of the
+//!   page's earlier content might read it.
 //! - **LOAD-4** No batch is in flight to the disk when the pages are freed: a late write could tear a page
 //!   after its reuse.
 //!
-//! The write-ahead rule holds as well: a page is written after the record that took it is durable.
+//! The write-ahead rule holds as well: a page is written after the record that allocated it is durable.
 
 mod filler;
 mod writers;
@@ -49,30 +50,30 @@ use crate::write::check_sizes;
 use filler::{Built, Filler};
 use writers::Writers;
 
-/// Most pages of a run: 2 MiB of 8-KiB pages.
+/// Largest number of pages in a run: 2 MiB of 8 KiB pages.
 const MOST_RUN: usize = 256;
 
 /// Options of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// Pages are written by threads of the loader, concurrently with the load; otherwise by the caller's
-    /// thread.
+    /// `true`: threads of the loader write pages concurrently with the load. `false`: the caller's thread
+    /// writes them.
     pub threads: bool,
 }
 
-/// A running load; see the module's head. If it is dropped before [`complete`](Self::complete), the tree
-/// stays empty, and the caller's rollback frees the pages.
+/// A running load; see the module head. If it is dropped before [`complete`](Self::complete), the tree stays
+/// empty, and the caller's rollback frees the pages.
 pub struct Loader<'e> {
     env: &'e Env,
     tree: Tree,
     /// Number of entries in the transaction's undo log before the load.
     undo_mark: usize,
-    /// By level, leaves first.
+    /// The node that is being filled on each level, leaves first.
     levels: Vec<Filler>,
     /// Complete nodes without a page.
     waiting: Vec<Built>,
     run_pages: usize,
-    /// Memory of nodes that have their pages.
+    /// Reusable memory of nodes that have been copied to their pages.
     spare: Vec<Scratch>,
     last_key: Option<Vec<u8>>,
     last_freed: Lsn,
@@ -89,7 +90,7 @@ impl std::fmt::Debug for Loader<'_> {
     }
 }
 
-/// A complete load: its pages are durable, and nothing refers to them yet.
+/// A complete load. Its pages are durable, and nothing refers to them yet.
 #[derive(Debug)]
 #[must_use]
 pub struct LoadedPages {
@@ -97,16 +98,17 @@ pub struct LoadedPages {
     undo_mark: usize,
     root: Option<Scratch>,
     last_freed: Lsn,
-    /// Of [`UndoOp::EmptyTree`].
+    /// The value for [`UndoOp::EmptyTree`]'s field of this name.
     settled: u64,
 }
 
-/// Returns `true` if a restart would redo records only above an LSN; given by the owner of the checkpoints.
+/// A callback of the owner of the checkpoints: returns `true` if a restart would redo only records above the
+/// given LSN.
 pub type IsPast<'a> = &'a mut dyn FnMut(Lsn) -> bool;
 
 impl<'e> Loader<'e> {
     /// Begins to load `tree`, which must have no records. The caller has exclusive use of the tree until the
-    /// transaction's end. Pages that remain of removed records are freed.
+    /// transaction's end. Frees pages that removed records left in the tree.
     ///
     /// # Errors
     ///
@@ -137,14 +139,14 @@ impl<'e> Loader<'e> {
         })
     }
 
-    /// Adds the next record. Every 256 pages, or fewer in a small cache, it takes a run, and may wait for a
-    /// batch that is being written.
+    /// Adds the next record. Every 256 pages, or earlier in a small cache, the loader allocates a run. It may
+    /// then wait for a batch that is being written.
     ///
     /// # Errors
     ///
     /// [`TreeError::NotAscending`], [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`],
-    /// [`TreeError::SpaceFull`], or an error of pool, log or page store. The load is over then; the caller
-    /// drops it, and rolls back its entries in the undo log.
+    /// [`TreeError::SpaceFull`], or an error of pool, log or page store. After an error the caller drops the
+    /// loader, and rolls back its entries in the undo log.
     pub fn push(
         &mut self,
         ctx: &mut WriteCtx<'_>,
@@ -189,7 +191,7 @@ impl<'e> Loader<'e> {
         Ok(())
     }
 
-    /// Gives all waiting nodes their pages, and adds them to the level above.
+    /// Writes all waiting nodes to pages, and adds these pages to the level above.
     fn place_waiting(&mut self, ctx: &mut WriteCtx<'_>, is_past: IsPast<'_>) -> Result<(), TreeError> {
         let mut waiting = std::mem::take(&mut self.waiting);
         while !waiting.is_empty() {
@@ -210,7 +212,7 @@ impl<'e> Loader<'e> {
         Ok(())
     }
 
-    /// Takes up to `want` pages, by one record.
+    /// Allocates up to `want` pages in one run, by one record.
     fn take_run(&mut self, ctx: &mut WriteCtx<'_>, want: u32) -> Result<Run, TreeError> {
         let found = find_pages(self.env, ctx.worker, want)?;
         let (first, count, take) = (found.first, found.count, found.op());
@@ -236,7 +238,7 @@ impl<'e> Loader<'e> {
         Ok(())
     }
 
-    /// Ends all levels after the last record and makes all pages durable (LOAD-1).
+    /// Completes all levels after the last record, and makes all pages durable (LOAD-1).
     ///
     /// # Errors
     ///
@@ -248,7 +250,7 @@ impl<'e> Loader<'e> {
         Ok(LoadedPages { tree, undo_mark, root, last_freed, settled })
     }
 
-    /// Returns the root, if there was a record.
+    /// Returns the root; `None` if there was no record.
     fn end_levels(
         &mut self,
         ctx: &mut WriteCtx<'_>,
@@ -270,7 +272,7 @@ impl<'e> Loader<'e> {
     }
 }
 
-/// Word of a page's header with its page id.
+/// Index of the header word with the page id.
 const ID_WORD: usize = 1;
 const LSN_WORD: usize = 2;
 
@@ -281,14 +283,15 @@ struct Run {
 }
 
 impl LoadedPages {
-    /// LOAD-2: when [`switch`](Self::switch) is called, a restart must have nothing to redo up to this LSN.
+    /// Returns the LSN up to which a restart must have nothing to redo when [`switch`](Self::switch) is
+    /// called (LOAD-2).
     #[must_use]
     pub const fn last_freed(&self) -> Lsn {
         self.last_freed
     }
 
-    /// Makes the loaded nodes the tree's content, by one record. Nothing else was written to the undo log
-    /// since the load began.
+    /// Makes the loaded nodes the tree's content, by one record. Between the begin of the load and this call
+    /// the caller has pushed no other entries to the undo log.
     ///
     /// # Errors
     ///
@@ -308,7 +311,7 @@ impl LoadedPages {
 fn is_empty(env: &Env, tree: Tree) -> Result<bool, TreeError> {
     use std::ops::Bound::Unbounded;
     let mut found = LeafBatch::new();
-    // Without locks nothing blocks.
+    // A scan without locks never blocks.
     let _done = Scan::new(tree, Unbounded, Unbounded).next_batch(env, 1, &mut NoLocks, &mut found)?;
     Ok(found.is_empty())
 }

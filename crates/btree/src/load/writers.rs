@@ -1,4 +1,4 @@
-//! Writes of loaded pages, concurrently with the load: batches in threads of their own, a few at a time.
+//! Writes loaded pages concurrently with the load: each batch in a thread, with few batches in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use azekura_buffer::{BufferPool, WriteError};
 
 type Written = Result<(), WriteError>;
 
-/// Most batches in flight to the disk.
+/// Largest number of batches in flight to the disk.
 const MOST: usize = 2;
 
-/// The batches in flight. Dropping it waits for them.
+/// The batches in flight. The drop waits for them.
 #[derive(Debug)]
 pub(super) struct Writers {
     pool: Arc<BufferPool>,
-    /// Batches are written by other threads.
+    /// `true` if other threads write the batches.
     aside: bool,
     running: VecDeque<JoinHandle<Written>>,
 }
@@ -43,12 +43,12 @@ impl Writers {
             .spawn(move || pool.flush_pages(&batch, are_fresh));
         match started {
             Ok(thread) => self.running.push_back(thread),
-            Err(_) => self.pool.flush_pages(&pages, are_fresh)?, // no thread available: the caller writes
+            Err(_) => self.pool.flush_pages(&pages, are_fresh)?, // No thread available: the caller writes.
         }
         Ok(())
     }
 
-    /// Waits for all batches, and makes them durable; returns the store's number for that.
+    /// Waits for all batches, and makes them durable; returns the page store's number at that moment.
     pub(super) fn finish(&mut self) -> Result<u64, WriteError> {
         while let Some(thread) = self.running.pop_front() {
             finished(thread)?;
@@ -63,8 +63,8 @@ fn finished(thread: JoinHandle<Written>) -> Written {
 
 impl Drop for Writers {
     fn drop(&mut self) {
-        // After an error: the pages are about to be freed, and no late write of fresh pages may reach them
-        // after their reuse.
+        // After an error the pages will be freed. No late write of fresh pages may reach them after their
+        // reuse.
         while let Some(thread) = self.running.pop_front() {
             let _ = thread.join();
         }

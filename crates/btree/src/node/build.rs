@@ -1,6 +1,6 @@
-//! Building nodes: on a private page first, then as one image.
+//! Builds nodes on a private page; the result is logged as one image.
 
-// std's atomics even under loom, as in `azekura_base::page`: a private page is not shared.
+// Atomics of `std` even under loom, as in `azekura_base::page`: a private page is not shared.
 use std::sync::atomic::AtomicU64;
 
 use azekura_base::page::{PageMut, PageType};
@@ -14,13 +14,13 @@ use super::{
 /// The fields of a node without entries.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSpec<'a> {
-    /// 0 for a leaf.
+    /// Height above the leaves; 0 for a leaf.
     pub level: u8,
     /// The tree that the node belongs to.
     pub tree: TreeId,
     /// Inclusive lower fence.
     pub lower: &'a [u8],
-    /// Exclusive upper fence; empty for "infinite".
+    /// Exclusive upper fence; empty if there is no upper bound.
     pub upper: &'a [u8],
 }
 
@@ -31,7 +31,7 @@ impl NodeSpec<'_> {
         if self.upper.is_empty() { 0 } else { common_prefix(self.lower, self.upper) }
     }
 
-    /// Returns the bytes that entries may use in a page of `page_size` bytes.
+    /// Returns the number of bytes that entries may use in a page of `page_size` bytes.
     #[must_use]
     pub fn capacity(&self, page_size: usize) -> usize {
         page_size.saturating_sub(SLOTS_AT + 8 * (words_for(self.lower.len()) + words_for(self.upper.len())))
@@ -53,20 +53,20 @@ fn format_node(page: &mut PageMut<'_>, page_id: PageId, spec: NodeSpec<'_>) {
     page.set_u16(HEAP_AT, (upper_at / 8) as u16);
 }
 
-/// A private page to build in.
+/// A private page on which a node is built.
 #[derive(Debug)]
 pub struct Scratch {
     words: Box<[AtomicU64]>,
 }
 
 impl Scratch {
-    /// A page of zeroes.
+    /// Returns a private page of zeroes.
     #[must_use]
     pub fn new(page_size: usize) -> Self {
         Self { words: (0..page_size / 8).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The page for readers.
+    /// Returns the page for reading.
     #[must_use]
     pub fn page(&self) -> PageWords<'_> {
         PageWords::new(&self.words)
@@ -78,7 +78,7 @@ impl Scratch {
         PageMut::new(PageWords::new(&self.words))
     }
 
-    /// The node on the page.
+    /// Returns the node on the page.
     #[must_use]
     pub fn node(&self) -> Node<'_> {
         Node::new(self.page())
@@ -105,7 +105,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Appends the slots `range` of `from`; their keys are between this node's fences.
+    /// Appends the slots `range` of `from`. Their keys must be between this node's fences.
     pub(crate) fn push_slots(
         &mut self,
         from: Node<'_>,
@@ -124,8 +124,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Appends the entry of slot `old` of page `from`, its cell word by word. `new` is `old` without the
-    /// bytes that its key shares with the new node's prefix.
+    /// Appends the entry of slot `old` of page `from`, copying its cell word by word. `new` is `old` without
+    /// the key bytes that become part of the new node's prefix.
     fn push_cell(&mut self, from: PageWords<'_>, old: Slot, new: Slot) -> Result<(), CorruptNode> {
         let node = self.node();
         let (count, words) = (node.count(), old.cell_words());
@@ -152,7 +152,7 @@ impl Scratch {
     }
 }
 
-/// Returns `node` with only its first `keep` slots and another upper fence, on a page of its own.
+/// Returns `node` with only its first `keep` slots and another upper fence, on a new private page.
 pub(crate) fn build_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Result<Scratch, CorruptNode> {
     let level = node.level().ok_or(CorruptNode("not a node of a tree"))?;
     if keep > node.count() {
@@ -166,7 +166,7 @@ pub(crate) fn build_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Resu
     Ok(scratch)
 }
 
-/// Returns the leaf `node` with another lower fence, on a page of its own.
+/// Returns the leaf `node` with another lower fence, on a new private page.
 pub(crate) fn build_with_lower(node: Node<'_>, lower: &[u8]) -> Result<Scratch, CorruptNode> {
     if node.level() != Some(0) {
         return Err(CorruptNode("not a leaf"));
@@ -179,7 +179,7 @@ pub(crate) fn build_with_lower(node: Node<'_>, lower: &[u8]) -> Result<Scratch, 
     Ok(scratch)
 }
 
-/// Checks that [`build_truncated`] can be done, at a small part of its cost.
+/// Checks that [`build_truncated`] will succeed, at a small part of its cost.
 pub(crate) fn check_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Result<(), CorruptNode> {
     let level = node.level().ok_or(CorruptNode("not a node of a tree"))?;
     let mut lower = Vec::new();
@@ -216,7 +216,7 @@ fn check_fences(page_size: usize, spec: NodeSpec<'_>) -> Result<(), CorruptNode>
     Ok(())
 }
 
-/// Returns the bytes of the entries of `slots` after a change of their suffix lengths by `resized`.
+/// Returns the bytes that the entries of `slots` need, with each suffix length changed by `resized`.
 fn bytes_of(
     node: Node<'_>,
     mut slots: std::ops::Range<usize>,
@@ -228,8 +228,8 @@ fn bytes_of(
     })
 }
 
-/// Returns the bytes that entries would use and could use in one node made of `left` and `right`, neighbors
-/// in this order.
+/// Returns the bytes that entries use and the bytes that they may use, in one node merged from the neighbors
+/// `left` and `right`.
 #[must_use]
 pub fn merged_fit(left: Node<'_>, right: Node<'_>) -> Option<(usize, usize)> {
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
@@ -263,8 +263,8 @@ mod tests {
         let mut keys: Vec<Vec<u8>> = (0..80)
             .map(|_| {
                 let len = lens.start + next() % lens.len();
-                // Few different bytes, with zeros among them, so that keys share beginnings and end like
-                // padding.
+                // Few distinct bytes, with zeros among them, so that keys share prefixes and end in bytes
+                // like the padding.
                 prefix.iter().copied().chain((0..len).map(|_| [0, 0, b'a', b'b'][next() % 4])).collect()
             })
             .collect();
@@ -284,7 +284,7 @@ mod tests {
             let from = leaf(prefix, lens.clone());
             let count = from.node().count();
             for at in 0..count {
-                // Common beginnings of the halves of a split, also with a shorter prefix than before.
+                // Common prefixes of the halves of a split, including a prefix that is shorter than before.
                 for shared in
                     [prefix.len(), prefix.len().saturating_sub(1), prefix.len() + 1, prefix.len() + 8]
                 {
@@ -334,7 +334,7 @@ mod tests {
         assert!(longer.push_slots(from.node(), 3..4).is_err(), "a key that is shorter than the prefix");
     }
 
-    /// A change that is checked and then cannot be built would end in a panic, on a page that a disk has
+    /// A change that passes the check and then cannot be built would panic, on a page that a disk has
     /// damaged.
     #[test]
     fn a_truncation_is_let_in_exactly_where_it_can_be_built() {
@@ -349,7 +349,7 @@ mod tests {
             let mut page = Scratch::new(4096);
             (0..512).for_each(|i| page.page_mut().set_word(i, base.page().word(i)));
             for _ in 0..next() % 3 {
-                // Header, slots or fences.
+                // A word of the header, the slots or the fences.
                 let word = [next() % 6, 6 + next() % 160, 500 + next() % 12][next() % 3];
                 let bits = (next() as u64) << (8 * (next() % 8));
                 let old = page.page().word(word);

@@ -1,9 +1,9 @@
 //! In-place changes of one node: the steps of page operations.
 //!
-//! Each change has a `check_*` function, which changes nothing, and the change itself, which cannot fail
-//! after a successful check. Cells are taken from the bottom of the heap; released bytes count as garbage
-//! until a compaction. The time and result of a compaction depend only on the node's bytes, so that do and
-//! redo give the same page.
+//! Each change has a `check_*` function, which changes nothing. The change itself cannot fail after a
+//! successful check. Cells are allocated from the bottom of the heap; released bytes count as garbage until a
+//! compaction. The time and result of a compaction depend only on the node's bytes, so do and redo give the
+//! same page.
 
 use azekura_base::page::PageMut;
 
@@ -11,7 +11,7 @@ use super::{
     COUNT_AT, Cell, GARBAGE_AT, HEAP_AT, Node, SLOT_BYTES, SLOTS_AT, Slot, cell_words, entry_bytes, head_of,
 };
 
-/// A node's header is inconsistent, or the change does not fit the node.
+/// The reason that a node is corrupt: an inconsistent header, or a change that does not fit the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptNode(pub &'static str);
 
@@ -21,7 +21,7 @@ fn ensure(holds: bool, what: &'static str) -> Check {
     if holds { Ok(()) } else { Err(CorruptNode(what)) }
 }
 
-/// Checks the fields of the header that every change relies on.
+/// Checks the header fields that every change relies on.
 pub(super) fn check_header(node: Node<'_>) -> Check {
     ensure(node.level().is_some(), "not a node of a tree")?;
     let slots_end = SLOTS_AT + SLOT_BYTES * node.count();
@@ -39,14 +39,14 @@ fn check_cell(node: Node<'_>, slot: Slot) -> Check {
     ensure(start + slot.cell_words() <= heap_end(node), "a cell reaches beyond the heap")
 }
 
-/// Checks that an entry of these lengths can be in the page.
+/// Checks that an entry of these lengths fits a page.
 pub(super) fn check_lengths(node: Node<'_>, suffix_len: usize, value_len: usize) -> Check {
     let page_size = node.page().len();
     let is_possible = entry_bytes(suffix_len, value_len) <= super::max_entry(page_size);
     ensure(suffix_len <= super::max_key(page_size) && is_possible, "the entry is too large for the page")
 }
 
-/// Checks that `need` contiguous bytes are available, if needed after a compaction that drops slot `without`.
+/// Checks that `need` contiguous bytes are available, possibly after a compaction that drops slot `without`.
 pub(super) fn check_room(node: Node<'_>, need: usize, without: Option<usize>) -> Check {
     if node.contiguous_free() >= need {
         return Ok(());
@@ -130,8 +130,8 @@ pub(crate) fn remove(page: &mut PageMut<'_>, slot: usize) {
     page.set_u16(COUNT_AT, (count - 1) as u16);
 }
 
-/// Replaces the value of slot `slot`: in place if it is no longer than the old one in words, else in a new
-/// cell.
+/// Replaces the value of slot `slot`. The value is replaced in place if it needs no more words than the old
+/// value, and is otherwise stored in a new cell.
 pub(crate) fn replace(page: &mut PageMut<'_>, slot: usize, cell: Cell<'_>) {
     let node = Node::new(page.words());
     let old = node.slot(slot);
@@ -157,7 +157,7 @@ pub(crate) fn replace(page: &mut PageMut<'_>, slot: usize, cell: Cell<'_>) {
     set_slot(page, slot, new);
 }
 
-/// Flips the bits `diff` of the value of slot `slot`, from byte `at` of it on.
+/// Flips the bits `diff` of the value of slot `slot`, from the value's byte `at` on.
 pub(crate) fn flip(page: &mut PageMut<'_>, slot: usize, at: usize, diff: &[u8]) {
     let start = Node::new(page.words()).slot(slot).value_at() + at;
     let mut bytes = [0; 64];
@@ -178,7 +178,7 @@ pub(super) fn set_slot(page: &mut PageMut<'_>, i: usize, slot: Slot) {
     page.set_word(slot_word(i) + 1, slot.meta());
 }
 
-/// Writes whole words, so that the padding holds no bytes of an older cell.
+/// Writes whole words, so that the padding contains no bytes of an older cell.
 fn write_padded(page: &mut PageMut<'_>, at: usize, bytes: &[u8]) {
     let (whole, rest) = bytes.as_chunks::<8>();
     for (i, chunk) in whole.iter().enumerate() {
@@ -191,7 +191,7 @@ fn write_padded(page: &mut PageMut<'_>, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Counts a cell as garbage, or returns it to the free space if it is the lowest.
+/// Counts a cell as garbage, or returns it to the free space if it is the lowest cell.
 fn release_cell(page: &mut PageMut<'_>, slot: Slot) {
     let node = Node::new(page.words());
     let words = slot.cell_words();
@@ -202,7 +202,7 @@ fn release_cell(page: &mut PageMut<'_>, slot: Slot) {
     }
 }
 
-/// Moves all cells against the fences, in slot order; the cell of slot `without` is dropped.
+/// Moves all cells against the fences, in slot order. Drops the cell of slot `without`.
 fn compact(page: &mut PageMut<'_>, without: Option<usize>) {
     let node = Node::new(page.words());
     let (base, end) = (node.heap_words(), heap_end(node));

@@ -1,7 +1,7 @@
 //! One node of a tree inside one page: layout, and reading while the page changes.
 //!
-//! All numbers little-endian. Offsets inside the page count 8-byte *words*, so that they fit 16 bits at 64
-//! KiB.
+//! All numbers are little-endian. Offsets inside the page count 8-byte *words*, so that they fit 16 bits at a
+//! page size of 64 KiB.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -18,17 +18,18 @@
 //! | heap start .. | cells, each a whole number of words |
 //! | .. end | upper fence, lower fence, each padded to words |
 //!
-//! A slot is `head` (the first 8 bytes of the suffix, big-endian, zero-padded) and one word of `cell offset:
-//! u16, suffix length: u16, value length: u16, flags: u16`. The *suffix* is the key without the node's
-//! prefix; only what exceeds the head is in the cell: `[suffix bytes 8.., padded][value, padded]`. So a key
-//! of up to 8 bytes beyond the prefix needs no bytes outside its slot, and most comparisons touch only slots.
+//! A slot has two words. The first is `head`: the first 8 bytes of the suffix, big-endian, zero-padded. The
+//! second is `cell offset: u16, suffix length: u16, value length: u16, flags: u16`. The *suffix* is the key
+//! without the node's prefix. The cell holds only the suffix bytes beyond the head: `[suffix bytes 8..,
+//! padded][value, padded]`. So a suffix of up to 8 bytes lies entirely in its slot, and most comparisons read
+//! only slots.
 //!
 //! An inner node's slot is (lowest key of the child, child page id); the key of slot 0 is the node's lower
 //! fence.
 //!
 //! Readers may read a page while it changes. Every function here is total: counts are clamped to the page,
-//! offsets beyond it read as zero bytes, loops are bounded by the clamped counts. Results are reliable only
-//! after the latch validated.
+//! offsets beyond it read as zero bytes, and the clamped counts bound all loops. Results are reliable only
+//! after the reader has validated the page version.
 
 mod build;
 mod edit;
@@ -51,7 +52,7 @@ pub use verify::{Expected, verify_node};
 pub const SLOTS_AT: usize = 48;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 16;
-/// Flag of a slot with a reference to an overflow chain as its value.
+/// Flag of a slot: the value is a reference to an overflow chain.
 pub const FLAG_OVERFLOW: u16 = 1;
 
 pub(crate) const LEVEL_AT: usize = 5;
@@ -63,25 +64,25 @@ pub(crate) const UPPER_LEN_AT: usize = 30;
 pub(crate) const PREFIX_LEN_AT: usize = 32;
 pub(crate) const TREE_AT: usize = 36;
 
-/// Longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages), in whole words.
+/// Returns the longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages), in whole words.
 #[must_use]
 pub const fn max_key(page_size: usize) -> usize {
     page_size / 64 * 8
 }
 
-/// Most bytes of an entry: five sixteenths of the page less 24 (2,536 at 8 KiB pages), in whole words.
+/// Returns the most bytes of an entry: 5/16 of the page less 24 (2,536 at 8 KiB pages), in whole words.
 ///
-/// Together with [`max_key`], which bounds the fences, it guarantees that a node without room for one more
-/// entry has at least two, and that after a split at the best point the entry fits its half (proof in
-/// `node::split`).
+/// [`max_key`] bounds the fences. Together the two limits guarantee that a node without room for one more
+/// entry has at least two entries. They also guarantee that the entry fits its half after a split at the best
+/// point (proof in `node::split`).
 #[must_use]
 pub const fn max_entry(page_size: usize) -> usize {
     (5 * page_size / 16 - 24) / 8 * 8
 }
 
-/// Longest value in bytes that is stored in the leaf itself, under a key of `key_len` bytes; longer ones go
-/// to an overflow chain. Key and value share [`max_entry`]: at 8 KiB pages 2,520 bytes under a key of up to 8
-/// bytes, and 1,504 under the longest key.
+/// Returns the length in bytes of the longest value that is stored in the leaf itself, under a key of
+/// `key_len` bytes. Longer values are stored in an overflow chain. Key and value share [`max_entry`]: at 8
+/// KiB pages 2,520 bytes under a key of up to 8 bytes, and 1,504 under the longest key.
 #[must_use]
 pub const fn max_inline_value(page_size: usize, key_len: usize) -> usize {
     max_entry(page_size) - entry_bytes(key_len, 0)
@@ -92,18 +93,20 @@ pub(crate) const fn words_for(len: usize) -> usize {
     len.div_ceil(8)
 }
 
-/// Words of a cell with a suffix of `suffix_len` bytes and a value of `value_len` bytes.
+/// Returns the number of words of a cell with a suffix of `suffix_len` bytes and a value of `value_len`
+/// bytes.
 pub(crate) const fn cell_words(suffix_len: usize, value_len: usize) -> usize {
     words_for(suffix_len.saturating_sub(8)) + words_for(value_len)
 }
 
-/// Bytes that an entry takes in a node: slot and cell.
+/// Returns the number of bytes that an entry needs in a node: slot and cell.
 #[must_use]
 pub const fn entry_bytes(suffix_len: usize, value_len: usize) -> usize {
     SLOT_BYTES + 8 * cell_words(suffix_len, value_len)
 }
 
-/// Returns the first eight bytes of `suffix`, big-endian and zero-padded: ordered as the bytes are.
+/// Returns the first eight bytes of `suffix`, big-endian and zero-padded. Their order as numbers is the order
+/// of the bytes.
 #[inline]
 pub(crate) fn head_of(suffix: &[u8]) -> u64 {
     if let Some(head) = suffix.first_chunk::<8>() {
@@ -114,7 +117,7 @@ pub(crate) fn head_of(suffix: &[u8]) -> u64 {
     u64::from_be_bytes(padded)
 }
 
-/// Length of the longest common prefix.
+/// Returns the length of the longest common prefix.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
@@ -129,19 +132,19 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// Returns a value that is stored in the leaf.
+    /// Returns the cell of a value that is stored in the leaf.
     #[must_use]
     pub const fn inline(value: &'a [u8]) -> Self {
         Self { flags: 0, value }
     }
 }
 
-/// A slot as read.
+/// A decoded slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// First eight suffix bytes, big-endian.
     pub head: u64,
-    /// Word where the cell starts.
+    /// Word offset at which the cell starts.
     pub offset: u16,
     /// Bytes of the key beyond the node's prefix.
     pub suffix_len: u16,
@@ -169,8 +172,8 @@ impl Slot {
             | (self.flags as u64) << 48
     }
 
-    /// Returns the slot of the same entry in a node with a prefix that is `longer` bytes longer, if its cell
-    /// stays unchanged: if its key ends in the slot, or no byte of it is dropped.
+    /// Returns the slot of the same entry in a node with a prefix that is `longer` bytes longer. `None` if
+    /// the cell would have to change: the key extends beyond the slot, and some of its bytes are dropped.
     pub(crate) const fn with_longer_prefix(self, longer: usize) -> Option<Self> {
         let len = self.suffix_len as usize;
         if longer == 0 {
@@ -183,13 +186,13 @@ impl Slot {
         Some(Self { head, suffix_len: (len - longer) as u16, ..self })
     }
 
-    /// Words of the cell.
+    /// Returns the number of words of the cell.
     #[must_use]
     pub const fn cell_words(self) -> usize {
         cell_words(self.suffix_len as usize, self.value_len as usize)
     }
 
-    /// Byte where the value starts.
+    /// Returns the byte offset at which the value starts.
     #[inline]
     #[must_use]
     pub const fn value_at(self) -> usize {
@@ -202,21 +205,21 @@ impl Slot {
 pub struct Node<'a>(PageWords<'a>);
 
 impl<'a> Node<'a> {
-    /// The node in `page`; nothing is checked.
+    /// Returns `page` as a node, without any check.
     #[inline]
     #[must_use]
     pub const fn new(page: PageWords<'a>) -> Self {
         Self(page)
     }
 
-    /// The page.
+    /// Returns the page.
     #[inline]
     #[must_use]
     pub const fn page(self) -> PageWords<'a> {
         self.0
     }
 
-    /// Returns the height above the leaves if the page is a node: a leaf of level 0 or an inner node above.
+    /// Returns the height above the leaves, 0 for a leaf; `None` if the page is not a node.
     #[inline]
     #[must_use]
     pub fn level(self) -> Option<u8> {
@@ -228,13 +231,13 @@ impl<'a> Node<'a> {
         (leaf || inner).then_some(level)
     }
 
-    /// The tree that the node belongs to.
+    /// Returns the tree that the node belongs to.
     #[must_use]
     pub fn tree(self) -> TreeId {
         TreeId(self.0.u32(TREE_AT))
     }
 
-    /// Number of slots, at most what fits the page.
+    /// Returns the number of slots, at most the number that fits the page.
     #[inline]
     #[must_use]
     pub fn count(self) -> usize {
@@ -242,7 +245,7 @@ impl<'a> Node<'a> {
         count.min((self.0.len() - SLOTS_AT) / SLOT_BYTES)
     }
 
-    /// Slot `i`; zeroes beyond the page.
+    /// Returns slot `i`; zeroes beyond the page.
     #[inline]
     #[must_use]
     pub fn slot(self, i: usize) -> Slot {
@@ -256,7 +259,7 @@ impl<'a> Node<'a> {
         self.0.word((SLOTS_AT + SLOT_BYTES * i) / 8)
     }
 
-    /// Length of the prefix that all keys share.
+    /// Returns the length of the prefix that all keys share.
     #[inline]
     #[must_use]
     pub fn prefix_len(self) -> usize {
@@ -316,7 +319,7 @@ impl<'a> Node<'a> {
         self.is_last() || self.0.compare(self.upper_at(), self.upper_len(), key).is_gt()
     }
 
-    /// Returns `true` if the keys just below `key` are not above the node: its upper fence is `key` or
+    /// Returns `true` if the keys just below `key` are not above the node: the upper fence is `key` or
     /// higher.
     #[must_use]
     pub fn reaches(self, key: &[u8]) -> bool {
@@ -326,7 +329,7 @@ impl<'a> Node<'a> {
     /// Appends the key of slot `i`.
     pub fn key_into(self, i: usize, out: &mut Vec<u8>) {
         let slot = self.slot(i);
-        // At most a page, because a changing page may have any length here.
+        // At most a page: while the page changes, any length may be read here.
         out.reserve((self.prefix_len() + usize::from(slot.suffix_len)).min(self.0.len()));
         self.0.read_into(self.lower_at(), self.prefix_len(), out);
         self.suffix_into(slot, out);
@@ -344,7 +347,7 @@ impl<'a> Node<'a> {
         self.0.read_into(self.lower_at(), self.prefix_len(), out);
     }
 
-    /// The key of slot `i`, freshly allocated.
+    /// Returns the key of slot `i`, freshly allocated.
     #[must_use]
     pub fn key(self, i: usize) -> Vec<u8> {
         let mut out = Vec::new();
@@ -358,32 +361,32 @@ impl<'a> Node<'a> {
         self.0.read_into(slot.value_at(), slot.value_len.into(), out);
     }
 
-    /// The child in slot `i` of an inner node.
+    /// Returns the child in slot `i` of an inner node.
     #[inline]
     #[must_use]
     pub fn child(self, i: usize) -> PageId {
         PageId(self.0.word(self.slot(i).value_at() / 8))
     }
 
-    /// Returns the bytes of the page that entries may use: all except header and fences.
+    /// Returns the number of bytes that entries may use: all except header and fences.
     #[must_use]
     pub fn capacity(self) -> usize {
         self.upper_at().saturating_sub(SLOTS_AT)
     }
 
-    /// Returns the contiguous free bytes between slots and heap.
+    /// Returns the number of contiguous free bytes between slots and heap.
     #[must_use]
     pub fn contiguous_free(self) -> usize {
         (8 * self.heap_words()).saturating_sub(SLOTS_AT + SLOT_BYTES * self.count())
     }
 
-    /// Returns the contiguous free bytes after a compaction.
+    /// Returns the number of contiguous free bytes after a compaction.
     #[must_use]
     pub fn free(self) -> usize {
         self.contiguous_free() + 8 * self.garbage_words()
     }
 
-    /// Bytes that entries use.
+    /// Returns the number of bytes that entries use.
     #[must_use]
     pub fn used(self) -> usize {
         self.capacity().saturating_sub(self.free())

@@ -1,9 +1,9 @@
-//! Search of a key among the slots of one node.
+//! Searches for a key among the slots of one node.
 //!
-//! Two steps. First a binary search over the heads alone, which reads only the slot array and has no branch
-//! that depends on a comparison. Then, only among slots with the key's head, a binary search that compares
-//! lengths and the bytes in the cells. On a changing page both end after as many steps as the clamped slot
-//! count allows.
+//! The search has two steps. First comes a binary search over the heads alone, which reads only the slot
+//! array and has no branch that depends on a comparison. The second step looks only at slots with the key's
+//! head: a binary search that compares lengths and the bytes in the cells. On a changing page the clamped
+//! slot count bounds the steps of both searches.
 
 use std::cmp::Ordering as Cmp;
 
@@ -16,12 +16,12 @@ use super::{Node, SLOT_BYTES, SLOTS_AT, head_of};
 pub enum Position {
     /// The key is in this slot.
     Found(usize),
-    /// The key is absent; the first slot with a larger key is this one (the count, if there is none).
+    /// The key is absent; this is the first slot with a larger key, or the slot count if there is none.
     Absent(usize),
 }
 
 impl Position {
-    /// Returns the slot of the key, or the first with a larger one.
+    /// Returns the slot of the key, or the first slot with a larger key.
     #[must_use]
     pub const fn slot(self) -> usize {
         match self {
@@ -31,18 +31,18 @@ impl Position {
 }
 
 impl Node<'_> {
-    /// Finds `key`, which has the node's prefix if the node covers it. Otherwise (a torn read, or a fence
-    /// instead of a key) the result is still a slot number of the node.
+    /// Finds `key`. A key that the node covers starts with the node's prefix. For other keys (after a torn
+    /// read, or for a fence instead of a key) the result is an arbitrary slot number of the node.
     #[inline]
     #[must_use]
     pub fn search(self, key: &[u8]) -> Position {
         self.page().told(0, SLOTS_AT);
         let count = self.count();
-        // A key shorter than the prefix: the node does not cover it. Any result is allowed.
+        // The key is shorter than the prefix, so the node does not cover it. Any result is allowed.
         let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
         let head = head_of(suffix);
-        // A root has no bounds, so no prefix, and its long keys often have equal heads. In other nodes this
-        // test would cost two more cache lines.
+        // A root has no bounds and so no prefix, and its long keys often have equal heads. In other nodes
+        // this test would read two more cache lines.
         let may_begin_alike = suffix.len() > 8 && suffix.len() == key.len() && count > 2;
         if may_begin_alike && self.head(1) == head && self.head(count - 1) == head {
             let first = usize::from(self.head(0) != head);
@@ -60,8 +60,8 @@ impl Node<'_> {
         self.search_equal_heads(first, end, suffix)
     }
 
-    /// Returns the first slot in `lo..hi` with a head that does not satisfy `before`; `before` holds for a
-    /// leading run only.
+    /// Returns the first slot in `lo..hi` with a head for which `before` is false. `before` must be true for
+    /// a leading run only.
     #[inline]
     fn first_head(self, lo: usize, hi: usize, before: impl Fn(u64) -> bool) -> usize {
         let (mut base, mut len) = (lo, hi - lo);
@@ -75,7 +75,7 @@ impl Node<'_> {
     }
 
     fn search_equal_heads(self, mut lo: usize, mut hi: usize, suffix: &[u8]) -> Position {
-        // The next eight bytes, which a cell has in its first word.
+        // The next eight bytes, which are the first word of a cell.
         let second = head_of(suffix.get(8..).unwrap_or_default());
         while lo < hi {
             let mid = lo.midpoint(hi);
@@ -88,19 +88,20 @@ impl Node<'_> {
         Position::Absent(lo)
     }
 
-    /// Compares slot `i` with `suffix`; their heads are equal, and `second` is the suffix's bytes from the
-    /// eighth on.
+    /// Compares slot `i` with `suffix`. The two heads are equal, and `second` holds the suffix's bytes from
+    /// offset 8 on.
     #[inline]
     fn compare_beyond_head(self, i: usize, suffix: &[u8], second: u64) -> Cmp {
         let slot = self.slot(i);
         let len = usize::from(slot.suffix_len);
         if len <= 8 || suffix.len() <= 8 {
-            // Equal heads, and one of the two ends within them: the shorter is a prefix of the other.
+            // The heads are equal, and one of the two suffixes ends within its head: the shorter is a prefix
+            // of the other.
             return len.cmp(&suffix.len());
         }
         let at = 8 * usize::from(slot.offset);
         self.page().told(at, 8);
-        // Like heads, also zero-padded in the page, and so in the order of the bytes.
+        // Cell words are zero-padded too, so the order of the swapped words is the order of the bytes.
         let ours = self.page().word(slot.offset.into()).swap_bytes();
         if ours != second {
             return ours.cmp(&second);
@@ -111,8 +112,8 @@ impl Node<'_> {
         self.page().compare(at + 8, len - 16, &suffix[16..])
     }
 
-    /// Returns the slot of an inner node with the child that covers `key`: the last one with a key not above
-    /// it.
+    /// Returns the slot of the child that covers `key`, in an inner node: the last slot with a key not above
+    /// `key`.
     #[inline]
     #[must_use]
     pub fn slot_covering(self, key: &[u8]) -> usize {
@@ -122,8 +123,8 @@ impl Node<'_> {
         }
     }
 
-    /// Returns the slot of an inner node with the child that holds the keys just below `key`: the last one
-    /// with a smaller key.
+    /// Returns the slot of the child with the keys just below `key`, in an inner node: the last slot with a
+    /// smaller key.
     #[must_use]
     pub fn slot_before(self, key: &[u8]) -> usize {
         self.search(key).slot().saturating_sub(1)

@@ -1,4 +1,4 @@
-//! The split point of a full node.
+//! Chooses the split point of a full node.
 //!
 //! The choice counts the entry to be inserted as present. Let P be the page's size, M the largest entry
 //! ([`max_entry`](super::max_entry)), f and g the node's fences, and C its capacity, `P - 48 - f - g`. The
@@ -9,9 +9,9 @@
 //! f + s <= P - 48`, because `M <= 5P/16 - 24`. Prefixes only get longer, so nothing grows by the split
 //! itself.
 //!
-//! Around the middle the cut with the shortest separator is chosen (suffix truncation). If a node without an
-//! upper bound gets the new entry at its end, it is cut there, so that keys that arrive in order leave full
-//! nodes.
+//! Of the cuts around the middle, the one with the shortest separator is chosen (suffix truncation). If the
+//! new entry is the last one of a node without an upper bound, the cut is at the end of the node. So keys
+//! that arrive in ascending order leave full nodes.
 
 use super::{Node, Position, common_prefix, entry_bytes, words_for};
 
@@ -24,16 +24,17 @@ pub struct SplitPoint {
     pub separator: Vec<u8>,
 }
 
-/// Returns the shortest byte string above `left` and not above `right` (Bayer and Unterauer, "Prefix
+/// Returns the shortest byte string that is above `left` and not above `right` (Bayer and Unterauer, "Prefix
 /// B-trees").
 #[must_use]
 pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(common_prefix(left, right) + 1).min(right.len())]
 }
 
-/// Chooses the cut of `node` for an entry of `new_key` with `new_value_len` bytes that is to be inserted.
+/// Chooses the cut of `node` for the insertion of `new_key` with a value of `new_value_len` bytes.
 ///
-/// `None` if the node has too few entries for a cut, which does not occur in a valid node that lacks room.
+/// Returns `None` if the node has too few entries for a cut, which does not occur in a valid node that lacks
+/// room.
 #[must_use]
 pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Option<SplitPoint> {
     let count = node.count();
@@ -45,8 +46,8 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
     if node.is_last() && position == Position::Absent(count) && count > 1 {
         let at = if is_leaf { count } else { count - 1 };
         let separator = cutter.separator_at(at, Side::Right);
-        // A leaf that keeps all entries must have room for its new fence. An inner node gives up an entry
-        // with the key that becomes the fence.
+        // A leaf that keeps all entries must have room for its new fence. An inner node loses the entry with
+        // the key that becomes the fence.
         if !is_leaf || 8 * words_for(separator.len()) <= node.free() {
             return Some(SplitPoint { at, separator });
         }
@@ -59,18 +60,18 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
         })
         .collect();
     let total = sizes.iter().sum::<usize>() + new_bytes;
-    // A cut at the new entry's slot leaves it on either side. In an inner node the separator is the key of
-    // the slot behind the new entry.
+    // A cut at the new entry's slot may leave that entry on either side. In an inner node the separator is
+    // the key of the slot after the new entry.
     let sides = |at| match cutter.new {
         Some((slot, _)) if slot == at && is_leaf => &[Side::Left, Side::Right][..],
         Some((slot, _)) if slot == at => &[Side::Left],
         _ => &[Side::Right],
     };
     let cuts = (1..count).flat_map(|at| sides(at).iter().map(move |&side| (at, side)));
-    // Imbalance that a shorter separator may cost.
+    // Largest imbalance that is accepted for a shorter separator, in bytes.
     let slack = total / 16;
     let (mut left, mut counted) = (0, 0);
-    // (separator length near the middle, imbalance, cut); the least one is chosen.
+    // (separator length near the middle, imbalance, cut); the least tuple is chosen.
     let mut best: Option<(usize, usize, (usize, Side))> = None;
     for (at, side) in cuts {
         left += sizes[counted..at].iter().sum::<usize>();
@@ -87,14 +88,14 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
     Some(SplitPoint { at, separator: cutter.separator_at(at, side) })
 }
 
-/// The half for a new key at the slot of the cut.
+/// The half that receives a new key at the slot of the cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Left,
     Right,
 }
 
-/// The inputs of a cut's separator.
+/// The inputs from which the separator of a cut is computed.
 struct Cutter<'a> {
     node: Node<'a>,
     is_leaf: bool,
@@ -116,7 +117,8 @@ impl Cutter<'_> {
         }
     }
 
-    /// Returns the length of [`separator_at`](Self::separator_at), from the slots alone if they suffice.
+    /// Returns the length of [`separator_at`](Self::separator_at), computed from the slots alone if they
+    /// suffice.
     fn separator_len(&self, at: usize, side: Side) -> usize {
         let (left, right) = (self.node.slot(at - 1), self.node.slot(at));
         let is_new = self.new.is_some_and(|(slot, _)| slot == at);

@@ -4,12 +4,12 @@ use azekura_base::PageWords;
 
 use super::{FLAG_OVERFLOW, Node, common_prefix, entry_bytes, head_of, max_entry, max_key};
 
-/// Values that follow from a node's place in its tree.
+/// Values that follow from a node's position in its tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// Height above the leaves.
     pub level: u8,
-    /// The tree's number.
+    /// The tree's id.
     pub tree: azekura_base::TreeId,
     /// The parent's separator on the left; empty at the left edge.
     pub lower: &'a [u8],
@@ -48,7 +48,7 @@ fn verify_fences(node: Node<'_>, expected: Expected<'_>, found: &mut dyn FnMut(S
     }
 }
 
-/// Checks that cells lie in the heap without overlap, and that garbage is the rest of the heap.
+/// Checks that cells lie in the heap without overlap, and that the garbage count is the rest of the heap.
 fn verify_space(node: Node<'_>, found: &mut dyn FnMut(String)) {
     let (heap, end) = (node.heap_words(), (super::SLOTS_AT + node.capacity()) / 8);
     let slots_end = super::SLOTS_AT + super::SLOT_BYTES * node.count();

@@ -1,9 +1,9 @@
-//! Reading large values, a page at a time.
+//! Reads large values, one page at a time.
 //!
 //! A resident page is copied without pin or latch, and the copy is validated, as in a descent. Other pages
-//! are fixed and latched shared while they are copied. No latch and no pin outlives a call, so a caller may
-//! do anything between two pages: evict them, free them, or wait for other threads. It must not use pages
-//! that were freed: see CHAIN-1.
+//! are fixed and latched shared while they are copied. No latch and no pin outlives a call. So between two
+//! pages a caller may evict pages, free pages, or wait for other threads. It must not use pages that were
+//! freed: see CHAIN-1.
 
 use azekura_base::{PageId, PageWords};
 use azekura_buffer::{OptimisticPage, Peek};
@@ -12,7 +12,8 @@ use super::{ChainPage, MAX_VALUE, OverflowRef, PAYLOAD_AT, chain_pages, payload}
 use crate::env::Env;
 use crate::error::TreeError;
 
-/// Most bytes that are reserved for a value before any of it has been read.
+/// Most bytes that are reserved for a value before any page of the value has been read: a damaged reference
+/// must not allocate much memory.
 const MOST_RESERVED: usize = 16 << 20;
 
 /// A position in the chain of a large value, between two pages.
@@ -24,20 +25,20 @@ pub struct ChainReader<'e> {
     /// First page of the current run, and its index in the chain.
     run: PageId,
     run_index: u64,
-    /// The header of that page, once it has been read.
+    /// The header of the page `run`, once it has been read.
     head: Option<ChainPage>,
     /// Index of the next page in the chain.
     index: u64,
-    /// The next page, looked up while the one before it was copied.
+    /// The next page, looked up while the preceding page was copied.
     ahead: Option<(PageId, OptimisticPage<'e>)>,
 }
 
 impl<'e> ChainReader<'e> {
-    /// The beginning of the referenced value. Reads no page.
+    /// Returns a reader at the start of the referenced value. Reads no page.
     ///
     /// # Errors
     ///
-    /// [`TreeError::Corrupt`] if no value can have the length that the reference says.
+    /// [`TreeError::Corrupt`] if no value can have the length in the reference.
     pub fn new(env: &'e Env, reference: OverflowRef) -> Result<Self, TreeError> {
         if reference.len > MAX_VALUE {
             return Err(TreeError::corrupt(reference.head, "a large value exceeds the largest size"));
@@ -63,8 +64,8 @@ impl<'e> ChainReader<'e> {
     pub fn next_page(&mut self, out: &mut Vec<u8>) -> Result<bool, TreeError> {
         let start = out.len();
         let read = self.step(true, |page, len| {
-            // The processor's own prefetching ends at each 4 KiB. Values of 4 and 64 KiB: 0.63 to 0.80 of the
-            // time of a read, 0.60 to 0.66 in a scan.
+            // The processor's own prefetching ends at each 4 KiB boundary. With this prefetch, reads of
+            // values of 4 and 64 KiB take 0.63 to 0.80 of the time, and scans 0.60 to 0.66.
             page.prefetch(PAYLOAD_AT, len);
             out.truncate(start);
             page.read_into(PAYLOAD_AT, len, out);
@@ -72,9 +73,9 @@ impl<'e> ChainReader<'e> {
         Ok(read?.is_some())
     }
 
-    /// Passes the words of the next page and the number of its payload bytes to `read`, perhaps several times
-    /// with different contents, of which only the last counts. Returns the page; `None` at the end of the
-    /// value.
+    /// Passes the words of the next page and the number of its payload bytes to `read`. May call `read`
+    /// several times with different contents; only the last call counts. Returns the page; `None` at the end
+    /// of the value.
     pub(crate) fn next_with(
         &mut self,
         read: impl FnMut(PageWords<'_>, usize),
@@ -82,7 +83,8 @@ impl<'e> ChainReader<'e> {
         self.step(false, read)
     }
 
-    /// The same; looks up the page after it too, if the caller `reads_on`.
+    /// Reads the next page as [`Self::next_with`] does. Also looks up the page after it if the caller
+    /// `reads_on`.
     fn step(
         &mut self,
         reads_on: bool,
@@ -104,8 +106,9 @@ impl<'e> ChainReader<'e> {
             _ => self.env.pool().peek(page_id),
         };
         if reads_on && self.index + 1 < self.pages && left_of_run > u64::from(self.head.is_some()) {
-            // The look-up misses the processor's cache, and is served while this page is copied. The first
-            // page of a run does not know yet whether the next one follows it; most do.
+            // This look-up misses the processor's cache; the miss is served while the current page is copied.
+            // At the first page of a run, the length of the run is not known yet. Most runs have a second
+            // page.
             let next = PageId(page_id.0 + 1);
             if let Peek::Page(page) = self.env.pool().peek(next) {
                 self.ahead = Some((next, page));
@@ -120,14 +123,14 @@ impl<'e> ChainReader<'e> {
         Ok(Some(page_id))
     }
 
-    /// Moves to page `index` of the chain, which must not lie before the position. Reads the first page of
-    /// each run on the way.
+    /// Moves to page `index` of the chain, which must not be before the current position. Reads the first
+    /// page of each run on the way.
     fn seek(&mut self, index: u64) -> Result<(), TreeError> {
         while self.index < index {
             let run_end = match self.head {
                 Some(head) => self.run_index + u64::from(head.run),
                 None => {
-                    self.next_with(|_, _| ())?; // reads the header
+                    self.next_with(|_, _| ())?; // Reads the header.
                     continue;
                 }
             };
@@ -189,7 +192,7 @@ impl<'e> ChainReader<'e> {
         if page.run == 0 || u64::from(page.run) > left {
             return Err(TreeError::corrupt(page_id, "a large value has a run of impossible length"));
         }
-        // Only the last run has no next one.
+        // Only the last run has no successor.
         if (u64::from(page.run) == left) != (page.next == PageId(0)) {
             return Err(self.contradicts_length());
         }
@@ -197,7 +200,7 @@ impl<'e> ChainReader<'e> {
     }
 
     fn contradicts_length(&self) -> TreeError {
-        let reason = "a large value has another length than its reference says";
+        let reason = "the length of a large value differs from its reference";
         TreeError::corrupt(self.reference.head, reason)
     }
 }
@@ -209,16 +212,17 @@ impl<'e> ChainReader<'e> {
 /// As for [`ChainReader::next_page`].
 pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Result<(), TreeError> {
     let mut reader = ChainReader::new(env, reference)?;
-    // A damaged reference must not allocate much memory: beyond this the buffer grows with the pages read.
-    // The last word of the value is copied whole.
+    // A damaged reference must not allocate much memory: beyond this limit the buffer grows with the pages
+    // read. The last word of the value is copied whole.
     let bytes = usize::try_from(reference.len).unwrap_or(usize::MAX).saturating_add(8);
     out.reserve(bytes.min(MOST_RESERVED));
     while reader.next_page(out)? {}
     Ok(())
 }
 
-/// Copies bytes of the referenced value from `offset` on to `out`; returns their number, which is smaller
-/// than that of `out` if the value ends. Reads the pages with these bytes and the first page of each run.
+/// Copies bytes of the referenced value from `offset` on to `out`. Returns the number of copied bytes, which
+/// is less than the length of `out` only at the end of the value. Reads the pages with these bytes and the
+/// first page of each run.
 ///
 /// # Errors
 ///

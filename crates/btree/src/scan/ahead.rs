@@ -1,13 +1,13 @@
 //! Read-ahead: a scan that finds a leaf absent from the pool reads the next leaves together with it.
 //!
-//! 1. The parent of the absent leaf names its siblings. Take the absent ones from the leaf on in the scan's
-//!    direction, up to the end of the range. Resident siblings between them do not count: the pool reads
-//!    across them, so a partly resident table does not make the reads small.
-//! 2. Their number doubles with each miss: the first miss reads its own leaf only, later ones as many leaves
-//!    as the pool reads at once ([`BufferPool::read_ahead_pages`]). So a short scan reads no needless page,
-//!    and a long one makes fewer reads.
-//! 3. Validate the parent, and drop the siblings if it has changed. The pool reads siblings at adjacent
-//!    places by one call.
+//! 1. The parent of the absent leaf has the page ids of the leaf's siblings. Take the absent siblings from
+//!    the leaf on in the scan's direction, up to the end of the range. Resident siblings between them are
+//!    skipped: the pool reads across them, so a partly resident table does not make the reads small.
+//! 2. The number of leaves doubles with each miss. The first miss reads only its own leaf; later misses read
+//!    as many leaves as the pool reads at once ([`BufferPool::read_ahead_pages`]). So a short scan reads no
+//!    unnecessary page, and a long scan makes fewer reads.
+//! 3. Validate the parent, and drop the siblings if it has changed. The pool reads siblings with adjacent
+//!    page ids by one call.
 //!
 //! Read-ahead ends at the parent's last child: the next parent's first leaf is the next miss. A page that is
 //! no longer a leaf of the tree when it is read does no harm: no scan visits it.
@@ -25,8 +25,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Reads the leaves after an absent one ahead. `range`: whether the scan ascends, and the bounds of the
-    /// rest of its range.
+    /// Reads ahead from an absent leaf. `range`: `true` if the scan ascends, and the bounds of the rest of
+    /// its range.
     pub(super) fn leaf_is_absent(
         &mut self,
         pool: &BufferPool,
@@ -46,14 +46,14 @@ impl Ahead {
         let near = siblings(node, seek, pool.read_ahead_looks(), range).into_iter();
         let mut leaves: Vec<PageId> = near.filter(|&leaf| !pool.is_resident(leaf)).take(most).collect();
         if parent.is_valid() {
-            // In the order of their places, so that adjacent ones are read together.
+            // Sorted by page id, so that adjacent leaves are read together.
             leaves.sort_unstable();
             pool.read_ahead_of(leaves);
         }
     }
 }
 
-/// Returns the siblings from the leaf on, at most `most`, in the order of the scan.
+/// Returns the absent leaf and its siblings after it, at most `most` pages, in the order of the scan.
 fn siblings(
     node: Node<'_>,
     seek: Seek<'_>,

@@ -10,25 +10,25 @@ use crate::overflow::{self, OverflowRef};
 /// A value in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueRef<'a> {
-    /// Its bytes.
+    /// The bytes of the value.
     Inline(&'a [u8]),
-    /// A reference to its bytes: [`read`](Self::read), [`ChainReader`](crate::ChainReader).
+    /// A reference to a large value: see [`read`](Self::read) and [`ChainReader`](crate::ChainReader).
     Large(OverflowRef),
 }
 
 impl<'a> ValueRef<'a> {
-    /// Returns the value, or the reference to it, of a leaf's cell.
+    /// Returns the value in a leaf's cell, or the reference in it.
     ///
     /// # Errors
     ///
-    /// [`TreeError::Corrupt`] for a reference of another length than references have.
+    /// [`TreeError::Corrupt`] for a reference with a wrong length.
     #[inline]
     pub fn of_cell(cell: Cell<'a>) -> Result<Self, TreeError> {
         Self::check(cell)?;
         Ok(Self::of_checked(cell))
     }
 
-    /// Checks that a cell of a leaf is no reference of another length than references have.
+    /// Checks that a leaf's cell is not a reference with a wrong length.
     ///
     /// # Errors
     ///
@@ -41,8 +41,8 @@ impl<'a> ValueRef<'a> {
         Err(wrong_reference())
     }
 
-    /// As [`of_cell`](Self::of_cell), for a cell that was [checked](Self::check). The bytes of a wrong
-    /// reference would be taken for a value.
+    /// Returns the value as [`of_cell`](Self::of_cell) does, for a cell that was [checked](Self::check). In
+    /// an unchecked cell the bytes of a wrong reference would be returned as a value.
     #[inline]
     #[must_use]
     pub fn of_checked(cell: Cell<'a>) -> Self {
@@ -52,7 +52,7 @@ impl<'a> ValueRef<'a> {
         OverflowRef::decode(cell.value).map_or(Self::Inline(cell.value), Self::Large)
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn len(self) -> u64 {
         match self {
@@ -82,8 +82,8 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Copies the bytes from `offset` on to `out`, as many as there are and fit; returns their number. Of a
-    /// large value reads only the pages with these bytes, and the first page of each run before them.
+    /// Copies the bytes from `offset` on to `out`, as many as exist and fit; returns their number. For a
+    /// large value, reads only the pages with these bytes and the first page of each run before them.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ fn wrong_reference() -> TreeError {
     TreeError::corrupt(PageId(0), "a reference to a large value has a wrong length")
 }
 
-/// The place of a record in a batch's buffer: key, then value.
+/// The position of a record in a batch's buffer: key, then value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     key_at: u32,
@@ -115,12 +115,12 @@ struct Entry {
     flags: u16,
 }
 
-/// Bytes that the copy of a prefix or of a short value takes at once.
+/// Number of bytes that one copy of a prefix or of a short value moves.
 const BLOCK: usize = 32;
 /// Space after the last record, so that blocks can be copied whole.
 const SLACK: usize = BLOCK;
 
-/// Records copied out of one leaf, in the order of the scan. Reuse a batch: it keeps its memory.
+/// Records copied out of one leaf, in the order of the scan. Reuse a batch: its memory is kept.
 #[derive(Debug, Default)]
 pub struct LeafBatch {
     bytes: Vec<u8>,
@@ -132,13 +132,13 @@ pub struct LeafBatch {
 }
 
 impl LeafBatch {
-    /// A batch without records.
+    /// Returns a batch without records.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -151,7 +151,7 @@ impl LeafBatch {
         self.entries.is_empty()
     }
 
-    /// The key of record `i`.
+    /// Returns the key of record `i`.
     ///
     /// # Panics
     ///
@@ -163,7 +163,7 @@ impl LeafBatch {
         &self.bytes[entry.key_at as usize..entry.value_at as usize]
     }
 
-    /// The cell of record `i`.
+    /// Returns the cell of record `i`.
     ///
     /// # Panics
     ///
@@ -175,7 +175,7 @@ impl LeafBatch {
         Cell { flags: entry.flags, value: &self.bytes[entry.value_at as usize..entry.end as usize] }
     }
 
-    /// Key and cell of record `i`.
+    /// Returns the key and cell of record `i`.
     ///
     /// # Panics
     ///
@@ -202,7 +202,7 @@ impl LeafBatch {
         ValueRef::of_cell(self.cell(i))?.read(env, out)
     }
 
-    /// Appends a record that is not from a leaf.
+    /// Appends a record from another source than a leaf.
     pub(crate) fn push_copy(&mut self, key: &[u8], flags: u16, value: &[u8]) {
         let key_at = self.used;
         let value_at = key_at + key.len();
@@ -223,8 +223,8 @@ impl LeafBatch {
         self.push_copy(other.key(i), entry.flags, value);
     }
 
-    /// Takes slots of `node` in place of the records of the batch: copies whole words and blocks at a time.
-    /// Rare cases are calls, so that the variables of the loop stay in registers.
+    /// Replaces the records of the batch by slots of `node`. Copies whole words and blocks at a time. Rare
+    /// cases are separate functions, so that the variables of the loop stay in registers.
     pub(super) fn take(&mut self, node: Node<'_>, slots: impl ExactSizeIterator<Item = usize>) {
         self.prefix.clear();
         node.prefix_into(&mut self.prefix);
@@ -243,7 +243,7 @@ impl LeafBatch {
             }
             *entry =
                 Entry { key_at: key_at as u32, value_at: value_at as u32, end: at as u32, flags: slot.flags };
-            // Excess bytes of the copy of one part are overwritten by the next one.
+            // Each copy overwrites the excess bytes of the previous copy.
             match prefix {
                 [] => {}
                 [block] => bytes[key_at..key_at + BLOCK].copy_from_slice(block),

@@ -1,21 +1,22 @@
-//! Cursors: records in key order, one leaf at a time, in both directions.
+//! Cursors: return records in key order, one leaf at a time, in both directions.
 //!
 //! A batch is copied out of one leaf and locked, and then the leaf is validated. So a batch is the content of
 //! the leaf at a moment when all of its locks were held. Nothing stays latched or pinned between batches:
 //! consumed keys narrow the range, and the next batch descends to the rest of it.
 //!
-//! - **SCAN-1** After a batch that ends inside its leaf, the scan knows that leaf's page and the version that
-//!   validated. While this is the page's version, the leaf is in the tree (HOP-2), its fences are the same,
-//!   and the rest of the range begins in it: the next batch from that end reads it without a descent. If the
-//!   page has changed or left the pool, the batch descends.
+//! - **SCAN-1** After a batch that ends inside its leaf, the scan stores the leaf's page id and validated
+//!   version. While the page has this version, the leaf is in the tree (HOP-2), its fences are the same, and
+//!   the rest of the range begins in it. So the next batch from that end reads the leaf without a descent. If
+//!   the page has changed or is no longer in the pool, the batch descends.
 //!
-//! Locked gaps, so that no transaction can insert into the scanned range:
+//! These gaps are locked, so that no transaction can insert into the scanned range:
 //!
-//! - *Forward*: every record with the gap below it, and, where the leaf or the range ends, the gap below the
-//!   next key, even if that is in a later leaf. That gap is locked before this leaf is validated: otherwise a
-//!   key could be inserted at this leaf's end in between.
+//! - *Forward*: every record with the gap below it. Where the leaf or the range ends, also the gap below the
+//!   next key, even if that key is in a later leaf. That gap is locked before this leaf is validated.
+//!   Otherwise a key could be inserted at this leaf's end in between.
 //! - *Backward*: first the gap below the first key above the range, then every record with the gap below it.
-//!   The gap of a leaf's first key reaches into the leaf before, so nothing is left open between two batches.
+//!   The gap of a leaf's first key reaches into the previous leaf, so no gap between two batches stays
+//!   unlocked.
 
 mod ahead;
 mod batch;
@@ -37,15 +38,15 @@ use crate::version::View;
 use self::ahead::Ahead;
 pub use batch::{LeafBatch, ValueRef};
 
-/// The rest of a range of one tree, consumed from both ends.
+/// The rest of a tree's range, consumed from both ends.
 #[derive(Clone, Debug)]
 pub struct Scan {
     tree: Tree,
-    /// Inclusive.
+    /// Inclusive lower bound.
     from: Vec<u8>,
-    /// Exclusive; `None` is the end of the tree.
+    /// Exclusive upper bound; `None` is the end of the tree.
     to: Option<Vec<u8>>,
-    /// The gap that contains `to` is locked.
+    /// `true` if the gap that contains `to` is locked.
     is_gap_locked: bool,
     is_done: bool,
     ahead: Ahead,
@@ -64,12 +65,13 @@ fn successor(key: &[u8]) -> Vec<u8> {
 /// The source of a batch's isolation: locks, or a snapshot.
 enum Reader<'a> {
     Locks(&'a mut dyn KeyLocks),
-    /// With the largest page LSN of the leaves read.
+    /// A snapshot, and the largest page LSN of the leaves read so far.
     Snapshot(View<'a>, Lsn),
 }
 
 impl Reader<'_> {
-    /// Notes the page LSN of a leaf and returns it. The caller validates the leaf afterwards.
+    /// Adds the page LSN of a leaf to the largest one and returns it. The caller validates the leaf
+    /// afterwards.
     fn note(&mut self, leaf: Node<'_>) -> Lsn {
         let page_lsn = leaf.page().lsn();
         if let Self::Snapshot(_, newest) = self {
@@ -88,11 +90,11 @@ enum End {
 
 /// The records of one leaf for a scan.
 struct Part {
-    /// The copy does not reach the end of the leaf or range.
+    /// `true` if the copy does not reach the end of the leaf or range.
     is_cut: bool,
-    /// The range has no more records in this direction.
+    /// `true` if the range has no more records in this direction.
     is_last: bool,
-    /// The leaf's fence on the far side; of a part that is cut, the key at which the scan continues.
+    /// The leaf's fence in the scan's direction; for a cut part, the key at which the scan continues.
     fence: Vec<u8>,
 }
 
@@ -104,7 +106,7 @@ enum Attempt<'e> {
 }
 
 impl Scan {
-    /// A scan of the keys of `tree` between two bounds.
+    /// Returns a scan of the keys of `tree` between two bounds.
     #[must_use]
     pub fn new(tree: Tree, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let from = match lower {
@@ -121,26 +123,26 @@ impl Scan {
         Self { tree, from, to, is_gap_locked: false, is_done, ahead: Ahead::default(), rest_in: None }
     }
 
-    /// The tree.
+    /// Returns the tree.
     #[must_use]
     pub const fn tree(&self) -> Tree {
         self.tree
     }
 
-    /// Returns the key from which on nothing has been consumed from the front.
+    /// Returns the key from which on no record has been consumed from the front.
     #[must_use]
     pub fn position(&self) -> &[u8] {
         &self.from
     }
 
-    /// Returns `true` if nothing is left.
+    /// Returns `true` if no record of the range is left.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Fills `batch` with the next records in ascending order, at most `limit`; an empty batch means that
-    /// there are no more.
+    /// Fills `batch` with the next records in ascending order, at most `limit`. An empty batch means that
+    /// there are no more records.
     ///
     /// Each key is passed to [`KeyLocks::try_scan`], and the key after the last one of a leaf to
     /// [`KeyLocks::try_gap`]. On [`Outcome::Blocked`] nothing was consumed except leaves without records.
@@ -158,9 +160,9 @@ impl Scan {
         self.fill(env, End::Front, limit, &mut Reader::Locks(locks), batch)
     }
 
-    /// As [`next_batch`](Self::next_batch), with the rows that a snapshot sees, and without locks. A batch
-    /// may have more than `limit` rows if rows were removed after the snapshot. Returns the largest page LSN
-    /// of the leaves read.
+    /// Fills `batch` as [`next_batch`](Self::next_batch) does, with the rows that are visible to a snapshot,
+    /// and without locks. A batch may have more than `limit` rows if rows were removed after the snapshot.
+    /// Returns the largest page LSN of the leaves read.
     ///
     /// # Errors
     ///
@@ -175,7 +177,7 @@ impl Scan {
         self.fill_in(env, End::Front, limit, view, batch)
     }
 
-    /// As [`next_batch_in`](Self::next_batch_in), in descending order.
+    /// Fills `batch` as [`next_batch_in`](Self::next_batch_in) does, in descending order.
     ///
     /// # Errors
     ///
@@ -199,7 +201,7 @@ impl Scan {
         batch: &mut LeafBatch,
     ) -> Result<Lsn, TreeError> {
         let mut reader = Reader::Snapshot(view, Lsn(0));
-        let _done = self.fill(env, end, limit, &mut reader, batch)?; // nothing blocks it
+        let _done = self.fill(env, end, limit, &mut reader, batch)?; // A snapshot scan never blocks.
         match reader {
             Reader::Snapshot(_, newest) => Ok(newest),
             Reader::Locks(_) => Ok(Lsn(0)),
@@ -284,7 +286,7 @@ impl Scan {
         }
         let is_right_leaf = node.covers(&self.from);
         let page_lsn = reader.note(node);
-        // Invalid keys must not reach the locks.
+        // Unvalidated keys must not reach the lock manager.
         if let Some(cause) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Restart(cause);
         }
@@ -308,7 +310,7 @@ impl Scan {
         Attempt::Part(part)
     }
 
-    /// The range of the keys of a part of a leaf.
+    /// Returns the key range of a part of a leaf.
     fn range_of<'r>(&'r self, part: &'r Part, end: End) -> (&'r [u8], Option<&'r [u8]>) {
         let fence = (part.is_cut || !part.is_last).then_some(&*part.fence);
         match end {
@@ -317,7 +319,7 @@ impl Scan {
         }
     }
 
-    /// Makes `batch`, which has all rows of a part of a leaf, what a snapshot sees of it.
+    /// Changes `batch` from all rows of a part of a leaf to the rows that are visible to the snapshot.
     fn seen_in<'e>(
         &self,
         view: View<'_>,
@@ -338,8 +340,8 @@ impl Scan {
         }
     }
 
-    /// Makes `batch`, which has all rows of a range, the snapshot's view of it; returns whether the whole
-    /// tree is empty in the snapshot.
+    /// Changes `batch` from all rows of a range to the rows that are visible to the snapshot. Returns whether
+    /// the whole tree is empty in the snapshot.
     fn correct(
         &self,
         view: View<'_>,
@@ -356,24 +358,24 @@ impl Scan {
         hides_all
     }
 
-    /// Returns the reason that the read of `leaf` does not count, if it does not: the leaf has changed, or
-    /// the tree should not lead to it. (With wrong fences a scan could omit records, or never end.)
+    /// Returns the reason to discard the read of `leaf`, if there is one: the leaf has changed, or its fences
+    /// are wrong. (With wrong fences a scan could omit records, or never end.)
     fn distrust<'e>(&self, leaf: &Leaf<'e>, is_right_leaf: bool) -> Option<Restart<'e>> {
         match (leaf.is_valid(), is_right_leaf) {
             (false, _) => Some(Restart::Changed),
             (true, false) => {
-                let reason = "its fences do not enclose the place that its parent sends a scan for";
+                let reason = "its fences do not enclose the key for which its parent leads to it";
                 Some(Restart::Failed(TreeError::corrupt(leaf.node().page().page_id(), reason)))
             }
             (true, true) => None,
         }
     }
 
-    /// Fills `batch` with the next records in descending order, at most `limit`; an empty batch means that
-    /// there are no more.
+    /// Fills `batch` with the next records in descending order, at most `limit`. An empty batch means that
+    /// there are no more records.
     ///
-    /// Before the first batch the key above the range is passed to [`KeyLocks::try_gap`]; each key then to
-    /// [`KeyLocks::try_scan`].
+    /// Before the first batch the key above the range is passed to [`KeyLocks::try_gap`]. Then each key is
+    /// passed to [`KeyLocks::try_scan`].
     ///
     /// # Errors
     ///
@@ -437,7 +439,7 @@ impl Scan {
         Attempt::Part(part)
     }
 
-    /// Removes a leaf's records from the range.
+    /// Removes the records of a part of a leaf from the range.
     fn consume(&mut self, end: End, part: Part) {
         match end {
             End::Front => self.from = part.fence,
@@ -447,8 +449,8 @@ impl Scan {
         self.is_done = !part.is_cut && part.is_last || self.to.as_ref().is_some_and(|to| *to <= self.from);
     }
 
-    /// Locks the records of `batch`, which are those of `slots` and all of `range`, and removes those that
-    /// are passed over.
+    /// Locks the records of `batch`, which are the records of `slots` and all records of `range`. Removes the
+    /// records that are passed over.
     fn lock_records<'e>(
         &self,
         env: &'e Env,
@@ -484,9 +486,10 @@ impl Scan {
     }
 }
 
-/// Prefetches the cells of a node if most of its rows are about to be copied: cells lie in the order in which
-/// they were written, from the end of the page, which the processor's prefetcher does not detect. Full scans
-/// of resident rows of 100 and 1,000 bytes take 0.62 to 0.66 and 0.46 to 0.58 of the time.
+/// Prefetches the cells of a node if most of its rows are about to be copied. Cells lie in the order in which
+/// they were written, from the end of the page, which the processor's prefetcher does not detect. With this
+/// prefetch, full scans of resident rows of 100 bytes take 0.62 to 0.66 of the time, and of 1,000 bytes 0.46
+/// to 0.58.
 fn prefetch_cells(node: Node<'_>, rows: usize) {
     if 2 * rows >= node.count() {
         node.page().prefetch(0, node.page().len());
@@ -507,7 +510,7 @@ fn as_result(gap: Gap<'_>) -> Result<(), NotLocked<'_>> {
     }
 }
 
-/// Returns the early end of an attempt, if it ends early: the locks count only if the leaf is unchanged.
+/// Returns the early end of an attempt, if it ends early. The locks are valid only if the leaf is unchanged.
 fn after_locks<'e>(leaf: &Leaf<'e>, locked: Result<(), NotLocked<'e>>) -> Option<Attempt<'e>> {
     match locked {
         Err(NotLocked::Restart(cause)) => Some(Attempt::Restart(cause)),

@@ -1,4 +1,4 @@
-//! Pages that are taken or freed while a check of the whole store runs.
+//! Records the pages that are allocated or freed while a check of the whole store runs.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ pub(super) struct Recordings {
 
 #[derive(Debug, Default)]
 struct Changes {
-    /// Any page was changed.
+    /// `true` if any page was allocated or freed.
     is_any: bool,
-    /// By map: one bit for each page of the group.
+    /// For each map, one bit for each page of its group.
     pages: HashMap<PageId, Vec<u64>>,
 }
 
@@ -37,9 +37,9 @@ impl Changes {
     }
 }
 
-/// Records the pages that are taken and freed, until it is dropped.
+/// A recording of the pages that are allocated and freed, which ends with its drop.
 ///
-/// A change of a page that the recorder has latched before is recorded: the latch orders the start of the
+/// A change is recorded if the checker latched the changed page before: that latch orders the start of the
 /// recording before the change.
 #[derive(Debug)]
 pub(crate) struct Recording<'s> {
@@ -62,7 +62,7 @@ impl Recording<'_> {
         all.iter().find(|&&(number, _)| number == self.number).map(|(_, changes)| look(changes))
     }
 
-    /// Returns `true` if the page was taken or freed.
+    /// Returns `true` if the page was allocated or freed.
     pub(crate) fn is_changed(&self, page_id: PageId) -> bool {
         let (map, bit) = map_of(page_id, self.space.page_size);
         let is_set =
@@ -70,7 +70,7 @@ impl Recording<'_> {
         self.of(|changes| changes.pages.get(&map).is_some_and(is_set)).unwrap_or(false)
     }
 
-    /// Returns `true` if any page was changed.
+    /// Returns `true` if any page was allocated or freed.
     pub(crate) fn is_any_changed(&self) -> bool {
         self.of(|changes| changes.is_any).unwrap_or(true)
     }
@@ -89,12 +89,12 @@ impl Space {
 
     /// Returns `true` if a recording is running.
     pub(crate) fn is_recorded(&self) -> bool {
-        // Relaxed: the caller has latched the pages that it changes. If the recorder latched one of them
-        // before, that latch makes its store visible here.
+        // Relaxed: the caller has latched the pages that it changes. If the thread that started the recording
+        // latched one of them before, that latch makes its store visible here.
         self.recordings.count.load(Relaxed) != 0
     }
 
-    /// Notes a change in all recordings. `ops` has the operations with their pages, which are still latched.
+    /// Adds a change to all recordings. `ops` holds the operations with their pages, which are still latched.
     #[cold]
     pub(crate) fn note_change<'a>(&self, ops: impl Iterator<Item = (PageId, &'a PageOp<'a>)> + Clone) {
         for (_, changes) in self.recordings.all.lock().iter_mut() {

@@ -3,12 +3,12 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..24 | common header |
-//! | 24..32 | 1 if the next group has a map, else 0 |
+//! | 24..32 | 1 if the next group has a map, otherwise 0 |
 //! | 32.. | bits, lowest first; bit 0 is the map itself |
 //!
-//! Maps are made in order, each by a record that also marks it in the previous map: so a map page of zeroes
-//! is recognized as damage. A bit is set or cleared only from its opposite: a page that is allocated or freed
-//! twice is detected at once.
+//! Maps are made in order. The record that makes a map also marks it in the previous map, so a map page of
+//! zeroes is recognized as damage. A bit is set only if it is clear, and cleared only if it is set: a page
+//! that is allocated or freed twice is detected at once.
 
 use azekura_base::page::{PageMut, PageType};
 use azekura_base::{PageId, PageWords};
@@ -16,7 +16,7 @@ use azekura_base::{PageId, PageWords};
 const NEXT_AT_WORD: usize = 3;
 const BITS_AT_WORD: usize = 4;
 
-/// Pages in a group: bits that fit a map page.
+/// Returns the number of pages in a group: the number of bits that fit a map page.
 #[must_use]
 pub const fn group_pages(page_size: usize) -> u64 {
     ((page_size / 8 - BITS_AT_WORD) * 64) as u64
@@ -54,7 +54,7 @@ pub(crate) fn check_make(page: PageWords<'_>, used: u32) -> Result<(), &'static 
     fits.then_some(()).ok_or("outside the group")
 }
 
-/// Formats the page as a map; the next `used` pages are in use.
+/// Formats the page as a map, in which the next `used` pages are in use.
 pub(crate) fn make(page: &mut PageMut<'_>, page_id: PageId, used: u32) {
     let lsn = page.lsn();
     page.format(PageType::SpaceMap, page_id);
@@ -114,8 +114,8 @@ fn for_each_word(first: u32, count: u32, mut each: impl FnMut(usize, u64)) {
     }
 }
 
-/// Returns the first run of `want` free bits at or above `from` and below `end`, or else the longest run
-/// there.
+/// Returns the first run of `want` free bits at or above `from` and below `end`; if there is none, the
+/// longest run there.
 #[must_use]
 pub(super) fn find_run(page: PageWords<'_>, from: u32, end: u32, want: u32) -> Option<(u32, u32)> {
     let mut best: Option<(u32, u32)> = None;

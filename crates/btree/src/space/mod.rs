@@ -1,12 +1,11 @@
-//! Allocation of the pages of the file.
+//! Allocates the pages of the file.
 //!
-//! Page `g * G` is the map of the pages `g * G .. (g + 1) * G`. Pages are taken and freed by operations in
-//! the record that needs them, so no crash leaves a used page without a reference (large values, with pages
-//! in several records, have undo entries for them). The map is latched last, after all pages of trees. The
-//! file grows when a page beyond its end is written.
+//! Page `g * G` is the map of the pages `g * G .. (g + 1) * G`. Pages are allocated and freed by operations
+//! in the record that needs them, so no crash leaves a used page without a reference. (Large values, with
+//! pages in several records, have undo entries for their pages.) The map is latched last, after all pages of
+//! trees. The file grows when a page beyond its end is written.
 //!
-//! In memory there is only a hint: no free page lies below it, except in a hole too small for a requested
-//! run.
+//! Memory holds only a hint: no free page is below the hint, except in a hole too small for a requested run.
 
 mod changes;
 mod map;
@@ -26,7 +25,7 @@ use crate::env::Env;
 use crate::error::TreeError;
 use crate::record::Head;
 
-/// The position from which to search free pages.
+/// The state of page allocation: the hint at which to start the search for free pages.
 #[derive(Debug)]
 pub(crate) struct Space {
     page_size: usize,
@@ -37,7 +36,7 @@ pub(crate) struct Space {
     recordings: changes::Recordings,
 }
 
-/// Free pages, and their latched map: no other thread can take them until it is dropped.
+/// Free pages, and their latched map: no other thread can allocate these pages until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Found<'p> {
     pub(crate) map: ExclusiveGuard<'p>,
@@ -47,19 +46,19 @@ pub(crate) struct Found<'p> {
 }
 
 impl Found<'_> {
-    /// Returns the operation on the map that takes the pages.
+    /// Returns the operation on the map that allocates the pages.
     pub(crate) const fn op(&self) -> PageOp<'static> {
         PageOp::SpaceSet { first: self.bit, count: self.count }
     }
 }
 
-/// Finds up to `want` free pages in one run (at least one) and latches their map; makes the next map, by a
-/// record of its own, if all others are full. The disk has space for the pages then: once the log has
+/// Finds a run of up to `want` free pages (at least one) and latches their map. Makes the next map, by a
+/// separate record, if all other maps are full. Afterwards the disk has space for the pages: once the log has
 /// accepted a change of them, they can be written. Latch pages of trees before the call.
 pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Found<'_>, TreeError> {
     let space = env.space();
     let group = group_pages(space.page_size);
-    // Relaxed, here and below: a hint; the latched map decides.
+    // Relaxed, here and below: the value is a hint; the latched map decides.
     let mut from = space.hint.load(Relaxed);
     while from < space.max_pages {
         let (map_id, bit) = map_of(PageId(from), space.page_size);
@@ -71,7 +70,7 @@ pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Fo
         if let Some((bit, count)) = map::find_run(map.words(), bit, end, want) {
             let first = map_id.0 + u64::from(bit);
             env.pool().make_room(PageId(first + u64::from(count) - 1))?;
-            // Not if the run leaves a hole. The hint stays in a group that has a map.
+            // The hint does not move past a hole. It stays in a group that has a map.
             if want == 1 || first == from {
                 space.advance(from, (first + u64::from(count)).min(next - 1));
             }
@@ -86,7 +85,7 @@ pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Fo
     Err(TreeError::SpaceFull { pages: space.max_pages })
 }
 
-/// Makes the map of the group after the one of `map`, the last so far.
+/// Makes the map `next` of the next group; `map` is the last map so far.
 fn make_next(env: &Env, worker: LogBufferId, map: ExclusiveGuard<'_>, next: PageId) -> Result<(), TreeError> {
     env.pool().make_room(next)?;
     let mut guards = [map, fix_unwritten(env.pool(), next)?];
@@ -94,8 +93,8 @@ fn make_next(env: &Env, worker: LogBufferId, map: ExclusiveGuard<'_>, next: Page
     env.apply_logged(worker, &Head::System, &mut guards, &ops).map(drop)
 }
 
-/// Fixes and latches a page for a new space map. The page must be unwritten: content there is in use, so an
-/// earlier map is damaged.
+/// Fixes and latches a page for a new space map. The page must be unwritten: a written page there is in use,
+/// so an earlier map is damaged.
 pub(crate) fn fix_unwritten(pool: &BufferPool, page_id: PageId) -> Result<ExclusiveGuard<'_>, TreeError> {
     match pool.fix(page_id) {
         Err(FixError::Read(StoreError::Unwritten { .. })) => Ok(pool.fix_new(page_id)?),
@@ -139,19 +138,20 @@ impl Space {
         Ok((map, PageOp::SpaceClear { first: bit, count }))
     }
 
-    /// Notes the LSN of a record that freed pages; their map is still latched.
+    /// Stores the LSN of a record that freed pages; their map is still latched.
     pub(crate) fn freed_by(&self, lsn: Lsn) {
-        // Relaxed: a thread that takes these pages latches their map after us, and so sees it.
+        // Relaxed: a thread that allocates these pages latches their map later, and so reads this value or a
+        // later one.
         self.last_freed.fetch_max(lsn.0, Relaxed);
     }
 
-    /// Returns an LSN above which no record has freed a page of a map that the caller has latched, or had
+    /// Returns an LSN above which no record has freed a page of a map that the caller has latched or had
     /// latched before.
     pub(crate) fn last_freed(&self) -> Lsn {
         Lsn(self.last_freed.load(Relaxed))
     }
 
-    /// Notes that pages from `first` on have become free.
+    /// Moves the hint down to `first`, which has become free.
     pub(crate) fn freed(&self, first: PageId) {
         self.hint.fetch_min(first.0, Relaxed);
     }

@@ -1,23 +1,24 @@
-//! Merges: a node with few entries joins a neighbor, so that a tree is as large as its records need.
+//! Merges a node with few entries into a neighbor, so that a tree is only as large as its records need.
 //!
-//! A node is *bare* if it is a leaf without records, or an inner node with one child. No bare node but the
-//! root stays in the tree. A neighbor is a node beside it below the same parent. In this order, with the
-//! right neighbor first:
+//! A node is *bare* if it is a leaf without records, or an inner node with one child. Only the root may stay
+//! bare. A neighbor is a node beside it below the same parent. The rules apply in this order, with the right
+//! neighbor first:
 //!
-//! 1. A bare leaf is unlinked: a neighbor's fence moves over the leaf's range, and the neighbor keeps its
-//!    entries where they are.
-//! 2. A bare inner node joins a neighbor where both fit one page. Another underfull node does so only where a
-//!    quarter of the page stays free; otherwise the next insertion would split it again.
-//! 3. A bare node that fits neither neighbor gets a part of one's entries. (Fences that are further apart
-//!    share a shorter prefix, so the entries of a full neighbor may need more bytes than a page has.)
-//! 4. A bare node without a neighbor: its parent is bare too, and is joined or given children first. A root
-//!    with one child takes that child's entries.
+//! 1. A bare leaf is unlinked: a neighbor's fence moves over the leaf's range. The neighbor's entries are not
+//!    moved.
+//! 2. A bare inner node is merged with a neighbor if both fit one page. Another underfull node is merged only
+//!    if a quarter of the page stays free; otherwise the next insertion would split the page again.
+//! 3. A bare node that fits neither neighbor receives a part of a neighbor's entries. (Fences that are
+//!    further apart share a shorter prefix, so the entries of a full neighbor may need more bytes than a page
+//!    has.)
+//! 4. A bare node without a neighbor has a bare parent. The parent is merged or given children first. A root
+//!    with one child receives that child's entries.
 //!
 //! The parent is checked next, because it may have become underfull.
 //!
-//! Merging is optional. A tree where it fails is larger than necessary but correct, so a lack of frames or
-//! log space is not the caller's failure: the next removal tries again. A removal also merges a leaf that a
-//! crash left bare between the record of its last removal and the record of the merge.
+//! Merging is optional. A tree in which a merge fails is larger than necessary but correct. So a lack of
+//! frames or log space is not reported to the caller: the next removal tries again. A removal also merges a
+//! leaf that a crash left bare, between the record of the leaf's last removal and the record of the merge.
 
 use azekura_buffer::ExclusiveGuard;
 use azekura_wal::LogBufferId;
@@ -32,14 +33,15 @@ use crate::node::{Cell, CorruptNode, Node, NodeSpec, Scratch, entry_bytes, merge
 use crate::record::Head;
 use crate::tree::Tree;
 
-/// Most changes of one call: more than the levels of a tree, because a bare node takes two at each.
+/// Largest number of changes per call: more than a tree can need, because a bare node needs two changes at
+/// each level.
 const MOST_STEPS: usize = 64;
 
-/// Merges the leaf that covers `key` with a neighbor if it is underfull, then likewise upwards.
+/// Merges the leaf that covers `key` with a neighbor if the leaf is underfull, and continues upwards.
 ///
 /// # Errors
 ///
-/// Only [`TreeError::Corrupt`] and [`TreeError::Apply`]; see the module's head for the others.
+/// Only [`TreeError::Corrupt`] and [`TreeError::Apply`]. Other errors are ignored, see the module head.
 pub(crate) fn tidy(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Result<(), TreeError> {
     let (mut level, mut is_lower_left) = (0, false);
     for _ in 0..MOST_STEPS {
@@ -55,19 +57,19 @@ pub(crate) fn tidy(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Re
     Ok(())
 }
 
-/// The place where tidying continues.
+/// The level at which tidying continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// At the same level: the node, or the root above it, is bare.
+    /// The same level: the node, or the root above it, is bare.
     Again,
-    /// At the parent, which may be underfull now.
+    /// The parent, which may be underfull now.
     Above,
-    /// At the parent, and then from the leaf on again: the node has no neighbor yet.
+    /// The parent, and then again from the leaf: the node has no neighbor yet.
     AboveFirst,
     Nothing,
 }
 
-/// Tidying of one level on the way to a key.
+/// The tidying of one level on the path to a key.
 #[derive(Clone, Copy)]
 struct Tidying<'k> {
     env: &'k Env,
@@ -77,25 +79,25 @@ struct Tidying<'k> {
     level: u8,
 }
 
-/// A leaf without records, or an inner node with one child.
+/// Returns `true` for a leaf without records, or an inner node with one child.
 fn is_bare(node: Node<'_>) -> bool {
     node.count() <= usize::from(node.level() != Some(0))
 }
 
-/// Two children of one parent, and the parent's slot of the left one.
+/// Two adjacent children of one parent, and the left child's slot in the parent.
 struct Neighbors<'p> {
     left: ExclusiveGuard<'p>,
     right: ExclusiveGuard<'p>,
     slot: usize,
 }
 
-/// The way to make one node of two neighbors of which one is underfull.
+/// The way to merge two neighbors when one is underfull.
 enum Plan {
-    /// The left one is a bare leaf: the right one's lower fence moves down.
+    /// The left node is a bare leaf: the right node's lower fence moves down.
     UnlinkLeft,
-    /// The right one is a bare leaf: the left one's upper fence moves up.
+    /// The right node is a bare leaf: the left node's upper fence moves up.
     UnlinkRight,
-    /// All entries go to the left one.
+    /// All entries move to the left node.
     Join,
 }
 
@@ -116,8 +118,8 @@ impl<'k> Tidying<'k> {
         if above.child(at) != node.page_id() {
             return Err(TreeError::corrupt(parent.page_id(), "a child is not where its key leads"));
         }
-        // Latches go from left to right, so the node is released first. Its parent stays latched: the node
-        // can be neither split nor merged meanwhile, though its entries may change.
+        // Latches are acquired from left to right, so the node is released first. Its parent stays latched:
+        // meanwhile the node can be neither split nor merged, but its entries may change.
         drop(node);
         let with_right = (at + 1 < above.count()).then_some(at);
         let pairs = with_right.into_iter().chain(at.checked_sub(1));
@@ -151,12 +153,12 @@ impl<'k> Tidying<'k> {
         Ok(Neighbors { left: latch(slot)?, right: latch(slot + 1)?, slot })
     }
 
-    /// Makes one node of two.
+    /// Merges two nodes into one.
     fn merge(self, parent: ExclusiveGuard<'_>, pair: Neighbors<'_>, plan: &Plan) -> Result<Next, TreeError> {
         let Neighbors { left, right, slot } = pair;
         let (left_node, right_node) = (Node::new(left.words()), Node::new(right.words()));
         let (mut fence, mut image) = (Vec::new(), Vec::new());
-        // The guard that stays, the one that is released, and the change of the one that stays.
+        // The remaining guard, the guard of the released page, and the change of the remaining page.
         let (stays, goes, op) = match plan {
             Plan::UnlinkLeft => {
                 left_node.lower_into(&mut fence);
@@ -235,13 +237,13 @@ impl<'k> Tidying<'k> {
         let ops = [(0, image), (1, PageOp::Release), (2, clear)];
         self.env.apply_logged(self.worker, &Head::System, &mut guards, &ops)?;
         self.env.space().freed(freed);
-        // An inner node: it may have had only one child, as the root has now.
+        // The root is still an inner node. The former child may have had only one child, and now the root
+        // has.
         Ok(if self.level == 0 { Next::Nothing } else { Next::AboveFirst })
     }
 }
 
-/// Returns the plan to make one node of the two, if there is one; the left one is underfull, or the right
-/// one.
+/// Returns the plan to merge the two nodes, if there is one. `is_left`: the left node is the underfull one.
 fn plan(pair: &Neighbors<'_>, is_left: bool) -> Option<Plan> {
     let (left, right) = (Node::new(pair.left.words()), Node::new(pair.right.words()));
     let node = if is_left { left } else { right };
@@ -270,7 +272,7 @@ fn joined(page_size: usize, left: Node<'_>, right: Node<'_>) -> Result<Scratch, 
     part(page_size, left, right, 0..left.count() + right.count(), (&lower, &upper))
 }
 
-/// Builds a node with the entries `range` of those of `left` and `right` together, between two fences.
+/// Builds a node between two fences with the entries `range`, counted over `left` and `right` together.
 fn part(
     page_size: usize,
     left: Node<'_>,
@@ -294,8 +296,8 @@ struct Halves {
     separator: Vec<u8>,
 }
 
-/// Divides the entries of two neighbors, of which one is bare, so that neither is: evenly if both halves fit
-/// their pages, else with fewer entries for the bare one.
+/// Divides the entries of two neighbors so that neither node stays bare. The division is even if both halves
+/// fit their pages. Otherwise the bare node receives fewer entries.
 fn halves(page_size: usize, pair: &Neighbors<'_>) -> Result<Option<Halves>, TreeError> {
     let (left, right) = (Node::new(pair.left.words()), Node::new(pair.right.words()));
     let (border, all) = (left.count(), left.count() + right.count());

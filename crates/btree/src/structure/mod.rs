@@ -1,9 +1,9 @@
 //! Splits, merges, growth and shrinking of the root: one log record each, outside of any transaction (W13).
 //!
 //! A structure change moves records and does not change them. So it is never undone, and the operation that
-//! needed it starts over. All its pages are latched exclusively while its one record is appended and applied.
-//! Order of latches: parent, then children from left to right, then the space map. No other thread can hold a
-//! latch of a new page.
+//! needed it starts over. All its pages are latched exclusively while its single record is appended and
+//! applied. Latch order: parent, then children from left to right, then the space map. No other thread can
+//! hold a latch of a new page.
 //!
 //! | change | pages in its record |
 //! |---|---|
@@ -14,10 +14,10 @@
 //! | rebalance | both nodes (a part of the entries each), parent (another separator) |
 //! | root shrinking | root (with the entries of its only child), child (released), space map |
 //!
-//! If the parent lacks room for one more separator, it is split first, by a change of its own.
+//! If the parent lacks room for one more separator, the parent is split first, with a separate record.
 //!
-//! A leaf is split when it lacks room, or when writers of different records contend for its latch
-//! ([`crate::contention`]). The rules of merges are in `merge`.
+//! A leaf is split if it lacks room, or if writers of different records contend for its latch
+//! ([`crate::contention`]). Module `merge` has the rules of merges.
 
 mod merge;
 mod split;
@@ -27,7 +27,7 @@ pub(crate) use split::{make_room, split_contended};
 
 use crate::node::{Node, Position, cell_words, entry_bytes};
 
-/// Returns `true` if `node`, a leaf, has room for a value of `value_len` bytes under `key`, which may be
+/// Returns `true` if the leaf `node` has room for a value of `value_len` bytes under `key`, which may be
 /// present.
 pub(crate) fn fits(node: Node<'_>, key: &[u8], value_len: usize) -> bool {
     match node.search(key) {
@@ -42,17 +42,18 @@ pub(crate) fn fits(node: Node<'_>, key: &[u8], value_len: usize) -> bool {
     }
 }
 
-/// Returns whether a removal after which `leaf` has this count calls [`tidy`]: at two of the counts between
-/// one power of two and the next, and at 0. Not after each removal, because the neighbors of an underfull
-/// leaf may be too full for a merge, and the check costs the parent's latch.
+/// Returns `true` if a removal that leaves `leaf` in this state calls [`tidy`]. This holds for an underfull
+/// leaf at two counts between one power of two and the next, and at 0. Calling [`tidy`] after each removal
+/// would be expensive: the check costs the parent's latch, and the neighbors of an underfull leaf may be too
+/// full for a merge.
 pub(crate) fn is_tidy_due(leaf: Node<'_>) -> bool {
     let count = leaf.count();
     let below_second_bit = count.checked_ilog2().map_or(0, |bits| (1 << bits.saturating_sub(1)) - 1);
     is_underfull(leaf) && count & below_second_bit == 0
 }
 
-/// Returns whether a node has so few entries that a merge is worth trying: less than 3/8, so that two such
-/// neighbors fit one page with a quarter of it free.
+/// Returns `true` if a node has so few entries that a merge is worth trying: they use less than 3/8 of the
+/// page. Two such neighbors fit one page with a quarter of it free.
 fn is_underfull(node: Node<'_>) -> bool {
     node.used() * 8 < node.capacity() * 3
 }

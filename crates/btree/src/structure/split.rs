@@ -1,4 +1,4 @@
-//! Splits, for room or against latch contention, and growth of the root.
+//! Splits a node that lacks room or a contended leaf, and grows the root.
 
 use azekura_base::TreeId;
 use azekura_buffer::ExclusiveGuard;
@@ -32,10 +32,10 @@ pub(crate) fn make_room(
     split_at(env, tree, worker, Wanted { key, level: 0, what: What::Value(value_len) })
 }
 
-/// Splits the leaf that covers `key` although it may have room, if it has more than one record: its writers
-/// then use separate leaves ([`crate::contention`]).
+/// Splits the leaf that covers `key` if it has more than one record, even if it has room. Its writers then
+/// use separate leaves ([`crate::contention`]).
 ///
-/// This is optional: a tree where it fails is still correct.
+/// The split is optional: a tree in which it fails is still correct.
 ///
 /// # Errors
 ///
@@ -53,8 +53,8 @@ pub(crate) fn split_contended(
     }
 }
 
-/// Splits the inner node of `level` on the way to `key`, unless it has room now for a separator's entry of so
-/// many bytes. The caller starts over.
+/// Splits the inner node of `level` on the path to `key`, unless it has room now for a separator entry of
+/// `separator_bytes` bytes. The caller starts over.
 pub(super) fn make_room_above(
     env: &Env,
     tree: Tree,
@@ -65,7 +65,7 @@ pub(super) fn make_room_above(
     split_at(env, tree, worker, Wanted { key, level, what: What::Separator(separator_bytes) })
 }
 
-/// The purpose of splitting the node on the way to `key`.
+/// The purpose of splitting the node on the path to `key`.
 #[derive(Clone, Copy)]
 struct Wanted<'k> {
     key: &'k [u8],
@@ -75,11 +75,11 @@ struct Wanted<'k> {
 
 #[derive(Clone, Copy)]
 enum What {
-    /// At level 0: room for a value of so many bytes under the key.
+    /// At level 0: room for a value of this many bytes under the key.
     Value(usize),
-    /// Above: room for a separator's entry of so many bytes.
+    /// Above level 0: room for a separator entry of this many bytes.
     Separator(usize),
-    /// At level 0: one record per leaf, or one split.
+    /// At level 0: fewer than two records in the leaf. One split is made otherwise.
     FewerRecords,
 }
 
@@ -101,7 +101,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Splits the node of `wanted.level` on the way to `wanted.key`, after the nodes above it as needed.
+/// Splits the node of `wanted.level` on the path to `wanted.key`, after splitting the nodes above it as
+/// needed.
 ///
 /// Recurses at most once per level of the tree.
 fn split_at(env: &Env, tree: Tree, worker: LogBufferId, wanted: Wanted<'_>) -> Result<(), TreeError> {
@@ -129,7 +130,7 @@ fn split_at(env: &Env, tree: Tree, worker: LogBufferId, wanted: Wanted<'_>) -> R
     }
 }
 
-/// Cuts `node` in two; `parent` has room for the separator.
+/// Splits `node` in two; `parent` has room for the separator.
 fn split(
     env: &Env,
     worker: LogBufferId,
@@ -159,7 +160,7 @@ fn split(
     Ok(())
 }
 
-/// The slot of `parent` for the new right sibling of `node`, and the parent's prefix length.
+/// Returns the slot of `parent` for the new right sibling of `node`, and the parent's prefix length.
 fn slot_for(
     parent: &ExclusiveGuard<'_>,
     node: &ExclusiveGuard<'_>,
@@ -188,7 +189,7 @@ fn right_half(page_size: usize, node: Node<'_>, cut: &SplitPoint) -> Result<Scra
     Ok(right)
 }
 
-/// Moves the root's entries to a new child, which becomes the root's only one.
+/// Moves the root's entries to a new child, which becomes the root's only child.
 fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result<(), TreeError> {
     let view = Node::new(root.words());
     let level = view.level().unwrap_or(0);

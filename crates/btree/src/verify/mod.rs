@@ -1,25 +1,26 @@
 //! The whole-store check: every page of every tree, and the space maps against them.
 //!
 //! The check reads every page in use through the pool, which verifies checksums. After a damaged page it
-//! skips the pages below it and goes on with the others.
+//! skips the pages below that page and continues with the others.
 //!
-//! Writers may go on. The check holds a latch for one node, or for a node and its parent, and no locks:
+//! Writers may run concurrently. The check holds a latch for one node, or for a node and its parent, and no
+//! locks:
 //!
 //! - **CHECK-1** A node is compared with its parent while both are latched, and only if the parent has not
-//!   changed since the check copied its children. Otherwise the walk goes on from the root, at the first key
-//!   that it has not seen (`walk`). So each key is seen once, and no finding inside a tree comes from a
-//!   change at the same time.
-//! - **CHECK-2** Pages that are taken or freed after the start are recorded under the latch of their map
-//!   (`space::Recording`). The comparison of the trees with the maps leaves them out. For all other pages the
-//!   map is constant.
-//! - **CHECK-3** A page that is used all the time may still change hands: a transaction takes a large value
-//!   out of a leaf before the walk reads it, and puts it back afterwards. [`Held`] pages of open transactions
-//!   are no leaks. The exception is a transaction that begins or ends such a change during the check. Then a
-//!   page may seem leaked, or used twice. [`Report::is_changed`] says that such a finding is possible; a
-//!   second check, or one without writers, decides.
+//!   changed since the check copied its children. Otherwise the walk resumes from the root, at the first key
+//!   that it has not read (`walk`). So each key is read once, and concurrent changes cause no findings inside
+//!   a tree.
+//! - **CHECK-2** Pages that are allocated or freed after the start are recorded under the latch of their map
+//!   (`space::Recording`). The comparison of the trees with the maps skips them. For all other pages the map
+//!   is constant.
+//! - **CHECK-3** The owner of a page that stays in use may still change: a transaction removes a large value
+//!   from a leaf before the walk reads the leaf, and restores the value afterwards. [`Held`] pages of open
+//!   transactions are not reported as leaked. A transaction that begins or ends such a change during the
+//!   check is an exception: a page may then seem leaked, or used twice. [`Report::is_changed`] reports that
+//!   such a finding is possible. Decide by a second check, or by a check without writers.
 //!
-//! A damaged page that is used all the time is always found: either the walk reaches it, or nothing refers to
-//! it.
+//! A damaged page that stays in use is always found: either the walk reaches the page, or no other page
+//! refers to it.
 
 mod walk;
 
@@ -35,13 +36,13 @@ use crate::space::{Recording, group_pages, has_next, is_used, map_of};
 use crate::tree::Tree;
 use crate::undo::Deferred;
 
-/// Pages between two calls of `progress`.
+/// Number of pages between two calls of `progress`.
 const PROGRESS_STEP: u64 = 64;
 
 /// One finding of damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The page concerned.
+    /// The damaged page.
     pub page_id: PageId,
     /// Description of the damage.
     pub what: String,
@@ -50,21 +51,21 @@ pub struct Finding {
 /// Counts of one tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeReport {
-    /// The tree's number.
+    /// The tree's id.
     pub id: TreeId,
-    /// Levels; 1 for a lone leaf.
+    /// Number of levels; 1 if the root is a leaf.
     pub height: u32,
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Inner pages.
+    /// Number of inner pages.
     pub inner_pages: u64,
-    /// Leaves.
+    /// Number of leaves.
     pub leaf_pages: u64,
-    /// Bytes of the leaves that records use.
+    /// Number of bytes of the leaves that records use.
     pub leaf_bytes_used: u64,
-    /// Pages of large values.
+    /// Number of pages of large values.
     pub overflow_pages: u64,
-    /// The tree was freed during the check.
+    /// `true` if the tree was freed during the check.
     pub is_freed: bool,
 }
 
@@ -73,9 +74,9 @@ pub struct TreeReport {
 pub enum Held {
     /// A run of pages.
     Run {
-        /// The first one.
+        /// The first page.
         first: PageId,
-        /// Their number.
+        /// The number of pages.
         count: u32,
     },
     /// The chain of a large value, or a tree with all its pages.
@@ -85,35 +86,35 @@ pub enum Held {
 /// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Pages visited, maps included.
+    /// Number of visited pages, including space maps.
     pub pages: u64,
-    /// One per tree, in the order in which they were given.
+    /// One report per tree, in the order in which the trees were passed.
     pub trees: Vec<TreeReport>,
     /// Pages that are marked as used and unreferenced, in ascending order. If there are findings, some of
-    /// them may belong below a damaged page.
+    /// these pages may be below a damaged page.
     pub leaked: Vec<PageId>,
     /// All other damage.
     pub findings: Vec<Finding>,
-    /// Pages were changed during the check: a page that is in use and seems leaked, or used twice, may be
-    /// sound (CHECK-3).
+    /// `true` if pages were changed during the check. A page that is in use and seems leaked, or used twice,
+    /// may then be valid (CHECK-3).
     pub is_changed: bool,
 }
 
 impl Report {
-    /// Returns `true` if nothing is wrong.
+    /// Returns `true` if the check found no damage.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.leaked.is_empty()
     }
 }
 
-/// Checks `trees`, and that they, `pending` (the deferred frees of committed transactions), and the space
-/// maps account for exactly the same pages, while nothing writes. Calls `progress` with pages visited and
-/// pages in use.
+/// Checks `trees` while no other thread writes. Also checks that the trees, `pending` (the deferred frees of
+/// committed transactions) and the space maps account for exactly the same pages. Calls `progress` with the
+/// number of visited pages and the number of pages in use.
 ///
 /// # Errors
 ///
-/// Damage of the store is in the report, not an error. [`TreeError::Fix`] if the pool itself fails.
+/// [`TreeError::Fix`] if the pool itself fails. Damage of the store is in the report, not an error.
 pub fn verify(
     env: &Env,
     trees: &[Tree],
@@ -124,13 +125,13 @@ pub fn verify(
     verify_beside_writers(env, start, Vec::new, progress)
 }
 
-/// As [`verify`], while transactions read and write. `start` returns the trees and the pending frees, and is
-/// called once changes are recorded; `held` is called after all trees were walked, and returns the pages that
-/// open transactions hold. The calls are made without latches.
+/// Checks as [`verify`] does, while transactions read and write. `start` returns the trees and the pending
+/// frees, and is called once changes are recorded. `held` returns the pages that open transactions hold, and
+/// is called after all trees were walked. No latch is held during these calls.
 ///
 /// # Errors
 ///
-/// As for [`verify`], and those of `start`.
+/// The errors of [`verify`], and the errors of `start`.
 pub fn verify_beside_writers<E: From<TreeError>>(
     env: &Env,
     start: impl FnOnce() -> Result<(Vec<Tree>, Vec<Deferred>), E>,
@@ -138,7 +139,7 @@ pub fn verify_beside_writers<E: From<TreeError>>(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, E> {
     let mut check = Check::new(env, progress);
-    // Before the maps are read (CHECK-2).
+    // The maps are read after the recording started (CHECK-2).
     let maps = check.read_maps()?;
     let (trees, pending) = start()?;
     for &tree in &trees {
@@ -157,7 +158,7 @@ pub fn verify_beside_writers<E: From<TreeError>>(
     Ok(check.report)
 }
 
-/// Used bits of one group, from its map.
+/// The used bits of one group, from its map.
 struct Map {
     page_id: PageId,
     used: Vec<bool>,
@@ -167,12 +168,12 @@ struct Check<'a> {
     env: &'a Env,
     report: Report,
     changes: Recording<'a>,
-    /// The page that refers to each page visited.
+    /// For each visited page, the page that refers to it.
     owners: HashMap<PageId, PageId>,
-    /// Pages with a second owner, or in the place of a map.
+    /// Pages with a second owner, or at the position of a map.
     suspects: Vec<Finding>,
     in_use: u64,
-    /// The next call of `progress` is made at so many pages.
+    /// The number of visited pages at which `progress` is called next.
     progress_at: u64,
     progress: &'a mut dyn FnMut(u64, u64),
 }
@@ -195,7 +196,7 @@ impl<'a> Check<'a> {
         self.report.findings.push(Finding { page_id, what: what.into() });
     }
 
-    /// Classifies an error: damage becomes a finding, anything else ends the check.
+    /// Classifies an error: damage becomes a finding; any other error ends the check.
     fn sort(&mut self, page_id: PageId, error: TreeError) -> Result<(), TreeError> {
         match error {
             TreeError::Corrupt { page_id, reason } => self.find(page_id, reason),
@@ -205,10 +206,11 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// As [`sort`](Self::sort), for an error at a chain that begins at `head`: the chain may have been freed.
+    /// Classifies an error as [`sort`](Self::sort) does, for a chain that begins at `head`. The chain may
+    /// have been freed.
     fn sort_of_chain(&mut self, head: PageId, error: TreeError) -> Result<(), TreeError> {
         let at = if let TreeError::Corrupt { page_id, .. } = error { page_id } else { head };
-        // A page is taken again only after the record that frees it was noted.
+        // A page is allocated again only after the record that freed it was noted.
         if self.changes.is_changed(head) || self.changes.is_changed(at) {
             return Ok(());
         }
@@ -241,8 +243,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Notes that `owner` refers to `page_id`; returns `false` if another page does, too. A page that was
-    /// freed and taken again has one owner each time.
+    /// Records that `owner` refers to `page_id`; returns `false` if another page does, too. A page that was
+    /// freed and allocated again has one owner each time.
     fn claim(&mut self, page_id: PageId, owner: PageId) -> bool {
         self.report.pages += 1;
         let other = self.owners.insert(page_id, owner);
@@ -292,7 +294,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// All pages of `held`. Damage in them is not reported: they may be freed at any time.
+    /// Returns all pages of `held`. Damage in these pages is not reported: they may be freed at any time.
     fn pages_of(&self, held: &[Held]) -> Result<HashSet<PageId>, TreeError> {
         let mut progress = |_, _| ();
         let mut pages = Check::new(self.env, &mut progress);
@@ -333,7 +335,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// An error with its causes, in one line.
+/// Returns an error with its causes, in one line.
 fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

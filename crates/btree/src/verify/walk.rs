@@ -1,4 +1,4 @@
-//! The walk over one tree, in key order, beside writers (CHECK-1).
+//! The walk over one tree, in key order, concurrent with writers (CHECK-1).
 
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::SharedGuard;
@@ -9,7 +9,7 @@ use crate::node::{Expected, FLAG_OVERFLOW, Node, verify_node};
 use crate::overflow::{ChainReader, OverflowRef, chain_of};
 use crate::tree::Tree;
 
-/// A node to visit, with the bounds that its parent gives it.
+/// A node to visit, with the bounds from its parent.
 struct Place {
     page_id: PageId,
     parent: PageId,
@@ -18,7 +18,7 @@ struct Place {
     upper: Vec<u8>,
 }
 
-/// An inner node on the path from the root, as of `lsn`.
+/// An inner node on the path from the root, as it was at page LSN `lsn`.
 struct Frame {
     page_id: PageId,
     lsn: Lsn,
@@ -26,7 +26,7 @@ struct Frame {
     /// Each child with its lower bound.
     children: Vec<(PageId, Vec<u8>)>,
     upper: Vec<u8>,
-    /// The next child to visit.
+    /// The index of the next child to visit.
     next: usize,
 }
 
@@ -47,16 +47,16 @@ impl Frame {
 /// The part of a node that a visit counts.
 #[derive(Clone, Copy)]
 enum Visit<'k> {
-    /// The first visit: all of it.
+    /// The whole node: this is its first visit.
     Whole,
-    /// A visit on the way to the first key that was not seen: keys below it were seen before.
+    /// The part from `key` on: keys below it were counted before.
     From { key: &'k [u8], is_page_seen: bool },
 }
 
 struct Walk {
     tree: Tree,
     path: Vec<Frame>,
-    /// The tree was dropped: a step that frees its values may have ended within one.
+    /// `true` if the tree was dropped. A step that frees its values may then have ended within a value.
     is_dropped: bool,
     /// The key at which the walk last resumed from the root.
     resumed_at: Option<Vec<u8>>,
@@ -98,7 +98,7 @@ impl Check<'_> {
             self.next_child(&mut walk)?;
             self.tell_progress();
         }
-        // The root is freed last, so no other finding of a tree that was freed meanwhile counts.
+        // The root is freed last. So all other findings in a tree that was freed concurrently are discarded.
         if self.changes.is_changed(tree.root) {
             self.report.findings.truncate(findings);
         }
@@ -110,7 +110,7 @@ impl Check<'_> {
     fn next_child(&mut self, walk: &mut Walk) -> Result<(), TreeError> {
         let Some(frame) = walk.path.last_mut() else { return Ok(()) };
         let place = frame.child(frame.next);
-        // Before the parent is latched: this may read from the disk.
+        // Fixed before the parent is latched: this may read from the disk.
         let child = self.env.pool().fix(place.page_id);
         let parent = match self.env.pool().fix(frame.page_id) {
             Ok(guard) => guard.shared(),
@@ -137,9 +137,9 @@ impl Check<'_> {
         }
     }
 
-    /// Resumes from the root, at the first key that was not seen: an inner node on the path has changed.
+    /// Resumes from the root, at the first key that was not visited: an inner node on the path has changed.
     fn resume(&mut self, walk: &mut Walk, from: &[u8]) -> Result<(), TreeError> {
-        // In a sound tree each call sees at least one more leaf.
+        // In an undamaged tree each call visits at least one more leaf.
         if walk.resumed_at.as_deref().is_some_and(|last| from <= last) {
             self.find(walk.tree.root, "keys of inner nodes do not ascend");
             walk.path.clear();
@@ -183,7 +183,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a node at its place; an inner one is appended to the path.
+    /// Checks a node against its bounds. Appends an inner node to the path.
     fn visit(
         &mut self,
         walk: &mut Walk,
@@ -199,7 +199,7 @@ impl Check<'_> {
         if self.is_sound(walk.tree, place, &guard) { self.leaf(walk, place, guard, visit) } else { Ok(()) }
     }
 
-    /// Reports all contradictions inside the node and with its place; returns `false` if its level is wrong.
+    /// Reports all contradictions inside the node and with its parent; returns `false` if its level is wrong.
     fn is_sound(&mut self, tree: Tree, place: &Place, guard: &SharedGuard<'_>) -> bool {
         let page_id = place.page_id;
         let Some(level) = Node::new(guard.words()).level() else {
@@ -216,7 +216,7 @@ impl Check<'_> {
         level == expected.level
     }
 
-    /// Appends an inner node to the path, if its level is right. Returns the latch.
+    /// Appends an inner node to the path if its level is right. Returns the latch.
     fn inner<'g>(
         &mut self,
         walk: &mut Walk,
@@ -309,14 +309,15 @@ fn root_of(tree: Tree) -> Place {
     Place { page_id: tree.root, parent: tree.root, level: None, lower: Vec::new(), upper: Vec::new() }
 }
 
-/// Reads the next leaf ahead together with those that are visited after it; returns their number, at least 1.
+/// Reads ahead the next leaf together with the leaves that are visited after it. Returns their number, at
+/// least 1.
 fn read_leaves_ahead(check: &Check<'_>, frame: &Frame) -> usize {
     let pool = check.env.pool();
     let next = frame.children[frame.next..].iter().map(|&(page_id, _)| page_id);
     let mut leaves: Vec<PageId> = next.take(pool.read_ahead_pages().max(1)).collect();
     let count = leaves.len();
     leaves.sort_unstable();
-    leaves.dedup(); // a damaged parent may name a page twice
+    leaves.dedup(); // A damaged parent may refer to a page twice.
     pool.read_ahead_of(leaves);
     count
 }

@@ -1,4 +1,4 @@
-//! Enabling versions: stores the images that active transactions have replaced so far.
+//! Stores the images that active transactions have replaced so far, when versions are turned on.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 
 impl Versions {
-    /// Stores the images that a transaction has replaced so far. The caller holds the mutex of its undo log
-    /// and knows that its commit record is not appended (VERSION-1); so its rows are locked and unchanged.
-    /// Reads the leaf of each changed row. Returns `false`, having stored nothing, if the images do not fit
-    /// into the memory for versions; so the time and the memory of a backfill are bounded.
+    /// Stores the images that a transaction has replaced so far. The caller holds the mutex of the
+    /// transaction's undo log, and its commit record is not appended (VERSION-1); so its rows are locked and
+    /// unchanged. Reads the leaf of each changed row. Stores nothing and returns `false` if the images do not
+    /// fit into the memory for versions, so the time and the memory of a backfill are bounded.
     ///
     /// # Errors
     ///
@@ -28,10 +28,10 @@ impl Versions {
         }
         let mut writer = std::mem::take(&mut undo.writer);
         writer.status(self);
-        // Anew: notes from the time before versions were off are obsolete.
+        // Cleared: trees noted before versions were turned off are obsolete.
         writer.hidden_trees.clear();
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &op));
-        // Newest first: each entry has the image before it.
+        // Newest first: the image before an entry's change is the state for the older entries.
         let mut images: BTreeMap<(TreeId, Vec<u8>), Image<'_>> = BTreeMap::new();
         let mut bytes = self.store.size().1;
         let mut result = Ok(true);
@@ -76,7 +76,8 @@ impl Versions {
         writer.kept_in = self.mode();
         if let Ok(true) = result {
             for ((tree, key), image) in images {
-                // The caller of `open` holds `switching`: the mode is constant. It checks the limit above.
+                // The caller of `open` holds `switching`, so the mode is constant. This function has checked
+                // the limit above.
                 let (status, open) = (|| self.new_status(), || self.open_now());
                 self.store.install((tree, &key), writer.status.as_ref(), status, || true, || image, open);
             }
@@ -90,7 +91,7 @@ impl Versions {
 }
 
 impl Tree {
-    /// Returns the row of `key` from the leaf, a large value as its reference.
+    /// Returns the row of `key` from the leaf, with a large value as its reference.
     fn image(&self, env: &Env, key: &[u8]) -> Result<Image<'static>, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {

@@ -1,52 +1,54 @@
 //! Versions of rows for snapshots: multiversion two-phase locking.
 //!
 //! Writers lock rows as without snapshots, and the row in the leaf is always the newest. While a snapshot can
-//! be open, a writer also stores the image that it replaces. A snapshot has a timestamp and sees the
-//! transactions that committed at or before it; it takes no locks, and no writer waits for it.
+//! be open, a writer also stores the image that it replaces. A snapshot has a timestamp. All transactions
+//! that committed at or before it are visible to the snapshot. Snapshots take no locks, and no writer waits
+//! for them.
 //!
-//! Commit LSNs do not order transactions that depend on each other only by a read and a later write, because
-//! log buffers draw ranges of LSNs. So snapshots use timestamps of their own: the value of a clock that only
-//! openers of snapshots advance. An opener advances it if a transaction has committed at its present value;
-//! otherwise the last opening has the same state, and the opener takes the same timestamp.
+//! Log buffers draw ranges of LSNs. So commit LSNs do not order transactions that depend on each other only
+//! by a read and a later write. Snapshots therefore use separate timestamps: the values of a clock that only
+//! openers of snapshots advance. An opener advances the clock if a transaction has committed at its present
+//! value. Otherwise the state is the same as at the last opening, and the opener uses the same timestamp.
 //!
 //! | mode | writers | left by |
 //! |---|---|---|
 //! | off | store nothing; one load for each change | the opening of a snapshot |
 //! | on | store before-images, take timestamps | [`Versions::turn_off`], [`GRACE`] after the last opening |
 //!
-//! - **VERSION-1** A transaction reads the mode under the mutex of its undo log, at each change, before it
-//!   changes the page. The first opener turns the mode on and then visits each active transaction under that
-//!   mutex, where it keeps the images of the changes made so far. A change is therefore either visited, or
-//!   made with the mode on.
-//! - **VERSION-2** An image is stored before the page shows the change, under the exclusive latch of the
-//!   leaf. A reader copies the leaf, then looks for images, then validates the leaf: the three count as one
-//!   moment.
+//! - **VERSION-1** At each change, before it changes the page, a transaction reads the mode under the mutex
+//!   of its undo log. The first opener turns the mode on, and then visits each active transaction under that
+//!   mutex and stores the images of the changes made so far. So each change is either visited, or made with
+//!   the mode on.
+//! - **VERSION-2** An image is stored before the page contains the change, under the exclusive latch of the
+//!   leaf. A reader copies the leaf, then looks up images, then validates the leaf: the three steps are
+//!   atomic.
 //! - **VERSION-3** A transaction counts its images in their stripes, executes a sequentially consistent
 //!   fence, and then reads the clock. An opener reads or advances the clock, executes such a fence, and then
 //!   reads whether stripes have images. So if an opener finds a stripe empty, the transaction reads a clock
-//!   that is above the snapshot's timestamp, and commits later than the snapshot. The same holds for the
+//!   value above the snapshot's timestamp, and commits later than the snapshot. The same rule applies to the
 //!   count of loaded trees.
-//! - **VERSION-4** If a transaction precedes another one by any dependency, its timestamp is not larger: both
-//!   read the clock while they hold their locks, one after the other, and a pushed timestamp
-//!   ([`status`]) is not above the clock at the time of the push.
+//! - **VERSION-4** If a transaction precedes another one by any dependency, its timestamp is not larger. Both
+//!   read the clock while they hold their locks, one after the other, and a pushed timestamp ([`status`]) is
+//!   not above the clock at the time of the push.
 //! - **VERSION-5** Every record at or below the *all-visible LSN* of a snapshot belongs to a transaction that
-//!   the snapshot sees, or to one that was undone completely. An opener reads a lower bound of later LSNs,
-//!   then the first LSN of each active transaction, and this or a later opener then reads that no transaction
-//!   has committed above its timestamp. So a transaction that the snapshot does not see was active, or began
-//!   later, and has only larger LSNs. Images are not looked up for a leaf with a page LSN at or below the
-//!   all-visible LSN.
-//! - **VERSION-6** A version is dropped only if no snapshot needs it, neither one of the list of open ones
-//!   nor one that was opened since the list was read. The last commit timestamp was read before the list, and
+//!   is visible to the snapshot, or to one that was undone completely. An opener reads a lower bound of later
+//!   LSNs, then the first LSN of each active transaction. This opener or a later one then reads that no
+//!   transaction has committed above its timestamp. So a transaction that is not visible to the snapshot was
+//!   active, or began later, and has only larger LSNs. Images are not looked up for a leaf with a page LSN at
+//!   or below the all-visible LSN.
+//! - **VERSION-6** A version is dropped only if no snapshot needs it: neither a listed open snapshot nor one
+//!   that was opened since the list was read. The last commit timestamp was read before the list, and
 //!   snapshots that are not listed have at least this timestamp ([`registry`], SNAP-1).
-//! - **VERSION-7** The image of a row that a transaction keeps is the one before its first change of the row.
-//!   A transaction that has changed rows with versions off, or before versions were turned off and on again,
-//!   keeps no images before the opener has visited it. Turning versions off drops all images. A writer that
-//!   has read the mode before that stores none afterwards: it reads the mode again under the mutex of the
-//!   stripe, and the count of the mode's changes tells it of every change.
+//! - **VERSION-7** For each row, a transaction stores the image before its first change of the row. Turning
+//!   versions off drops all images. So a transaction has no images of changes that it made while versions
+//!   were off, or before they were turned off and on again, until the opener has visited the transaction. A
+//!   writer that read the mode before versions were turned off stores no images afterwards. It reads the mode
+//!   again under the mutex of the stripe, and the count of mode changes shows every change.
 //! - **VERSION-8** A transaction raises the last commit timestamp to its own before it commits, and an opener
-//!   takes a timestamp that is not below it. So a snapshot sees each transaction that had committed.
+//!   uses a timestamp that is not below the last commit timestamp. So each transaction that had committed is
+//!   visible to the snapshot.
 //!
-//! Versions are lost with the process, and a restart needs none.
+//! Versions are only in memory, and a restart needs none.
 
 mod backfill;
 mod fault;
@@ -82,17 +84,17 @@ pub use self::view::{SeenRow, View};
 /// The part of a transaction's undo log that versions need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriterVersions {
-    /// The version with the status, made at the first change with versions on, or by the first opener of a
-    /// snapshot.
+    /// The version that has the transaction's status. It is made at the first change with versions on, or by
+    /// the first opener of a snapshot.
     status: Option<Version>,
     /// Trees that the transaction created or loaded: their rows need no versions.
     hidden_trees: Vec<TreeId>,
-    /// The count of the mode's changes for which images of all changes so far are kept (VERSION-7).
+    /// The count of mode changes for which images of all changes so far are stored (VERSION-7).
     kept_in: u64,
 }
 
 impl WriterVersions {
-    /// Returns the version with the status, made if there is none.
+    /// Returns the version that has the status; makes it if there is none.
     fn status(&mut self, versions: &Versions) -> &Version {
         self.status.get_or_insert_with(|| Version::without_row(versions.new_status()))
     }
@@ -107,7 +109,7 @@ impl WriterVersions {
         self.status.take()
     }
 
-    /// Clears the state after the transaction's end; no change of it needs to be hidden.
+    /// Clears the state after the transaction's end, if no change of the transaction needs to be hidden.
     pub(crate) fn clear(&mut self) {
         drop(self.end());
     }
@@ -122,75 +124,75 @@ fn image_in(node: Node<'_>, key: &[u8]) -> Image<'static> {
     Some((slot.flags, value.into()))
 }
 
-/// Time after the last opening of a snapshot after which writers stop keeping images, if none is open.
-/// Snapshots that are opened more often do not pay for turning versions on again.
+/// Time after the last opening of a snapshot after which writers stop storing images, if no snapshot is open.
+/// If snapshots are opened more often, versions stay on, which avoids the cost of turning them on again.
 pub const GRACE: Duration = Duration::from_millis(100);
 
-/// The oldest open snapshot, and the totals of all.
+/// Statistics of open snapshots and row versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VersionStats {
-    /// Snapshots that are open.
+    /// Number of open snapshots.
     pub open: usize,
-    /// Timestamp of the oldest.
+    /// Timestamp of the oldest open snapshot.
     pub oldest: Option<u64>,
-    /// Its age.
+    /// Age of the oldest open snapshot.
     pub oldest_age: Duration,
-    /// Row versions in memory.
+    /// Number of row versions in memory.
     pub versions: u64,
-    /// Their memory, in bytes.
+    /// Memory of the row versions, in bytes.
     pub bytes: u64,
-    /// Snapshots that became too old since the store was opened.
+    /// Number of snapshots that became too old since the store was opened.
     pub too_old: u64,
-    /// Leaves for which a snapshot has looked for versions.
+    /// Number of leaves for which a snapshot has looked up versions.
     pub lookups: u64,
-    /// Bulk loads that an open snapshot must not see.
+    /// Number of bulk loads that must stay invisible to an open snapshot.
     pub hidden_loads: usize,
 }
 
 /// A transaction that has committed, for [`Versions::needs_value`] and [`Versions::needs_tree`].
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
-    /// `None`: every snapshot sees the transaction.
+    /// The version with the transaction's status; `None`: the transaction is visible to every snapshot.
     status: Option<Version>,
 }
 
 /// The all-visible LSN that openers share.
 #[derive(Debug)]
 struct AllVisible {
-    /// Ascends. Written under `computing`.
+    /// The LSN, which only ascends. Written under `computing`.
     lsn: AtomicU64,
-    /// Time at which it was computed, in nanoseconds of the registry; 0: never.
+    /// Time of the last computation, in nanoseconds of the registry; 0: never computed.
     computed: AtomicU64,
     computing: Mutex<()>,
 }
 
-/// The mode, and the admission of openers. Each change of a row and each opening reads the line, and a change
-/// of the mode writes it.
+/// The mode, and the admission of openers. Each change of a row and each opening reads this cache line, and a
+/// change of the mode writes it.
 #[derive(Debug)]
 struct Mode {
-    /// Counts changes of the mode: odd while versions are on.
+    /// Number of mode changes: odd while versions are on.
     changes: AtomicU64,
-    /// Openers need not lock `switching` (SNAP-2).
+    /// `true` if openers need not lock `switching` (SNAP-2).
     admits: AtomicBool,
 }
 
 /// Versions, clock and open snapshots of one store.
 #[derive(Debug)]
 pub struct Versions {
-    /// Written by openers only.
+    /// The clock. Only openers write it.
     clock: CachePadded<AtomicU64>,
-    /// The largest timestamp of a transaction that has committed, or is about to. Written by the first one
-    /// after each advance of the clock.
+    /// The largest timestamp of a transaction that has committed, or is about to commit. Written by the first
+    /// transaction after each advance of the clock.
     last_commit: CachePadded<AtomicU64>,
     mode: CachePadded<Mode>,
     store: VersionStore,
     /// Trees that a bulk load has filled while the mode was on, with the loading transaction.
     loads: Mutex<Vec<(TreeId, Version)>>,
-    /// Length of `loads`: where there are none, readers do not lock it.
+    /// Length of `loads`: readers do not lock `loads` if it is 0.
     loads_len: AtomicUsize,
     registry: Registry,
     all_visible: CachePadded<AllVisible>,
-    /// Held while the mode changes, and by the openers that turn versions on or meet a change.
+    /// Held while the mode changes, and by openers that turn versions on or are not admitted.
     switching: Mutex<()>,
     /// Number of versions after the last sweep over all stripes.
     swept_to: AtomicU64,
@@ -199,13 +201,13 @@ pub struct Versions {
     limit_bytes: u64,
     too_old: AtomicU64,
     lookups: StripedCounter,
-    /// `None` except in tests of the tests.
+    /// A part that is left out; `None` except in tests of the tests.
     left_out: Option<VersionPart>,
 }
 
 impl Versions {
-    /// Returns a store without snapshots and versions. Versions may take `limit_bytes` of memory; beyond that
-    /// the oldest snapshot becomes too old.
+    /// Returns a store without snapshots and versions. Versions may use `limit_bytes` of memory; beyond this
+    /// limit the oldest snapshot becomes too old.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         Self {
@@ -231,7 +233,7 @@ impl Versions {
         }
     }
 
-    /// Omits a part of the protocol.
+    /// Leaves out a part of the protocol.
     #[doc(hidden)]
     #[must_use]
     pub fn leave_out(mut self, part: Option<VersionPart>) -> Self {
@@ -240,7 +242,7 @@ impl Versions {
         self
     }
 
-    /// Returns whether a test has omitted this part.
+    /// Returns `true` if a test has left out this part.
     #[doc(hidden)]
     #[must_use]
     pub fn leaves_out(&self, part: VersionPart) -> bool {
@@ -250,7 +252,7 @@ impl Versions {
     /// Returns the status of a transaction that begins to store images.
     fn new_status(&self) -> Status {
         let least = match self.leaves_out(VersionPart::LateTimestamp) {
-            true => self.clock.load(Acquire), // as in `commit_timestamp`
+            true => self.clock.load(Acquire), // Acquire: as in `commit_timestamp`
             false => 0,
         };
         Status::active(least)
@@ -268,13 +270,13 @@ impl Versions {
 
     /// Turns versions on or off. The caller holds `switching`.
     fn change_mode(&self) {
-        self.mode.changes.fetch_add(1, Release); // pairs with the Acquire in `mode`
+        self.mode.changes.fetch_add(1, Release); // Release: pairs with the Acquire in `mode`
     }
 
-    /// The snapshots that are open now, for a decision about transactions that have ended.
+    /// Returns the snapshots that are open now, for a decision about transactions that have ended.
     fn open_now(&self) -> OpenSnapshots {
-        // Acquire: SNAP-1; pairs with the Release in `note_commit`, for the fence of `timestamps` to pass it
-        // on.
+        // Acquire: SNAP-1. Pairs with the Release in `note_commit`; the fence of `timestamps` extends it to
+        // the reads of the slots.
         let last_commit = self.last_commit.load(Acquire);
         OpenSnapshots { timestamps: self.registry.timestamps(), last_commit }
     }
@@ -285,10 +287,10 @@ impl Versions {
         self.swept_to.store(self.store.size().0, Relaxed); // Relaxed: a statistic
     }
 
-    /// Forgets loads that no open snapshot must know: each open snapshot sees the loading transaction, or is
-    /// older than the table.
+    /// Drops loads that no open snapshot needs: the loading transaction is visible to each open snapshot, or
+    /// the snapshot is older than the table.
     fn prune_loads(&self) {
-        let last_commit = self.last_commit.load(Acquire); // SNAP-1: as in `open_now`
+        let last_commit = self.last_commit.load(Acquire); // Acquire: SNAP-1, as in `open_now`
         let mut open = Vec::new();
         self.registry.for_each(|slot, timestamp| open.push((timestamp, slot.next_tree())));
         // As in `OpenSnapshots::need`, a load that ended later is kept for snapshots that are not listed.
@@ -298,46 +300,48 @@ impl Versions {
         };
         let mut loads = self.loads.lock();
         loads.retain(|(tree, writer)| writer.status().ended().is_none_or(|ended| is_needed(*tree, ended)));
-        self.loads_len.store(loads.len(), Release); // as in `note_hidden_tree`
+        self.loads_len.store(loads.len(), Release); // Release: as in `note_hidden_tree`
     }
 
     /// Turns versions off. The caller holds `switching`, no snapshot is open, and no opener is admitted.
     fn switch_off(&self) {
         self.change_mode();
-        // Images of active transactions go too: the next opener visits them again (VERSION-7).
+        // Images of active transactions are dropped too: the next opener visits these transactions again
+        // (VERSION-7).
         self.store.clear();
         let mut loads = self.loads.lock();
         loads.clear();
-        self.loads_len.store(0, Release); // as in `note_hidden_tree`
+        self.loads_len.store(0, Release); // Release: as in `note_hidden_tree`
         drop(loads);
         self.swept_to.store(0, Relaxed); // Relaxed: a statistic
     }
 
-    /// Returns whether an open snapshot can read a value that a committed transaction replaced or removed. It
-    /// cannot if it sees that transaction, or does not see the one that wrote the value. `value` is the cell.
+    /// Returns `true` if an open snapshot can read a value that a committed transaction replaced or removed.
+    /// A snapshot cannot if that transaction is visible to it, or if the transaction that wrote the value is
+    /// not. `value` is the content of the cell.
     #[must_use]
     pub fn needs_value(&self, committed: &Committed, tree: TreeId, key: &[u8], value: &[u8]) -> bool {
         if committed.status.is_none() {
             return false;
         }
-        // A snapshot that is opened later sees the transaction.
+        // The transaction is visible to snapshots that are opened later.
         let open = self.open_now();
         !open.timestamps.is_empty() && self.store.is_value_needed((tree, key), value, &open)
     }
 
-    /// Returns whether an open snapshot can read a tree that a committed transaction dropped.
+    /// Returns `true` if an open snapshot can read a tree that a committed transaction dropped.
     #[must_use]
     pub fn needs_tree(&self, committed: &Committed, tree: TreeId) -> bool {
         let Some(timestamp) = committed.status.as_ref().and_then(|writer| writer.status().ended()) else {
             return false;
         };
-        // A snapshot that is opened later sees the transaction.
+        // The transaction is visible to snapshots that are opened later.
         let mut is_needed = false;
         self.registry.for_each(|slot, opened| is_needed |= opened < timestamp && tree < slot.next_tree());
         is_needed
     }
 
-    /// The open snapshots and the memory of versions.
+    /// Returns statistics of the open snapshots and the row versions.
     #[must_use]
     pub fn stats(&self) -> VersionStats {
         let (open, oldest) = self.registry.oldest();
@@ -365,7 +369,7 @@ impl Versions {
             undo.writer.kept_in = mode;
         }
         if undo.writer.kept_in != mode {
-            return; // the opener that turned versions on will visit the transaction (VERSION-7)
+            return; // The opener that turned versions on will visit the transaction (VERSION-7).
         }
         let writer = &mut undo.writer;
         match *op {
@@ -380,11 +384,12 @@ impl Versions {
             }
             _ => self.note_hidden_tree(writer, op),
         }
-        writer.status(self); // also if no image was stored (VERSION-4)
+        writer.status(self); // Also without an image (VERSION-4).
     }
 
-    /// Notes a tree with rows that need no versions, if the change makes one: only snapshots that see the
-    /// writer can find a tree that it created, and all others see a tree that it loaded empty.
+    /// Adds the tree to the hidden trees if the change creates or loads it: rows of such a tree need no
+    /// versions. A tree that the writer created can be found only by snapshots to which the writer is
+    /// visible. For all other snapshots a tree that the writer loaded is empty.
     fn note_hidden_tree(&self, writer: &mut WriterVersions, op: &UndoOp<'_>) {
         match *op {
             UndoOp::DropTree { tree } => writer.hidden_trees.push(tree.id),
@@ -394,7 +399,7 @@ impl Versions {
                 let status = writer.status(self).clone();
                 let mut loads = self.loads.lock();
                 loads.push((tree.id, status));
-                // Release: as the counts of images (VERSION-3).
+                // Release: as for the counts of images (VERSION-3).
                 self.loads_len.store(loads.len(), Release);
             }
             _ => {}
@@ -420,8 +425,8 @@ impl Versions {
         }
     }
 
-    /// Makes the oldest snapshots too old and drops their versions. Without an open snapshot versions are
-    /// turned off.
+    /// Makes the oldest snapshots too old and drops their versions. Turns versions off if no snapshot is
+    /// open.
     #[cold]
     fn shrink(&self) {
         let (_, bytes) = self.store.size();
@@ -434,35 +439,37 @@ impl Versions {
         self.sweep(&self.open_now());
     }
 
-    /// Returns whether readers of snapshots can learn from [`commit`](Self::commit) that this transaction has
-    /// committed. If so, the caller first notes the commit LSN where such readers look it up.
+    /// Returns `true` if [`commit`](Self::commit) makes the commit of this transaction visible to readers of
+    /// snapshots. If so, the caller first stores the commit LSN where such readers look it up.
     #[must_use]
     pub fn has_status(&self, undo: &UndoLog) -> bool {
         undo.writer.status.is_some()
     }
 
-    /// Reads the clock, for a transaction that holds all its locks, and raises the last commit timestamp to
-    /// the result, or to `least` if that is larger.
+    /// Returns the commit timestamp of a transaction that holds all its locks: the clock's value, or `least`
+    /// if that is larger. Raises the last commit timestamp to the result.
     fn commit_timestamp(&self, least: u64) -> u64 {
         // VERSION-3: pairs with the fence of an opener (`Slot::publish`).
         fence(SeqCst);
-        // Acquire: pairs with the AcqRel in `draw_timestamp`: transactions that wait for a lock of this one
-        // see this value of the clock, or a later one (VERSION-4).
+        // Acquire: pairs with the AcqRel in `draw_timestamp`. Transactions that wait for a lock of this one
+        // read this value of the clock, or a later one (VERSION-4).
         let timestamp = self.clock.load(Acquire).max(least);
         self.note_commit(timestamp);
         timestamp
     }
 
-    /// Notes that a transaction is about to commit with this timestamp (VERSION-8).
+    /// Raises the last commit timestamp to the timestamp of a transaction that is about to commit
+    /// (VERSION-8).
     fn note_commit(&self, timestamp: u64) {
-        // Relaxed: another transaction has raised it; its thread, or one that has seen its write, is the only
-        // one that can conclude more. Release: pairs with the Acquire in `open_now`.
+        // Relaxed: if the value is large enough, another transaction has raised it. Only that transaction's
+        // thread, or a thread that has read its write, relies on it. Release: pairs with the Acquire in
+        // `open_now`.
         if self.last_commit.load(Relaxed) < timestamp {
             self.last_commit.fetch_max(timestamp, Release);
         }
     }
 
-    /// Ends a transaction that commits; its commit record has been appended, its locks are held, and the
+    /// Ends a transaction that commits. Its commit record has been appended, its locks are held, and the
     /// caller holds the mutex of `undo`.
     pub fn commit(&self, undo: &mut UndoLog, commit_lsn: Lsn) -> Committed {
         let status = undo.writer.end();
@@ -474,7 +481,7 @@ impl Versions {
         Committed { status }
     }
 
-    /// Notes that a change of a row was undone.
+    /// Handles the undo of a row's change: drops the row's version, only if a test has left out V6.
     pub(crate) fn undone(&self, undo: &UndoLog, tree: TreeId, key: &[u8]) {
         if self.leaves_out(VersionPart::SavepointVersion)
             && let Some(writer) = &undo.writer.status
@@ -490,10 +497,10 @@ impl Versions {
         }
     }
 
-    /// Returns whether the snapshot sees `tree` empty, because a transaction that it does not see has loaded
-    /// it.
+    /// Returns `true` if `tree` is empty in the snapshot, because a transaction that is not visible to the
+    /// snapshot has loaded the tree.
     fn is_empty_in(&self, tree: TreeId, timestamp: u64) -> bool {
-        // Acquire: VERSION-3; pairs with the stores, for a load that was forgotten.
+        // Acquire: VERSION-3. Pairs with the Release stores, for a load that was dropped.
         if self.loads_len.load(Acquire) == 0 {
             return false;
         }

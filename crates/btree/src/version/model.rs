@@ -1,4 +1,4 @@
-//! The steps of the version store for models of interleavings: the shipped steps, on a tree without pages.
+//! The steps of the version store for interleaving models: the production code, on a tree without pages.
 
 use azekura_base::{PageId, TreeId};
 
@@ -9,14 +9,14 @@ use crate::undo::{UndoLog, UndoOp};
 
 const TREE: Tree = Tree { id: TreeId(1), root: PageId(2) };
 
-/// The step before a row appears, under the mutex of the undo log; notes the row in the log.
+/// Performs the step before a row appears, under the mutex of the undo log. Pushes the entry for the row.
 pub fn before_insert(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
     let op = UndoOp::RemoveKey { tree: TREE, key };
     versions.before_change(undo, &op, None);
     undo.push(&op);
 }
 
-/// The step of a backfill for each row that a transaction has inserted.
+/// Performs the step of a backfill for each row that a transaction has inserted.
 pub fn backfill_inserts(versions: &Versions, undo: &mut UndoLog) {
     undo.writer.status(versions);
     let keys: Vec<Vec<u8>> = undo.iter().filter_map(inserted).collect();
@@ -33,19 +33,20 @@ fn inserted(op: UndoOp<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// The step before a row that the leaf has changes, under the mutex of the undo log; notes the change.
+/// Performs the step before a row of the leaf changes, under the mutex of the undo log. Pushes the entry for
+/// the change.
 pub fn before_update(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
     let op = UndoOp::PutBack { tree: TREE, key, cell: Cell { flags: 0, value: b"" } };
     versions.before_change(undo, &op, None);
     undo.push(&op);
 }
 
-/// Turns versions off as when no snapshot has been open for some time.
+/// Turns versions off, as after a time without open snapshots.
 pub fn turn_off(versions: &Versions) {
     versions.turn_off_now();
 }
 
-/// Returns whether a snapshot sees a row that the leaf has, in this state or in an earlier one.
+/// Returns `true` if a row of the leaf is visible to a snapshot, in its present state or in an earlier one.
 #[must_use]
 pub fn sees_inserted(versions: &Versions, snapshot: &SnapshotId, key: &[u8]) -> bool {
     let before = versions.store.resolve(TREE.id, key, snapshot.timestamp(), |before| before.is_some());
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn version_6_a_snapshot_opened_during_a_sweep_keeps_its_versions() {
         let (versions, mut undo) = (Versions::new(u64::MAX), UndoLog::new());
-        versions.close(&open(&versions)); // versions are on
+        versions.close(&open(&versions)); // This turns versions on.
         let list_of_the_sweep = versions.open_now();
         let snapshot = open(&versions);
         before_insert(&versions, &mut undo, b"a");

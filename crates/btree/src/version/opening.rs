@@ -1,4 +1,4 @@
-//! Opening and closing of snapshots, and the mode of versions.
+//! Opens and closes snapshots, and turns versions on and off.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use azekura_base::{Lsn, TreeId};
 
 use super::{GRACE, SnapshotId, VersionPart, Versions};
 
-/// Time for which openers use the same all-visible LSN. An older one is valid too (VERSION-5), and computing
-/// it locks each stripe of the list of active transactions. Opening costs a tenth of a microsecond, so the
-/// cost is shared by a thousand openings.
+/// Time for which openers use the same all-visible LSN. An older LSN is valid too (VERSION-5), and computing
+/// it locks each stripe of the list of active transactions. An opening takes about 0.1 µs, so about 1,000
+/// openings share the cost.
 const ALL_VISIBLE_FOR: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 100 });
 
 impl Versions {
-    /// Opens a snapshot that sees every transaction which has committed. If versions are off, `visit` is
-    /// called to hand each active transaction to [`backfill`](Self::backfill). `all_visible` gives an LSN
-    /// below all changes of transactions that are active, or begin later (VERSION-5). `next_tree` gives an id
-    /// above those of all trees; it is called last.
+    /// Opens a snapshot to which every committed transaction is visible. If versions are off, calls `visit`,
+    /// which passes each active transaction to [`backfill`](Self::backfill). `all_visible` returns an LSN
+    /// below all changes of transactions that are active or begin later (VERSION-5). `next_tree` returns an
+    /// id above the ids of all trees, and is called last.
     ///
-    /// With versions on, it writes memory of its own stripe of threads only, and the clock if a transaction
-    /// has committed since the clock last moved.
+    /// With versions on, the call writes only memory of its own stripe of threads. It also writes the clock
+    /// if a transaction has committed since the clock's last advance.
     ///
     /// # Errors
     ///
-    /// Those of `visit`; no snapshot is open then.
+    /// The errors of `visit`; no snapshot is open then.
     pub fn open<E>(
         &self,
         visit: impl FnOnce(&Self) -> Result<(), E>,
@@ -32,7 +32,7 @@ impl Versions {
         next_tree: impl FnOnce() -> TreeId,
     ) -> Result<SnapshotId, E> {
         let opened = Instant::now();
-        // Before the timestamp (VERSION-5).
+        // Read before the timestamp is drawn (VERSION-5).
         let all_visible = self.all_visible(opened, all_visible);
         let admitted = self.admits().then(|| self.register(all_visible, opened)).filter(|id| {
             // SNAP-2: after the slot was claimed.
@@ -51,7 +51,7 @@ impl Versions {
     }
 
     fn admits(&self) -> bool {
-        self.mode.admits.load(Acquire) // pairs with the Release in `turn_on`
+        self.mode.admits.load(Acquire) // Acquire: pairs with the Release in `turn_on`
     }
 
     /// Turns versions on, if they are off, and opens a snapshot while no other thread changes the mode.
@@ -63,20 +63,20 @@ impl Versions {
     ) -> Result<SnapshotId, E> {
         let _switching = self.switching.lock();
         if !self.is_on() {
-            self.store.make(); // the Release in `change_mode` publishes them
+            self.store.make(); // The Release in `change_mode` publishes the stripes.
             self.change_mode();
             if let Err(error) = visit(self) {
                 self.switch_off();
                 return Err(error);
             }
-            // Release: pairs with the Acquire in `admits`: an opener that is admitted sees the images that
-            // the visit has stored.
+            // Release: pairs with the Acquire in `admits`. An admitted opener reads the images that the visit
+            // has stored.
             self.mode.admits.store(true, Release);
         }
         Ok(register())
     }
 
-    /// Returns the all-visible LSN that openers share, computed anew by `compute` if it is not recent and no
+    /// Returns the all-visible LSN that openers share. Computes it with `compute` if it is not recent and no
     /// other thread computes it.
     fn all_visible(&self, now: Instant, compute: impl FnOnce() -> Lsn) -> Lsn {
         let shared = &self.all_visible;
@@ -91,28 +91,29 @@ impl Versions {
             if shared.lsn.load(Relaxed) < lsn.0 {
                 shared.lsn.store(lsn.0, Release);
             }
-            shared.computed.store(now, Relaxed); // as above
+            shared.computed.store(now, Relaxed); // Relaxed: as above
         }
         // Acquire: if a transaction was not active when the LSN was computed, its end is visible to the reads
         // of `register` (VERSION-5).
         Lsn(shared.lsn.load(Acquire))
     }
 
-    /// Returns a timestamp at which no transaction commits any more, other than those that readers meet as
+    /// Returns a timestamp at which no more transactions commit, except for transactions that readers find
     /// active.
     fn draw_timestamp(&self) -> u64 {
         loop {
-            // Acquire: pairs with the AcqRel below; the fence of `register` passes it on (VERSION-3).
+            // Acquire: pairs with the AcqRel below; the fence of `register` extends it to later reads
+            // (VERSION-3).
             let clock = self.clock.load(Acquire);
             if self.leaves_out(VersionPart::Clock) {
                 return clock;
             }
             // Relaxed: the end of a transaction that had committed before happens before this (VERSION-8).
             if self.last_commit.load(Relaxed) < clock {
-                return clock - 1; // nothing has committed since another opener drew it
+                return clock - 1; // No transaction has committed since another opener drew it.
             }
-            // AcqRel: pairs with the loads here and in `commit_timestamp`. Relaxed on failure: it is read
-            // again.
+            // AcqRel: pairs with the loads here and in `commit_timestamp`. Relaxed on failure: the clock is
+            // read again.
             if self.clock.compare_exchange(clock, clock + 1, AcqRel, Relaxed).is_ok() {
                 return clock;
             }
@@ -139,13 +140,13 @@ impl Versions {
         self.registry.share(of)
     }
 
-    /// Drops a handle of a snapshot; the last one closes it. Versions that no other snapshot needs are
-    /// dropped at once if they have become many, and by later changes of their rows.
+    /// Drops a handle of a snapshot; the last handle closes it. Versions that no other snapshot needs are
+    /// dropped at once if they have become many. Otherwise later changes of their rows drop them.
     pub fn close(&self, id: &SnapshotId) {
         if !self.registry.release(id) {
             return;
         }
-        // A sweep visits all versions; a doubling of their number pays for it. Relaxed: a statistic.
+        // A sweep visits all versions, so it runs only after their number has doubled. Relaxed: a statistic.
         if self.store.size().0 > 2 * self.swept_to.load(Relaxed).max(512)
             && let Some(_sweeping) = self.sweeping.try_lock()
         {
@@ -157,21 +158,21 @@ impl Versions {
     }
 
     /// Returns the memory of all versions at the moment when the versions that the snapshot needs were
-    /// dropped, if they were. Call it after each read, before the result is used.
+    /// dropped; `None` if they were not dropped. Call it after each read, before the result is used.
     #[must_use]
     pub fn too_old_at_bytes(&self, id: &SnapshotId) -> Option<u64> {
         self.registry.slot(id).too_old_at_bytes()
     }
 
-    /// Lets writers stop storing images, if no snapshot is open and none was opened for [`GRACE`]. Cheap if
-    /// there is nothing to do; call it from time to time.
+    /// Turns versions off if no snapshot is open and none was opened for [`GRACE`], so that writers stop
+    /// storing images. Cheap if there is nothing to do; call it periodically.
     pub fn turn_off(&self) {
         if !self.is_on() || self.registry.is_any_open() {
             return;
         }
         let computed = self.all_visible.computed.load(Relaxed); // Relaxed: a time that orders nothing
         let now = self.registry.nanoseconds(Instant::now());
-        // Each opening that is so much later than the last one computes the all-visible LSN.
+        // An opening after at least this time would have computed the all-visible LSN again.
         if now.saturating_sub(computed) >= GRACE.as_nanos() as u64 {
             self.turn_off_now();
         }
@@ -179,15 +180,15 @@ impl Versions {
 
     /// Turns versions off, unless a snapshot is open or another thread changes the mode.
     pub(super) fn turn_off_now(&self) {
-        // Only tried: a thread that holds it may wait for the undo log of this thread's transaction.
+        // Only tried: a thread that holds the mutex may wait for the undo log of this thread's transaction.
         let Some(_switching) = self.switching.try_lock() else { return };
         if self.is_on() && self.stop_admission() {
             self.switch_off();
         }
     }
 
-    /// Returns `true` if writers keep images and no snapshot is open: [`turn_off`](Self::turn_off) will have
-    /// something to do.
+    /// Returns `true` if writers store images and no snapshot is open: [`turn_off`](Self::turn_off) may turn
+    /// versions off.
     #[must_use]
     pub fn can_turn_off(&self) -> bool {
         self.is_on() && !self.registry.is_any_open()
@@ -196,10 +197,10 @@ impl Versions {
     /// Stops the admission of openers, unless a snapshot is open or being opened (SNAP-2). The caller holds
     /// `switching`.
     fn stop_admission(&self) -> bool {
-        self.mode.admits.store(false, Relaxed); // SNAP-2: the fence of `is_any_open` orders it
+        self.mode.admits.store(false, Relaxed); // Relaxed: the fence of `is_any_open` orders it (SNAP-2)
         let is_unused = !self.registry.is_any_open();
         if !is_unused {
-            self.mode.admits.store(true, Release); // as in `turn_on`
+            self.mode.admits.store(true, Release); // Release: as in `turn_on`
         }
         is_unused
     }

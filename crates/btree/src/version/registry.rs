@@ -1,8 +1,8 @@
 //! The snapshots that are open, spread over the threads that opened them.
 //!
-//! Each stripe of threads has some slots on a cache line of its own, and more of them if its threads keep
-//! many snapshots open. Opening writes its slot only, and the clock if a transaction has committed since the
-//! clock last moved.
+//! Each stripe of threads has some slots on a separate cache line, and more slots if its threads keep many
+//! snapshots open. An opening writes only its slot, and the clock if a transaction has committed since the
+//! clock's last advance.
 //!
 //! | word of a slot | the slot | left by |
 //! |---|---|---|
@@ -10,20 +10,20 @@
 //! | timestamp, `OPEN` | has an open snapshot, or one that is being opened | its last handle; a writer |
 //! | bytes, `TOO_OLD` | has one that is too old: the memory of all versions at that time | its last handle |
 //!
-//! - **SNAP-1** An opener stores its timestamp in a slot *before* it reads the last commit timestamp, and
-//!   takes a newer timestamp if the last commit timestamp is larger. A thread that drops versions reads the
-//!   last commit timestamp *before* it reads the slots. So a snapshot that it does not find has at least the
-//!   last commit timestamp that it has read (VERSION-6).
-//! - **SNAP-2** An opener reads whether openers are admitted after it has stored its timestamp; a thread that
-//!   turns versions off stops the admission before it looks for open snapshots. Either it finds the snapshot,
-//!   or the opener is not admitted, and waits until the mode has changed.
-//! - **SNAP-3** The tree bound of a free slot is the largest number, and changes to that of the snapshot
-//!   after the slot was claimed. So a reader of the slot never takes the bound of an earlier snapshot for a
+//! - **SNAP-1** An opener stores its timestamp in a slot *before* it reads the last commit timestamp. It uses
+//!   a newer timestamp if the last commit timestamp is larger. A thread that drops versions reads the last
+//!   commit timestamp *before* it reads the slots. So a snapshot that this thread does not find has at least
+//!   the last commit timestamp that the thread has read (VERSION-6).
+//! - **SNAP-2** An opener stores its timestamp, and then reads whether openers are admitted. A thread that
+//!   turns versions off stops the admission, and then looks for open snapshots. Either this thread finds the
+//!   snapshot, or the opener is not admitted and waits until the mode has changed.
+//! - **SNAP-3** The tree bound of a free slot is the largest number. It changes to the bound of the snapshot
+//!   after the slot was claimed. So a reader of the slot never uses the bound of an earlier snapshot for a
 //!   later one.
 //!
-//! In SNAP-1 and SNAP-2 both sides access one word, and then read another one. A sequentially consistent
-//! fence lies between the two on both sides: of the opener ([`Slot::publish`]) and of the thread that reads
-//! the slots ([`Registry::for_each`]).
+//! In SNAP-1 and SNAP-2 both sides access one word, and then read another one. On both sides a sequentially
+//! consistent fence lies between the two accesses: [`Slot::publish`] of the opener, and
+//! [`Registry::for_each`] of the thread that reads the slots.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -40,18 +40,18 @@ use azekura_base::{CachePadded, Lsn, TreeId};
 const OPEN: u64 = 1;
 const TOO_OLD: u64 = 2;
 const BITS: u32 = 2;
-/// Slots on the line of a stripe: few threads have more snapshots open at once. Two in a model.
+/// Number of slots on the line of a stripe: few threads have more snapshots open at once. Two in a model.
 const FIRST: usize = if cfg!(loom) { 2 } else { 4 };
 
-/// A place for one open snapshot.
+/// A slot for one open snapshot.
 #[derive(Debug)]
 pub(super) struct Slot {
     word: AtomicU64,
-    /// Nanoseconds from the making of the registry to the opening.
+    /// Time of the opening, in nanoseconds since the registry was made.
     opened: AtomicU64,
-    /// No tree that the snapshot sees has this id or a larger one (SNAP-3).
+    /// Bound of the tree ids: no tree that is visible to the snapshot has this id or a larger one (SNAP-3).
     next_tree: AtomicU32,
-    /// Handles of the snapshot.
+    /// Number of handles of the snapshot.
     handles: AtomicU32,
 }
 
@@ -70,32 +70,33 @@ impl Slot {
     fn claim(&self, timestamp: u64) -> bool {
         // Relaxed: the exchange decides.
         self.word.load(Relaxed) == 0
-            // Acquire: pairs with the Release in `release`; a thread that finds the slot sees its bound
-            // (SNAP-3) through the Release. Relaxed on failure: another thread has claimed it.
+            // AcqRel: pairs with the Release in `release`. A thread that finds the slot then reads its bound
+            // (SNAP-3). Relaxed on failure: another thread has claimed the slot.
             && self.word.compare_exchange(0, timestamp << BITS | OPEN, AcqRel, Relaxed).is_ok()
     }
 
-    /// Lets each thread that reads the slots from now on find the slot, or be found by the next reads of this
-    /// thread (SNAP-1, SNAP-2; VERSION-3).
+    /// Executes the fence of SNAP-1, SNAP-2 and VERSION-3. Either threads that read the slots from now on
+    /// find this slot, or this thread's next reads find the writes of those threads.
     pub(super) fn publish(&self) {
-        // SeqCst: pairs with the fence of `Registry::for_each`, and with that of a committing transaction.
+        // SeqCst: pairs with the fence of `Registry::for_each`, and with the fence of a committing
+        // transaction.
         fence(SeqCst);
     }
 
     /// Replaces the timestamp of a snapshot that is being opened.
     pub(super) fn move_to(&self, timestamp: u64) {
-        // Release: keeps the bound of the slot visible with its word (SNAP-3).
+        // Release: keeps the slot's tree bound visible together with its word (SNAP-3).
         self.word.store(timestamp << BITS | OPEN, Release);
     }
 
-    /// The timestamp, if a snapshot is open that is not too old.
+    /// Returns the timestamp, if the slot has an open snapshot that is not too old.
     fn timestamp(&self) -> Option<u64> {
-        let word = self.word.load(Acquire); // pairs with the AcqRel in `claim` (SNAP-3)
+        let word = self.word.load(Acquire); // Acquire: pairs with the AcqRel in `claim` (SNAP-3)
         (word & OPEN != 0).then_some(word >> BITS)
     }
 
     pub(super) fn next_tree(&self) -> TreeId {
-        TreeId(self.next_tree.load(Acquire)) // pairs with the Release in `release`; SNAP-3
+        TreeId(self.next_tree.load(Acquire)) // Acquire: pairs with the Release in `release` (SNAP-3)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -105,25 +106,25 @@ impl Slot {
     /// Marks the snapshot as too old if it still has this timestamp.
     pub(super) fn make_too_old(&self, timestamp: u64, bytes: u64) -> bool {
         let (open, too_old) = (timestamp << BITS | OPEN, bytes << BITS | TOO_OLD);
-        // Relaxed: versions are dropped under the mutexes of stripes, or counted out by a Release. A reader
-        // that does not find them has acquired one of these, and sees the mark.
+        // Relaxed: versions are dropped under the mutexes of stripes, or subtracted from a count with
+        // Release. A reader that does not find the versions has acquired one of these, and so reads the mark.
         self.word.compare_exchange(open, too_old, Relaxed, Relaxed).is_ok()
     }
 
     /// Returns the memory of all versions when those of this snapshot were dropped.
     pub(super) fn too_old_at_bytes(&self) -> Option<u64> {
-        let word = self.word.load(Relaxed); // as in `make_too_old`
+        let word = self.word.load(Relaxed); // Relaxed: as in `make_too_old`
         (word & TOO_OLD != 0).then_some(word >> BITS)
     }
 
     fn release(&self) {
-        self.next_tree.store(u32::MAX, Release); // SNAP-3; pairs with the Acquire in `next_tree`
-        // Release: pairs with the Acquire in `claim`; also after all reads by the snapshot.
+        self.next_tree.store(u32::MAX, Release); // Release: pairs with the Acquire in `next_tree` (SNAP-3)
+        // Release: pairs with the Acquire in `claim`, and is after all reads by the snapshot.
         self.word.store(0, Release);
     }
 }
 
-/// More slots, twice as many in each further block.
+/// A block of further slots; each block has twice as many as the previous one.
 #[derive(Debug)]
 struct Block {
     slots: Box<[Slot]>,
@@ -140,7 +141,7 @@ impl Block {
 #[derive(Debug)]
 struct Stripe {
     first: [Slot; FIRST],
-    /// Slots of `more` that are claimed, or about to be: where there are none, a scan skips them.
+    /// Number of slots of `more` that are claimed or about to be claimed. A scan skips `more` if it is 0.
     in_more: AtomicUsize,
     more: OnceLock<Box<Block>>,
 }
@@ -169,13 +170,13 @@ impl Stripe {
     #[cold]
     fn claim_more(&self, timestamp: u64) -> usize {
         let mut block = self.more.get_or_init(|| Block::of(2 * FIRST));
-        // AcqRel: pairs with the Acquire in `for_each`, which then finds the block. It comes before the fence
-        // of `publish`, as the claim does (SNAP-1, SNAP-2).
+        // AcqRel: pairs with the Acquire in `for_each`, which then finds the block. The addition comes before
+        // the fence of `publish`, like the claim (SNAP-1, SNAP-2).
         let others = self.in_more.fetch_add(1, AcqRel);
         let mut before = FIRST;
         loop {
             let len = block.slots.len();
-            // Filled in order, the first free slot follows the claimed ones.
+            // Slots are filled in order, so the first free slot usually follows the claimed ones.
             let start = (others + FIRST).saturating_sub(before) % len;
             let free = (0..len).map(|i| (start + i) % len).find(|&i| block.slots[i].claim(timestamp));
             if let Some(free) = free {
@@ -203,7 +204,7 @@ impl Stripe {
     fn release(&self, number: usize) {
         self.slot(number).release();
         if number >= FIRST {
-            self.in_more.fetch_sub(1, Release); // pairs with the load in `for_each`: after the slot is free
+            self.in_more.fetch_sub(1, Release); // Release: pairs with `for_each`, after the slot is free
         }
     }
 
@@ -220,12 +221,12 @@ impl Stripe {
 /// All open snapshots of a store.
 #[derive(Debug)]
 pub(super) struct Registry {
-    /// Made by the first opener.
+    /// The slots, allocated by the first opener.
     stripes: OnceLock<Box<[CachePadded<Stripe>]>>,
     made: Instant,
 }
 
-/// The place of a snapshot in the registry.
+/// The position of a snapshot's slot in the registry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     stripe: u32,
@@ -246,13 +247,14 @@ impl Registry {
         let place = Place { stripe: stripe as u32, slot: slot as u32 };
         let id = SnapshotId { timestamp, all_visible, opened, place };
         let slot = self.slot(&id);
-        // Relaxed, both: a statistic, and a number that handles of this snapshot change.
+        // Relaxed, both: the time is a statistic, and only handles of this snapshot change the number of
+        // handles.
         slot.opened.store(self.nanoseconds(opened), Relaxed);
         slot.handles.store(1, Relaxed);
         id
     }
 
-    /// Time from the making of the registry, in nanoseconds.
+    /// Returns the time since the registry was made, in nanoseconds.
     pub(super) fn nanoseconds(&self, time: Instant) -> u64 {
         time.saturating_duration_since(self.made).as_nanos() as u64
     }
@@ -275,17 +277,17 @@ impl Registry {
         })
     }
 
-    /// Notes the bound of the trees that the snapshot can see.
+    /// Stores the bound of the trees that can be visible to the snapshot.
     pub(super) fn set_next_tree(&self, id: &SnapshotId, tree: TreeId) {
-        // Relaxed: until it is seen, the bound is the largest one (SNAP-3).
+        // Relaxed: until other threads read the store, the bound is the largest number (SNAP-3).
         self.slot(id).next_tree.store(tree.0, Relaxed);
     }
 
-    /// Drops a handle; the last one frees the slot, and `true` is returned.
+    /// Drops a handle. Returns `true` if it was the last one, which frees the slot.
     pub(super) fn release(&self, id: &SnapshotId) -> bool {
         let stripe = self.stripe(id);
-        // Acquire load: a single handle frees the slot after all uses by former ones. AcqRel: the last of
-        // several frees it after all uses by the others.
+        // Acquire load: a single remaining handle frees the slot after all uses by former handles. AcqRel:
+        // the last of several handles frees the slot after all uses by the others.
         let handles = &self.slot(id).handles;
         let is_last = handles.load(Acquire) == 1 || handles.fetch_sub(1, AcqRel) == 1;
         if is_last {
@@ -296,7 +298,7 @@ impl Registry {
 
     /// Visits each open snapshot that is not too old, with its timestamp.
     pub(super) fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a Slot, u64)) {
-        fence(SeqCst); // SNAP-1, SNAP-2: pairs with the one in `Slot::publish`
+        fence(SeqCst); // SeqCst: pairs with the fence in `Slot::publish` (SNAP-1, SNAP-2)
         let stripes = self.stripes.get().map_or(&[][..], |stripes| stripes);
         stripes.iter().for_each(|stripe| stripe.for_each(&mut visit));
     }
@@ -307,7 +309,7 @@ impl Registry {
         any
     }
 
-    /// The timestamps of all open snapshots, in ascending order.
+    /// Returns the timestamps of all open snapshots, in ascending order.
     pub(super) fn timestamps(&self) -> Vec<u64> {
         let mut timestamps = Vec::new();
         self.for_each(|_, timestamp| timestamps.push(timestamp));
@@ -315,7 +317,7 @@ impl Registry {
         timestamps
     }
 
-    /// Number of open snapshots; timestamp and age of the oldest.
+    /// Returns the number of open snapshots, and the timestamp and age of the oldest.
     pub(super) fn oldest(&self) -> (usize, Option<(u64, Duration)>) {
         let (mut open, mut oldest) = (0, None);
         self.for_each(|slot, timestamp| {
@@ -339,21 +341,22 @@ pub struct SnapshotId {
 }
 
 impl SnapshotId {
-    /// Its place in the order of transactions: it sees those with this timestamp or a smaller one. Two
-    /// snapshots have the same if no transaction has committed between their openings.
+    /// Returns the snapshot's position in the order of transactions: transactions with this timestamp or a
+    /// smaller one are visible to it. Two snapshots have the same timestamp if no transaction has committed
+    /// between their openings.
     #[must_use]
     pub fn timestamp(&self) -> u64 {
         self.timestamp
     }
 
-    /// Every record up to here belongs to a transaction that the snapshot sees, or to one that was undone
-    /// (VERSION-5).
+    /// Returns the all-visible LSN: every record up to it belongs to a transaction that is visible to the
+    /// snapshot, or to one that was undone (VERSION-5).
     #[must_use]
     pub fn all_visible_lsn(&self) -> Lsn {
         self.all_visible
     }
 
-    /// Time since it was opened.
+    /// Returns the time since the snapshot was opened.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.opened.elapsed()
@@ -377,7 +380,7 @@ mod tests {
         }
         let odd: Vec<_> = (1..=1000).step_by(2).collect();
         assert_eq!(registry.timestamps(), odd);
-        // Freed slots are used again: as many as before need no further block.
+        // Freed slots are used again: the same number of snapshots needs no further block.
         let slots = |registry: &Registry| {
             let stripes = registry.stripes.get().expect("made");
             stripes.iter().flat_map(|stripe| stripe.blocks()).map(|block| block.slots.len()).sum::<usize>()

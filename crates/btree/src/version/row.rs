@@ -1,8 +1,8 @@
 //! One version of a row: the key, the image that a transaction replaced, and the transaction.
 //!
 //! A version is one allocation. The first version that a transaction stores has the transaction's [`Status`],
-//! and its other versions share it: most transactions store few versions, and an allocation for each status
-//! would be a third of the memory of a version.
+//! and its other versions share this status. Most transactions store few versions, so a separate allocation
+//! for each status would be a third of the memory of a version.
 
 use azekura_base::SharedBlock;
 
@@ -12,7 +12,7 @@ use crate::node::Cell;
 /// Flags of the image of a key that was absent: no cell has all flags.
 const ABSENT: u16 = u16::MAX;
 
-/// Memory of a version besides its allocation: its part of an index block that is two thirds full.
+/// Memory of a version besides its allocation, in bytes: its part of an index block that is two thirds full.
 pub(super) const INDEX_BYTES: usize = 25;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,30 +21,30 @@ struct Head {
     flags: u16,
 }
 
-/// A reference to a version, which nothing changes but its status.
+/// A reference to a version. Only the status of a version ever changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Version(SharedBlock<Status, Head>);
 
-/// Memory of a version with so many bytes of key and value: its allocation, rounded up as allocators do, and
-/// its part of the index.
+/// Returns the memory of a version with `bytes` bytes of key and value: its allocation, rounded up as
+/// allocators do, and its part of the index.
 fn memory(bytes: usize) -> u64 {
-    const HEADER: usize = 8; // of an allocation
+    const HEADER: usize = 8; // Header of an allocation.
     ((SharedBlock::<Status, Head>::size(bytes) + HEADER).next_multiple_of(16) + INDEX_BYTES) as u64
 }
 
-/// Memory of the version of a row.
+/// Returns the memory of the version of a row, in bytes.
 pub(super) fn memory_of(key: &[u8], before: Option<Cell<'_>>) -> u64 {
     memory(key.len() + before.map_or(0, |cell| cell.value.len()))
 }
 
 impl Version {
-    /// Returns a version that no row has: the status of a transaction without versions.
+    /// Returns a version without a row, which only holds the status of its transaction.
     pub(super) fn without_row(status: Status) -> Self {
         Self::new(b"", None, Ok(status))
     }
 
-    /// Returns the image before a change. `writer` is the new status of its transaction, or a version of the
-    /// same transaction.
+    /// Returns a version with the image before a change. `writer` is the new status of its transaction, or a
+    /// version of the same transaction.
     pub(super) fn new(key: &[u8], before: Option<Cell<'_>>, writer: Result<Status, &Self>) -> Self {
         let key_len = u16::try_from(key.len()).expect("a key fits a page");
         let (flags, value) = before.map_or((ABSENT, &[][..]), |cell| (cell.flags, cell.value));
@@ -59,23 +59,23 @@ impl Version {
         &self.0.bytes()[..self.0.head().key_len.into()]
     }
 
-    /// The row before the change; `None` if there was none.
+    /// Returns the row before the change; `None` if the key was absent.
     pub(super) fn before(&self) -> Option<Cell<'_>> {
         let Head { key_len, flags, .. } = self.0.head();
         (flags != ABSENT).then(|| Cell { flags, value: &self.0.bytes()[key_len.into()..] })
     }
 
-    /// Its memory in bytes.
+    /// Returns the memory of the version, in bytes.
     pub(super) fn memory(&self) -> u64 {
         memory(self.0.bytes().len())
     }
 
-    /// The transaction that replaced the image.
+    /// Returns the status of the transaction that replaced the image.
     pub(super) fn status(&self) -> &Status {
         self.0.value()
     }
 
-    /// Returns whether both are of the same transaction.
+    /// Returns `true` if both versions belong to the same transaction.
     pub(super) fn is_of_writer(&self, other: &Self) -> bool {
         self.0.shares_value_with(&other.0)
     }

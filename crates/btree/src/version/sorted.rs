@@ -1,9 +1,9 @@
-//! Versions in the order of their rows, each row's oldest version first.
+//! Holds versions in the order of their rows, the oldest version of each row first.
 //!
-//! A sorted sequence of pointers to versions, in blocks of bounded length. Each pointer has the first eight
-//! bytes of its key beside it, and each block those of its last key: a search reads a version only if these
-//! bytes are equal to those of the key. All versions of a block belong to one tree. A block is two thirds
-//! full on average. An insertion moves the entries of one block at most.
+//! The structure is a sorted sequence of pointers to versions, in blocks of bounded length. The first eight
+//! bytes of each key are stored beside its pointer, and those of the last key in the block. A search reads a
+//! version only if these bytes equal those of the searched key. All versions of a block belong to one tree. A
+//! block is two thirds full on average. An insertion moves the entries of at most one block.
 
 use std::cmp::Ordering as Order;
 
@@ -11,9 +11,9 @@ use azekura_base::TreeId;
 
 use super::row::Version;
 
-/// Most versions of a block.
+/// Largest number of versions in a block.
 const BLOCK: usize = 64;
-/// Versions of a block that is made anew: room for insertions everywhere.
+/// Number of versions in a rebuilt block, which leaves room for insertions.
 const FILLED: usize = 48;
 
 /// A position between two versions: a block, and an index in it.
@@ -50,7 +50,7 @@ impl Entry {
         self.prefix.cmp(&key.prefix).then_with(|| self.version.key().cmp(key.key))
     }
 
-    /// The key of its row.
+    /// Returns the key of the entry's row.
     pub(super) fn key(&self) -> Key<'_> {
         Key { prefix: self.prefix, key: self.version.key() }
     }
@@ -60,13 +60,13 @@ impl Entry {
     }
 }
 
-/// Neighboring versions of one tree.
+/// A block of adjacent versions of one tree.
 #[derive(Debug)]
 struct Block {
     tree: TreeId,
     /// The prefix of the last entry.
     last: u64,
-    /// Never empty.
+    /// The entries; never empty.
     entries: Vec<Entry>,
 }
 
@@ -81,7 +81,7 @@ impl Block {
         self.last = self.entries.last().map_or(0, |entry| entry.prefix);
     }
 
-    /// Returns whether all its versions come before the row.
+    /// Returns `true` if all versions of the block come before the row.
     fn is_before(&self, tree: TreeId, key: Key<'_>) -> bool {
         let order = self.tree.0.cmp(&tree.0).then_with(|| self.last.cmp(&key.prefix));
         order.then_with(|| self.entries.last().map_or(Order::Less, |last| last.order(key))).is_lt()
@@ -100,7 +100,7 @@ impl Sorted {
         self.blocks.is_empty()
     }
 
-    /// The position of the first version of a row, or the one where it belongs.
+    /// Returns the position of the first version of a row, or the position at which to insert it.
     pub(super) fn find(&self, tree: TreeId, key: Key<'_>) -> At {
         let block = self.blocks.partition_point(|block| block.is_before(tree, key));
         let index = self
@@ -111,19 +111,19 @@ impl Sorted {
         (block, index)
     }
 
-    /// The versions of a tree from a position on.
+    /// Returns the versions of a tree from a position on.
     fn iter_from(&self, tree: TreeId, (block, index): At) -> impl Iterator<Item = &Entry> {
         let blocks =
             self.blocks.get(block..).unwrap_or(&[]).iter().take_while(move |block| block.tree == tree);
         blocks.flat_map(|block| &block.entries).skip(index)
     }
 
-    /// The versions of the rows from this key of the tree on.
+    /// Returns the versions of the rows of the tree from this key on.
     pub(super) fn from(&self, tree: TreeId, key: Key<'_>) -> impl Iterator<Item = &Entry> {
         self.iter_from(tree, self.find(tree, key))
     }
 
-    /// The versions of a row, oldest first; `at` is where [`find`](Self::find) has found it.
+    /// Returns the versions of a row, oldest first; `at` is the position from [`find`](Self::find).
     pub(super) fn of_row_at<'a>(
         &'a self,
         at: At,
@@ -133,12 +133,12 @@ impl Sorted {
         self.iter_from(tree, at).take_while(move |entry| entry.order(key).is_eq())
     }
 
-    /// The versions of a row, oldest first.
+    /// Returns the versions of a row, oldest first.
     pub(super) fn of_row<'a>(&'a self, tree: TreeId, key: Key<'a>) -> impl Iterator<Item = &'a Entry> {
         self.of_row_at(self.find(tree, key), tree, key)
     }
 
-    /// Adds the newest version of its row. `at` is the position behind the others.
+    /// Adds the newest version of its row. `at` is the position after the row's other versions.
     pub(super) fn insert(&mut self, (mut block, mut index): At, tree: TreeId, version: Version) {
         let entry = Entry { prefix: Key::new(version.key()).prefix, version };
         let is_of_tree = |block: Option<&Block>| block.is_some_and(|block| block.tree == tree);
@@ -166,8 +166,8 @@ impl Sorted {
         block.note_last();
     }
 
-    /// Removes the versions of a row for which `keep` returns `false`; they are passed oldest first. `at` is
-    /// where [`find`](Self::find) has found the row. Returns the position behind the row.
+    /// Removes the versions of a row for which `keep` returns `false`. Versions are passed to `keep` oldest
+    /// first. `at` is the row's position from [`find`](Self::find). Returns the position after the row.
     pub(super) fn retain_row(
         &mut self,
         (mut block, mut index): At,
@@ -211,7 +211,7 @@ impl Sorted {
         Some(newest)
     }
 
-    /// Removes the versions for which `keep` returns `false`, in ascending order. Blocks are filled again.
+    /// Removes the versions for which `keep` returns `false`, in ascending order. Rebuilds the blocks.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(TreeId, &Version) -> bool) {
         let mut kept: Vec<Block> = Vec::new();
         for Block { tree, entries, .. } in std::mem::take(&mut self.blocks) {
@@ -228,7 +228,7 @@ impl Sorted {
         self.blocks = kept;
     }
 
-    /// All versions.
+    /// Returns all versions.
     #[cfg(test)]
     fn iter(&self) -> impl Iterator<Item = &Version> {
         self.blocks.iter().flat_map(|block| &block.entries).map(Entry::version)
@@ -256,7 +256,8 @@ mod tests {
         sorted.insert(behind, tree, version);
     }
 
-    /// Beside a map of lists, with many versions of few rows, so that a row's versions cross blocks.
+    /// The sequence holds the same versions as a map of lists. There are many versions of few rows, so that a
+    /// row's versions cross blocks.
     #[test]
     fn it_does_what_a_map_of_lists_does() {
         let (mut sorted, mut model) = (Sorted::default(), BTreeMap::<(u32, u8), Vec<u64>>::new());
@@ -265,7 +266,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
-        // Many keys differ behind the prefix, and some are shorter.
+        // Many keys differ only after the prefix, and some keys are shorter than the prefix.
         let mut keys: Vec<_> = (0..40).map(|key| [&[7; 9][..5 + key / 10], &[key as u8]].concat()).collect();
         keys.sort_unstable();
         for step in 0..40_000_u64 {
@@ -306,8 +307,8 @@ mod tests {
         }
     }
 
-    /// On average over lengths: where keys come in a random order, most blocks are divided at similar
-    /// lengths.
+    /// The memory count of a version equals its bytes in the index, on average over different numbers of
+    /// rows. With keys in random order, most blocks are divided at similar numbers of rows.
     #[test]
     fn the_index_takes_as_many_bytes_of_a_version_as_its_memory_counts() {
         let insert = |key: u64, sorted: &mut Sorted| {

@@ -1,7 +1,7 @@
-//! Before-images of rows: read by a snapshot in place of a row that changed after it.
+//! Before-images of rows: a snapshot reads them in place of rows that changed after it.
 //!
-//! Each version names the transaction that replaced the image. A row has one stripe, by a hash of its key; a
-//! stripe holds its versions in the order of rows, so that scans find those of a range.
+//! Each version refers to the transaction that replaced the image. A hash of its key assigns a row to one
+//! stripe. A stripe holds its versions in the order of rows, so that scans find the versions of a range.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -21,12 +21,12 @@ use crate::node::Cell;
 /// An earlier state of a row: `None` if the key was absent.
 pub(crate) type Image<'a> = Option<(u16, Cow<'a, [u8]>)>;
 
-/// Largest part of the totals that a stripe keeps to itself, in bytes.
+/// Largest part of the totals that a stripe does not report, in bytes.
 const MOST_UNREPORTED: i64 = 64 << 10;
 
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Versions of the stripe; with 0 it is skipped. Read without the mutex (VERSION-3).
+    /// Number of versions of the stripe; with 0 the stripe is skipped. Read without the mutex (VERSION-3).
     len: AtomicUsize,
     rows: Mutex<Rows>,
 }
@@ -34,27 +34,27 @@ struct Stripe {
 #[derive(Debug, Default)]
 struct Rows {
     sorted: Sorted,
-    /// Changes of the number and the memory of versions that the totals lack.
+    /// Changes of the number and the memory of versions that are not in the totals yet.
     unreported: (i64, i64),
-    /// Number of open snapshots when versions of this stripe were last compared with them.
+    /// Number of open snapshots when they were last compared with versions of this stripe.
     open: usize,
 }
 
 /// All before-images of a store.
 #[derive(Debug)]
 pub(crate) struct VersionStore {
-    /// Made before versions are turned on for the first time; until then no image exists.
+    /// The stripes, allocated before versions are turned on for the first time; until then no image exists.
     stripes: OnceLock<Box<[CachePadded<Stripe>]>>,
-    /// Without the parts that stripes have not reported.
+    /// Memory of the versions in bytes, without the parts that stripes have not reported.
     bytes: AtomicI64,
     versions: AtomicI64,
     limit_bytes: u64,
-    /// Readers push timestamps; `false` only in tests of the tests.
+    /// `true` if readers push timestamps; `false` only in tests of the tests.
     pub(super) pushes: bool,
 }
 
-/// Returns the version with the row as snapshot `timestamp` sees it; `None`: the row in the leaf. `of_row`
-/// has the row's versions, oldest first.
+/// Returns the version with the row as it is visible to snapshot `timestamp`; `None` for the row in the leaf.
+/// `of_row` has the row's versions, oldest first.
 fn resolve<'a>(of_row: impl Iterator<Item = &'a Entry>, timestamp: u64, pushes: bool) -> Option<&'a Entry> {
     let mut resolved = None;
     for entry in of_row {
@@ -75,16 +75,16 @@ fn resolve<'a>(of_row: impl Iterator<Item = &'a Entry>, timestamp: u64, pushes: 
 /// The snapshots that were open at one moment.
 #[derive(Debug)]
 pub(crate) struct OpenSnapshots {
-    /// In ascending order.
+    /// Their timestamps, in ascending order.
     pub(crate) timestamps: Vec<u64>,
-    /// The last commit timestamp, read before: snapshots that are not listed have this timestamp or a larger
-    /// one (SNAP-1).
+    /// The last commit timestamp, read before the list: snapshots that are not listed have this timestamp or
+    /// a larger one (SNAP-1).
     pub(crate) last_commit: u64,
 }
 
 impl OpenSnapshots {
-    /// Returns whether a snapshot may need the image that was replaced at `until` and had been written at
-    /// `from`: a listed one, or one that is not.
+    /// Returns `true` if a listed or an unlisted snapshot may need the image that was written at `from` and
+    /// replaced at `until`.
     pub(crate) fn need(&self, from: u64, until: u64) -> bool {
         let first = self.timestamps.partition_point(|&timestamp| timestamp < from);
         from.max(self.last_commit) < until
@@ -92,9 +92,9 @@ impl OpenSnapshots {
     }
 }
 
-/// Returns a filter for the versions of one row, oldest first: it passes those that a snapshot needs. An
-/// image is needed by snapshots from the timestamp of the change before it up to the one of the change that
-/// replaced it.
+/// Returns a filter for the versions of one row, oldest first, which passes the versions that a snapshot
+/// needs. An image is needed by snapshots from the timestamp of the change that wrote it up to the timestamp
+/// of the change that replaced it.
 fn needed(need: impl Fn(u64, u64) -> bool) -> impl FnMut(&Version) -> bool {
     let mut from = 0;
     move |version| {
@@ -123,12 +123,12 @@ impl VersionStore {
         &stripes[hash as usize % stripes.len()]
     }
 
-    /// The stripes, made if there are none.
+    /// Returns the stripes; allocates them if necessary.
     fn made(&self) -> &[CachePadded<Stripe>] {
         self.stripes.get_or_init(|| (0..stripe_count()).map(|_| CachePadded::default()).collect())
     }
 
-    /// Makes the stripes, if there are none.
+    /// Allocates the stripes if necessary.
     pub(super) fn make(&self) {
         self.made();
     }
@@ -138,10 +138,10 @@ impl VersionStore {
     }
 
     /// Adds the image that a transaction is about to replace, unless the row's newest version is of the same
-    /// transaction. `writer` is the version that has its status; without one, the image gets the status that
-    /// `status` makes, and is returned. Adds nothing if `is_current` returns `false`; it is called under the
-    /// mutex of the stripe. Drops versions of this row that no snapshot needs: a row has at most one version
-    /// more than snapshots are open.
+    /// transaction. `writer` is a version with the transaction's status. Without one, the image gets the
+    /// status from `status`, and is returned. Adds nothing if `is_current`, called under the mutex of the
+    /// stripe, returns `false`. Drops versions of this row that no snapshot needs: a row has at most one
+    /// version more than snapshots are open.
     pub(crate) fn install<'b>(
         &self,
         (tree, key): (TreeId, &[u8]),
@@ -151,7 +151,8 @@ impl VersionStore {
         before: impl FnOnce() -> Image<'b>,
         open: impl FnOnce() -> OpenSnapshots,
     ) -> Option<Version> {
-        // Made before the mutex is locked: other writers of the stripe do not wait for the allocation.
+        // Allocated before the mutex is locked, so that other writers of the stripe do not wait for the
+        // allocation.
         let before = before();
         let owner = writer.map_or_else(|| Ok(status()), Err);
         let version = Version::new(key, cell_of(&before), owner);
@@ -169,16 +170,17 @@ impl VersionStore {
             return None;
         }
         let behind = if newest.is_some() { self.prune_row(stripe, rows, (at, tree, key), open) } else { at };
-        // Relaxed: before the page shows the change, and before the fence of the commit (VERSION-3).
+        // Relaxed: ordered before the change of the page, and before the fence of the commit (VERSION-3).
         stripe.len.fetch_add(1, Relaxed);
         self.count(rows, 1, version.memory() as i64);
         rows.sorted.insert(behind, tree, version);
         made
     }
 
-    /// Drops versions of a row before another one is added, and returns the position behind the others. No
-    /// snapshot needs those between two changes with one timestamp. The open snapshots are only read if more
-    /// are left than snapshots were open at the last time: that visits the lines of all openers.
+    /// Drops versions of a row before another one is added, and returns the position after the row's
+    /// remaining versions. Versions between two changes with one timestamp are never needed. The open
+    /// snapshots are read only if more versions remain than snapshots were open at the last reading, because
+    /// that reads the cache lines of all openers.
     fn prune_row(
         &self,
         stripe: &Stripe,
@@ -192,13 +194,13 @@ impl VersionStore {
         }
         let open = open();
         rows.open = open.timestamps.len();
-        // Anew: the first step may have removed a block.
+        // Searched again: the first step may have removed a block.
         let at = rows.sorted.find(tree, key);
         self.retain_row(stripe, rows, (at, tree, key), |from, until| open.need(from, until)).1
     }
 
-    /// Drops the versions of a row that are not needed; returns the number of the others, and the position
-    /// behind them.
+    /// Drops the versions of a row that are not needed. Returns the number of remaining versions, and the
+    /// position after them.
     fn retain_row(
         &self,
         stripe: &Stripe,
@@ -234,11 +236,11 @@ impl VersionStore {
     fn count(&self, rows: &mut Rows, versions: i64, bytes: i64) {
         rows.unreported.0 += versions;
         rows.unreported.1 += bytes;
-        // All stripes together keep a sixteenth of the limit at most.
+        // The unreported parts of all stripes together are at most 1/16 of the limit.
         let most = (self.limit_bytes / 16) as i64 / self.all().len().max(1) as i64;
         if rows.unreported.1.abs() >= most.min(MOST_UNREPORTED) {
             let (versions, bytes) = std::mem::take(&mut rows.unreported);
-            // Relaxed: statistics and a limit that is checked again.
+            // Relaxed: the totals are statistics, and the limit is checked again.
             self.versions.fetch_add(versions, Relaxed);
             self.bytes.fetch_add(bytes, Relaxed);
         }
@@ -246,16 +248,16 @@ impl VersionStore {
 
     fn uncount(&self, stripe: &Stripe, rows: &mut Rows, dropped: Dropped) {
         if dropped.versions > 0 {
-            // Release: pairs with the Acquire of a reader that skips the stripe, which then sees that its
-            // snapshot is too old, if it needed one of them.
+            // Release: pairs with the Acquire of a reader that skips the stripe. If its snapshot needed one
+            // of these versions, the reader then finds that the snapshot is too old.
             stripe.len.fetch_sub(dropped.versions, Release);
             self.count(rows, -(dropped.versions as i64), -dropped.bytes);
         }
     }
 
-    /// Returns whether a snapshot of `open` needs a value that has been replaced. Several versions can have
-    /// it: a transaction that changed the row and undid the change, by a savepoint, has one too. A version
-    /// that was dropped was not needed.
+    /// Returns `true` if a snapshot of `open` needs a value that has been replaced. Several versions can have
+    /// this value: a transaction that changed the row and rolled back to a savepoint stored one too. Versions
+    /// that were dropped were not needed.
     pub(crate) fn is_value_needed(
         &self,
         (tree, key): (TreeId, &[u8]),
@@ -272,7 +274,7 @@ impl VersionStore {
     /// Drops all versions that no open snapshot needs.
     pub(crate) fn prune(&self, open: &OpenSnapshots) {
         for stripe in self.all() {
-            // Relaxed: a stripe that is filled meanwhile is pruned next time.
+            // Relaxed: a stripe that is filled concurrently is pruned the next time.
             if stripe.len.load(Relaxed) == 0 {
                 continue;
             }
@@ -291,9 +293,9 @@ impl VersionStore {
         }
     }
 
-    /// Drops everything.
+    /// Drops all versions.
     pub(crate) fn clear(&self) {
-        // Every stripe, even an empty one: a later writer sees the mode that the caller set.
+        // Every stripe, even an empty one: a later writer reads the mode that the caller has set.
         for stripe in self.all() {
             let mut rows = stripe.rows.lock();
             let mut dropped = Dropped::default();
@@ -302,7 +304,7 @@ impl VersionStore {
         }
     }
 
-    /// Reads the row before a later change, if a snapshot does not see the row as it is in the leaf.
+    /// Reads the row before a later change, if the row in the leaf is not visible to the snapshot.
     pub(crate) fn resolve<R>(
         &self,
         tree: TreeId,
@@ -320,7 +322,7 @@ impl VersionStore {
         resolve(of_row, timestamp, self.pushes).map(|entry| read(entry.version().before()))
     }
 
-    /// Returns the rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
+    /// Returns the rows of a range in which the snapshot differs from the leaf, in ascending order of keys.
     pub(crate) fn resolve_range(
         &self,
         tree: TreeId,
@@ -347,14 +349,15 @@ impl VersionStore {
         found
     }
 
-    /// Number of versions, and their memory in bytes, without the changes that stripes have not reported: at
-    /// most a sixteenth of the limit.
+    /// Returns the number of versions and their memory in bytes. Changes that stripes have not reported are
+    /// missing: at most 1/16 of the limit.
     pub(crate) fn size(&self) -> (u64, u64) {
         // Relaxed, both: statistics.
         (self.versions.load(Relaxed).max(0) as u64, self.bytes.load(Relaxed).max(0) as u64)
     }
 
-    /// As [`size`](Self::size), with these changes. Locks each stripe.
+    /// Returns the exact number of versions and their memory, including unreported changes. Locks each
+    /// stripe.
     pub(crate) fn exact_size(&self) -> (u64, u64) {
         // Relaxed, both: as in `size`.
         let mut sum = (self.versions.load(Relaxed), self.bytes.load(Relaxed));
@@ -366,7 +369,7 @@ impl VersionStore {
     }
 }
 
-/// Versions that are dropped together.
+/// Number and memory of versions that are dropped together.
 #[derive(Debug, Default)]
 struct Dropped {
     versions: usize,
@@ -374,7 +377,7 @@ struct Dropped {
 }
 
 impl Dropped {
-    /// Notes a version; returns `false`, for a filter of versions that stay.
+    /// Counts a dropped version. Returns `false`, so that a filter of remaining versions can call it.
     fn note(&mut self, version: &Version) -> bool {
         self.versions += 1;
         self.bytes += version.memory() as i64;
@@ -382,12 +385,12 @@ impl Dropped {
     }
 }
 
-/// The cell of an image.
+/// Returns the cell of an image.
 pub(crate) fn cell_of<'a>(image: &'a Image<'_>) -> Option<Cell<'a>> {
     image.as_ref().map(|(flags, value)| Cell { flags: *flags, value })
 }
 
-/// The cell as an image.
+/// Returns the cell as an image.
 pub(crate) fn image_of(cell: Cell<'_>) -> Image<'_> {
     Some((cell.flags, cell.value.into()))
 }

@@ -1,4 +1,4 @@
-//! Reading by snapshot: the leaf, with rows replaced by versions.
+//! Reads by snapshot: the rows of the leaf, corrected by versions.
 
 use azekura_base::Lsn;
 use azekura_base::sync::thread;
@@ -12,7 +12,7 @@ use crate::node::Position;
 use crate::scan::LeafBatch;
 use crate::tree::{Tree, load_if_large};
 
-/// The store as a snapshot sees it.
+/// The store as it is visible to a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     versions: &'a Versions,
@@ -27,18 +27,19 @@ impl<'a> View<'a> {
         Self { versions, timestamp: snapshot.timestamp, all_visible: snapshot.all_visible }
     }
 
-    /// Returns whether the snapshot sees the rows of a leaf with this page LSN unchanged (VERSION-5).
+    /// Returns `true` if the rows of a leaf with this page LSN are visible to the snapshot unchanged
+    /// (VERSION-5).
     pub(crate) fn sees_as_is(&self, page_lsn: Lsn) -> bool {
         page_lsn <= self.all_visible
     }
 
-    /// Returns whether the leaf is unchanged since it was read, after the lookup of versions.
+    /// Returns `true` if the leaf is unchanged since it was read. Called after the look-up of versions.
     pub(crate) fn is_still_valid(&self, leaf: &Leaf<'_>) -> bool {
         self.versions.leaves_out(VersionPart::LastValidation) || leaf.is_valid()
     }
 
-    /// Lets a rollback run between the copy of a leaf and the lookup of versions, for a test. The leaf is
-    /// then validated before, and the result is returned.
+    /// Pauses between the copy of a leaf and the look-up of versions if a test has left out V5, so that a
+    /// rollback can run. The leaf is then validated before the pause, and the result is returned.
     pub(crate) fn pause(&self, leaf: &Leaf<'_>) -> bool {
         if !self.versions.leaves_out(VersionPart::LastValidation) {
             return true;
@@ -48,15 +49,16 @@ impl<'a> View<'a> {
         is_valid
     }
 
-    /// Returns whether the snapshot sees no row of `tree`, regardless of its leaves. Called once for each
-    /// leaf that is not read [as it is](Self::sees_as_is).
+    /// Returns `true` if no row of `tree` is visible to the snapshot, regardless of its leaves. Called once
+    /// for each leaf that is not read [as it is](Self::sees_as_is).
     pub(crate) fn is_empty(&self, tree: Tree) -> bool {
         self.versions.lookups.add(1);
         self.versions.is_empty_in(tree.id, self.timestamp)
     }
 
-    /// Replaces rows of `batch` by the snapshot's view of the range from `from` up to `to` (exclusive;
-    /// `None`: the end), which the batch has in full. The caller validates the leaf afterwards (VERSION-2).
+    /// Replaces rows of `batch` by the rows that are visible to the snapshot. `batch` holds all rows of the
+    /// range from `from` up to `to` (exclusive; `None`: the end). The caller validates the leaf afterwards
+    /// (VERSION-2).
     pub(crate) fn correct(
         &self,
         tree: Tree,
@@ -104,15 +106,16 @@ impl<'a> View<'a> {
 /// The state of a key in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenRow {
-    /// The flags of the key's cell; `None`: the key has no value.
+    /// The flags of the key's cell; `None` if the key has no value.
     pub flags: Option<u16>,
     /// The page LSN of the leaf.
     pub page_lsn: Lsn,
 }
 
 impl Tree {
-    /// Reads the value of `key` in a snapshot into `out`, replacing its content. Takes no lock. Costs as much
-    /// as [`get`](Self::get); looks up versions if the leaf has changes above the snapshot's all-visible LSN.
+    /// Reads the value of `key` in a snapshot into `out`, replacing its content. Takes no lock. The cost is
+    /// that of [`get`](Self::get). Versions are looked up only if the leaf has changes above the snapshot's
+    /// all-visible LSN.
     ///
     /// # Errors
     ///
@@ -129,7 +132,8 @@ impl Tree {
         Ok(seen)
     }
 
-    /// As [`get_in`](Self::get_in), with the content of the cell: as [`get_cell`](Self::get_cell).
+    /// Reads the content of the cell of `key` in a snapshot, as [`get_in`](Self::get_in) does for values; see
+    /// [`get_cell`](Self::get_cell).
     ///
     /// # Errors
     ///
@@ -155,7 +159,7 @@ impl Tree {
             let page_lsn = node.page().lsn();
             let was_valid = view.pause(&leaf);
             if view.sees_as_is(page_lsn) {
-                // No version to look up.
+                // No version needs to be looked up.
             } else if view.is_empty(*self) {
                 flags = None;
             } else {

@@ -1,5 +1,5 @@
-//! Shared by the tests: a store in memory, a log in memory, and an environment made of both.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+//! Shared test support: a store in memory, a log in memory, and an environment of both.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of this module")]
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use azekura_wal::{AppendError, LogBufferId, Order};
 #[derive(Debug, Default)]
 pub struct MemLog {
     records: Mutex<Vec<Vec<u8>>>,
-    /// Records after which the log takes no more.
+    /// Number of records after which the log rejects appends.
     limit: Mutex<Option<usize>>,
 }
 
@@ -29,12 +29,12 @@ impl MemLog {
         self.records.lock().len()
     }
 
-    /// A log that already has these records.
+    /// Returns a log with these records.
     pub fn with_records(records: &[Vec<u8>]) -> Self {
         Self { records: Mutex::new(records.to_vec()), limit: Mutex::new(None) }
     }
 
-    /// From now on only `more` records are taken.
+    /// Makes the log reject appends after `more` further records.
     pub fn break_after(&self, more: usize) {
         *self.limit.lock() = Some(self.len() + more);
     }
@@ -81,7 +81,7 @@ pub fn worker() -> LogBufferId {
 }
 
 impl World {
-    /// A store without a single page.
+    /// Returns a store without pages.
     pub fn blank(page_size: usize, frames: usize) -> Self {
         Self::with_options(page_size, frames, EnvOptions::default())
     }
@@ -97,7 +97,7 @@ impl World {
         Self { env: Env::new(Arc::new(pool), log.clone(), options), log }
     }
 
-    /// A store with its catalogue tree.
+    /// Returns a store with an empty catalog tree.
     pub fn new(page_size: usize, frames: usize) -> (Self, Tree) {
         let world = Self::blank(page_size, frames);
         let tree = world.env.format(worker()).expect("formats");
@@ -108,7 +108,7 @@ impl World {
         Txn { env: &self.env, id: TxnId(id), undo: UndoLog::new() }
     }
 
-    /// Redoes everything in this world's log in another one.
+    /// Redoes all records of this world's log in another world.
     pub fn replay_into(&self, other: &Self) {
         for (i, body) in self.log.records().iter().enumerate() {
             let record = Record::decode(body).expect("own record");
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// The page, checksum apart.
+    /// Returns the page without its checksum.
     pub fn page(&self, id: PageId) -> Vec<u8> {
         let guard = self.env.pool().fix(id).expect("fix").shared();
         let mut out = vec![0; self.env.page_size()];
@@ -132,7 +132,7 @@ impl World {
         report
     }
 
-    /// Every record of the tree, by a forward scan.
+    /// Returns all records of the tree, read by a forward scan.
     pub fn contents(&self, tree: Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
         use std::ops::Bound::Unbounded;
         let mut scan = azekura_btree::Scan::new(tree, Unbounded, Unbounded);
@@ -215,7 +215,7 @@ impl Txn<'_> {
         self.env.log().append(worker(), &body, Order::Newest).expect("append");
     }
 
-    /// Commits, and frees what the transaction left to free.
+    /// Commits, and performs the deferred frees.
     #[track_caller]
     pub fn commit(&mut self) {
         let has_deferred = !self.undo.deferred_frees().is_empty();
@@ -238,7 +238,7 @@ impl Txn<'_> {
     }
 }
 
-/// The value under a key.
+/// Returns the value of a key.
 #[track_caller]
 pub fn get(env: &Env, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! A tree is as large as its records need, however they were removed: no leaf stays without records, no inner
-//! node with one child, and `first` reads one leaf.
+//! A tree is only as large as its records need, regardless of the order of removals: no leaf stays without
+//! records, no inner node stays with one child, and `first` reads one leaf.
 
 use std::ops::Bound::Unbounded;
 
@@ -8,11 +8,11 @@ use azekura_btree::{EnvOptions, LeafBatch, NoLocks, Outcome, Scan, Tree, TreeRep
 
 use super::common::{MemLog, Txn, World};
 
-/// Shapes of keys, all ascending with `n`.
+/// Shapes of keys; the keys of each shape ascend with `n`.
 const SHAPES: [fn(u32) -> Vec<u8>; 4] = [
     |n| n.to_be_bytes().to_vec(),
     |n| format!("sessions/by-expiry/{n:08}").into_bytes(),
-    // Groups with long common prefixes: a fence between two groups shares nothing with them.
+    // Groups with long common prefixes: a fence between two groups shares no prefix with their keys.
     |n| [(n / 512).to_be_bytes().to_vec(), vec![7; 60], n.to_be_bytes().to_vec()].concat(),
     |n| [vec![7; max_key(4096) - 4], n.to_be_bytes().to_vec()].concat(),
 ];
@@ -21,7 +21,7 @@ fn key(shape: usize, n: u32) -> Vec<u8> {
     SHAPES[shape](n)
 }
 
-/// The first or last record, and the leaves that it took to find it.
+/// Returns the first or last record, and the number of leaves that were read to find it.
 fn end_of(world: &World, tree: Tree, is_first: bool) -> (Option<Vec<u8>>, u64) {
     let (mut scan, mut batch) = (Scan::new(tree, Unbounded, Unbounded), LeafBatch::new());
     let before = world.env.scanned_leaves();
@@ -35,7 +35,7 @@ fn end_of(world: &World, tree: Tree, is_first: bool) -> (Option<Vec<u8>>, u64) {
     (found, world.env.scanned_leaves() - before)
 }
 
-/// Checks the tree, and that no node of it but the root is bare.
+/// Checks the tree, and that only its root may be bare.
 #[track_caller]
 pub(crate) fn assert_dense(world: &World, tree: Tree) -> TreeReport {
     let catalogue = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
@@ -129,7 +129,7 @@ fn a_tree_shrinks_to_an_empty_root_in_whichever_order_its_records_are_removed() 
         for kind in 0..4 {
             let (world, tree) = world_with_tree(3000);
             let mut txn = world.txn(2);
-            // In no order, so that leaves between fences that begin alike become full.
+            // In random order, so that leaves between fences with a long common prefix become full.
             fill(&mut txn, tree, shape, order(3, count).into_iter());
             txn.undo.clear();
             let full = assert_dense(&world, tree);
@@ -140,7 +140,7 @@ fn a_tree_shrinks_to_an_empty_root_in_whichever_order_its_records_are_removed() 
                     let report = assert_dense(&world, tree);
                     let share = report.leaf_pages as f64 / full.leaf_pages as f64;
                     let left = report.records as f64 / full.records as f64;
-                    // Neighbors that do not merge have more than three quarters of a page together.
+                    // Two neighbors that do not merge use more than 3/4 of a page together.
                     assert!(
                         share <= 3.5 * left + 0.05,
                         "shape {shape}, order {kind}: {report:?} of {full:?}"
@@ -196,7 +196,8 @@ fn a_queue_of_large_values_takes_the_pages_of_those_that_are_in_it() {
     assert!(in_use < 2 * sizes[0] as usize, "the file grew to {in_use} pages for {} of values", sizes[0]);
 }
 
-/// A crash, or a full log, may come between a removal and the unlinking of its leaf.
+/// A leaf that a crash or a full log left bare, between its last removal and its unlinking, is unlinked by a
+/// later removal in a neighbor.
 #[test]
 fn a_leaf_left_bare_by_a_crash_goes_with_a_removal_beside_it() {
     for shape in 0..2 {
@@ -204,7 +205,7 @@ fn a_leaf_left_bare_by_a_crash_goes_with_a_removal_beside_it() {
         let mut txn = world.txn(2);
         fill(&mut txn, tree, shape, 0..2000);
         for n in 0..1200 {
-            // The log takes the removal and nothing behind it.
+            // The log accepts the removal, and no record after it.
             world.log.break_after(1);
             txn.remove(tree, &key(shape, n)).expect("it was put");
             world.log.repair();
@@ -225,7 +226,8 @@ fn a_leaf_left_bare_by_a_crash_goes_with_a_removal_beside_it() {
     }
 }
 
-/// A crash may also come between the changes of two levels, and leave an inner node with one child.
+/// An inner node that a crash left with one child, between the changes of two levels, is merged by a later
+/// removal.
 #[test]
 fn an_inner_node_left_with_one_child_by_a_crash_goes_with_a_removal_below_it() {
     for (shape, records) in [(2, 2), (3, 2), (3, 3)] {

@@ -1,5 +1,5 @@
-//! Entry: a page of rubbish. Everything that reads a node, and every page operation, ends in an answer or a
-//! typed error.
+//! Entry for pages with random content. All functions that read a node, and every page operation, return an
+//! answer or a typed error.
 
 use azekura_base::{PageId, TreeId};
 use azekura_btree::node::{
@@ -11,7 +11,8 @@ const SIZE: usize = 4096;
 const PAGE: PageId = PageId(5);
 const TREE: TreeId = TreeId(3);
 
-/// The first byte selects the base page (empty, leaf, inner); patches of it follow (offset, length, bytes).
+/// Decodes a page. The first byte of `data` selects the base page (empty, leaf, inner); patches follow
+/// (offset, length, bytes).
 pub(crate) fn page_decode(data: &[u8]) {
     let (&base, patches) = data.split_first().unwrap_or((&0, &[]));
     let mut scratch = match base % 3 {
@@ -35,7 +36,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A sound node of level 0 or 1, half full.
+/// Returns a valid node of level 0 or 1, half full.
 fn sound(level: u8) -> Scratch {
     let mut scratch = Scratch::new(SIZE);
     let spec = NodeSpec { level, tree: TREE, lower: b"prefix/a", upper: b"prefix/z" };
@@ -92,7 +93,7 @@ fn read_everything(node: Node<'_>, key: &[u8]) {
     }
 }
 
-/// One of each kind, with numbers and bytes from the input.
+/// Returns one operation of each kind, with numbers and bytes from the input.
 fn operations<'a>(data: &'a [u8], key: &'a [u8]) -> [PageOp<'a>; 12] {
     let number = |i: usize| data.get(data.len().saturating_sub(2 * i + 2)..).and_then(<[u8]>::first_chunk);
     let number = |i: usize| number(i).map_or(0, |&bytes: &[u8; 2]| u16::from_le_bytes(bytes));
@@ -117,8 +118,8 @@ fn operations<'a>(data: &'a [u8], key: &'a [u8]) -> [PageOp<'a>; 12] {
     ]
 }
 
-/// An operation that is refused changes nothing; one that was checked is done, and the page can be read after
-/// it.
+/// Applies an operation. A rejected operation changes nothing; a checked operation succeeds, and leaves a
+/// readable page.
 fn try_operation(before: &Scratch, op: &PageOp<'_>) {
     let mut page = copy_of(before);
     let checked = change::check(op, before.page(), PAGE);

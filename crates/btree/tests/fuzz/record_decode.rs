@@ -1,5 +1,5 @@
-//! Entry: random bytes as a log record. They decode to a record or a typed error, and each page operation of
-//! the record is applied or refused.
+//! Entry for random bytes as a log record. They decode to a record or a typed error, and each page operation
+//! of the record is applied or rejected.
 
 use std::collections::BTreeMap;
 

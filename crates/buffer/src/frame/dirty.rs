@@ -3,18 +3,18 @@
 //!
 //! The recovery LSN coordinates changes and writes of a page with the checkpoint's scan of all frames. Every
 //! change of the page that is in no image on disk has an LSN of at least `recovery_lsn`; 0 means that there
-//! is none. It is written by the thread that changes the page, if it was 0 and under the exclusive latch,
-//! and by the page's writer.
+//! is no such change. It is written by the page's writer, and by a thread that changes the page under the
+//! exclusive latch if it was 0.
 //!
-//! - **RECOVERY-1** The checkpoint reads the log's bound C below future LSNs, then scans the frames. A
-//!   change with an LSN below C drew it before that read, and its page's `recovery_lsn` was stored before
-//!   the draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order the store before the scan through
+//! - **RECOVERY-1** The checkpoint reads the log's bound C below future LSNs, then scans the frames. A thread
+//!   with a change below C drew the LSN before that read, and stored the page's `recovery_lsn` before it drew
+//!   the LSN. The fences of [`Frame::set_dirty`] and [`look_fence`] order the store before the scan through
 //!   the location that the log reads for the bound.
-//! - **RECOVERY-2** The writer reads that bound with the latch shared, when it copies the image, and also
-//!   the page LSN. All changes below the larger of the bound and the LSN after the page LSN are in the
-//!   image, because the LSNs of a page rise (W7). `recovery_lsn` rises to it only after the image is on
-//!   disk, never after a failed write. So the result of a scan covers each change that is in no image on
-//!   disk when the scan ends.
+//! - **RECOVERY-2** The writer reads that bound with the shared latch, when it copies the image, and also the
+//!   page LSN. The LSNs of a page rise (W7). So the image contains all changes below the bound, and all
+//!   changes up to the page LSN. `recovery_lsn` rises to the larger limit only after the image is on disk,
+//!   never after a failed write. So the result of a scan covers each change that is in no image on disk when
+//!   the scan ends.
 
 use azekura_base::Lsn;
 use azekura_base::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
@@ -24,15 +24,15 @@ use crate::count::{shared_rmw, shared_store};
 
 impl Frame {
     /// Marks the page as dirty, with `next_lsn` as a lower bound of its changes' LSNs. The caller has pinned
-    /// the page and latched it exclusively, and has not drawn the LSN of its change yet. Calls `mark` if the
-    /// page was clean, to enter it in the map of dirty frames (DIRTY-1), and returns `true` then.
+    /// the page and latched it exclusively, and has not drawn the LSN of its change yet. If the page was
+    /// clean, calls `mark` to enter it in the map of dirty frames (DIRTY-1), and returns `true`.
     pub(crate) fn set_dirty(&self, next_lsn: Lsn, mark: impl FnOnce()) -> bool {
         let was_clean = self.recovery_lsn.load(Relaxed) == 0;
         if was_clean {
             mark();
             shared_store();
             self.recovery_lsn.store(next_lsn.0.max(1), Relaxed);
-            // Relaxed: evictors and writers see the bit by a CAS on the same word (FRAME-4).
+            // Relaxed: evicting threads and writers read the bit by a CAS on the same word (FRAME-4).
             shared_rmw();
             self.pin.fetch_or(DIRTY, Relaxed);
         }
@@ -41,8 +41,8 @@ impl Frame {
         was_clean
     }
 
-    /// Makes the caller the only writer of the page's image, with a pin; `false` if the page is clean or has
-    /// another writer.
+    /// Makes the caller the only writer of the page's image, with a pin; returns `false` if the page is clean
+    /// or has another writer.
     pub(crate) fn claim_writing(&self) -> bool {
         let mut seen = self.pin.load(Relaxed);
         while seen & (DIRTY | WRITING) == DIRTY {
@@ -62,7 +62,8 @@ impl Frame {
     /// Ends the write, successful or not. The writer keeps its pin.
     pub(crate) fn release_writing(&self) {
         shared_rmw();
-        // Release: the image is on disk before the next writer begins or an evictor finds the page clean.
+        // Release: the image is on disk before the next writer begins or an evicting thread finds the page
+        // clean.
         let before = self.pin.fetch_and(!WRITING, Release);
         debug_assert!(before & WRITING != 0, "released without a claim");
     }
@@ -71,16 +72,16 @@ impl Frame {
         self.pin.load(Acquire) & WRITING != 0
     }
 
-    /// Notes that the image is on disk. Changes that are not in it have an LSN of at least `next_lsn`
+    /// Records that the image is on disk. Changes that are not in it have an LSN of at least `next_lsn`
     /// (RECOVERY-2). The caller is the writer.
     pub(crate) fn image_written(&self, next_lsn: Lsn) {
-        // A change keeps a value other than 0.
+        // A recovery LSN other than 0 is not overwritten by changes.
         debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page");
         // Release: the image was on disk before a scan that reads this value.
         self.recovery_lsn.store(next_lsn.0.max(1), Release);
     }
 
-    /// Notes that the image on disk equals the page; the writer holds the latch shared.
+    /// Records that the image on disk equals the page; the writer holds the shared latch.
     pub(crate) fn now_clean(&self) {
         self.recovery_lsn.store(0, Release);
         shared_rmw();
@@ -88,7 +89,7 @@ impl Frame {
         self.pin.fetch_and(!DIRTY, Release);
     }
 
-    /// The lowest LSN that a restart needs to redo this page; `None` for a clean page. Call it after
+    /// Returns the lowest LSN that a restart needs to redo this page; `None` for a clean page. Call it after
     /// [`look_fence`].
     pub(crate) fn least_recovery_lsn(&self) -> Option<Lsn> {
         // Acquire: pairs with the Release in `image_written` and `now_clean`; a sync after this read makes
@@ -97,9 +98,9 @@ impl Frame {
     }
 }
 
-/// The fence between the read of the log's bound and the scan of the frames (RECOVERY-1).
+/// Executes the fence between the read of the log's bound and the scan of the frames (RECOVERY-1).
 pub(crate) fn look_fence() {
-    // Pairs with the fence in `Frame::set_dirty`.
+    // Acquire: pairs with the Release fence in `Frame::set_dirty`.
     fence(Acquire);
 }
 
@@ -135,7 +136,7 @@ mod tests {
         assert!(frame.try_evict());
     }
 
-    /// Writes the page's image once; the log's counter was `next` at the begin.
+    /// Writes the page's image once; the log's counter was `next` at the start.
     fn write(frame: &Frame, next: u64, reaches_disk: bool) {
         assert!(frame.claim_writing());
         if reaches_disk {

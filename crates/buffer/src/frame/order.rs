@@ -2,14 +2,15 @@
 
 use super::FrameId;
 
-/// The `nth` of `frames` frames, in the order in which they are allocated and visited by the clock: first one
-/// of each cache line, then the others. So the two frames of a line are half a pool apart in this order.
+/// Returns the frame at position `nth` of the order in which `frames` frames are allocated and visited by the
+/// clock: first one frame of each cache line, then the others. So the two frames of a line are half a pool
+/// apart in this order.
 pub(crate) const fn nth_frame(nth: usize, frames: usize) -> FrameId {
     let lines = frames.div_ceil(2);
     FrameId(if nth < lines { 2 * nth } else { 2 * (nth - lines) + 1 } as u32)
 }
 
-/// The position of a frame in that order.
+/// Returns the position of a frame in that order.
 pub(crate) const fn turn_of(frame: FrameId, frames: usize) -> usize {
     let (line, is_second) = (frame.0 as usize / 2, frame.0 % 2 == 1);
     if is_second { frames.div_ceil(2) + line } else { line }

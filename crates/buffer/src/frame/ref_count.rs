@@ -1,5 +1,5 @@
-//! GCLOCK's reference count: the number of turns of the hand that a page stays. Relaxed throughout: it
-//! guides the sweep, and a lost update only affects fairness.
+//! GCLOCK's reference count: the number of turns of the hand for which a page stays. Relaxed throughout: the
+//! count guides the sweep, and a lost update only affects fairness.
 
 use azekura_base::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,7 @@ pub(crate) const MAX_REF_COUNT: u32 = 15;
 const WARM_REF_COUNT: u32 = 4;
 
 impl Frame {
-    /// Counts a use; writes only below the bound.
+    /// Counts a use; writes only below the maximum.
     #[inline]
     pub fn note_use(&self) {
         let count = self.ref_count.load(Relaxed);
@@ -34,7 +34,8 @@ impl Frame {
         }
     }
 
-    /// Decrements the count, for a pass of the hand; `true` if it is 0 (paper Fig. 5, `decrRC() <= 0`).
+    /// Decrements the count, for a pass of the hand; returns `true` if it was 0 (paper Fig. 5, `decrRC() <=
+    /// 0`).
     pub(crate) fn cool(&self) -> bool {
         let count = self.ref_count.load(Relaxed);
         if count > 0 {
@@ -44,13 +45,13 @@ impl Frame {
         count <= 1
     }
 
-    /// Halves the uses besides the load of the page.
+    /// Halves the number of uses besides the load of the page.
     pub(crate) fn cool_by_half(&self) {
         shared_store();
         self.set_ref_count(1 + self.uses() / 2);
     }
 
-    /// The count without the load of the page.
+    /// Returns the count without the load of the page.
     pub(crate) fn uses(&self) -> u32 {
         u32::from(self.ref_count.load(Relaxed)).saturating_sub(1)
     }
@@ -60,7 +61,7 @@ impl Frame {
     }
 
     pub(crate) fn set_ref_count(&self, count: u32) {
-        self.ref_count.store(count as u8, Relaxed); // 15 at most
+        self.ref_count.store(count as u8, Relaxed); // Relaxed: see the module head; 15 at most
     }
 }
 

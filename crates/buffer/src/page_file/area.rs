@@ -1,4 +1,4 @@
-//! `Area`: the bytes of the double-write area.
+//! `Area`: the format of the double-write area.
 //!
 //! A head of 4096 bytes, then the slots. Numbers are little-endian, CRC is CRC-32C; all other bytes are zero.
 //!
@@ -23,14 +23,14 @@
 //! | 24..32 | database id |
 //! | 32 + 16·*i* .. | page id (8 bytes), checksum of page *i* (4), zero (4) |
 //!
-//! A slot with a head that does not fit its CRC, or of another store, holds nothing. A page in a slot counts
-//! if it is intact and has the id *and the checksum* that the head lists: a write that was cut off can leave
-//! the new head before pages of the batch before.
+//! A slot counts as empty if its head does not match its CRC, or is of another store. A page in a slot is
+//! valid if it is intact and has the id *and the checksum* in the head's list. The checksum is needed because
+//! an incomplete write can leave the new head in front of pages of the previous batch.
 
 use azekura_base::page::MIN_PAGE_SIZE;
 use azekura_base::{PageBuf, PageId, checksum};
 
-/// Bytes of the area's head, and of each slot's; also the alignment of everything in the area.
+/// Bytes of the area's head, and of each slot's head; also the alignment of all parts of the area.
 pub(super) const HEAD_BYTES: usize = MIN_PAGE_SIZE;
 
 const AREA_MAGIC: [u8; 8] = *b"AZKDWHD\x01";
@@ -38,22 +38,23 @@ const SLOT_MAGIC: [u8; 8] = *b"AZKDWSL\x01";
 const ENTRIES_AT: usize = 32;
 const ENTRY_BYTES: usize = 16;
 const MAX_SLOTS: u32 = 1024;
-/// No area has this many batches: a head with more was never written.
+/// Exclusive bound of sequence numbers that no store reaches: a head with a larger number is invalid.
 const MAX_SEQUENCE: u64 = 1 << 62;
 const MAX_PAGES_PER_SLOT: u32 = ((HEAD_BYTES - ENTRIES_AT) / ENTRY_BYTES) as u32;
 
 /// Number and size of the batches that can be in flight at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaShape {
-    /// Batches that may be written before the page file has to be synced; also how many threads may write at
-    /// once. 1 to 1024.
+    /// Number of batches that may be written before the page file must be synced; also the number of threads
+    /// that may write at once. 1 to 1024.
     pub slots: u32,
-    /// Largest batch; larger ones are split. 1 to 254.
+    /// Largest number of pages in a batch, 1 to 254; larger batches are split.
     pub pages_per_slot: u32,
 }
 
 impl AreaShape {
-    /// Eight slots of about 1 MiB: each write of the area waits for the device, and so serves many pages.
+    /// Returns the default: eight slots of about 1 MiB. Each write of the area waits for the device, so it
+    /// should contain many pages.
     #[must_use]
     pub fn for_page_size(page_size: usize) -> Self {
         Self { slots: 8, pages_per_slot: ((1 << 20) / page_size.max(1)).clamp(16, 128) as u32 }
@@ -67,7 +68,7 @@ impl AreaShape {
             && self.pages_per_slot <= MAX_PAGES_PER_SLOT
     }
 
-    /// The nearest shape that is possible.
+    /// Returns the nearest valid shape.
     pub(super) fn made_possible(self) -> Self {
         Self {
             slots: self.slots.clamp(1, MAX_SLOTS),
@@ -76,7 +77,7 @@ impl AreaShape {
     }
 }
 
-/// The area's measures.
+/// The dimensions of the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Area {
     pub(super) shape: AreaShape,
@@ -100,7 +101,7 @@ impl Area {
         self.slot_offset(self.shape.slots as usize)
     }
 
-    /// The area's head.
+    /// Returns the area's head.
     pub(super) fn head(self) -> PageBuf {
         let mut head = PageBuf::zeroed(HEAD_BYTES);
         head[12..16].copy_from_slice(&(self.page_size as u32).to_le_bytes());
@@ -111,7 +112,7 @@ impl Area {
         head
     }
 
-    /// The measures of an area with this head, for pages of this size.
+    /// Returns the dimensions of an area with this head, for pages of this size.
     pub(super) fn from_head(head: &[u8], page_size: usize) -> Result<Self, Misfit> {
         check_head(head, AREA_MAGIC)?;
         let found = u32_at(head, 12);
@@ -139,7 +140,8 @@ impl Area {
 /// Content of a slot's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotHead {
-    /// Number of the batch; of two copies of a page, the copy with the larger number was written later.
+    /// Sequence number of the batch; of two copies of a page, the one with the larger number was written
+    /// later.
     pub(super) sequence: u64,
     /// Id and checksum of each page.
     pub(super) pages: Vec<(PageId, u32)>,
@@ -161,7 +163,7 @@ impl SlotHead {
         seal_head(head, SLOT_MAGIC);
     }
 
-    /// The head in the first bytes of a slot of `area`; `None` if the slot holds nothing.
+    /// Parses the head in the first bytes of a slot of `area`; returns `None` if the slot counts as empty.
     pub(super) fn parse(head: &[u8], area: Area) -> Option<Self> {
         check_head(head, SLOT_MAGIC).ok()?;
         let (count, sequence) = (u32_at(head, 12), u64_at(head, 16));

@@ -1,8 +1,7 @@
-//! `SlotHandle`: a handle of the double-write area that is opened by its first write.
+//! `SlotHandle`: a handle of the double-write area, opened by its first write.
 //!
-//! Each slot is written through a handle of its own, so that the kernel reports a lost write to the
-//! call that made it. A store that is hardly written uses few slots, and so few descriptors. Reads go
-//! through one handle for all.
+//! Each slot is written through a separate handle, so that the kernel reports a lost write to the call that
+//! made it. A store with few writes uses few slots, and so few descriptors. All reads use one shared handle.
 
 use std::io;
 use std::path::Path;
@@ -17,13 +16,13 @@ use crate::store::StoreError;
 pub(super) struct SlotHandle {
     fs: Arc<dyn Fs>,
     path: Arc<Path>,
-    /// For reads.
+    /// The shared handle for reads.
     shared: Arc<dyn File>,
     own: OnceLock<Arc<dyn File>>,
 }
 
 impl SlotHandle {
-    /// Returns handles for `slots` slots of the area `place`; the first one has its handle.
+    /// Returns handles for `slots` slots of the area `place`. The first slot uses the handle of `place`.
     pub(super) fn places(fs: &Arc<dyn Fs>, place: Place, slots: usize) -> Vec<Place> {
         let handle = |_| {
             let (fs, path, shared) = (Arc::clone(fs), Arc::clone(&place.path), Arc::clone(&place.file));
@@ -64,7 +63,8 @@ impl File for SlotHandle {
         self.own()?.sync()
     }
 
-    /// Opens the handle, if it is not open: so a failure of that is distinguished from a failed write.
+    /// Returns the length. Opens the handle if necessary, so that a failure to open is distinguished from a
+    /// failed write.
     fn len(&self) -> io::Result<u64> {
         self.own()?.len()
     }

@@ -1,4 +1,4 @@
-//! `Head`: the first block of the page file, with the identity of its store and its age.
+//! `Head`: the first block of the page file, with the id of its store and its age.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -6,18 +6,18 @@
 //! | 8..12 | CRC over bytes 12..4096 |
 //! | 12..16 | page size |
 //! | 16..24 | database id |
-//! | 24..32 | *settled*: every batch of page writes up to this number is in its places |
+//! | 24..32 | *settled*: every batch of page writes up to this number is in the page file |
 //! | 32..4096 | zero |
 //!
-//! The head is written in place. All fields are in one sector of 512 bytes, which a disk writes whole or
-//! not at all.
+//! The head is overwritten in the same block. All fields are in one sector of 512 bytes, which a disk writes
+//! completely or not at all.
 
 use azekura_base::PageBuf;
 
 use super::area::{HEAD_BYTES, Misfit, check_head, seal_head, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"AZKPAGE\x01";
-/// No store has this many batches: a head with more was never written.
+/// Bound of batch numbers that no store reaches: a head with a larger number is invalid.
 const MAX_SETTLED: u64 = 1 << 62;
 
 /// The content of the head.
@@ -38,7 +38,7 @@ impl Head {
         head
     }
 
-    /// The head in these bytes, if it is one of a file with pages of this size.
+    /// Parses the head in these bytes; an error if it is not the head of a file with pages of this size.
     pub(super) fn parse(head: &[u8], page_size: usize) -> Result<Self, Misfit> {
         check_head(head, MAGIC)?;
         let found = u32_at(head, 12);

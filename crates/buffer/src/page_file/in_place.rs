@@ -1,4 +1,4 @@
-//! Writing pages in place only: new ones and fresh ones, which have no copy in the double-write area.
+//! Writes pages without a copy in the double-write area: new pages and fresh pages.
 
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use azekura_base::{PageBuf, PageId};
@@ -7,8 +7,8 @@ use super::{MOST_ZEROES, PageFile, page_lsn};
 use crate::store::StoreError;
 
 impl PageFile {
-    /// Writes pages of a batch that has begun in place only; `part` are their indices, in the order of their
-    /// ids.
+    /// Writes pages of a batch that has begun, without a slot; `part` are their indices, in the order of
+    /// their ids.
     pub(super) fn write_without_slot(
         &self,
         sequence: u64,
@@ -22,7 +22,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// The pages of a batch in the order of their ids, neighbors in one write.
+    /// Writes the pages of a batch in the order of their ids, adjacent pages in one write.
     fn write_fresh_runs(&self, batch: &[(PageId, PageBuf)], order: &[usize]) -> Result<(), StoreError> {
         for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
             let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);
@@ -34,8 +34,8 @@ impl PageFile {
         Ok(())
     }
 
-    /// Writes fresh pages that follow each other. Those beyond the end make the file longer: no
-    /// zeroes are written there first. Without space for it nothing is in doubt, as when the file grows.
+    /// Writes adjacent fresh pages. Pages beyond the end extend the file: no zeroes are written there first.
+    /// If there is no space, the state of all writes is known, as when the file grows.
     fn write_fresh_run(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
         let offset = self.offset(first).unwrap_or(u64::MAX);
         let end = offset.saturating_add(bytes.len() as u64);
@@ -43,9 +43,9 @@ impl PageFile {
         if end <= self.len.load(Acquire) {
             return self.write_place(first, bytes);
         }
-        // A thread that grows the file may write zeroes from its end on: not over these pages.
+        // Another thread that grows the file may write zeroes from its end on; the lock protects these pages.
         let _growing = self.growing.lock();
-        let len = self.len.load(Relaxed); // changed under the lock only
+        let len = self.len.load(Relaxed); // Relaxed: changed only under the lock
         let from = len.max(offset.saturating_sub(MOST_ZEROES));
         let written = self
             .pages

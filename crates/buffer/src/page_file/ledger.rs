@@ -4,16 +4,16 @@
 //! |---|---|---|
 //! | idle, its batch covered | may be written | any thread, by taking it |
 //! | idle, its batch not covered | its copies may be needed | the sync that covers its batch |
-//! | owned | being written, or its pages are | its owner, when the pages are in their places |
+//! | owned | being written, or its pages are | its owner, when the pages are in the page file |
 //!
-//! A batch is *finished* when its pages are in their places. A sync *covers* the batches that were finished
-//! when it began. There is one sync at a time, for two reasons: threads that arrive meanwhile share the next
-//! one, and the kernel reports a lost write to one of several callers only, so a second caller could take
-//! the data for durable.
+//! A batch is *finished* when its pages are written to the page file. A sync *covers* the batches that were
+//! finished when it began. There is one sync at a time, for two reasons. Threads that arrive meanwhile share
+//! the next sync. And the kernel reports a lost write to only one of several callers, so a second caller
+//! could treat the data as durable.
 //!
-//! Each batch also has a *sequence number* from its beginning, which is written with its copies.
-//! [`Ledger::settle`] waits until all batches that have begun are finished: then a checkpoint's sync has
-//! covered everything up to one sequence number.
+//! Each batch also has a *sequence number* from its start, which is written with its copies.
+//! [`Ledger::settle`] waits until all batches that have begun are finished. Then a checkpoint's sync covers
+//! all batches up to one sequence number.
 //!
 //! The mutex is held for a few instructions and never during I/O.
 
@@ -25,23 +25,24 @@ use azekura_base::sync::{Condvar, Mutex};
 
 use crate::store::StoreError;
 
-/// The one owner's right to a slot (DW-1); given back by [`Ledger::finish`].
+/// The exclusive right to a slot (DW-1); returned by [`Ledger::finish`].
 ///
-/// Dropping it instead leaves the slot owned for ever: right after a failure, which ends all writing anyway.
+/// A drop without that call leaves the slot owned permanently: correct after a failure, which ends all writes
+/// anyway.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct OwnedSlot {
     pub(super) index: usize,
     pub(super) sequence: u64,
-    /// Memory for the slot's bytes; empty if no spare one was left.
+    /// Memory for the slot's bytes; empty if there was no spare buffer.
     pub(super) buffer: PageBuf,
 }
 
-/// An answer to the wish for a slot.
+/// The answer to a request for a slot.
 #[derive(Debug)]
 pub(super) enum Taken {
     Slot(OwnedSlot),
-    /// Every idle slot waits for a sync that covers at least this batch.
+    /// All idle slots wait for a sync that covers at least this batch.
     SyncFirst(u64),
 }
 
@@ -54,31 +55,31 @@ enum Slot {
 #[derive(Debug)]
 struct State {
     slots: Vec<Slot>,
-    /// Buffers of slots that were given back: as many as slots were owned at once, and not one per slot.
+    /// Buffers of released slots: as many as slots were owned at once, and not one per slot.
     spare_buffers: Vec<PageBuf>,
     next_sequence: u64,
     /// Sequence numbers of batches that have begun and are not finished.
     begun: BTreeSet<u64>,
-    /// Batches with all pages in their places.
+    /// Number of finished batches.
     finished: u64,
-    /// Of these, how many a sync has covered.
+    /// Number of finished batches that a sync has covered.
     covered: u64,
     syncing: bool,
     repaired: bool,
     failure: Option<Arc<StoreError>>,
 }
 
-/// See the module's head.
+/// The owners of the slots, and the progress of batches; see the module head.
 #[derive(Debug)]
 pub(super) struct Ledger {
     state: Mutex<State>,
-    /// A slot was given back, a sync ended, or the store failed.
+    /// Notified when a slot was released, a sync ended, or the store failed.
     changed: Condvar,
 }
 
 impl Ledger {
-    /// The ledger of a store just opened. Writes of earlier processes count as batch 1, finished and not
-    /// covered.
+    /// Returns the ledger of a store that was just opened. Writes of earlier processes count as batch 1,
+    /// finished and not covered.
     pub(super) fn new(slots: usize) -> Self {
         let slots = (0..slots).map(|_| Slot::Idle { batch: 1 }).collect();
         let state = State {
@@ -100,7 +101,7 @@ impl Ledger {
         let mut state = self.state.lock();
         loop {
             state.check()?;
-            // The first, so that the area is as long as the slots in use need it.
+            // The first slot, so that the area is only as long as the number of used slots requires.
             if let Some(index) = state.first_covered() {
                 return Ok(Taken::Slot(state.own(index)));
             }
@@ -111,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// Gives a slot back: the pages of its batch are in their places.
+    /// Releases a slot: the pages of its batch are written to the page file.
     pub(super) fn finish(&self, slot: OwnedSlot) {
         let mut state = self.state.lock();
         state.begun.remove(&slot.sequence);
@@ -121,15 +122,15 @@ impl Ledger {
         self.changed.notify_all();
     }
 
-    /// Begins a batch that no slot has copies of; gives its sequence number.
+    /// Begins a batch without copies in a slot; returns its sequence number.
     pub(super) fn begin_without_slot(&self) -> Result<u64, StoreError> {
         let mut state = self.state.lock();
         state.check()?;
         Ok(state.begin())
     }
 
-    /// Pages are in their places that no slot has copies of: a batch like any other for the sync. To be
-    /// called also if they could not be written.
+    /// Finishes a batch without copies in a slot, which then waits for a sync like any other batch. Must be
+    /// called even if its pages could not be written.
     pub(super) fn finish_without_slot(&self, sequence: u64) {
         let mut state = self.state.lock();
         state.begun.remove(&sequence);
@@ -137,12 +138,12 @@ impl Ledger {
         self.changed.notify_all();
     }
 
-    /// Something was written in place that belongs to no batch: the next sync covers it.
+    /// Counts a write to the page file that belongs to no batch: the next sync covers it.
     pub(super) fn wrote(&self) {
         self.state.lock().finished += 1;
     }
 
-    /// The largest sequence number of any batch that has begun.
+    /// Returns the largest sequence number of all batches that have begun.
     pub(super) fn last_begun(&self) -> u64 {
         self.state.lock().next_sequence - 1
     }
@@ -159,24 +160,24 @@ impl Ledger {
         }
     }
 
-    /// Remembers the first failure (DW-7), and gives the error back.
+    /// Stores the first failure (DW-7), and returns `error`.
     pub(super) fn fail(&self, error: StoreError) -> StoreError {
         self.state.lock().failure.get_or_insert_with(|| Arc::new(error.clone()));
         self.changed.notify_all();
         error
     }
 
-    /// [`StoreError::Failed`] if the store has failed.
+    /// Returns [`StoreError::Failed`] if the store has failed.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         self.state.lock().check()
     }
 
-    /// The number of the batch finished last.
+    /// Returns the number of the batch that finished last.
     pub(super) fn finished(&self) -> u64 {
         self.state.lock().finished
     }
 
-    /// Returns once a sync has covered this batch, which is finished; calls `sync` if no other thread's does.
+    /// Waits until a sync has covered this finished batch; calls `sync` if no other thread does.
     pub(super) fn cover(
         &self,
         batch: u64,
@@ -228,13 +229,13 @@ impl State {
         }
     }
 
-    /// The first idle slot with a covered batch.
+    /// Returns the first idle slot with a covered batch.
     fn first_covered(&self) -> Option<usize> {
         let is_covered = |slot: &Slot| matches!(slot, Slot::Idle { batch } if *batch <= self.covered);
         self.slots.iter().position(is_covered)
     }
 
-    /// The idle slot with the oldest batch, and that batch.
+    /// Returns the idle slot with the oldest batch, and that batch.
     fn oldest_idle(&self) -> Option<(usize, u64)> {
         let idle = self.slots.iter().enumerate().filter_map(|(i, slot)| match slot {
             Slot::Idle { batch } => Some((i, *batch)),
@@ -296,7 +297,7 @@ mod tests {
         let batch = ledger.finished();
         ledger
             .cover(batch, || {
-                ledger.finish(b); // too late for this sync
+                ledger.finish(b); // Too late for this sync.
                 Ok(())
             })
             .unwrap();
@@ -344,7 +345,7 @@ mod tests {
         ledger.finish(second);
         std::thread::scope(|scope| {
             let settled = scope.spawn(|| ledger.settle(last));
-            // As below: enough turns to go wrong.
+            // Enough turns for a wrong implementation to fail.
             for _ in 0..10_000 {
                 std::thread::yield_now();
             }
@@ -422,7 +423,7 @@ mod tests {
                         Ok(())
                     })
                 });
-                // Time enough to go wrong; to go right it takes none.
+                // Enough turns for a wrong implementation to fail; a correct one needs none.
                 for _ in 0..10_000 {
                     std::thread::yield_now();
                 }

@@ -1,11 +1,11 @@
-//! `LsnMap`: the file that finds an older image of a page in the page's own place.
+//! `LsnMap`: a file with a lower bound of each page's LSN, which detects an older image of a page.
 //!
-//! Such an image is intact: it has its checksum and its page id. A device leaves one there if it loses a
-//! write, an operator if a block of the page file is restored alone. The map has, for each page, a bound that
-//! the page LSN in the page's place cannot be below. An image below it is outdated, and no read accepts it.
+//! Such an image is intact: it has its checksum and its page id. It results if a device loses a write, or if
+//! an operator restores a block of the page file alone. The map has, for each page, a lower bound of the page
+//! LSN in the page file. An image with a smaller LSN is outdated, and every read rejects it.
 //!
-//! The file is a row of sectors of 512 bytes. Sector *s* has the bounds of pages 63 × *s* to 63 × *s* + 62.
-//! A disk writes a sector whole or not at all, so that each is valid by itself.
+//! The file is an array of sectors of 512 bytes. Sector *s* has the bounds of pages 63 × *s* to 63 × *s* +
+//! 62. A disk writes a sector completely or not at all, so each sector is valid by itself.
 //!
 //! | bytes of a sector | field |
 //! |---|---|
@@ -14,29 +14,29 @@
 //! | 8 + 8·*i* .. | bound of the sector's page *i*; 0 for none |
 //!
 //! A sector that is missing, zero, damaged or of another store has no bounds. So the file may be removed: its
-//! bounds come back as pages are written.
+//! bounds are restored as pages are written.
 //!
-//! - **MAP-1** A bound in the file is at or below the page LSN in the page's place, also after a power loss.
-//!   It is raised to the LSN of an image only after a sync of the page file that covered the image
-//!   ([`LsnMap::checkpoint`]), and a page is written with a smaller LSN only after its bound was lowered,
-//!   durably ([`LsnMap::lower`]). A restart does write such pages: it redoes whole pages unread, also from
-//!   records that are older than the page on disk. The copies in the double-write area are written after the
-//!   bound was lowered, too; a repair lowers the bound by itself before it uses an older copy. So an old
-//!   sector, or one that a crash left unwritten, is only weaker.
-//! - **MAP-2** While the store is open, the bound in memory is the LSN of the last write of the page's place.
-//!   Only one thread reads or writes a page at a time ([`PageStore`](crate::PageStore)).
-//! - **MAP-3** Before a checkpoint moves, the file has the LSN of each image that was in its place when the
-//!   checkpoint's sync began. So an image at or above its bound has all changes below the checkpoint's redo
-//!   LSN, and redo brings it to the newest state. The pages of a bulk load are in no log: the load ends with
-//!   such a sync before anything refers to them.
+//! - **MAP-1** A bound in the file is at or below the page LSN in the page file, also after a power loss. It
+//!   is raised to the LSN of an image only after a sync of the page file that covered the image
+//!   ([`LsnMap::checkpoint`]). A page is written with a smaller LSN only after its bound was lowered, durably
+//!   ([`LsnMap::lower`]). A restart does write such pages: it redoes whole pages without reading them, also
+//!   from records that are older than the page on disk. The copies in the double-write area are written after
+//!   the bound was lowered, too; a repair lowers the bound itself before it uses an older copy. So an old
+//!   sector, or one that a crash left unwritten, only has weaker bounds.
+//! - **MAP-2** While the store is open, the bound in memory is the LSN of the last write of the page. Only
+//!   one thread reads or writes a page at a time ([`PageStore`](crate::PageStore)).
+//! - **MAP-3** Before a checkpoint advances, the file has the LSN of each image that was in the page file
+//!   when the checkpoint's sync began. So an image at or above its bound has all changes below the
+//!   checkpoint's redo LSN, and redo brings it to the newest state. The log does not contain the pages of a
+//!   bulk load: the load ends with such a sync before any page refers to them.
 //! - **MAP-4** A restart reads each page that was written since the last checkpoint, or writes it whole: the
-//!   page's last record is redone. Images that are read until the next checkpoint therefore count as written
-//!   now. They were in the file before the repair, which has synced it.
+//!   page's last record is redone. So images that are read before the next checkpoint count as written now.
+//!   They were in the file before the repair, which has synced it.
 //!
-//! Changes of the map are kept in memory until a checkpoint, so a page write costs no write of the map; a
-//! checkpoint costs one more sync. A group of blocks (eight sectors) is read when one of its pages is read,
-//! and is dropped when there are too many. The file is open only during reads and writes, so a small store
-//! has no descriptor for it.
+//! Changes of the map are kept in memory until a checkpoint. So a page write needs no write of the map, and a
+//! checkpoint needs one more sync. A group of blocks (eight sectors each) is read when one of its pages is
+//! read, and is dropped when there are too many. The file is open only during reads and writes, so a small
+//! store uses no descriptor for it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -58,27 +58,28 @@ const SECTOR_LSNS: usize = (SECTOR_BYTES - LSNS_AT) / 8;
 const SECTORS: usize = 8;
 const BLOCK_BYTES: usize = SECTORS * SECTOR_BYTES;
 const BLOCK_LSNS: usize = SECTORS * SECTOR_LSNS;
-/// Blocks that are read together: one read for the first 4032 pages.
+/// Number of blocks that are read together: one read for the first 4032 pages.
 const GROUP_BLOCKS: usize = 8;
 const SHARDS: usize = 16;
-/// Blocks of a shard in memory, of 4 KiB each: 4 MiB in all shards, for the bounds of half a million pages.
+/// Number of blocks of a shard in memory, of 4 KiB each: 4 MiB in all shards, for the bounds of half a
+/// million pages.
 const SHARD_BLOCKS: usize = 64;
 
-/// The bounds of the pages from `BLOCK_LSNS` × its number on.
+/// The bounds of the pages from `BLOCK_LSNS` × the block's number on.
 type Block = [u64; BLOCK_LSNS];
 
-/// The block of pages without bounds, like most blocks of a small store.
+/// The block of pages without bounds; most blocks of a small store have none.
 static NO_BOUNDS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_LSNS]));
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// LSNs of the last writes, not in the file yet.
+    /// LSNs of the last writes that are not in the file yet.
     noted: HashMap<PageId, Lsn>,
     /// The bounds in the file.
     blocks: HashMap<u64, Arc<Block>>,
 }
 
-/// The map of page LSNs; see the module.
+/// The map of page LSNs; see the module head.
 #[derive(Debug)]
 pub(super) struct LsnMap {
     fs: Arc<dyn Fs>,
@@ -88,7 +89,8 @@ pub(super) struct LsnMap {
     shards: [Mutex<Shard>; SHARDS],
     /// Locked during writes of the file, and by a checkpoint from before its sync.
     writing: Mutex<()>,
-    /// MAP-4. Relaxed: one thread opens the store, and starts the others.
+    /// `true` while images that are read count as written (MAP-4). Relaxed: one thread opens the store, and
+    /// starts the others.
     counts_reads: AtomicBool,
 }
 
@@ -113,7 +115,8 @@ impl LsnMap {
         }
     }
 
-    /// Checks the page LSN of an image that was read from its place; the error is the bound that it violates.
+    /// Checks the page LSN of an image that was read from the page file; the error is the bound that it
+    /// violates.
     pub(super) fn check(&self, id: PageId, lsn: Lsn) -> Result<(), Lsn> {
         let bound = self.bound(id);
         if lsn < bound {
@@ -125,19 +128,20 @@ impl LsnMap {
         Ok(())
     }
 
-    /// Notes the end of the repair: from now on images that are read count as written (MAP-4).
+    /// Records the end of the repair: from now on images that are read count as written (MAP-4).
     pub(super) fn count_reads(&self) {
         self.counts_reads.store(true, Relaxed);
     }
 
-    /// Notes that images are in their places. Their batch is finished, so a later sync covers them.
+    /// Stores the LSNs of images written to the page file. Their batch is finished, so a later sync covers
+    /// them.
     pub(super) fn written(&self, pages: impl IntoIterator<Item = (PageId, Lsn)>) {
         for (id, lsn) in pages.into_iter().filter(|(_, lsn)| lsn.0 > 0) {
             self.shard(block_of(id)).lock().noted.insert(id, lsn);
         }
     }
 
-    /// Lowers the bounds above these images durably, before the images are written (MAP-1).
+    /// Lowers larger bounds to the LSNs of these images durably, before the images are written (MAP-1).
     pub(super) fn lower(&self, pages: impl Iterator<Item = (PageId, Lsn)>) -> Result<(), StoreError> {
         let mut lower: Vec<_> = pages.filter(|&(id, lsn)| lsn < self.bound(id)).collect();
         if lower.is_empty() {
@@ -152,8 +156,8 @@ impl LsnMap {
         Ok(())
     }
 
-    /// Runs `sync`, which covers the finished batches, and raises the bounds of the pages written before
-    /// it. A full disk is no error: the bounds stay in memory, and a later checkpoint writes them.
+    /// Runs `sync`, which covers the finished batches, and raises the bounds of the pages written before it.
+    /// A full disk is not an error: the bounds stay in memory, and a later checkpoint writes them.
     pub(super) fn checkpoint(&self, sync: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
         let noted = self.noted();
@@ -171,7 +175,7 @@ impl LsnMap {
                 shard.noted.remove(&id);
             }
         }
-        self.counts_reads.store(false, Relaxed); // a hint: orders nothing
+        self.counts_reads.store(false, Relaxed); // Relaxed: a hint, orders nothing
         Ok(())
     }
 
@@ -179,7 +183,7 @@ impl LsnMap {
         &self.shards[(block / GROUP_BLOCKS as u64 % SHARDS as u64) as usize]
     }
 
-    /// A map that cannot be read has no bounds.
+    /// Returns the bound of a page. A map that cannot be read has no bounds.
     fn bound(&self, id: PageId) -> Lsn {
         let mut shard = self.shard(block_of(id)).lock();
         if let Some(&lsn) = shard.noted.get(&id) {
@@ -188,7 +192,7 @@ impl LsnMap {
         self.block(&mut shard, block_of(id)).map_or(Lsn(0), |block| Lsn(block[index_of(id)]))
     }
 
-    /// The entries in the order of page ids.
+    /// Returns the entries in the order of page ids.
     fn noted(&self) -> Vec<(PageId, Lsn)> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -198,7 +202,7 @@ impl LsnMap {
         all
     }
 
-    /// Reads the block and its neighbors if it is not in memory.
+    /// Returns the block. If it is not in memory, reads it and its neighbors.
     fn block(&self, shard: &mut Shard, number: u64) -> Result<Arc<Block>, StoreError> {
         if let Some(block) = shard.blocks.get(&number) {
             return Ok(Arc::clone(block));
@@ -215,7 +219,8 @@ impl LsnMap {
         Ok(Arc::clone(&shard.blocks[&number]))
     }
 
-    /// Sets the bound of each page to the result of `next` for the old bound and the LSN, durably.
+    /// Sets the bound of each page to the result of `next`, called with the old bound and the LSN. Durable on
+    /// return.
     fn write(&self, pages: &[(PageId, Lsn)], next: fn(u64, u64) -> u64) -> Result<(), StoreError> {
         let place = self.open_or_create()?;
         for run in pages.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
@@ -236,7 +241,7 @@ impl LsnMap {
         Place::open(&*self.fs, &self.path, create, PageAccess::Buffered)
     }
 
-    /// Makes the name of a new file durable.
+    /// Opens the file, or creates it and makes its name durable.
     fn open_or_create(&self) -> Result<Place, StoreError> {
         if self.fs.exists(&self.path) {
             return self.open(false);

@@ -1,22 +1,24 @@
-//! `NewPages`: pages that the file did not have at the last checkpoint. They are written in place only.
+//! `NewPages`: pages that the file did not have at the last checkpoint. They are written only to the page
+//! file.
 //!
 //! A page has no older image in the file before its first write, so a torn write loses nothing that a sync
-//! has promised. The log has the page whole: the record that took the page wrote all of it, and a restart
+//! covered. The log has the page whole: the record that allocated the page wrote all of it, and a restart
 //! redoes that record without reading the page.
 //!
 //! - **NEW-1** A page is *new* from its first write until the next [`NewPages::checkpoint`], if the file did
-//!   not have its place when the repair was done. A page of a bulk load, which is in no log, is not new.
-//! - **NEW-2** Redo begins at or below the record that took a new page. Let *k* be the checkpoint that a
+//!   not contain its block when the repair was done. A page of a bulk load, which is not in the log, is not
+//!   new.
+//! - **NEW-2** Redo begins at or below the record that allocated a new page. Let *k* be the checkpoint that a
 //!   restart finds. If the page's first write began after *k* had ended the set, then the page was dirty, or
-//!   not taken yet, when *k* looked at the pages before; so *k*'s redo LSN is at or below the record. If it
-//!   began before, then *k* has settled and covered each write of the page while it was new, and none of them
-//!   is torn.
+//!   not allocated yet, when *k* scanned the pages before that. So *k*'s redo LSN is at or below the record.
+//!   If the first write began before, then *k* has settled and covered each write of the page while it was
+//!   new, and none of them is torn.
 //! - **NEW-3** The number of a batch with new pages is drawn while the set is locked, and a checkpoint ends
-//!   the set and reads the last number under the same lock. So no batch that the checkpoint does not settle
-//!   has pages that were new before it.
+//!   the set and reads the last number under the same lock. So a batch that the checkpoint does not settle
+//!   has no pages that were new before it.
 //!
-//! A restart writes pages before it has a checkpoint of its own. A page that the file does not have then was
-//! never synced, so NEW-2 holds with the checkpoint that the restart has found.
+//! A restart writes pages before it takes its first checkpoint. If the file does not have a page then, no
+//! sync ever covered the page. So NEW-2 holds with the checkpoint that the restart has found.
 
 use std::collections::HashMap;
 
@@ -45,7 +47,7 @@ impl PageSet {
         self.0.get(&chunk).is_some_and(|words| words[word] & bit != 0)
     }
 
-    /// Returns `true` if the page was not in the set.
+    /// Inserts the page; returns `true` if it was not in the set.
     fn insert(&mut self, id: PageId) -> bool {
         let (chunk, word, bit) = Self::place(id);
         let words = self.0.entry(chunk).or_insert_with(|| Box::new([0; CHUNK_WORDS]));
@@ -57,15 +59,15 @@ impl PageSet {
 
 #[derive(Debug)]
 struct State {
-    /// The file has the places of all pages below this one; unknown before the repair.
+    /// The file has the blocks of all pages below this one; unknown before the repair.
     base: u64,
-    /// Pages from `base` on that have been written, or were about to be.
+    /// Pages from `base` on that have been written, or are about to be.
     written: PageSet,
     new: PageSet,
 }
 
 impl State {
-    /// Notes a write; returns `true` for a new page.
+    /// Records a write; returns `true` for a new page.
     fn writes(&mut self, id: PageId) -> bool {
         if id.0 < self.base {
             return false;
@@ -77,11 +79,11 @@ impl State {
     }
 }
 
-/// The new pages of a page file; see the module.
+/// The new pages of a page file; see the module head.
 #[derive(Debug)]
 pub(super) struct NewPages(Mutex<State>);
 
-/// New pages of a batch, by their indices.
+/// The new pages of a batch, by their indices.
 #[derive(Debug)]
 pub(super) struct NewBatch {
     pub(super) sequence: u64,
@@ -89,17 +91,17 @@ pub(super) struct NewBatch {
 }
 
 impl NewPages {
-    /// An empty set; no page is new before [`NewPages::begin_at`].
+    /// Returns an empty set; no page is new before [`NewPages::begin_at`].
     pub(super) fn none() -> Self {
         Self(Mutex::new(State { base: u64::MAX, written: PageSet::default(), new: PageSet::default() }))
     }
 
-    /// Notes the end of the repair: the file has the places of all pages below `base`.
+    /// Records the end of the repair: the file has the blocks of all pages below `base`.
     pub(super) fn begin_at(&self, base: u64) {
         self.0.lock().base = base;
     }
 
-    /// Begins a batch of the pages of `order` that are new, if there are any, and takes them out of `order`.
+    /// Begins a batch of the new pages of `order`, if there are any, and removes them from `order`.
     pub(super) fn begin(
         &self,
         order: &mut Vec<usize>,
@@ -116,7 +118,7 @@ impl NewPages {
         Ok(Some(NewBatch { sequence, pages }))
     }
 
-    /// Notes that these pages, which are in no log, are about to be written.
+    /// Records that these pages, which are not in the log, are about to be written.
     pub(super) fn never(&self, pages: impl Iterator<Item = PageId>) {
         let mut state = self.0.lock();
         for id in pages.filter(|id| id.0 >= state.base).collect::<Vec<_>>() {
@@ -142,7 +144,7 @@ mod tests {
         ledger
     }
 
-    /// The new pages among these.
+    /// Returns the new pages of `ids`.
     fn new(pages: &NewPages, ids: &[u64], ledger: &Ledger) -> Vec<u64> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         let batch = pages.begin(&mut order, |index| PageId(ids[index]), ledger).unwrap();

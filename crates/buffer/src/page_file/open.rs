@@ -1,4 +1,4 @@
-//! Creation and opening of both files.
+//! Creates and opens the page file and the double-write area.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -21,16 +21,17 @@ use crate::store::{StoreError, seal_page};
 /// The state of the page file in the checkpoint of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The id of the store: files of another store are refused.
+    /// The id of the store: files of another store are rejected.
     pub database_id: u64,
-    /// The number that [`PageStore::sync_for_checkpoint`](crate::PageStore) gave to it; 0 before the first.
-    /// An older page file is refused, and copies of pages that are not newer are ignored.
+    /// The number that [`PageStore::sync_for_checkpoint`](crate::PageStore) returned to the checkpoint; 0
+    /// before the first one. An older page file is rejected, and copies of pages up to this number are
+    /// ignored.
     pub covered: u64,
 }
 
 impl PageFile {
-    /// Creates both files with durable names, and the directory if it is missing, for the store with id
-    /// 0. May be repeated: existing files are not changed.
+    /// Creates both files with durable names, and the directory if it is missing, for the store with id 0.
+    /// May be repeated: existing files are not changed.
     ///
     /// # Errors
     ///
@@ -40,8 +41,8 @@ impl PageFile {
         Self::create_with(fs, dir, page_size, 0, AreaShape::for_page_size(page_size))
     }
 
-    /// As [`PageFile::create`], for the store with this number, with a double-write area of this shape; an
-    /// impossible shape becomes the nearest possible one. The area remembers its shape.
+    /// Creates files as [`PageFile::create`] does, for the store with this id, with a double-write area of
+    /// this shape. An invalid shape becomes the nearest valid one. The area's head stores the shape.
     ///
     /// # Errors
     ///
@@ -71,9 +72,9 @@ impl PageFile {
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
     }
 
-    /// Creates both files again for the store with this id, with these pages, in order from page 0 on. Seals
-    /// them, by the cipher if there is one. The pages are durable when it returns; the names and the area are
-    /// not, because the first growth of the area syncs it.
+    /// Creates both files again for the store with this id and these pages, in order from page 0 on. Seals
+    /// the pages, by the cipher if there is one. On return the pages are durable. The names and the area are
+    /// not durable: the first growth of the area syncs it.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl PageFile {
         place.sync()
     }
 
-    /// As [`PageFile::open_as`], for the store with number 0 that has no checkpoint.
+    /// Opens files as [`PageFile::open_as`] does, for the store with id 0 that has no checkpoint.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl PageFile {
         Self::open_with(fs, dir, page_size, PageAccess::default())
     }
 
-    /// Like [`PageFile::open`], with this access to the pages.
+    /// Opens files as [`PageFile::open`] does, with this access to the pages.
     ///
     /// # Errors
     ///
@@ -128,7 +129,7 @@ impl PageFile {
     }
 
     /// Opens both files; `access` may differ between openings. Costs two reads; call [`PageFile::repair`]
-    /// next. A double-write area that is missing, damaged or unreadable is no error (DW-9).
+    /// next. A double-write area that is missing, damaged or unreadable is not an error (DW-9).
     ///
     /// # Errors
     ///
@@ -184,15 +185,15 @@ impl PageFile {
 }
 
 impl PageFile {
-    /// For a file that is filled once, as by a restore: grows by the least step, so that little allocated
-    /// space is left unused at its end.
+    /// Configures a file that is filled once, as by a restore: it grows by the least step, so that little
+    /// allocated space is left unused at its end.
     #[must_use]
     pub fn filled_once(self) -> Self {
         Self { grows_tightly: true, ..self }
     }
 
-    /// Encrypts each page behind its header, also in the double-write area, if there is a cipher. The last
-    /// [`TRAILER_BYTES`](azekura_base::cipher::TRAILER_BYTES) of a page belong to the cipher then
+    /// Encrypts the part of each page after its header, also in the double-write area, if there is a cipher.
+    /// The cipher then uses the last [`TRAILER_BYTES`](azekura_base::cipher::TRAILER_BYTES) of a page
     /// ([`BufferPool::reserving`](crate::BufferPool::reserving)). The repair of torn pages needs no key.
     #[must_use]
     pub fn encrypted(self, cipher: Option<Arc<dyn Cipher>>) -> Self {
@@ -218,7 +219,7 @@ fn first_block(place: &Place) -> Result<PageBuf, StoreError> {
     Ok(head)
 }
 
-/// The area that the head describes, or the error in the head.
+/// Returns the area that the head describes, or the error in the head.
 fn read_area(place: &Place, page_size: usize) -> Result<Result<Area, Misfit>, StoreError> {
     Ok(Area::from_head(&first_block(place)?, page_size))
 }
@@ -250,7 +251,7 @@ fn read_head(pages: &Place, page_size: usize, identity: Identity) -> Result<Head
 
 impl Area {
     /// Writes zeroes over the existing slots, up to `len`, and then the head, which marks the area as
-    /// complete. Other slots are added with their first use.
+    /// complete. Other slots are added by their first use.
     pub(super) fn make(self, place: &Place, len: u64) -> Result<(), StoreError> {
         if let Some(bytes) = len.checked_sub(HEAD_BYTES as u64).filter(|&bytes| bytes > 0) {
             let zeroed = place.file.write_zeroes(HEAD_BYTES as u64, bytes);

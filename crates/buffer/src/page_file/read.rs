@@ -1,4 +1,4 @@
-//! Reading and verifying pages of the page file.
+//! Reads and verifies pages of the page file.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::PageFile;
 use crate::store::{self, StoreError};
 
 impl PageFile {
-    /// Reads the places of consecutive pages into `out`, by one call without a copy. Returns `false`, with an
-    /// unspecified content of `out`, if the file ends before, or if `out` is not aligned for direct reads.
+    /// Reads consecutive pages into `out`, by one call without a copy. Returns `false`, with an unspecified
+    /// content of `out`, if the file ends before, or if `out` is not aligned for direct reads.
     pub(super) fn read_places(&self, first: PageId, out: &[PageWords<'_>]) -> Result<bool, StoreError> {
         // Acquire: see `read_unverified`.
         let (len, offset) = (self.len.load(Acquire), self.offset(first).unwrap_or(u64::MAX));
@@ -29,7 +29,7 @@ impl PageFile {
                 self.pages.file.read_words_at(offset, &words)
             }
         };
-        // Fewer bytes: the file was truncated.
+        // If fewer bytes were read, the file was truncated.
         Ok(read.map_err(self.pages.error("read", Some(first), offset))? as u64 == bytes)
     }
 
@@ -53,7 +53,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Checks that `bytes`, which were read at `offset`, are the last image of page `id`.
+    /// Checks that `bytes`, read at `offset`, are the last image of page `id`.
     pub(super) fn verify(&self, id: PageId, bytes: &[u8], offset: u64) -> Result<(), StoreError> {
         store::verify(id, bytes, &self.pages.path, offset)?;
         self.verify_lsn(id, image::lsn(bytes), offset)
@@ -79,7 +79,7 @@ impl PageFile {
         })
     }
 
-    /// Reads the bytes in a page's place without verification; returns their offset.
+    /// Reads a page without verification; returns its offset.
     pub(super) fn read_unverified(&self, id: PageId, out: &mut [u8]) -> Result<u64, StoreError> {
         assert_eq!(out.len(), self.area.page_size, "a page is read whole");
         match self.offset(id) {

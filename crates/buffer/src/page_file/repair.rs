@@ -1,12 +1,12 @@
-//! Repair of the page file after opening, before the first write.
+//! Repairs the page file after opening, before the first write.
 //!
-//! 1. Read every slot; of each page, find the newest copy that counts (DW-4, DW-5, DW-8). A slot that cannot
-//!    be read holds nothing (DW-9).
-//! 2. Read the page's place. Damaged, empty, unreadable or outdated (`lsn_map`): write the copy there. The
-//!    copy may be below the page's bound, too, which is lowered then: redo brings the copy forward (DW-8).
-//!    Intact: the image is older than the copy, and the log brings it forward; or the copy's; or newer, and
-//!    then a sync had covered it before its slot was used again. Write the very same bytes once more: a
-//!    failed sync of an earlier process may have lost them behind the page cache.
+//! 1. Read every slot; for each page, find the newest valid copy (DW-4, DW-5, DW-8). An unreadable slot
+//!    counts as empty (DW-9).
+//! 2. Read the page in the page file. If it is damaged, empty, unreadable or outdated (`lsn_map`), write the
+//!    copy there. The copy may be below the page's bound, too, which is then lowered: redo brings the copy to
+//!    the newest state (DW-8). If it is intact, write the same bytes once more: a failed sync of an earlier
+//!    process may have lost them below the page cache. An intact image may be older than the copy; then redo
+//!    brings it to the newest state. It may be newer; then a sync covered it before its slot was reused.
 //! 3. Sync the page file. Slots may be written only after this (DW-6).
 //! 4. Create the area again if it is lost: the copies are not needed any more.
 //!
@@ -23,8 +23,8 @@ use super::area::{HEAD_BYTES, SlotHead};
 use super::{PageFile, Place};
 use crate::store::{StoreError, stored_checksum};
 
-/// Sequence numbers skipped after an opening that could not read all slots: more than any store uses between
-/// two checkpoints.
+/// Number of sequence numbers that are skipped after an opening that could not read all slots: more than any
+/// store uses between two checkpoints.
 const UNSEEN_SEQUENCES: u64 = 1 << 32;
 
 /// The newest copy of a page.
@@ -32,11 +32,11 @@ const UNSEEN_SEQUENCES: u64 = 1 << 32;
 struct Copy {
     sequence: u64,
     slot: usize,
-    /// Offset in the slot.
+    /// Offset in the slot, in bytes.
     at: usize,
 }
 
-/// Content of the area.
+/// The content of the area.
 #[derive(Debug, Default)]
 struct Copies {
     /// The bytes of each slot; empty for a slot without a valid copy.
@@ -48,26 +48,27 @@ struct Copies {
 }
 
 impl PageFile {
-    /// Puts the newest copy of a page from the double-write area into each place that is torn, empty or
-    /// unreadable, and returns these pages, in order. Copies that the last checkpoint made unnecessary are
-    /// ignored (DW-8). Call it after opening, before reading: until then a torn page reads as
+    /// Restores each page that is torn, empty or unreadable from its newest copy in the double-write area,
+    /// and returns these pages, in order. Copies that the last checkpoint made unnecessary are ignored
+    /// (DW-8). Call it after opening, before reading: until then a torn page reads as
     /// [`StoreError::Corrupt`].
     ///
-    /// Reads the heads of all slots, the slots of batches after the last checkpoint, and the place of each
-    /// page in them (with the usual area, some 512 pages at most), writes up to as many, and syncs. The first
-    /// successful call repairs; later ones return nothing. A damaged page without a copy is not changed.
+    /// Reads the heads of all slots, the slots of batches after the last checkpoint, and each page in these
+    /// slots from the page file (with the default area, about 512 pages at most). Writes up to as many pages,
+    /// and syncs. The first successful call repairs; later calls return nothing. A damaged page without a
+    /// copy is not changed.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`]: a write or sync failed; reopen. After a crash in the middle, the next repair finds
-    /// what this one found.
+    /// the same copies.
     pub fn repair(&self) -> Result<Vec<PageId>, StoreError> {
         if self.ledger.is_repaired() {
             return Ok(Vec::new());
         }
         let _repairing = self.repairing.lock();
         if self.ledger.is_repaired() {
-            return Ok(Vec::new()); // by another thread
+            return Ok(Vec::new()); // Repaired by another thread.
         }
         self.ledger.check()?;
         let copies = self.read_copies();
@@ -81,7 +82,7 @@ impl PageFile {
         self.cover(self.ledger.finished())?;
         if self.is_area_lost {
             let _growing = self.growing.lock();
-            // Relaxed: changed under the lock only. Release: as in `grow_area`.
+            // Relaxed: changed only under the lock. Release: as in `grow_area`.
             let made = self.area.make(&self.slots[0], self.area_len.load(Relaxed));
             made.map_err(|error| self.unless_full(error))?;
             self.area_len.fetch_max(HEAD_BYTES as u64, Release);
@@ -92,7 +93,7 @@ impl PageFile {
         Ok(repaired)
     }
 
-    /// No batch of the store has had a larger number.
+    /// Returns a number that is at least the largest sequence number of the store's batches.
     fn max_sequence(&self, copies: &Copies) -> u64 {
         let seen = copies.max_sequence.max(self.covered).max(self.head.lock().settled);
         if copies.has_unreadable { seen + UNSEEN_SEQUENCES } else { seen }
@@ -126,7 +127,7 @@ impl PageFile {
         Ok(slot)
     }
 
-    /// Step 2 of the module's description for one page; `true` if its place was damaged.
+    /// Performs step 2 of the module head for one page; returns `true` if the page was damaged.
     fn repair_place(&self, id: PageId, copy: &[u8]) -> Result<bool, StoreError> {
         let mut place = PageBuf::zeroed(self.page_size());
         let read = self.read_unverified(id, &mut place);
@@ -140,7 +141,7 @@ impl PageFile {
         Ok(!is_intact)
     }
 
-    /// Extends the file if a crash has undone its growth, so that the place was beyond its end.
+    /// Extends the known length of the file after a write beyond it: a crash had undone the file's growth.
     fn has_grown_to_hold(&self, id: PageId) {
         let _growing = self.growing.lock();
         let end = self.offset(id).map_or(0, |offset| offset + self.page_size() as u64);

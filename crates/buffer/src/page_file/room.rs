@@ -1,6 +1,6 @@
-//! Disk space for accepted writes: a batch can be written even if the disk has become full. The double-write
-//! area grows with the slots in use. If it cannot grow, a batch is written a few pages at a time through the
-//! first slot; its first pages are allocated before the first page is changed.
+//! Reserves disk space for accepted writes, so that a batch can be written even to a full disk. The
+//! double-write area grows with the slots in use. If it cannot grow, a batch is written a few pages at a time
+//! through the first slot. The first pages of that slot are allocated before the first page is changed.
 
 use std::io;
 
@@ -12,25 +12,26 @@ use super::area::HEAD_BYTES;
 use super::ledger::OwnedSlot;
 use crate::store::StoreError;
 
-/// Pages that the first slot of the double-write area has room for before a page is changed: as many are
-/// written at once to a full disk.
+/// Number of pages for which the first slot of the double-write area has space before a page is changed: this
+/// many pages are written at once to a full disk.
 const ROOM_PAGES: usize = 8;
 
-/// Returns `true` if there was no space: on the disk, or in the user's quota.
+/// Returns `true` if there was no space on the disk, or in the user's quota.
 pub(super) fn is_full(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { source, .. }
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 impl PageFile {
-    /// A slot, and how many pages it has room for: `count`, or less if the disk is full.
+    /// Takes a slot; returns it with the number of pages for which it has space: `count`, or fewer if the
+    /// disk is full.
     pub(super) fn take_slot(&self, count: usize) -> Result<(OwnedSlot, usize), StoreError> {
         let slot = self.take_any_slot()?;
         let opened = self.slots[slot.index].len();
         match opened.and_then(|_| self.grow_area(slot.index, count)) {
             Ok(()) => Ok((slot, count)),
             Err(error) => {
-                self.ledger.finish(slot); // a batch without pages
+                self.ledger.finish(slot); // A batch without pages.
                 let room = self.first_slot_room().min(count);
                 if room == 0 || !is_full(&error) {
                     return Err(error);
@@ -40,7 +41,7 @@ impl PageFile {
         }
     }
 
-    /// Takes a slot with space for `count` pages; the first one has it.
+    /// Takes a slot with space for `count` pages; the first slot has it.
     pub(super) fn take_slot_with_room(&self, count: usize) -> Result<OwnedSlot, StoreError> {
         loop {
             let slot = self.take_any_slot()?;
@@ -49,36 +50,37 @@ impl PageFile {
             {
                 return Ok(slot);
             }
-            self.ledger.finish(slot); // the oldest comes next
+            self.ledger.finish(slot); // The slot with the oldest batch is next.
         }
     }
 
-    /// Pages that the first slot has room for.
+    /// Returns the number of pages for which the first slot has space.
     fn first_slot_room(&self) -> usize {
         let end = self.area_len.load(Acquire).min(self.area.slot_offset(1));
         let room = end.saturating_sub(self.area.slot_offset(0) + HEAD_BYTES as u64);
         (room / self.area.page_size as u64) as usize
     }
 
-    /// Makes the area long enough for `count` pages in this slot. It grows without holes, at most to twice
-    /// its length more than needed.
+    /// Extends the area to contain `count` pages in this slot. The area grows without holes, to at most twice
+    /// its length if that is more than needed.
     fn grow_area(&self, slot: usize, count: usize) -> Result<(), StoreError> {
         let end = self.area.slot_offset(slot) + self.area.page_at(count) as u64;
         if end <= self.area_len.load(Acquire) {
             return Ok(());
         }
         let _growing = self.growing.lock();
-        let len = self.area_len.load(Relaxed); // changed under the lock only
+        let len = self.area_len.load(Relaxed); // Relaxed: changed only under the lock
         if end <= len {
             return Ok(());
         }
         self.ledger.check()?;
-        // The missing part of the head's unit is written as zeroes: it has no data.
+        // The missing part of the head's block is written as zeroes: it contains no data.
         let from = len.max(1).next_multiple_of(HEAD_BYTES as u64);
         let target = end.max((2 * from).next_multiple_of(HEAD_BYTES as u64)).min(self.area.len());
         let place = &self.slots[0];
         if len <= HEAD_BYTES as u64 {
-            // The head may just have been made, and be lost by a crash: the same bytes, durably.
+            // The head may have been created just now, and a crash may lose it: write the same bytes,
+            // durably.
             let written = place.file.write_at_sync(0, &self.area.head());
             written.map_err(|e| self.fail(place.error("write the head of", None, 0)(e)))?;
         }
@@ -90,8 +92,8 @@ impl PageFile {
         Ok(())
     }
 
-    /// Reserves space before the log accepts a change: the page file contains this page, and the area some
-    /// pages, so that all accepted changes can be written to a full disk.
+    /// Reserves space before the log accepts a change. Afterwards the page file contains this page, and the
+    /// area has space for some pages, so that all accepted changes can be written to a full disk.
     pub(super) fn make_room_for(&self, id: PageId) -> Result<(), StoreError> {
         self.grow_to_hold(id)?;
         let count = ROOM_PAGES.min(self.area.shape.pages_per_slot as usize);

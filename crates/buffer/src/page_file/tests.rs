@@ -19,7 +19,7 @@ fn create(fs: &FaultFs, slots: u32, pages_per_slot: u32) -> PageFile {
     PageFile::create_with(Arc::clone(&fs), DIR.as_ref(), SIZE, 0, shape).unwrap();
     let file = PageFile::open(fs, DIR.as_ref(), SIZE).unwrap();
     assert_eq!(file.repair().unwrap(), []);
-    file.new_pages.begin_at(u64::MAX); // as if the file had had the places of all pages
+    file.new_pages.begin_at(u64::MAX); // As if the file had contained all pages.
     file
 }
 
@@ -32,7 +32,7 @@ fn open_as(fs: &FaultFs, covered: u64) -> Result<PageFile, StoreError> {
     PageFile::open_as(Arc::new(fs.clone()), DIR.as_ref(), SIZE, identity, PageAccess::default())
 }
 
-/// The place of a page in the file.
+/// Returns the offset of a page in the file.
 const fn place(id: u64) -> u64 {
     (id + 1) * SIZE as u64
 }
@@ -41,10 +41,10 @@ fn damage(fs: &FaultFs, id: u64) {
     fs.corrupt("db/pages".as_ref(), place(id) + 512, 512, 1).unwrap();
 }
 
-/// The last byte of a page; 0 if it was never written.
+/// Returns the last byte of a page; 0 if the page was never written.
 fn fill_of(file: &PageFile, id: u64) -> Result<u8, StoreError> {
     let mut out = vec![0; SIZE + 8];
-    let at = 8 - out.as_ptr().addr() % 8; // memory that no direct read takes
+    let at = 8 - out.as_ptr().addr() % 8; // Memory that is not aligned for direct reads.
     match file.read_page(PageId(id), &mut out[at..at + SIZE]) {
         Ok(()) => Ok(out[at + SIZE - 1]),
         Err(StoreError::Unwritten { page, .. }) if page == PageId(id) => Ok(0),
@@ -104,7 +104,7 @@ fn pages_come_into_words_as_they_come_into_bytes() {
         let room = file.page_count() + 2;
         let memory = crate::memory::PageMemory::zeroed(1, 9 * SIZE);
         let run = |at: usize| PageWords::new(&memory.buffer(0)[at..][..SIZE / 8]);
-        // Where a direct read may go, and where it may not.
+        // Buffers that are aligned for a direct read, and buffers that are not.
         for skipped in [0, 1] {
             let words: Vec<PageWords<'_>> = (0..8).map(|n| run(skipped + n * SIZE / 8)).collect();
             let fills =
@@ -133,7 +133,7 @@ fn pages_come_into_words_as_they_come_into_bytes() {
 fn neighbours_are_written_together_and_the_area_once() {
     let fs = FaultFs::new();
     let file = create(&fs, 2, 8);
-    file.write_pages(&mut [page(40, 1)]).unwrap(); // growth
+    file.write_pages(&mut [page(40, 1)]).unwrap(); // The file grows.
     let before = (fs.io_count_of(IoKind::WriteAt), fs.io_count_of(IoKind::WriteAtSync));
     file.write_pages(&mut [page(7, 1), page(3, 1), page(8, 1), page(4, 1), page(5, 1)]).unwrap();
     assert_eq!(fs.io_count_of(IoKind::WriteAt) - before.0, 2, "3, 4, 5 and 7, 8");
@@ -180,7 +180,7 @@ fn the_first_write_repairs_if_nobody_did() {
     create(&fs, 1, 4).write_pages(&mut [page(5, 9)]).unwrap();
     damage(&fs, 5);
     let file = reopen(&fs);
-    file.write_pages(&mut [page(6, 1)]).unwrap(); // takes the only slot
+    file.write_pages(&mut [page(6, 1)]).unwrap(); // Uses the only slot.
     assert_eq!(fill_of(&file, 5).unwrap(), 9);
 }
 
@@ -206,7 +206,7 @@ fn dw4_an_old_copy_under_a_new_head_does_not_count() {
     file.sync().unwrap();
     file.write_pages(&mut [page(5, 2)]).unwrap();
     drop(file);
-    // The head of the second batch, the page of the first.
+    // The head of the second batch, with the page of the first batch.
     let dw = fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap();
     dw.write_at(8192, &old[8192..12288]).unwrap();
     damage(&fs, 5);
@@ -327,7 +327,7 @@ fn a_crash_tears_only_the_fresh_pages_that_no_sync_covered() {
             let new = if [9, 21].contains(&id) { 4 } else { 0 };
             assert!(fill == new || fill == if id < 20 { 1 } else { 2 }, "seed {seed}, page {id}: {fill}");
         }
-        // Anything there, and it can be written like any other page.
+        // Whatever the content, each page can be written like any other page.
         file.write_pages(&mut (4..8).map(|id| page(id, 5)).collect::<Vec<_>>()).unwrap();
         assert!((4..8).all(|id| fill_of(&file, id).unwrap() == 5), "seed {seed}");
     }
@@ -434,7 +434,7 @@ fn dw9_a_page_that_cannot_be_read_is_repaired_and_an_unreadable_area_is_no_error
         drop(file);
         (fs, covered)
     };
-    // Reads of an opening: both heads, then the slots' heads and the slot, then the place.
+    // The reads of an opening: both heads, then the heads of the slots and the slot, then the page.
     let (fs, _) = written(false);
     let file = reopen(&fs);
     let reads = fs.read_count();
@@ -443,7 +443,7 @@ fn dw9_a_page_that_cannot_be_read_is_repaired_and_an_unreadable_area_is_no_error
     assert_eq!(fill_of(&file, 5).unwrap(), 7);
     for failing in 1..=3 {
         let (fs, covered) = written(true);
-        fs.fail_read_at(failing + 1); // not the page file's head
+        fs.fail_read_at(failing + 1); // Not the page file's head.
         let file = open_as(&fs, covered).unwrap();
         assert_eq!(file.repair().unwrap(), []);
         assert_eq!(fill_of(&file, 5).unwrap(), 7);
@@ -499,7 +499,7 @@ fn dw9_an_area_that_is_damaged_cut_off_missing_or_of_another_store_is_made_anew(
         let repaired = file.repair().unwrap();
         assert_ne!(fill_of(&file, 5).unwrap_or(7), 99, "change {number}: of another store");
         assert_eq!(fill_of(&file, 6).unwrap(), 7, "change {number}");
-        // A damaged head hides no slot: the usual shape is tried.
+        // A damaged head hides no slot: the default shape is tried.
         assert!(repaired.is_empty() || number == 0, "change {number}: {repaired:?}");
         file.write_pages(&mut [page(6, 8)]).unwrap();
         assert!(fs.contents(dw).unwrap().len() > SIZE);

@@ -1,8 +1,8 @@
-//! The hand of the clock: one shared counter, or one striped over cache lines (paper §3.1.3 and contribution
-//! (a)).
+//! The hand of the clock: one shared counter, or one counter striped over cache lines (paper §3.1.3 and
+//! contribution (a)).
 //!
-//! The hand counts frames passed since the beginning and is never reduced itself; positions are always taken
-//! modulo the capacity, on both sides of every comparison (G1).
+//! The hand counts passed frames since the start, and the count is never reduced. Positions are always
+//! computed modulo the capacity, on both sides of every comparison (G1).
 
 use azekura_base::CachePadded;
 use azekura_base::striped::thread_stripe;
@@ -15,7 +15,8 @@ use crate::count::shared_rmw;
 pub enum HandKind {
     /// One counter that every evicting thread writes.
     Atomic,
-    /// A counter per stripe of threads: a read adds all of them, a move writes the thread's own.
+    /// A counter per stripe of threads: a read adds all of them, and a move writes only the thread's own
+    /// counter.
     #[default]
     Striped,
 }
@@ -34,7 +35,8 @@ impl ClockHand {
         Self { stripes: (0..stripes).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
-    /// Frames passed so far. Relaxed: the position is only a start, and a stale one is acceptable.
+    /// Returns the number of frames passed so far. Relaxed: the position is only a start, and a stale one is
+    /// acceptable.
     pub(crate) fn position(&self) -> u64 {
         self.stripes.iter().fold(0, |sum, s| sum.wrapping_add(s.load(Relaxed)))
     }

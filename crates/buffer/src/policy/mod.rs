@@ -1,4 +1,4 @@
-//! Replacement policies: the choice of the page that is evicted for a new one.
+//! Replacement policies: they choose the page to evict for a new one.
 
 pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;
@@ -15,43 +15,43 @@ use crate::frame::{Evicted, Frame, FrameId, MAX_REF_COUNT};
 
 pub use clock_hand::HandKind;
 
-/// The replacement policy of a pool. Both are lock-free, and a hit costs the same under both.
+/// The replacement policy of a pool. Both policies are lock-free, and a hit costs the same with both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Nb-GCLOCK as the paper has it: one ring of all frames.
+    /// Nb-GCLOCK as in the paper: one ring of all frames.
     NbGclock(HandKind),
     /// A small probation ring before the GCLOCK ring, and a sketch of recent loads: for larger pools and for
-    /// workloads with scans. Takes 20 bytes more per frame.
+    /// workloads with scans. Uses 20 more bytes per frame.
     #[default]
     TwoRings,
 }
 
-/// Rounds after which a sweep gives up.
+/// Number of rounds after which a sweep ends without a victim.
 const MAX_ROUNDS: usize = if cfg!(loom) { 2 } else { MAX_REF_COUNT as usize + 2 };
 
 /// The bound of one search for a victim, and its cost so far.
 #[derive(Debug)]
 pub struct Search {
-    /// The remaining bound of frames to look at.
+    /// Number of frames that the search may still check.
     left: usize,
-    /// Frames looked at.
+    /// Number of frames checked so far.
     pub(crate) looks: usize,
-    /// Cold dirty frames among them.
+    /// Number of cold dirty frames among the checked ones.
     pub(crate) dirty_met: usize,
 }
 
 impl Search {
-    /// Looks at `most_looks` frames at most.
+    /// Returns a search that checks at most `most_looks` frames.
     pub(crate) const fn bounded(most_looks: usize) -> Self {
         Self { left: most_looks, looks: 0, dirty_met: 0 }
     }
 
-    /// Has no bound but `MAX_ROUNDS` rounds.
+    /// Returns a search that is bounded only by `MAX_ROUNDS` rounds.
     pub const fn full() -> Self {
         Self::bounded(usize::MAX)
     }
 
-    /// Counts a look; `false` if the bound is reached.
+    /// Counts a check of a frame; returns `false` if the bound is reached.
     fn look(&mut self) -> bool {
         if self.left == 0 {
             return false;
@@ -60,7 +60,7 @@ impl Search {
         true
     }
 
-    /// Half of the looks left, for one of two steps.
+    /// Returns half of the remaining checks, for one of two steps.
     const fn half(&self) -> u64 {
         self.left.div_ceil(2) as u64
     }
@@ -80,14 +80,14 @@ pub enum Sweep {
         /// The argument for [`Replacement::evicted`], once the caller owns the frame.
         swap: Option<Swap>,
     },
-    /// No clean frame was cold; this one is cold and dirty.
+    /// No clean frame was cold; this frame is cold and dirty.
     Dirty(FrameId),
-    /// Every frame was pinned or in use by another sweep, or other sweeps were faster.
+    /// No victim: every frame was pinned or in use by another sweep, or other sweeps were faster.
     Nothing {
-        /// Frames that were pinned when they were last read.
+        /// Number of frames that were pinned when they were last read.
         pinned: usize,
     },
-    /// The bound of the search was reached; the frames beyond it were not looked at.
+    /// The search reached its bound; the frames beyond it were not checked.
     BoundReached,
 }
 
@@ -95,12 +95,12 @@ pub enum Sweep {
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one per pool; a box would cost each miss one more indirection"
+    reason = "a pool has one value; a box would add an indirection to each miss"
 )]
 pub enum Replacement {
-    /// The paper's ring.
+    /// Nb-GCLOCK: the paper's single ring.
     NbGclock(ClockHand),
-    /// The default.
+    /// Two rings: the default.
     TwoRings(TwoRings),
 }
 
@@ -113,7 +113,7 @@ impl Replacement {
         }
     }
 
-    /// Memory that grows with the number of frames.
+    /// Returns the memory that grows with the number of frames, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::NbGclock(_) => 0,
@@ -121,7 +121,7 @@ impl Replacement {
         }
     }
 
-    /// Looks for a victim.
+    /// Searches for a victim.
     pub fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
         match self {
             Self::NbGclock(hand) => nb_gclock::sweep(frames, hand, search),
@@ -129,21 +129,21 @@ impl Replacement {
         }
     }
 
-    /// Notes that the caller owns the victim of the sweep.
+    /// Informs the policy that the caller owns the victim of the sweep.
     pub fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
         if let (Self::TwoRings(rings), Some(swap)) = (self, swap) {
             rings.swap(swap, owner);
         }
     }
 
-    /// Notes that pages are about to be read ahead.
+    /// Informs the policy that pages are about to be read ahead.
     pub(crate) fn reads_ahead(&self) {
         if let Self::TwoRings(rings) = self {
             rings.reads_ahead();
         }
     }
 
-    /// Returns dirty frames in about the order of the sweep; `looks` bounds the search for them.
+    /// Returns dirty frames in approximately the order of the sweep; `looks` bounds the search for them.
     pub(crate) fn dirty_ahead<'a>(
         &'a self,
         dirty: &'a DirtyMap,
@@ -155,7 +155,7 @@ impl Replacement {
         }
     }
 
-    /// Returns `true` if the policy still has every frame; no thread may be in a miss.
+    /// Returns `true` if the policy has lost no frame; no thread may be in a miss.
     #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         match self {

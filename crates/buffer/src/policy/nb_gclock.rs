@@ -1,7 +1,8 @@
 //! The clock sweep of Nb-GCLOCK (paper §3.1.3, Figs 3 and 5).
 //!
 //! 1. Start at the position of the hand, modulo the capacity (G1).
-//! 2. A frame that is evicted (another thread is filling it) or pinned is passed, not waited for (G9).
+//! 2. A frame that is evicted (another thread is filling it) or pinned is passed; the sweep does not wait for
+//!    it (G9).
 //! 3. A frame with uses left loses one and is passed.
 //! 4. A cold, dirty frame is passed and remembered, and the cleaner is notified. The caller writes a dirty
 //!    page itself only after a whole round without a cold, clean frame (G3).
@@ -10,9 +11,10 @@
 //! 7. A round without a frame to take, to write or to decrement ends the sweep: all frames are pinned or in
 //!    use by other sweeps (G6).
 //!
-//! After `MAX_ROUNDS` rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every
-//! frame that was not pinned, dirty or in use by another sweep has been cold once. A bounded search ends at
-//! its bound, with the hand past the checked frames, so several bounded searches have the effect of one.
+//! After `MAX_ROUNDS` rounds the sweep ends without a victim (G6). Counts are bounded by `MAX_REF_COUNT`, so
+//! by then every frame that was not pinned, dirty or in use by another sweep has been cold once. A bounded
+//! search ends at its bound, with the hand past the checked frames, so several bounded searches have the
+//! effect of one.
 
 use crate::frame::{Frame, nth_frame};
 
@@ -68,7 +70,7 @@ mod tests {
     use azekura_base::{Lsn, PageId};
     use std::sync::Arc;
 
-    /// Single-threaded GCLOCK as a reference: (page, count) per frame, and a hand.
+    /// A single-threaded GCLOCK as the reference: (page, count) per frame, and a hand.
     struct Reference {
         frames: Vec<(u64, u32)>,
         capacity: usize,
@@ -133,7 +135,7 @@ mod tests {
     fn g1_a_hand_far_beyond_the_capacity_looks_at_every_frame_once_a_round() {
         let pool = pool(5, HandKind::Atomic);
         let Replacement::NbGclock(hand) = &pool.policy else { unreachable!("asked for") };
-        hand.advance(u64::MAX / 5 * 5 - 2); // so that the counter wraps soon
+        hand.advance(u64::MAX / 5 * 5 - 2); // The counter wraps soon.
         for page in 0..200 {
             drop(pool.fix(PageId(page)).unwrap());
         }

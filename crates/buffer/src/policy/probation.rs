@@ -2,24 +2,25 @@
 //!
 //! **Quick slots.** Most turns visit the first [`QUICK`] slots, so that new pages are copied to memory that
 //! is still in the processor's caches. The other slots get one turn in a fixed number. Read-ahead pages must
-//! stay until their scan uses them: for two rounds after a read-ahead all slots have the same turns.
+//! stay until their scan uses them: after a read-ahead, all slots have the same number of turns for two
+//! rounds.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::turns::Turns;
 use crate::count::shared_store;
 
-/// Frames per frame in probation.
+/// Number of frames of the pool per frame in probation.
 const SHARE: usize = 100;
-/// Slots that get most turns: half a megabyte of 8-KiB pages. Hit ratios are the same with a third or three
+/// Number of slots that get most turns: 512 KiB of 8 KiB pages. Hit ratios are the same with a third or three
 /// times as many.
 pub(super) const QUICK: usize = 64;
-/// A batch of turns is at most an eighth of the ring, so that each slot has its turns at about equal
-/// distances.
+/// Least number of batches of turns per ring: a batch is at most 1/8 of the ring, so that the turns of each
+/// slot are at about equal distances.
 const BATCH_SHARE: u64 = 8;
 const MAX_BATCH: u64 = 8;
 
-/// The order of turns.
+/// The order in which turns visit the slots of the probation ring.
 #[derive(Debug)]
 pub(super) struct Probation {
     slots: usize,
@@ -43,14 +44,14 @@ impl Probation {
         self.slots
     }
 
-    /// The hand.
+    /// Returns the hand.
     pub(super) const fn hand(&self) -> &Turns {
         &self.hand
     }
 
-    /// Notes that pages are about to be read ahead.
+    /// Records that pages are about to be read ahead.
     pub(super) fn reads_ahead(&self) {
-        // Relaxed, here and where it is read: it only affects the order of the slots.
+        // Relaxed, here and at the reads: the value only affects the order of the slots.
         let until = self.hand.hand() + 2 * self.slots as u64;
         if self.all_until.load(Relaxed) < until {
             shared_store();
@@ -58,7 +59,7 @@ impl Probation {
         }
     }
 
-    /// The slot of a turn.
+    /// Returns the slot of a turn.
     pub(super) fn slot(&self, turn: u64) -> usize {
         let (all, quick) = (self.slots as u64, self.slots.min(QUICK) as u64);
         let slot = if quick == all || turn < self.all_until.load(Relaxed) {
@@ -74,7 +75,7 @@ impl Probation {
         slot as usize
     }
 
-    /// All slots, in about the order of their next turns from `turn` on.
+    /// Returns all slots, in about the order of their next turns from `turn` on.
     pub(super) fn round(&self, turn: u64) -> Vec<usize> {
         let mut is_listed = vec![false; self.slots];
         let turns = (turn..).take(self.slots).map(|turn| self.slot(turn));
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_slot_has_its_turns_and_all_the_same_after_a_read_ahead() {
-        let probation = Probation::new(10_000); // 100 slots
+        let probation = Probation::new(10_000); // 100 slots.
         let mut turns = [0; 100];
         (0..37 * 64 * 10).for_each(|turn| turns[probation.slot(turn)] += 1);
         let slow: Vec<usize> = (0..100).filter(|&slot| turns[slot] == 10).collect();

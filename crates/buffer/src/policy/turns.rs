@@ -1,11 +1,11 @@
 //! Turns of a hand, assigned in small batches, so that threads rarely write the same word. Each stripe of
 //! threads uses one batch and then takes the next.
 //!
-//! The word of a stripe packs its next turn and the remaining turns of its batch. Taking a turn is a load
-//! and a store of the thread's own cache line; once per batch there is an addition to the shared hand. A
-//! turn is only a position to check, and the frame there decides whether it may be taken. So it is harmless
-//! if two threads of one stripe get the same turn, if the rest of a batch is skipped, or if a thread that
-//! slept for long resets its stripe to an old batch.
+//! The word of a stripe packs its next turn and the remaining turns of its batch. Taking a turn is a load and
+//! a store of the thread's own cache line; once per batch there is an addition to the shared hand. A turn is
+//! only a position to check, and the frame at that position decides whether it may be taken. So three
+//! irregularities are harmless: two threads of one stripe get the same turn, the rest of a batch is skipped,
+//! or a thread that slept for long resets its stripe to an old batch.
 //!
 //! In a single thread the turns are 0, 1, 2, …, as without batches.
 
@@ -22,11 +22,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::count::shared_rmw;
 
-/// Bits of a stripe's word for the remaining turns. The other 48 bits are for the turn: enough for nine years
-/// at a million turns a second.
+/// Number of bits of a stripe's word for the remaining turns. The other 48 bits are for the turn: enough for
+/// nine years at a million turns a second.
 const LEFT_BITS: u32 = 16;
 
-/// The hand. All accesses are relaxed: a turn publishes no other data.
+/// The hand and the batches of the stripes. All accesses are Relaxed: a turn publishes no other data.
 #[derive(Debug)]
 pub(crate) struct Turns {
     /// The first turn of the next batch.
@@ -35,7 +35,7 @@ pub(crate) struct Turns {
     batch: u64,
 }
 
-/// Remaining turns of a batch.
+/// The remaining turns of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     /// The next turn, if any is left.
@@ -44,19 +44,19 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The batch without its next turn.
+    /// Returns the batch without its next turn.
     const fn passed(self) -> Self {
         Self { next: self.next + 1, left: self.left - 1 }
     }
 }
 
 impl Turns {
-    /// Assigns turns in batches of `batch`, from 1 to 256.
+    /// Returns turns that are assigned in batches of `batch`, from 1 to 256.
     pub(crate) fn new(batch: u64) -> Self {
         let used_up = || CachePadded::new(AtomicU64::new(0));
         Self {
             hand: CachePadded::new(AtomicU64::new(0)),
-            // One in models, where the stripe of a thread differs between runs.
+            // One stripe in models, where the stripe of a thread differs between runs.
             stripes: (0..if cfg!(loom) { 1 } else { line_count() }).map(|_| used_up()).collect(),
             batch: batch.clamp(1, 1 << 8),
         }
@@ -66,7 +66,7 @@ impl Turns {
         &self.stripes[thread_stripe() % self.stripes.len()]
     }
 
-    /// Returns the first turn of the next batch: lower turns have been assigned.
+    /// Returns the first turn of the next batch: all lower turns have been assigned.
     pub(crate) fn hand(&self) -> u64 {
         self.hand.load(Relaxed)
     }
@@ -91,7 +91,7 @@ impl Turns {
         if batch.left > 0 { batch } else { self.claim() }
     }
 
-    /// The turn that the calling thread will probably take next.
+    /// Returns the turn that the calling thread will probably take next.
     pub(crate) fn now(&self) -> u64 {
         let Batch { next, left } = self.kept();
         if left > 0 { next } else { self.hand() }
@@ -104,9 +104,9 @@ impl Turns {
         batch.next
     }
 
-    /// Calls `look` for at most `most` turns, until it breaks. A turn that it found stays the stripe's next
-    /// turn until it is [taken](Self::take). After `most` turns without a break, the stripe continues behind
-    /// them; if it did not, each call would begin again at the same old turn and skip the same later turns.
+    /// Calls `look` for at most `most` turns, until it breaks. The turn of a break stays the stripe's next
+    /// turn until it is [taken](Self::take). After `most` turns without a break, the stripe continues after
+    /// them. Otherwise each call would start again at the same old turn and skip the same later turns.
     pub(crate) fn find<T>(
         &self,
         most: u64,
@@ -133,7 +133,7 @@ impl Turns {
         self.hand.fetch_add(turns, Relaxed);
     }
 
-    /// Takes the turn that [`Self::find`] found.
+    /// Takes the turn that [`Self::find`] has returned.
     pub(crate) fn take(&self, found: Batch) {
         self.keep(found.passed());
     }
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Each thread alone on its stripe.
+    /// No turn is assigned to two stripes, if each thread is alone on its stripe.
     #[test]
     fn no_turn_is_dealt_out_to_two_stripes() {
         let turns = Turns::new(8);
@@ -204,7 +204,7 @@ mod tests {
         });
         let stripes: HashSet<usize> = dealt.iter().map(|(stripe, _)| *stripe).collect();
         let turns: HashSet<u64> = dealt.iter().flat_map(|(_, turns)| turns).copied().collect();
-        // Threads of other tests draw stripes too, so two of these may have one.
+        // Threads of other tests use stripes too, so two of these threads may share a stripe.
         assert!(turns.len() >= 5_000 * stripes.len(), "{} turns of {} stripes", turns.len(), stripes.len());
     }
 }

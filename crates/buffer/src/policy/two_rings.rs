@@ -1,57 +1,58 @@
-//! Two rings: the hit ratio of S3-FIFO and W-TinyLFU, with only GCLOCK's reference count on the path of
-//! hits.
+//! Two rings: a policy with the hit ratio of S3-FIFO and W-TinyLFU, in which a hit only updates GCLOCK's
+//! reference count.
 //!
 //! New pages enter a small **probation** ring (1 % of the frames, a FIFO; S3-FIFO, SOSP 2023, and 2Q, VLDB
-//! 1994). Pages that are used again there move to the **main** ring, a GCLOCK. So the one-time pages of
-//! scans and of the tail of the distribution use few frames, and the other frames are unaffected.
+//! 1994). Pages that are used again in probation move to the **main** ring, a GCLOCK. So pages that are used
+//! once, by scans and by the tail of the distribution, use few frames, and the other frames are unaffected.
 //!
 //! A miss:
-//! 1. Take the next probation slot, by its hand (see `probation`). The page there is the *candidate*. Age
-//!    the sketch, once per miss.
-//! 2. The main hand searches its next victim, the *main victim*: cold, clean, unpinned. Warm pages on the way
-//!    lose a use, as in GCLOCK. Unless the main victim is taken, the hand stays before it, so the next
+//! 1. Take the next probation slot, by its hand (see `probation`). The page in this slot is the *candidate*.
+//!    Age the sketch, once per miss.
+//! 2. The main hand searches for its next victim, the *main victim*: cold, clean, unpinned. Warm pages on the
+//!    way lose a use, as in GCLOCK. If the main victim is not evicted, the hand stays before it. So the next
 //!    candidate of the same stripe of threads is compared with it too (each stripe has its own main victim).
-//! 3. The candidate wins if it was used twice in probation, or if it was evicted, loaded again, and used
-//!    recently more often than the main victim (see `sketch`). Then the main victim is evicted, and the two
-//!    frames swap slots: the candidate continues in main, and the freed frame takes the new page in
+//! 3. The candidate wins if it was used twice in probation. It also wins if it was evicted, loaded again, and
+//!    used recently more often than the main victim (see `sketch`). Then the main victim is evicted, and the
+//!    two frames swap slots: the candidate continues in main, and the freed frame receives the new page in
 //!    probation.
-//! 4. Otherwise the candidate is evicted, and its frame takes the new page in place. No slot is written.
-//! 5. A pinned candidate is skipped; a dirty one too, and the cleaner is called. After [`MAX_PASSED`] of
-//!    them the main victim is evicted and swapped with the last dirty one, so that probation keeps moving.
-//! 6. If there is no main victim, no candidate and no dirty page: turns are assigned in batches, so the turns
-//!    of one thread need not reach every slot. Then each frame is checked once, and the first that is clean
-//!    and unpinned is evicted, warm or not; its frame takes the new page in place. A bounded search omits
-//!    this step: it spends half of its checks on step 2 and the rest on candidates. A later search finds a
-//!    main victim that is farther away, because the hands keep their positions.
+//! 4. Otherwise the candidate is evicted, and its frame receives the new page in the same slot. No slot is
+//!    written.
+//! 5. A pinned candidate is skipped. A dirty candidate is skipped too, and the cleaner is called. After
+//!    [`MAX_PASSED`] skipped candidates the main victim is evicted and swapped with the last dirty one, so
+//!    that probation keeps moving.
+//! 6. Turns are assigned in batches, so the turns of one thread need not reach every slot. If there is no
+//!    main victim, no candidate and no dirty page, each frame is checked once. The first frame that is clean
+//!    and unpinned is evicted, warm or not, and receives the new page in the same slot. A bounded search
+//!    omits this step: it spends half of its checks on step 2 and the rest on candidates. A later search
+//!    finds a main victim that is farther away, because the hands keep their positions.
 //!
 //! **Change of the hot set** (see `phase_change`). While unusually many probation pages are used, the main
-//! ring and the sketch describe the old working set. Then the sketch ages faster, warm pages of main lose
-//! half of their uses at a time, and a candidate that was loaded again wins with half of the main victim's
-//! uses.
+//! ring and the sketch describe the old working set. Then the sketch ages faster, and warm pages of main lose
+//! half of their uses at a time. A candidate that was loaded again wins with half of the main victim's uses.
 //!
 //! The rings are one array of frame numbers, probation first. A slot is only a hint; the pin word alone
 //! decides whether a frame may be taken, as in `nb_gclock`. The invariants guarantee that no frame
 //! disappears from the array:
 //!
-//! - **RING-1** A main slot that names an evicted frame is written only by that frame's owner.
+//! - **RING-1** A main slot with the number of an evicted frame is written only by that frame's owner.
 //! - **RING-2** When no swap is running, the slots are a permutation of the frames. Proof: a swap owns the
-//!   main victim's frame *v* and has read main slot *q* naming it after that, so *q* does not change
-//!   (RING-1). Its CAS puts *v* into probation slot *p* in place of the candidate *f*, and its store puts *f*
-//!   into *q*. If *p* was changed in between, even back to *f*, one of the two still trades its slot with the
+//!   main victim's frame *v* and has read main slot *q* with *v* after that, so *q* does not change (RING-1).
+//!   Its CAS stores *v* in probation slot *p* in place of the candidate *f*, and its store puts *f* into *q*.
+//!   If *p* was changed in between, even back to *f*, one of the two frames still exchanges its slot with the
 //!   other. If the CAS fails, nothing was written.
 //!
 //! | swap, owner of v | another thread |
 //! |---|---|
 //! | CAS slot p: f → v | |
-//! | *f is in no slot, v in two* | meets v, evicted: skips it |
+//! | *f is in no slot, v in two* | finds v evicted: skips it |
 //! | store slot q: v → f | |
 //!
-//! A thread that stalls permanently between the two hides one frame from the hands (and one more, which it
-//! owns). No other thread waits for it (G10), and step 6 finds the frame.
+//! A thread that stalls permanently between the two steps hides one frame from the hands (and one more, which
+//! it owns). No other thread waits for it (G10), and step 6 finds the frame.
 //!
-//! Limits: a hot set that changes to pages never loaded before is detected only after some of its pages were
-//! used within probation and the others were loaded again. In a pool of less than some hundred frames, the
-//! probation ring is too short to see a second use.
+//! Limits: a change of the hot set to pages that were never loaded before is detected late. Some of these
+//! pages must first be used within probation, and the others loaded again. In a pool of less than a few
+//! hundred frames, a page leaves the probation ring before a second use.
 
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -67,17 +68,17 @@ use super::sketch::Sketch;
 use super::turns::{Batch, Turns};
 use super::{MAX_ROUNDS, Search, Sweep};
 
-/// A batch of turns of the main hand is at most a 64th of the ring.
+/// Least number of batches of main-hand turns per ring: a batch is at most 1/64 of the ring.
 const MAIN_BATCH_SHARE: u64 = 64;
 const MAX_MAIN_BATCH: u64 = 16;
-/// Counts of the sketch that a miss ages, normally and in a phase change, in units of one
-/// [`PER_COUNT`](super::sketch::PER_COUNT)th.
+/// Number of counts of the sketch that a miss ages, in units of 1/[`PER_COUNT`](super::sketch::PER_COUNT)
+/// count. One constant is for normal operation, the other for a phase change.
 const AGED: u64 = 1;
 const AGED_IN_PHASE_CHANGE: u64 = 10;
-/// Pinned or dirty candidates passed by one sweep.
+/// Largest number of pinned or dirty candidates that one sweep skips.
 const MAX_PASSED: usize = if cfg!(loom) { 2 } else { 32 };
 
-/// Two slots to swap once the frame in the second is owned.
+/// Two slots to swap, once the caller owns the frame in the main slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swap {
     probation_slot: usize,
@@ -89,10 +90,10 @@ pub struct Swap {
 #[derive(Debug)]
 pub struct TwoRings {
     slots: ZeroedArray<AtomicU32>,
-    /// Turns of the probation ring.
+    /// The slots and turns of the probation ring.
     probation: Probation,
     phase_change: PhaseChange,
-    /// The hand of the main ring; each stripe of threads has a main victim of its own.
+    /// The hand of the main ring; each stripe of threads has a separate main victim.
     main_hand: Turns,
     sketch: Sketch,
 }
@@ -106,7 +107,7 @@ struct MainVictim {
     turn: Batch,
 }
 
-/// A search, and the frames that it met.
+/// A search, and the frames that it found.
 struct Met<'s> {
     search: &'s mut Search,
     first_dirty: Option<FrameId>,
@@ -132,16 +133,16 @@ impl TwoRings {
         }
     }
 
-    /// Memory of the slots and the sketch.
+    /// Returns the memory of the slots and the sketch, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.slots) + self.sketch.bytes()
     }
 
     fn frame_at(&self, slot: usize) -> FrameId {
-        FrameId(self.slots[slot].load(Relaxed) ^ self.first_at(slot)) // a hint, see above
+        FrameId(self.slots[slot].load(Relaxed) ^ self.first_at(slot)) // Relaxed: a slot is a hint
     }
 
-    /// The initial frame of a slot. A slot stores the XOR with it, so all slots begin as zeroes.
+    /// Returns the initial frame of a slot. A slot stores the XOR with it, so all slots begin as zeroes.
     fn first_at(&self, slot: usize) -> u32 {
         nth_frame(slot, self.slots.len()).0
     }
@@ -150,12 +151,12 @@ impl TwoRings {
         self.slots.len() - self.probation.slots()
     }
 
-    /// Notes that pages are about to be read ahead.
+    /// Records that pages are about to be read ahead.
     pub(crate) fn reads_ahead(&self) {
         self.probation.reads_ahead();
     }
 
-    /// Searches for a victim, by the steps above.
+    /// Searches for a victim, by the steps of the module head.
     pub(crate) fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
         let mut met = Met { search, first_dirty: None };
         let found = self.victim(frames, &mut met);
@@ -203,7 +204,7 @@ impl TwoRings {
                     frame.set_ref_count(1);
                     return Some((victim, Some(Swap { probation_slot, candidate, main_slot: slot })));
                 }
-                main_victim = self.main_victim(frames, is_phase_change, met); // another thread was faster
+                main_victim = self.main_victim(frames, is_phase_change, met); // Another thread was faster.
                 continue;
             }
             if main_victim.is_none() && !frame.cool() {
@@ -227,7 +228,7 @@ impl TwoRings {
         })
     }
 
-    /// Step 2: `None` if no frame of the main ring is clean and unpinned.
+    /// Performs step 2; returns `None` if no frame of the main ring is clean and unpinned.
     fn main_victim(&self, frames: &[Frame], is_phase_change: bool, met: &mut Met<'_>) -> Option<MainVictim> {
         if self.main() == 0 {
             return None;
@@ -238,7 +239,7 @@ impl TwoRings {
         let found = self.main_hand.find(most, |turn| {
             met.search.look();
             if step > 0 && step % main == 0 && !std::mem::take(&mut has_cooled) {
-                return Break(None); // a whole round of pinned, dirty and closed frames
+                return Break(None); // A whole round of pinned, dirty and closed frames.
             }
             step += 1;
             let slot = self.probation.slots() + (turn % main) as usize;
@@ -264,7 +265,8 @@ impl TwoRings {
         found.map(|(turn, (frame, slot))| MainVictim { frame, slot, turn })
     }
 
-    /// Step 3. Without a pin the page ids may be stale; then either result is acceptable.
+    /// Applies the rule of step 3 to two frames. Without a pin the page ids may be stale; then either result
+    /// is acceptable.
     fn is_better(
         &self,
         frames: &[Frame],
@@ -283,7 +285,7 @@ impl TwoRings {
         // Relaxed: a thread that evicts this frame later acquires this owner's stores through the pin word,
         // and checks the slot again here.
         if self.frame_at(main_slot) != owner.frame {
-            return; // it moved between our read of the slot and our eviction
+            return; // The frame moved between the read of its slot and the eviction.
         }
         shared_rmw();
         let (probation, first) = (&self.slots[probation_slot], self.first_at(probation_slot));
@@ -291,11 +293,11 @@ impl TwoRings {
         if probation.compare_exchange(before, after, Relaxed, Relaxed).is_ok() {
             crate::stall::sync_point!("half a swap");
             shared_store();
-            self.slots[main_slot].store(candidate.0 ^ self.first_at(main_slot), Relaxed); // RING-1
+            self.slots[main_slot].store(candidate.0 ^ self.first_at(main_slot), Relaxed); // Relaxed: RING-1
         }
     }
 
-    /// The first `looks` frames in the order of the next sweep: candidates, then the main ring.
+    /// Returns the first `looks` frames in the order of the next sweep: candidates, then the main ring.
     pub(crate) fn ahead(&self, looks: usize) -> impl Iterator<Item = FrameId> {
         let (turn, hand) = (self.probation.hand().hand(), self.main_hand.hand());
         let first = self.probation.slots();
@@ -314,14 +316,14 @@ impl TwoRings {
     }
 }
 
-/// Step 6. So a sweep returns [`Sweep::Nothing`] only if each frame was pinned or in use by another sweep
-/// when it was checked, or if another sweep was faster.
+/// Performs step 6. So a sweep returns [`Sweep::Nothing`] only if each frame was pinned or in use by another
+/// sweep when it was checked, or if another sweep was faster.
 fn anyone(frames: &[Frame]) -> Option<FrameId> {
     (0..frames.len() as u32).map(FrameId).find(|id| frames[id.0 as usize].try_evict())
 }
 
-/// The rule of step 3. `returns` estimates the recent evictions of a page, most of which were followed by a
-/// load.
+/// Returns whether the candidate wins in step 3. `returns` estimates the recent evictions of a page, most of
+/// which were followed by a load.
 const fn is_better(uses: u32, returns: u32, victim_returns: u32, is_phase_change: bool) -> bool {
     uses > 1
         || returns + uses > victim_returns

@@ -1,5 +1,5 @@
-//! Loading a page into its frame: a buffer is filled and installed (step 4 of a miss), by the first thread
-//! or by each thread that waited long enough.
+//! Loads a page into its frame: fills a buffer and installs it (step 4 of a miss). The first thread does
+//! this, and each other thread that has waited long enough.
 
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{Backoff, PageId, PageWords};
@@ -13,8 +13,8 @@ use crate::guard::PageGuard;
 use crate::stall::sync_point;
 use crate::stats::Counter;
 
-/// Naps after which a waiting thread reads the page too: some 10 ms, longer than nearly every read of an SSD.
-/// A thread that stalls in its read delays the others no longer.
+/// Number of naps after which a waiting thread reads the page too: about 10 ms in total, longer than nearly
+/// every read of an SSD. After this time a thread that stalls in its read no longer delays the others.
 const MOST_NAPS: u32 = if cfg!(loom) { 0 } else { 100 };
 
 static PAGE_IN: Site = Site::new("page being read by another");
@@ -27,7 +27,7 @@ pub(crate) struct Fixed<'p> {
 }
 
 /// A buffer for a frame that the caller has pinned. A drop before [`Self::install`] returns the buffer to the
-/// spare ones and lets the next thread read, also if the store panicked (G9).
+/// spare ones and allows the next thread to read, also after a panic of the store (G9).
 pub(crate) struct Filling<'p> {
     pool: &'p BufferPool,
     frame: &'p Frame,
@@ -36,17 +36,17 @@ pub(crate) struct Filling<'p> {
 }
 
 impl<'p> Filling<'p> {
-    /// A fill of `frame` with `buffer`, which the caller has taken from the spare ones.
+    /// Returns a fill of `frame` with `buffer`, which the caller has taken from the spare ones.
     pub(crate) const fn new(pool: &'p BufferPool, frame: &'p Frame, buffer: u32) -> Self {
         Self { pool, frame, buffer, is_installed: false }
     }
 
-    /// Memory for the page's bytes; `install` publishes them.
+    /// Returns the memory for the page's bytes; `install` publishes them.
     pub(crate) fn words(&self) -> PageWords<'p> {
         self.pool.words_of(self.buffer)
     }
 
-    /// Installs the buffer in the frame, and counts the page-in. `false` if another thread was first.
+    /// Installs the buffer in the frame, and counts the page-in. Returns `false` if another thread was first.
     pub(crate) fn install(&mut self) -> bool {
         own_rmw();
         self.pool.counters.add(Counter::Misses, 1);
@@ -69,7 +69,7 @@ impl Drop for Filling<'_> {
 }
 
 impl BufferPool {
-    /// Makes sure that a fixed frame has content; `fill` reads it into a buffer.
+    /// Guarantees that a fixed frame has content; `fill` reads it into a buffer.
     pub(super) fn with_content<'p>(
         &'p self,
         fixed: Fixed<'p>,
@@ -90,8 +90,8 @@ impl BufferPool {
         mut filling: Filling<'_>,
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
-        // The buffer held another page: a thread that sees the following stores sees the version changed
-        // (FRAME-7). Pairs with the Acquire fence of `HybridLatch::validate`.
+        // The buffer held another page. A thread that reads one of the following stores then finds the
+        // version changed (FRAME-7). Release: pairs with the Acquire fence of `HybridLatch::validate`.
         fence(Release);
         sync_point!("has a buffer to fill");
         let filled = fill(self, filling.buffer);
@@ -99,12 +99,13 @@ impl BufferPool {
         if filled.is_ok() && filling.install() {
             return Ok(());
         }
-        // The content of another thread is equivalent (G2), even if our read failed.
+        // The content of another thread is equivalent (G2), even if this thread's read failed.
         if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
     }
 
-    /// Waits for the content, or for a buffer to read it into; `None` if another thread has installed it. The
-    /// first thread reads at once; the others wait, and read too if its read fails or takes too long.
+    /// Waits for the content, or for a buffer to read it into; returns `None` if another thread has installed
+    /// the content. The first thread reads at once. The others wait, and read too if its read fails or takes
+    /// too long.
     #[cold]
     fn turn_to_read<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
         if let Some(filling) = self.claim_reading(frame) {
@@ -153,7 +154,7 @@ impl BufferPool {
         self.check_lsn(page_id, words[0])
     }
 
-    /// Refuses a page with an LSN that is impossible by the log.
+    /// Rejects a page with an LSN that the log does not have.
     pub(crate) fn check_lsn(&self, page_id: PageId, words: PageWords<'_>) -> Result<(), FixError> {
         let lsn = words.lsn();
         if self.log.is_possible(page_id, lsn) { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }) }
@@ -164,7 +165,7 @@ impl BufferPool {
     }
 
     pub(crate) fn put_spare_buffer(&self, buffer: u32) {
-        // The list changes a word of the buffer; the fence is the one of `page_in`.
+        // The list changes a word of the buffer. Release: the same fence as in `page_in`.
         fence(Release);
         self.spare_buffers.push(buffer, &self.words);
     }
@@ -178,7 +179,8 @@ mod tests {
     use azekura_base::durable::NoLog;
     use std::sync::Arc;
 
-    /// The assumption of `BufferPool::expect_use`.
+    /// After evictions a frame usually has the buffer with its own number, as `BufferPool::expect_use`
+    /// assumes.
     #[test]
     fn a_frame_keeps_the_buffer_of_its_turn_through_evictions() {
         for frames in [1, 7, 200] {

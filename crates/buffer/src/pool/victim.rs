@@ -18,22 +18,22 @@ use crate::supply::MISS_LOOKS;
 
 static FREE_FRAME: Site = Site::new("free frame");
 
-/// Bounds on the sweeps of one fix; see `BufferPool::victim_tries`.
+/// Bounds on the number of sweeps of one fix; see `BufferPool::victim_tries`.
 const MAX_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 1000 };
 const MIN_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 32 };
 const FRAMES_LOOKED_AT: usize = 4_000_000;
-/// Most free frames that the cleaner keeps ready: as many as a batch cleans.
+/// Largest number of free frames that the cleaner keeps: as many as one batch cleans.
 const MAX_RESERVE: usize = 128;
-/// Frames that one search of the cleaner looks at.
+/// Number of frames that one search of the cleaner checks.
 const SUPPLY_LOOKS: usize = 256;
 
-/// An evicted frame, and the buffer of its last page, if it had one.
+/// An evicted frame, and the buffer of its last page if it had one.
 pub(super) struct Vacant {
     pub(super) owner: Evicted,
     pub(super) buffer: Option<u32>,
 }
 
-/// The end of a wait for the cleaner.
+/// The result of a wait for the cleaner.
 enum Waited {
     /// A frame was free before the wait began.
     Free(Vacant),
@@ -44,11 +44,11 @@ enum Waited {
 }
 
 impl BufferPool {
-    /// Does the caller's part of the eviction of a leaving frame. Returns the frame, with its buffer, to the
-    /// last evicting thread. The caller is one of them.
+    /// Performs the caller's part of the eviction of a leaving frame. Returns the frame, with its buffer, to
+    /// the last evicting thread. The caller is one of the evicting threads.
     pub(super) fn finish_eviction(&self, id: FrameId) -> Option<Vacant> {
         let frame = &self.frames[id.0 as usize];
-        let page_id = frame.page_id(); // FRAME-1: fixed until we leave
+        let page_id = frame.page_id(); // FRAME-1: fixed until this thread leaves
         sync_point!("finishes an eviction");
         // The stamp is read before the mapping: while the page is mapped to this frame, no other frame can
         // have written a newer version of it. If a newer version was written before the stamp was read
@@ -74,7 +74,7 @@ impl BufferPool {
         });
     }
 
-    /// Returns frame and buffer to their lists, if the caller was the last evicting thread.
+    /// Returns frame and buffer to their lists if the caller was the last evicting thread.
     pub(super) fn free_if_owned(&self, vacant: Option<Vacant>) {
         if let Some(Vacant { owner, buffer }) = vacant {
             buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
@@ -92,8 +92,9 @@ impl BufferPool {
         found
     }
 
-    /// With a cleaner, a miss searches a bounded number of frames, then sleeps until the cleaner has freed
-    /// some. Without one, or if it is stuck, the miss searches all frames and writes a dirty page itself.
+    /// Finds a vacant frame. With a cleaner, a miss searches a bounded number of frames, then sleeps until
+    /// the cleaner has freed some. Without a cleaner, or if it is stuck, the miss searches all frames and
+    /// writes a dirty page itself.
     fn find_vacant(&self, page_id: PageId, looks: &mut usize) -> Result<Vacant, FixError> {
         let (mut attempt, mut pinned_seen, mut is_stuck) = (0, 0, false);
         let mut backoff = Backoff::new();
@@ -102,7 +103,7 @@ impl BufferPool {
                 return Ok(vacant);
             }
             let is_bounded = self.supply.has_cleaner() && !is_stuck;
-            // A woken miss that found no free frame has used a part of its bound before.
+            // A woken miss that found no free frame has already used a part of its bound.
             let mut search =
                 if is_bounded { Search::bounded(MISS_LOOKS.saturating_sub(*looks)) } else { Search::full() };
             let swept = self.policy.sweep(&self.frames, &mut search);
@@ -117,7 +118,7 @@ impl BufferPool {
                     if let Some(vacant) = self.evict(frame, swap) {
                         return Ok(vacant);
                     }
-                    false // another evicting thread remains, and will recycle the frame
+                    false // Another evicting thread remains, and will recycle the frame.
                 }
                 _ if is_bounded => {
                     match self.wait_for_cleaner() {
@@ -138,7 +139,7 @@ impl BufferPool {
             if must_wait {
                 let worker = match dirty {
                     Some(frame) if frame.is_being_written() => frame.worker(),
-                    // Only the cleaner can help; the holders of the other pins are unknown.
+                    // Only the cleaner can free frames; the holders of the pins are unknown.
                     _ if search.dirty_met > 0 => self.notifier.cleaner(),
                     _ => ThreadTag::NONE,
                 };
@@ -150,7 +151,7 @@ impl BufferPool {
         Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
     }
 
-    /// Takes a frame of the free list.
+    /// Takes a frame from the free list.
     fn free_frame(&self) -> Option<Vacant> {
         self.free_frames.pop(&self.frames).map(|owner| self.vacant(owner))
     }
@@ -184,13 +185,13 @@ impl BufferPool {
         if self.supply.wait(registration) { Waited::Notified } else { Waited::Stuck }
     }
 
-    /// The number of free frames that the cleaner keeps while misses find dirty pages: at most a 32nd of the
-    /// pool.
+    /// Returns the number of free frames that the cleaner keeps while misses find dirty pages: at most 1/32
+    /// of the pool.
     fn reserve(&self) -> usize {
         (self.frames.len() / 32).min(MAX_RESERVE)
     }
 
-    /// Frees frames for misses if they need some, up to the reserve, and wakes the waiting misses. Returns
+    /// Frees frames for misses that need some, up to the reserve, and wakes the waiting misses. Returns
     /// `true` if a frame was freed. Called by threads that have written pages.
     pub(crate) fn supply_frames(&self) -> bool {
         let supplied = self.supply.has_cleaner() && self.free_up_to_reserve(SUPPLY_LOOKS);
@@ -200,8 +201,8 @@ impl BufferPool {
         supplied
     }
 
-    /// Like [`Self::supply_frames`], but checks all frames for the first victim; wakes a registered miss in
-    /// any case.
+    /// Supplies frames as [`Self::supply_frames`] does, but checks all frames for the first victim, and wakes
+    /// a registered miss in any case.
     pub(crate) fn supply_frames_or_give_up(&self) {
         if self.supply.is_awaited() {
             if self.free_up_to_reserve(usize::MAX) {
@@ -215,7 +216,7 @@ impl BufferPool {
     fn free_up_to_reserve(&self, most_looks: usize) -> bool {
         let is_awaited = self.supply.is_awaited();
         if !is_awaited && !self.supply.is_wanted() {
-            return false; // misses find clean victims, or there are none
+            return false; // Misses find clean victims, or there are no misses.
         }
         let wanted = self.reserve().max(usize::from(is_awaited)).saturating_sub(self.free_frames.len());
         let mut freed = 0;
@@ -235,20 +236,21 @@ impl BufferPool {
         freed > 0
     }
 
-    /// The number of sweeps before a fix gives up (G6): about 50 ms of naps; fewer in a large pool, where a
-    /// sweep takes longer.
+    /// Returns the number of sweeps after which a fix fails (G6). The naps between them take about 50 ms in
+    /// total. The number is lower in a large pool, where a sweep takes longer.
     fn victim_tries(&self) -> usize {
         (FRAMES_LOOKED_AT / self.frames.len()).clamp(MIN_VICTIM_TRIES, MAX_VICTIM_TRIES)
     }
 
-    /// Evicts a page for its buffer, because stalled threads seem to hold all spare ones; frees its frame.
+    /// Evicts a page for its buffer and frees its frame: used if stalled threads seem to hold all spare
+    /// buffers.
     pub(super) fn buffer_of_a_victim(&self) -> Option<u32> {
         if let Some(vacant) = self.free_frame() {
             self.free_if_owned(Some(vacant));
         }
         match self.policy.sweep(&self.frames, &mut Search::full()) {
             Sweep::Victim { frame, swap } => self.free_if_owned(self.evict(frame, swap)),
-            // A later call finds it clean, if the write succeeded.
+            // A later call finds the page clean if the write succeeded.
             Sweep::Dirty(id) => drop(self.write_back_victim(id)),
             Sweep::Nothing { .. } | Sweep::BoundReached => {}
         }
@@ -261,7 +263,7 @@ fn with_image<T>(page_size: usize, run: impl FnOnce(&mut PageBuf) -> T) -> T {
     azekura_base::per_thread! {
         static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
     }
-    // Taken and not borrowed: the store may call anything, even another fix.
+    // Taken and not borrowed: the store may run any code, even another fix.
     let kept = IMAGE.take().filter(|image| image.len() == page_size);
     let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(page_size));
     let done = run(&mut image);

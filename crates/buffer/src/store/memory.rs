@@ -12,20 +12,20 @@ use azekura_base::{PageBuf, PageId};
 use super::seal::{seal_batch, verify};
 use super::{PageStore, StoreError};
 
-/// A call that a [`MemStore`] is about to serve.
+/// A call that a [`MemStore`] is about to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A page is read.
     Read(PageId),
     /// A page of a batch is written.
     Write(PageId),
-    /// Everything is synced.
+    /// All writes are synced.
     Sync,
 }
 
 type Hook = Arc<dyn Fn(Access) + Send + Sync>;
 
-/// Pages in memory; durable means nothing here. Writes and reads verify what [`PageStore`] says they verify.
+/// Pages in memory, which are lost with the process. Writes and reads verify what [`PageStore`] requires.
 ///
 /// ```
 /// use azekura_base::{PageBuf, PageId};
@@ -63,68 +63,69 @@ impl fmt::Debug for MemStore {
 }
 
 impl MemStore {
-    /// An empty store: every page reads as zeroes.
+    /// Returns an empty store: every page reads as zeroes.
     #[must_use]
     pub fn new(page_size: usize) -> Self {
         Self { page_size, ..Self::default() }
     }
 
-    /// Lets the next read of this page fail with EIO.
+    /// Makes the next read of this page fail with EIO.
     pub fn fail_next_read(&self, id: PageId) {
         self.state.lock().failing_reads.insert(id);
     }
 
-    /// Lets the next batch with this page in it fail with EIO when it comes to this page, having written
-    /// those before.
+    /// Makes the next batch with this page fail with EIO at this page, after the pages before it were
+    /// written.
     pub fn fail_next_write(&self, id: PageId) {
         self.state.lock().failing_writes.insert(id);
     }
 
-    /// Lets the next sync fail with EIO.
+    /// Makes the next sync fail with EIO.
     pub fn fail_next_sync(&self) {
         self.state.lock().failing_sync = true;
     }
 
-    /// Calls `hook` at the start of every access from now on, with no lock held: it may block, and so stall
-    /// the access.
+    /// Calls `hook` at the start of every access from now on, with no lock held. The hook may block, and so
+    /// stall the access.
     pub fn set_hook(&self, hook: impl Fn(Access) + Send + Sync + 'static) {
         self.state.lock().hook = Some(Arc::new(hook));
     }
 
-    /// Takes the hook away; calls that are in it go on.
+    /// Removes the hook; running calls of it continue.
     pub fn clear_hook(&self) {
         self.state.lock().hook = None;
     }
 
-    /// Flips the lowest bit of one byte of a stored page; a page that was never written becomes stored.
+    /// Flips the lowest bit of one byte of a stored page. A page that was never written becomes a stored
+    /// page.
     ///
     /// # Panics
     ///
-    /// Beyond the page.
+    /// If `at` is beyond the page.
     pub fn corrupt(&self, id: PageId, at: usize) {
         let mut state = self.state.lock();
         state.pages.entry(id).or_insert_with(|| PageBuf::zeroed(self.page_size))[at] ^= 1;
     }
 
-    /// The stored image of a page, unverified; `None` if it was never written.
+    /// Returns the stored image of a page, unverified; `None` if it was never written.
     #[must_use]
     pub fn image(&self, id: PageId) -> Option<PageBuf> {
         self.state.lock().pages.get(&id).cloned()
     }
 
-    /// Reads so far, the failed ones included.
+    /// Returns the number of reads so far, including failed ones.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.state.lock().reads
     }
 
-    /// Pages written so far.
+    /// Returns the number of pages written so far.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.state.lock().writes
     }
 
-    /// Syncs so far, the failed ones included.
+    /// Returns the number of syncs so far, including failed ones.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.state.lock().syncs

@@ -1,4 +1,4 @@
-//! The seal of a page: set before every write, checked after every read.
+//! Seals a page before every write, and verifies the seal after every read.
 
 use std::io;
 use std::path::Path;
@@ -10,14 +10,14 @@ use azekura_base::{Cipher, PageBuf, PageId, checksum};
 
 use super::StoreError;
 
-/// Bytes of a page's associated data: the kind, and the header without the checksum.
+/// Number of bytes of a page's associated data: the kind, and the header without the checksum.
 const ASSOCIATED_BYTES: usize = 1 + HEADER_BYTES - 4;
 
 fn associated_of(page: &[u8]) -> [u8; ASSOCIATED_BYTES] {
     associated(Kind::Page, &page[4..HEADER_BYTES])
 }
 
-/// Encrypts a page behind its header, if there is a cipher, and sets the checksum.
+/// Encrypts the part of a page after its header, if there is a cipher, and sets the checksum.
 pub(crate) fn seal_page(page: &mut [u8], cipher: Option<&dyn Cipher>) -> io::Result<()> {
     if let Some(cipher) = cipher {
         let associated = associated_of(page);
@@ -27,7 +27,7 @@ pub(crate) fn seal_page(page: &mut [u8], cipher: Option<&dyn Cipher>) -> io::Res
     Ok(())
 }
 
-/// Decrypts a page, which was verified, in place.
+/// Decrypts a verified page in place.
 pub(crate) fn open_page(page: &mut [u8], cipher: &dyn Cipher) -> Result<(), Unauthentic> {
     let associated = associated_of(page);
     cipher.open(&associated, &mut page[HEADER_BYTES..])
@@ -76,7 +76,7 @@ pub(crate) fn verify(id: PageId, bytes: &[u8], path: &Arc<Path>, offset: u64) ->
     })
 }
 
-/// The checksum that a page says it has.
+/// Returns the checksum stored in the page.
 pub(crate) fn stored_checksum(page: &[u8]) -> u32 {
     page.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }

@@ -1,5 +1,5 @@
-//! Entry: a page file and its double-write area with changed bytes. After the repair a page is one of the
-//! images that were written, or zeroes, or an error that names it.
+//! Entry: a page file and its double-write area with changed bytes. After the repair each page is one of the
+//! written images, or zeroes, or an error that contains its page id.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,8 @@ const SHAPE: AreaShape = AreaShape { slots: 2, pages_per_slot: 4 };
 const DIR: &str = "db";
 const HEAD_BYTES: usize = 4096;
 
-/// The first byte's lowest bit: make the checksums of heads good again. Then patches: file, offset (3 bytes),
-/// length, bytes; the page file is cut off in its middle if the first byte's second bit is set.
+/// Changes and opens the files. The lowest bit of the first byte: correct the checksums of heads. The second
+/// bit: truncate the page file in its middle. Patches follow: file, offset (3 bytes), length, bytes.
 pub(crate) fn double_write(data: &[u8]) {
     let (&mode, mut patches) = data.split_first().unwrap_or((&0, &[]));
     let mut files = sound_files().clone();
@@ -47,7 +47,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let heads = [12, 16, 20, 4096 + 12, 4096 + 16, 4096 + 32, 4096 + 40, 4096 + 48];
     let heads = heads.into_iter().flat_map(|field| (0..4).map(move |mode| at(mode, 0, field, &[3])));
     let torn = (0..PAGES as u32).map(|page| at(0, 1, (page + 1) * SIZE as u32 + 512, &[0; 64]));
-    let endless = at(1, 0, 4096 + 16, &[255; 8]); // the sequence number that has no next one
+    let endless = at(1, 0, 4096 + 16, &[255; 8]); // The sequence number without a successor.
     heads.chain(torn).chain([endless, vec![0], vec![1], vec![2], vec![255]]).collect()
 }
 
@@ -68,7 +68,7 @@ fn examine(fs: &MemFs) {
             Err(error) => damaged.push((id, error.to_string())),
         }
     }
-    // The repair is one that can be repeated, and does the same.
+    // The repair can be repeated with the same result.
     let again = PageFile::open(fs, Path::new(DIR), SIZE).expect("as before");
     again.repair().expect("as before");
     for (id, error) in damaged {
@@ -93,7 +93,7 @@ fn sealed(id: u64, number: u64) -> PageBuf {
     page
 }
 
-/// Makes the checksum of a head good, if it is one.
+/// Corrects the checksum of a head.
 fn reseal(head: &mut [u8]) {
     if head[..3] == *b"AZK" {
         let crc = crc32c(&head[12..]).to_le_bytes();
@@ -101,7 +101,7 @@ fn reseal(head: &mut [u8]) {
     }
 }
 
-/// The area and the page file after three batches: every page written, some twice.
+/// Returns the area and the page file after three batches: every page was written, some pages twice.
 fn sound_files() -> &'static [Vec<u8>; 2] {
     static FILES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
     FILES.get_or_init(|| {
@@ -118,7 +118,7 @@ fn sound_files() -> &'static [Vec<u8>; 2] {
             let mut bytes = vec![0; file.len().expect("length") as usize];
             file.read_at(0, &mut bytes).expect("reads");
             if name == PageFile::NAME {
-                bytes.truncate((PAGES as usize + 1) * SIZE); // what follows is room to grow: zeroes
+                bytes.truncate((PAGES as usize + 1) * SIZE); // The rest is allocated space: zeroes.
             }
             bytes
         })

@@ -1,10 +1,10 @@
-//! Runs a model and counts its schedules: a model that runs few proves nothing.
+//! Runs a model and counts its schedules: a model with few schedules proves nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Checks `run` in every schedule with up to `switches` forced switches (LOOM_MAX_PREEMPTIONS asks for
-/// others).
+/// Checks `run` in every schedule with up to `switches` forced switches (LOOM_MAX_PREEMPTIONS overrides the
+/// number).
 pub fn model(name: &str, switches: usize, at_least: usize, run: impl Fn() + Sync + Send + 'static) {
     let schedules = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&schedules);

@@ -1,4 +1,4 @@
-//! `backup` and `restore`.
+//! `backup` and `restore`: copy a store into a backup, and make a store from one.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -71,7 +71,8 @@ impl Backup {
             return Err(UsageError("a backup to stdout takes neither --verify nor --json".into()).into());
         }
         let base = self.incremental.as_ref().map(Base::open).transpose()?;
-        // With an archive, the store first gets all its commits there; then the backup has a commit time.
+        // With an archive, opening the store first writes all its commits to the archive; then the backup has
+        // a commit time.
         let db = match store.archive {
             Some(_) => store.open_existing(&self.path)?,
             None => store.open_to_read(&self.path)?,
@@ -118,7 +119,7 @@ impl Backup {
     }
 }
 
-/// A backup that an incremental one needs.
+/// A base: a backup that an incremental backup needs.
 enum Base<'a> {
     Directory(&'a PathBuf),
     Object(BackupObject),

@@ -1,4 +1,4 @@
-//! `change-key`.
+//! `change-key`: replaces the key of an encrypted store.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! `cluster`: nodes on this machine, for development: started, inspected, and stopped by one command.
+//! `cluster`: starts, inspects and stops nodes on this machine, for development.
 //!
-//! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can read;
-//! for each node its store `node-N.db`, its log `node-N.log`, and the id of its process `node-N.pid` while it
-//! runs.
+//! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, readable only by its owner.
+//! Each node has its store `node-N.db`, its log `node-N.log`, and, while it runs, the id of its process in
+//! `node-N.pid`.
 
 mod ask;
 mod balance;
@@ -165,7 +165,8 @@ impl Cluster {
     }
 }
 
-/// A free port may be taken before the node starts: a new cluster is tried again with other ports.
+/// Number of attempts to start a new cluster: a free port may be taken before the node starts. Each attempt
+/// uses other ports.
 const TRIES: usize = 5;
 
 fn start(
@@ -337,7 +338,7 @@ fn join(directory: &ClusterDirectory, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Well)
 }
 
-/// Makes all running nodes except one read the list of members.
+/// Makes all running nodes except `but` read the list of members.
 fn tell_of_new_list(directory: &ClusterDirectory, but: PeId) -> Result<()> {
     for other in directory.members.nodes().iter().filter(|other| other.pe != but) {
         if directory.process(other.pe).is_some() {

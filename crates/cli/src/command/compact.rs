@@ -1,4 +1,4 @@
-//! `compact`.
+//! `compact`: copies a store into a new one without free space.
 
 use std::io::Write;
 use std::path::PathBuf;

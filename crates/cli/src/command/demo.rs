@@ -157,7 +157,7 @@ impl DemoChild {
                 label: format!("demo, round {run}"),
                 ..Default::default()
             };
-            // Never stopped: the kill ends it, and the file is valid up to its last whole block.
+            // Never stopped: the kill ends the recording, and the file is valid up to its last whole block.
             azekura_trace::start(options)
                 .with_context(|| format!("cannot record into {}", file.display()))?;
         }

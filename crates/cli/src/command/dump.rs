@@ -1,4 +1,4 @@
-//! `dump`: prints a whole table, for `load`.
+//! `dump`: prints a whole table in the form that `load` reads.
 
 use std::io::Write;
 

@@ -88,7 +88,7 @@ pub(crate) struct Far {
     #[arg(long, value_name = "NAME", default_value = "auto")]
     mechanism: Mechanism,
 
-    /// Compression of pages that leave but stay on this machine, in at most half of --local: none or lz4
+    /// Compression of evicted pages that stay on this machine, in at most half of --local: none or lz4
     #[arg(long, value_name = "NAME", default_value_t)]
     compress: Compression,
 
@@ -100,12 +100,12 @@ pub(crate) struct Far {
     #[arg(long)]
     quiet: bool,
 
-    /// End the program when its far memory exceeds --local on this machine, or --max-far or the room of
-    /// the servers in all; without this option that is a warning at the end
+    /// End the program when its far memory on this machine exceeds --local, or the total exceeds --max-far or
+    /// the capacity of the servers; without this option a warning is printed at the end
     #[arg(long)]
     strict: bool,
 
-    /// Print misses and waiting time each SECONDS while the program runs
+    /// Print misses and waiting time every SECONDS seconds while the program runs
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     progress: u64,
 
@@ -149,7 +149,7 @@ impl Far {
         let mut command = Command::new(program);
         command.args(arguments);
         launch.prepare_with(&mut command, &library);
-        // Replaces this process: signals, exit code and terminal are the program's.
+        // `exec` replaces this process: signals, exit code and terminal then belong to the program.
         Err(anyhow::Error::new(command.exec()).context(format!("cannot start {}", program.display())))
     }
 }

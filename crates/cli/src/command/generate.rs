@@ -1,4 +1,4 @@
-//! `completions` and `man`: the files of an installation beside the program.
+//! `completions` and `man`: print shell completions, and write manual pages.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
 //! `load`: loads rows from a file into a table.
 //!
-//! Rows are stored as upserts, in transactions of some thousands, so that an interrupted load is resumed by
-//! running it again. A transaction is durable or absent; the next one is read while the last one is being
+//! Rows are stored as upserts, in transactions of up to 10,000 rows. So an interrupted load is resumed by
+//! running it again. A transaction is durable or absent; the next one is read while the previous one is being
 //! flushed.
 //!
-//! If the table is empty and there are more rows than one transaction holds, they are bulk loaded as long as
-//! they are in key order (`sorted`): one transaction, which an interruption undoes completely. Rows in any
-//! other order are sorted first (`unsorted`).
+//! If the table is empty and there are more rows than one transaction holds, the rows are bulk loaded as long
+//! as they are in key order (`sorted`). This is one transaction, which an interruption undoes completely.
+//! Rows in any other order are sorted first (`unsorted`).
 
 mod sorted;
 mod unsorted;
@@ -55,7 +55,7 @@ running it again; the number of replaced rows is printed. --no-replace stops
 at the first such row. The first malformed row stops the load (exit code 1,
 with file and line); the rows before it stay loaded.";
 
-/// Rows of one transaction, and bytes after which it ends earlier.
+/// Largest number of rows of one transaction, and number of bytes after which it ends earlier.
 const ROWS_PER_COMMIT: usize = 10_000;
 const BYTES_PER_COMMIT: usize = 16 << 20;
 
@@ -94,7 +94,7 @@ pub(crate) struct Load {
     no_replace: bool,
 }
 
-/// Reads the byte between fields.
+/// Parses the byte between fields.
 fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -126,7 +126,7 @@ impl Load {
         Ok(Outcome::Well)
     }
 
-    /// The file to read, unless it is stdin.
+    /// Returns the file to read, unless it is stdin.
     fn path(&self) -> Option<&PathBuf> {
         self.file.as_ref().filter(|path| path.as_os_str() != "-")
     }
@@ -185,13 +185,13 @@ struct Loading<'a> {
     started: Instant,
     loaded: u64,
     sort_memory: usize,
-    /// Rows that replaced one with the same key.
+    /// Number of rows that replaced a row with the same key.
     replaced: u64,
-    /// A row with an existing key ends the load.
+    /// `true` if a row with an existing key ends the load.
     is_new_only: bool,
-    /// Rows read and not yet loaded.
+    /// Rows that were read and not yet loaded.
     read: VecDeque<NumberedRow>,
-    /// The previous transaction, perhaps not durable yet, with its number of rows and of replaced rows.
+    /// The previous transaction, which may not be durable yet, with its number of rows and of replaced rows.
     last: Option<(CommitTicket, u64, u64)>,
 }
 
@@ -213,10 +213,10 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Loads all rows; at an error the rows before it stay, durably, and `loaded` counts them.
+    /// Loads all rows. After an error the rows before it stay, durably, and `loaded` counts them.
     fn run(&mut self) -> Result<()> {
         let mut next = self.read_batch();
-        // Fewer rows than a batch are not worth a bulk load, nor a sort.
+        // A bulk load or a sort is not worthwhile for less than a batch of rows.
         if matches!(next.1, Ok(false)) {
             let (ascends, is_empty) = (sorted::ascends(&next.0), self.is_empty()?);
             if is_empty || !ascends {
@@ -260,8 +260,8 @@ impl<'a> Loading<'a> {
         Ok(self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()))?)
     }
 
-    /// Loads the rows read and those that follow, as long as they are in order; returns whether rows are
-    /// left. At a malformed row those before it stay, durably.
+    /// Loads the rows read so far and the next rows, as long as they are in order; returns whether rows are
+    /// left. At a malformed row the rows before it stay, durably.
     fn bulk_load(&mut self) -> Result<bool> {
         let mut rows = Sorted::new(std::mem::take(&mut self.read), &mut *self.rows, self.db.max_key_bytes());
         let (bar, started) = (&self.bar, self.started);
@@ -292,7 +292,7 @@ impl<'a> Loading<'a> {
         Ok(!self.read.is_empty())
     }
 
-    /// Commits the rows; for a batch with a row that the store refuses, the rows before it.
+    /// Commits the rows. If the store rejects a row of the batch, commits the rows before it.
     fn commit(&mut self, batch: &[NumberedRow]) -> Result<()> {
         let Err((refused, error)) = self.insert(batch)? else { return Ok(()) };
         if let Err((_, error)) = self.insert(&batch[..refused])? {
@@ -301,7 +301,7 @@ impl<'a> Loading<'a> {
         Err(anyhow!("line {}: {error}", batch[refused].line))
     }
 
-    /// Inserts all rows in one transaction; an inner `Err` has the row that the store refuses, and nothing
+    /// Inserts all rows in one transaction. An inner `Err` has the row that the store rejects; then nothing
     /// was inserted.
     fn insert(&mut self, batch: &[NumberedRow]) -> Result<Result<(), (usize, Error)>> {
         if batch.is_empty() {
@@ -361,7 +361,7 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// Counts of durably loaded rows.
+/// The counts of durably loaded rows.
 struct Summary {
     rows: u64,
     replaced: u64,

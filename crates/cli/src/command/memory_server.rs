@@ -1,4 +1,4 @@
-//! `memory-server`: memory for programs on other machines.
+//! `memory-server`: lends memory to programs on other machines.
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;

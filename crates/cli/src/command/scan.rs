@@ -66,7 +66,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// The scan of a whole table.
+    /// Returns the scan of a whole table.
     pub(super) fn whole(table: TableArguments, raw: bool) -> Self {
         Self { table, raw, ..Self::default() }
     }
@@ -108,7 +108,7 @@ impl Scan {
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The keys in `from..to` that begin with `prefix`.
+/// Returns the bounds of the keys in `from..to` that begin with `prefix`.
 fn bounds(from: Option<Vec<u8>>, to: Option<Vec<u8>>, prefix: &[u8]) -> Bounds {
     let lower = from.unwrap_or_default().max(prefix.to_vec());
     let upper = match (to, after_prefix(prefix)) {
@@ -118,7 +118,7 @@ fn bounds(from: Option<Vec<u8>>, to: Option<Vec<u8>>, prefix: &[u8]) -> Bounds {
     (Bound::Included(lower), upper.map_or(Bound::Unbounded, Bound::Excluded))
 }
 
-/// The least key greater than all that begin with `prefix`, if there is one.
+/// Returns the least key greater than all keys that begin with `prefix`, if there is one.
 fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();

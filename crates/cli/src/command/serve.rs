@@ -33,10 +33,10 @@ the process at once. Neither loses an acknowledged write.
 Without --auth the environment variable AZEKURA_PASSWORD has the password, if it is set.
 docs/server.md lists the commands and the differences from Redis.";
 
-/// The environment variable of the password.
+/// The environment variable with the password.
 pub(crate) const PASSWORD: &str = "AZEKURA_PASSWORD";
 
-/// Interval of log syncs with relaxed durability, as Redis with `appendfsync everysec`.
+/// Interval of log syncs with relaxed durability, as in Redis with `appendfsync everysec`.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The failures that an acknowledged write survives.
@@ -119,8 +119,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", requires = "cluster", value_parser = clap::value_parser!(u16))]
     node: Option<u16>,
 
-    /// Serve with a new store although the cluster knows an older one of this node, which is lost. Rows that
-    /// only the lost store had are gone
+    /// Serve with a new store although the cluster has a record of an older store of this node, which is
+    /// lost. Rows that only the lost store had are gone
     #[arg(long, requires = "cluster")]
     accept_loss: bool,
 
@@ -161,8 +161,8 @@ impl Serve {
 
     fn serve(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let options = self.options()?;
-        options.validate()?; // before a store is created
-        // Before the store is opened: a signal in the meantime is not lost.
+        options.validate()?; // Before a store is created.
+        // Before the store is opened, so that a signal in the meantime is not lost.
         let mut signals = signals::to_stop()?;
         let interval = (self.durability == Durability::Relaxed).then_some(SYNC_INTERVAL);
         let db = store.open_or_create_synced(&self.path, interval)?;
@@ -259,7 +259,7 @@ fn membership(file: &Path, node: PeId) -> Result<(ClusterOptions, Option<SocketA
     Ok((ClusterOptions::new(Arc::new(FileMeta::new(file)), node, key), member.clients))
 }
 
-/// Reads `HOST:PORT` or `unix:PATH`.
+/// Parses `HOST:PORT` or `unix:PATH`.
 fn listen_address(text: &str) -> Result<ListenAddress, String> {
     match text.strip_prefix("unix:") {
         Some("") => Err("no path after unix:".into()),
@@ -268,7 +268,7 @@ fn listen_address(text: &str) -> Result<ListenAddress, String> {
     }
 }
 
-/// A file, or as much of it as shows that it is too long for a password.
+/// Reads a file, or the part of it that shows that it is too long for a password.
 fn read_short(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(4096).read_to_end(&mut bytes)?;

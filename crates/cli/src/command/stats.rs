@@ -49,7 +49,7 @@ impl Stats {
     }
 }
 
-/// One line for each leaf of a JSON value, named by its path.
+/// Appends one line for each leaf of a JSON value, named by its path.
 fn flatten(path: String, value: &Value, lines: &mut Vec<(String, String)>) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {

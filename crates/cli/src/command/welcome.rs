@@ -1,4 +1,4 @@
-//! `azekura` alone: prints the first steps.
+//! `azekura` without a command: prints the first steps.
 
 use std::io::Write;
 

@@ -1,45 +1,45 @@
 //! The audit after each crash: compares the store with the expected content.
 //!
 //! - AUDIT-1 every transfer that was acknowledged as durable exists, unchanged;
-//! - AUDIT-2 every transfer that an earlier audit saw still exists;
+//! - AUDIT-2 every transfer that an earlier audit found still exists;
 //! - AUDIT-3 all other transfers were in flight when the child was killed;
 //! - AUDIT-4 each worker's transfers exist from its first one to some last one, without gaps: a crash cuts
 //!   the history at one point;
-//! - AUDIT-5 every balance is the initial one plus and minus its transfers: each transfer exists wholly or
-//!   not at all;
+//! - AUDIT-5 every balance is the initial one plus and minus its transfers: each transfer exists completely
+//!   or not at all;
 //! - AUDIT-6 the total is unchanged.
 
 use std::collections::HashMap;
 
 use super::bank::{INITIAL_BALANCE, Transfer, TransferId, account_key};
 
-/// Largest number of listed problems of one kind.
+/// Largest number of problems of one kind that are listed.
 const LISTED: usize = 5;
 
-/// Expected content of the bank.
+/// The expected content of the bank.
 #[derive(Debug)]
 pub(super) struct Expected<'a> {
     pub(super) accounts: u32,
     /// Transfers found by the last audit.
     pub(super) seen_before: &'a [Transfer],
-    /// Transfers acknowledged as durable since then.
+    /// Transfers acknowledged as durable since the last audit.
     pub(super) told: &'a [Transfer],
-    /// The runs of the child since.
+    /// The runs of the child since the last audit.
     pub(super) runs: &'a [u16],
 }
 
-/// Actual content of the bank.
+/// The actual content of the bank.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
-    /// In order of ids.
+    /// The transfers, in the order of their ids.
     pub(super) transfers: &'a [Transfer],
     pub(super) balances: &'a [i64],
 }
 
-/// The outcome.
+/// The result of an audit.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    /// Transfers that exist without an acknowledgment.
+    /// Number of transfers that exist without an acknowledgment.
     pub(super) untold: u64,
     /// Problems, as sentences.
     pub(super) problems: Vec<String>,
@@ -57,7 +57,7 @@ pub(super) fn audit(expected: &Expected<'_>, found: &Found<'_>) -> Audit {
     Audit { untold, problems }
 }
 
-/// AUDIT-1, AUDIT-2.
+/// Lists transfers that violate AUDIT-1 or AUDIT-2.
 fn missing(
     what: &str,
     wanted: &[Transfer],
@@ -74,7 +74,7 @@ fn missing(
     list(wrong, problems);
 }
 
-/// AUDIT-3; counts the transfers in flight that were committed.
+/// Lists transfers that violate AUDIT-3. Returns the number of transfers in flight that were committed.
 fn strangers(expected: &Expected<'_>, transfers: &[Transfer], problems: &mut Vec<String>) -> u64 {
     let new: Vec<_> = transfers.iter().filter(|t| expected.runs.contains(&t.id.run)).collect();
     let old = transfers.len() - new.len();
@@ -87,7 +87,7 @@ fn strangers(expected: &Expected<'_>, transfers: &[Transfer], problems: &mut Vec
     new.len().saturating_sub(expected.told.len()) as u64
 }
 
-/// AUDIT-4.
+/// Lists gaps that violate AUDIT-4.
 fn holes(transfers: &[Transfer], problems: &mut Vec<String>) {
     let same_worker = |a: TransferId, b: TransferId| (a.run, a.worker) == (b.run, b.worker);
     let mut last: Option<TransferId> = None;
@@ -104,7 +104,7 @@ fn holes(transfers: &[Transfer], problems: &mut Vec<String>) {
     list(wrong, problems);
 }
 
-/// AUDIT-5, AUDIT-6.
+/// Lists balances that violate AUDIT-5 or AUDIT-6.
 fn wrong_balances(accounts: u32, found: &Found<'_>, problems: &mut Vec<String>) {
     let mut expected = vec![INITIAL_BALANCE; accounts as usize];
     for Transfer { id, from, to, amount } in found.transfers {
@@ -133,7 +133,7 @@ fn wrong_balances(accounts: u32, found: &Found<'_>, problems: &mut Vec<String>) 
     }
 }
 
-/// Adds the first few, and the number of the others.
+/// Adds the first few problems, and the number of the others.
 fn list(mut wrong: impl Iterator<Item = String>, problems: &mut Vec<String>) {
     problems.extend(wrong.by_ref().take(LISTED));
     let more = wrong.count();
@@ -150,7 +150,8 @@ mod tests {
         Transfer { id: TransferId { run, worker, sequence }, from, to, amount }
     }
 
-    /// Run 1 was audited; run 2 was killed after its worker 0 got the acknowledgment of its first transfer.
+    /// Returns a history: run 1 was audited, and run 2 was killed after its worker 0 got the acknowledgment
+    /// of its first transfer.
     fn history() -> Vec<Transfer> {
         vec![
             transfer(1, 0, 0, (0, 1), 10),

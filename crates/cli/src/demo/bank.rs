@@ -1,8 +1,8 @@
-//! The bank of the demo: accounts, and a row for each transfer, as text that `azekura scan` shows.
+//! The bank of the demo: accounts, and a row for each transfer, as text that `azekura scan` can print.
 //!
-//! A transfer moves money and writes its own row in one transaction. So the transfers' table determines every
-//! balance: BANK-1 balance = initial + sum of the transfers to it - sum of those from it, at any committed
-//! moment.
+//! A transfer moves money and writes its own row in one transaction. So the table of transfers determines
+//! every balance. BANK-1: at any committed moment, balance = initial + sum of the transfers to the account -
+//! sum of the transfers from it.
 
 use std::str::FromStr;
 
@@ -19,27 +19,27 @@ pub(super) const TRANSFERS: TableDefinition<str, str> = TableDefinition::new("tr
 /// Initial balance of each account.
 pub(super) const INITIAL_BALANCE: i64 = 1_000;
 
-/// The accounts of one transfer in [`HOT_SHARE`], so that transactions conflict.
+/// Number of accounts used by one transfer in [`HOT_SHARE`], so that transactions conflict.
 const HOT_ACCOUNTS: u32 = 64;
 const HOT_SHARE: u32 = 16;
 
-/// Identifies a transfer: run of the child, worker, and sequence number.
+/// The id of a transfer: run of the child, worker, and sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TransferId {
     pub(super) run: u16,
     pub(super) worker: u16,
-    /// Counts up from 0 without gaps, in the order in which the worker commits.
+    /// A number that ascends from 0 without gaps, in the order in which the worker commits.
     pub(super) sequence: u32,
 }
 
 impl std::fmt::Display for TransferId {
-    /// Of constant width, so that the order of the texts is the order of the ids.
+    /// Formats the id with constant width, so that the order of the texts is the order of the ids.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:05}-{:05}-{:010}", self.run, self.worker, self.sequence)
     }
 }
 
-/// Some money from one account to another.
+/// A transfer of money from one account to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub(super) id: TransferId,
@@ -49,7 +49,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// A transfer between two different accounts of `accounts`.
+    /// Returns a transfer between two different accounts of `accounts`.
     pub(super) fn random(id: TransferId, accounts: u32, random: &mut impl RngExt) -> Self {
         let among = if random.random_ratio(1, HOT_SHARE) { accounts.min(HOT_ACCOUNTS) } else { accounts };
         let from = random.random_range(0..among);
@@ -57,7 +57,7 @@ impl Transfer {
         Self { id, from, to, amount: random.random_range(1..=100) }
     }
 
-    /// Moves the money, or as much as there is of it, and writes the transfer's row; returns the actual
+    /// Moves the money, or as much as the account has, and writes the transfer's row. Returns the actual
     /// transfer.
     pub(super) fn carry_out(mut self, tx: &Transaction) -> Result<Self, Error> {
         let accounts = tx.table(&ACCOUNTS)?;
@@ -78,7 +78,7 @@ impl Transfer {
         format!("{} {} {}", account_key(self.from), account_key(self.to), self.amount)
     }
 
-    /// Reads a row of the transfers' table.
+    /// Parses a row of the table of transfers.
     pub(super) fn of_row(key: &str, value: &str) -> Option<Self> {
         let [run, worker, sequence] = exactly(key.split('-'))?;
         let id = TransferId { run: number(run)?, worker: number(worker)?, sequence: number(sequence)? };
@@ -92,18 +92,18 @@ pub(super) fn exactly<'a, const N: usize>(fields: impl Iterator<Item = &'a str>)
     fields.collect::<Vec<_>>().try_into().ok()
 }
 
-/// A number in decimal digits only.
+/// Parses a number of decimal digits only.
 pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Returns the key of account `number`; of constant width, so that the order of the texts is that of the
-/// numbers.
+/// Returns the key of account `number`. Its width is constant, so that the order of the texts is the order of
+/// the numbers.
 pub(super) fn account_key(number: u32) -> String {
     format!("{number:08}")
 }
 
-/// Creates `accounts` accounts with the initial balance each.
+/// Creates `accounts` accounts, each with the initial balance.
 pub(super) fn open_accounts(db: &Database, accounts: u32) -> Result<()> {
     const AT_ONCE: usize = 10_000;
     let balance = INITIAL_BALANCE.to_string();
@@ -117,7 +117,7 @@ pub(super) fn open_accounts(db: &Database, accounts: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns every balance, by account; refuses a table that does not have exactly the accounts `0..n`.
+/// Returns every balance, by account. Rejects a table that does not have exactly the accounts `0..n`.
 pub(super) fn balances(tx: &Transaction) -> Result<Vec<i64>> {
     let mut balances = Vec::new();
     for row in tx.table(&ACCOUNTS)?.iter() {
@@ -133,7 +133,7 @@ pub(super) fn balances(tx: &Transaction) -> Result<Vec<i64>> {
     Ok(balances)
 }
 
-/// Every transfer, in order of ids.
+/// Returns every transfer, in the order of ids.
 pub(super) fn transfers(tx: &Transaction) -> Result<Vec<Transfer>> {
     let mut transfers: Vec<Transfer> = Vec::new();
     for row in tx.table(&TRANSFERS)?.iter() {

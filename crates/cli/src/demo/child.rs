@@ -1,7 +1,7 @@
-//! The child: transfers from many threads until it is killed.
+//! The child: makes transfers in many threads until it is killed.
 //!
-//! Even workers wait for each commit; odd ones keep many commits in flight and poll their tickets. A transfer
-//! is reported to the parent only after `transact` returned or its ticket was durable.
+//! Even workers wait for each commit; odd workers keep many commits in flight and poll their tickets. A
+//! transfer is reported to the parent only after `transact` has returned or its ticket is durable.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use super::bank::{Transfer, TransferId};
 use super::protocol::{Message, Told, Way};
 use crate::arguments::StoreArguments;
 
-/// Orders of the parent to a child.
+/// The parent's settings for a child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orders {
     pub(crate) run: u16,
@@ -108,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// Notes the oldest transfers that are durable now.
+    /// Adds the oldest transfers that are durable now to the report.
     fn note_durable(&mut self, waiting: &mut VecDeque<(InFlight, CommitTicket)>) -> Result<()> {
         while let Some((_, ticket)) = waiting.front() {
             if !ticket.is_durable()? {
@@ -127,10 +127,10 @@ impl Worker {
         Message::Told(told).write(&mut self.lines);
     }
 
-    /// Writes the noted transfers to the pipe.
+    /// Writes the report to the pipe.
     fn tell(&mut self) -> Result<()> {
         if !self.lines.is_empty() {
-            let mut stdout = io::stdout().lock(); // keeps the lines of the workers apart
+            let mut stdout = io::stdout().lock(); // The lock separates the lines of the workers.
             stdout.write_all(&self.lines)?;
             stdout.flush()?;
             self.lines.clear();
@@ -139,7 +139,7 @@ impl Worker {
     }
 }
 
-/// A transfer that was committed and is perhaps not durable yet.
+/// A transfer that was committed and may not be durable yet.
 struct InFlight {
     transfer: Transfer,
     begun: Instant,

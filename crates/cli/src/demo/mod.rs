@@ -1,4 +1,4 @@
-//! The demo: a bank on every core, killed at random moments, and audited after each.
+//! The demo: a bank on every core that is killed at random moments and audited after each kill.
 //!
 //! 1. The parent creates a store of accounts and closes it.
 //! 2. It starts itself again as a *child*, which transfers money in many threads and reports each durable
@@ -13,8 +13,8 @@
 //! | `protocol` | messages of the child |
 //! | `child` | the child's threads |
 //! | `victim` | the parent's handle of a child |
-//! | `audit` | the expected content, and the comparison |
-//! | `round` | one round, from start of the child to the verdict |
+//! | `audit` | the expected content, and the comparison with the actual content |
+//! | `round` | one round, from the start of the child to the verdict |
 //! | `report` | the output |
 
 mod audit;
@@ -44,12 +44,12 @@ pub(crate) struct Settings {
     pub(crate) store: StoreArguments,
     pub(crate) accounts: u32,
     pub(crate) rounds: u16,
-    /// Longest time from a child's start to its kill.
+    /// Longest time from the start of a child to its kill.
     pub(crate) round: Duration,
     pub(crate) threads: u16,
     pub(crate) in_flight: usize,
     pub(crate) seed: u64,
-    /// File for the child's recording.
+    /// File for the recording of the child.
     pub(crate) trace: Option<PathBuf>,
 }
 

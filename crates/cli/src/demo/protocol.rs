@@ -5,14 +5,14 @@
 //! | `ready` | the store is open (and recovered) |
 //! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | this transfer is durable |
 //!
-//! A line without its newline was cut by the kill: it does not count. Whole lines are never interleaved (the
-//! child writes them under one lock), so any other line is an error.
+//! A line without its newline was truncated by the kill and is ignored. Whole lines are never interleaved
+//! (the child writes them under one lock), so any other line is an error.
 
 use std::io::{self, BufRead, Write};
 
 use super::bank::{Transfer, TransferId, exactly, number};
 
-/// The child's way of waiting for a commit.
+/// The child's method of waiting for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// The thread blocked until the transfer was durable.
@@ -25,10 +25,10 @@ pub(super) enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) transfer: Transfer,
-    /// Time from the begin of the transfer until its worker knew that it is durable.
+    /// Time from the start of the transfer until its worker learned that it is durable, in microseconds.
     pub(super) latency_us: u64,
     pub(super) way: Way,
-    /// Number of runs: 1, and 1 more for each conflict.
+    /// Number of attempts: 1, and 1 more for each conflict.
     pub(super) attempts: u32,
 }
 
@@ -59,7 +59,7 @@ impl Message {
         written.expect("a Vec takes any write");
     }
 
-    /// Reads a line without its newline.
+    /// Parses a line without its newline.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         if line == "ready" {
@@ -78,7 +78,7 @@ impl Message {
     }
 }
 
-/// Passes every whole line of `source` to `each`, to its end; a partial last line is dropped.
+/// Passes every whole line of `source` to `each`. A partial last line is dropped.
 pub(super) fn read_all(mut source: impl BufRead, mut each: impl FnMut(Message)) -> io::Result<()> {
     let mut line = Vec::new();
     loop {

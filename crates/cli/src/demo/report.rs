@@ -1,4 +1,4 @@
-//! Output of the demo.
+//! The output of the demo.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::protocol::{Told, Way};
 use super::round::Round;
 use crate::show;
 
-/// Prints a line for each round and sums them up.
+/// Prints a line for each round, and totals at the end.
 pub(super) struct Report<'o> {
     out: &'o mut dyn Write,
     rounds: u16,
@@ -112,7 +112,7 @@ impl<'o> Report<'o> {
         self.out.flush()
     }
 
-    /// Adds a round to the sums.
+    /// Adds a round to the totals.
     fn add(&mut self, round: &Round) {
         let (crash, verdict) = (&round.crash, &round.verdict);
         self.rounds = round.number;
@@ -132,7 +132,7 @@ impl<'o> Report<'o> {
         self.problems.extend_from_slice(&verdict.problems);
     }
 
-    /// Prints the sum; returns whether all audits passed.
+    /// Prints the totals; returns whether all audits passed.
     pub(super) fn end(&mut self, settings: &Settings, span: Duration) -> io::Result<bool> {
         self.figures()?;
         if self.problems.is_empty() {
@@ -195,7 +195,7 @@ impl<'o> Report<'o> {
     }
 }
 
-/// Times from begin to durable, in microseconds.
+/// A histogram of the times from the start of a transfer to its durability, in microseconds.
 struct Latencies(Histogram<u64>);
 
 impl Latencies {

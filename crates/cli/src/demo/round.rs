@@ -27,37 +27,37 @@ pub(super) struct Round {
     pub(super) verdict: Verdict,
 }
 
-/// The opening after the last kill.
+/// The opening of the store after the last kill.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recovery {
     pub(super) took: Duration,
-    /// Bytes of log read.
+    /// Number of bytes of the log that were read.
     pub(super) log_bytes: u64,
-    /// Transactions rolled back because they had not committed.
+    /// Number of transactions that were rolled back because they had not committed.
     pub(super) rolled_back: u64,
 }
 
-/// Events up to the last kill.
+/// The events up to the last kill.
 #[derive(Debug)]
 pub(super) struct Crash {
     /// Time from the child's opening of the store to its kill.
     pub(super) worked: Duration,
-    /// Transfers acknowledged as durable by the child, or by the one after it.
+    /// Transfers acknowledged as durable to the child, or to the second child.
     pub(super) told: Vec<Told>,
-    /// Another child was killed during recovery.
+    /// `true` if a second child was killed during recovery.
     pub(super) again_in_recovery: bool,
     /// The runs of children.
     runs: Vec<u16>,
 }
 
-/// State found after the kill.
+/// The state found after the kill.
 #[derive(Debug)]
 pub(super) struct Verdict {
-    /// All transfers in the store.
+    /// Number of transfers in the store.
     pub(super) transfers: u64,
-    /// Transfers in flight at the kill that were committed.
+    /// Number of transfers in flight at the kill that were committed.
     pub(super) untold: u64,
-    /// Pages that `check` walked.
+    /// Number of pages that `check` visited.
     pub(super) pages: u64,
     /// Problems that the audit and `check` found.
     pub(super) problems: Vec<String>,
@@ -70,14 +70,14 @@ impl Recovery {
     }
 }
 
-/// The rounds of a demo, with the state that one leaves for the next.
+/// The rounds of a demo, with the state that is passed from one round to the next.
 #[derive(Debug)]
 pub(super) struct Rounds<'a> {
     settings: Settings,
     path: &'a Path,
     random: StdRng,
     runs: u16,
-    /// The transfers that the last audit saw.
+    /// The transfers that the last audit found.
     seen: Vec<Transfer>,
     last_recovery: Duration,
 }
@@ -87,7 +87,7 @@ impl<'a> Rounds<'a> {
         Self { settings, path, random, runs: 0, seen: Vec::new(), last_recovery: FIRST_RECOVERY }
     }
 
-    /// Runs round `number`; calls `doing` with each step.
+    /// Runs round `number`; calls `doing` at each step with its description.
     pub(super) fn run(&mut self, number: u16, doing: &dyn Fn(&str)) -> Result<Round> {
         doing("transferring, until the kill");
         let crash = self.crash(number.is_multiple_of(2))?;
@@ -102,7 +102,7 @@ impl<'a> Rounds<'a> {
         Ok(Round { number, crash, recovery, verdict })
     }
 
-    /// Runs a child and kills it, and, if requested, the next one while it recovers.
+    /// Runs a child and kills it. If requested, starts another child and kills it while it recovers.
     fn crash(&mut self, again_in_recovery: bool) -> Result<Crash> {
         let share = self.random.random_range(0.2..1.0);
         let (run, child) = self.start_child(self.settings.trace.clone().as_deref())?;

@@ -13,10 +13,10 @@ use super::child::Orders;
 use super::protocol::{Message, Told, read_all};
 use crate::arguments::StoreArguments;
 
-/// Longest time the child may take to open the store.
+/// Longest time for the child to open the store.
 const OPENS_WITHIN: Duration = Duration::from_secs(60);
 
-/// A running child. Dropping it kills it.
+/// A running child. The drop kills it.
 #[derive(Debug)]
 pub(super) struct Victim {
     child: Child,
@@ -64,7 +64,7 @@ impl Victim {
         Ok(Self { child, ready, listener })
     }
 
-    /// Kills the child `span` after it has the store open; returns its messages, and the actual time of its
+    /// Kills the child `span` after it has opened the store. Returns its messages, and the actual time of its
     /// work.
     pub(super) fn kill_after_work_of(self, span: Duration) -> Result<(Vec<Told>, Duration)> {
         match self.ready.recv_timeout(OPENS_WITHIN) {
@@ -80,13 +80,14 @@ impl Victim {
         }
     }
 
-    /// Kills it `span` after its start, in any state.
+    /// Kills the child `span` after its start, in any state.
     pub(super) fn kill_after(self, span: Duration) -> Result<Vec<Told>> {
         thread::sleep(span);
         self.kill()
     }
 
-    /// Kills it with SIGKILL, and then reads the pipe to its end: messages written before its death count.
+    /// Kills the child with SIGKILL, and then reads the pipe to its end: messages written before its end
+    /// count.
     fn kill(mut self) -> Result<Vec<Told>> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the child ended by itself ({status}) before it was killed");
@@ -100,7 +101,7 @@ impl Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        // After `kill` both are refused or done already; after an error no child may be left running.
+        // After `kill` both calls fail or have no effect; after an error no child may be left running.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -109,7 +110,7 @@ impl Drop for Victim {
 fn listen(stdout: ChildStdout, ready: &Sender<Instant>) -> Result<Vec<Told>> {
     let mut told = Vec::new();
     read_all(BufReader::with_capacity(1 << 20, stdout), |message| match message {
-        // An error means that no thread waits for it, as in `kill_after`.
+        // An error means that no thread waits for the message, as in `kill_after`.
         Message::Ready => drop(ready.send(Instant::now())),
         Message::Told(one) => told.push(one),
     })

@@ -1,5 +1,5 @@
-//! Comma-separated values with a header line. The key is one field; the value is the whole record as a JSON
-//! object, its fields in the header's order, so that it can be read without the header.
+//! Comma-separated values with a header line. The key is one field. The value is the whole record as a JSON
+//! object with the fields in the header's order, so it can be read without the header.
 
 mod quotes;
 
@@ -13,17 +13,18 @@ use quotes::{FieldTooLong, Quotes};
 /// A header, and the index of its key field.
 #[derive(Debug)]
 pub struct Header {
-    /// The fields' names, each as a JSON string.
+    /// The names of the fields, each as a JSON string.
     names: Vec<String>,
     key: usize,
 }
 
 impl Header {
-    /// Finds `key` among `names`: by name, else by number from 1, else (`None`) the first.
+    /// Finds `key` among `names`: by name, otherwise by number from 1. With `None` the key is the first
+    /// field.
     ///
     /// # Errors
     ///
-    /// [`Fault::NoField`], and [`Fault::TwiceTheField`] for a header that names a field twice.
+    /// [`Fault::NoField`], or [`Fault::TwiceTheField`] for a header that contains a field twice.
     pub fn new<'n>(names: impl IntoIterator<Item = &'n str>, key: Option<&str>) -> Result<Self, Fault> {
         let names: Vec<&str> = names.into_iter().collect();
         if let Some(twice) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
@@ -41,7 +42,7 @@ impl Header {
         Ok(Self { names: names.into_iter().map(json_string).collect(), key })
     }
 
-    /// Makes a row of a record with as many fields as the header.
+    /// Makes a row from a record with as many fields as the header.
     ///
     /// # Errors
     ///
@@ -81,12 +82,12 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads the header of `source`, with this byte between fields; `key` names the key field (default: the
-    /// first).
+    /// Reads the header of `source`, with this byte between fields. `key` is the name of the key field
+    /// (default: the first field).
     ///
     /// # Errors
     ///
-    /// A header that is not UTF-8, that lacks `key` or names a field twice; the stream's errors.
+    /// A header that is not UTF-8, that lacks `key` or contains a field twice; the stream's errors.
     pub fn new(source: R, key: Option<&str>, delimiter: u8) -> Result<Self, ReadError> {
         let quotes = Quotes::new(source, delimiter);
         let mut source = ::csv::ReaderBuilder::new().delimiter(delimiter).from_reader(quotes);
@@ -94,7 +95,7 @@ impl<R: BufRead> Reader<R> {
         check_quotes(&source)?;
         let names = source.headers().map_err(|error| read_error(error, 1))?;
         let header = if names.is_empty() {
-            None // an empty file has no rows, for any name of the key
+            None // An empty file has no rows, for any name of the key.
         } else {
             Some(Header::new(names, key).map_err(|fault| ReadError::Malformed { line: 1, fault })?)
         };
@@ -107,7 +108,7 @@ impl<R: BufRead> ReadRows for Reader<R> {
         let Some(header) = &self.header else { return Ok(false) };
         let next = self.source.position().line();
         let read = self.source.read_record(&mut self.record);
-        check_quotes(&self.source)?; // it explains other errors of the record
+        check_quotes(&self.source)?; // An open quote explains other errors of the record.
         if !read.map_err(|error| read_error(error, next))? {
             return Ok(false);
         }
@@ -127,7 +128,8 @@ impl<R: BufRead> ReadRows for Reader<R> {
     }
 }
 
-/// Refuses the last record if its last quote is open: the CSV reader treats the end of the file as its end.
+/// Rejects the last record if its last quote is open: the CSV reader would treat the end of the file as the
+/// end of the field.
 fn check_quotes<R: BufRead>(source: &::csv::Reader<Quotes<R>>) -> Result<(), ReadError> {
     match source.get_ref().open_at_end() {
         Some(line) if source.position().byte() >= source.get_ref().bytes_read() => {
@@ -252,7 +254,7 @@ mod tests {
     }
 
     proptest! {
-        /// A file of quoted fields is accepted whole; cut within a field, it is refused.
+        /// A file of quoted fields is accepted when complete, and rejected when truncated within a field.
         #[test]
         fn a_file_is_refused_exactly_if_it_ends_in_a_quoted_field(
             fields in proptest::collection::vec("[a\",\r\n]{0,4}", 1..6), cut in 0..1000_usize,

@@ -1,4 +1,4 @@
-//! Escapes: any bytes as one field of one line.
+//! Escapes, which represent any bytes as one field of one line.
 //!
 //! | bytes | written |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | other control characters, U+FEFF, bytes that are not UTF-8 | `\xHH` for each byte |
 //! | everything else | unchanged |
 //!
-//! Reading accepts exactly these (`\xHH` for any byte); any other backslash is an error, so that a file that
-//! was never written with escapes is not changed silently.
+//! The decoder accepts exactly these escapes (`\xHH` for any byte). Any other backslash is an error, so that
+//! a file that was written without escapes is not changed silently.
 
 /// A backslash that starts none of the escapes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ fn escape_byte(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', b'x', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
 }
 
-/// `bytes` escaped, for messages.
+/// Returns `bytes` with escapes, for messages.
 #[must_use]
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
@@ -68,7 +68,7 @@ pub fn escaped(bytes: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// [`EscapeError`] for a backslash that starts no escape; `out` then has the bytes before it.
+/// [`EscapeError`] for a backslash that starts no escape; `out` then contains the bytes before it.
 pub fn unescape(text: &[u8], out: &mut Vec<u8>) -> Result<(), EscapeError> {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|&byte| byte == b'\\') {
@@ -83,7 +83,7 @@ pub fn unescape(text: &[u8], out: &mut Vec<u8>) -> Result<(), EscapeError> {
     Ok(())
 }
 
-/// The byte that the escape at the front of `text` stands for, and the escape's length.
+/// Returns the byte that the escape at the front of `text` represents, and the escape's length.
 fn read_escape(text: &[u8]) -> Option<(u8, usize)> {
     match text.get(1)? {
         b't' => Some((b'\t', 2)),
@@ -99,7 +99,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// The wrong escape, short enough for a message.
+/// Returns the invalid escape, short enough for a message.
 fn shown(escape: &[u8]) -> String {
     let text = String::from_utf8_lossy(&escape[..escape.len().min(8)]);
     let len = if text.starts_with("\\x") { 4 } else { 2 };

@@ -1,4 +1,4 @@
-//! JSON lines: one object per line. The key is one of its fields, the value the unchanged line.
+//! JSON lines: one object per line. The key is one of its fields; the value is the unchanged line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,13 +10,14 @@ use serde_json::value::RawValue;
 use super::lines::Lines;
 use super::{Fault, ReadError, ReadRows, Row};
 
-/// Reads a line (without its newline) into `row`: `field` of the object as key, the line as value.
+/// Parses a line (without its newline) into `row`: `field` of the object as key, the line as value.
 ///
-/// A text field gives its text, a number its digits as written (`1.0` and `1` are two keys).
+/// The key of a text field is its text. The key of a number is its digits as written (`1.0` and `1` are two
+/// keys).
 ///
 /// # Errors
 ///
-/// Anything but one JSON object with exactly one `field` that is text or a number.
+/// Any line that is not one JSON object with exactly one `field` that is text or a number.
 pub fn parse(line: &[u8], field: &str, row: &mut Row) -> Result<(), Fault> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let text = std::str::from_utf8(line).map_err(|_| Fault::NotUtf8)?;
@@ -58,21 +59,21 @@ fn append_key(text: &str, field: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
 
 fn json_fault(error: serde_json::Error) -> Fault {
     let text = error.to_string();
-    // A line is a document of one line: its own line number would be confusing beside the file's.
+    // The JSON text is a single line: its own line number would be confused with the file's.
     Fault::Json(match text.rsplit_once(" at line 1 column ") {
         Some((what, column)) => format!("column {column}: {what}"),
         None => text,
     })
 }
 
-/// The wanted field of an object.
+/// The result of the search for the key field of an object.
 enum Found<'de> {
     Absent,
     Once(&'de str),
     Twice,
 }
 
-/// Walks an object's fields and keeps the JSON text of one.
+/// A visitor of an object's fields that keeps the JSON text of one field.
 struct Fields<'f> {
     field: &'f str,
 }
@@ -98,7 +99,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-/// Compares a field's name with the wanted one.
+/// A comparison of a field's name with the name of the key field.
 struct Is<'f>(&'f str);
 
 impl<'de> DeserializeSeed<'de> for Is<'_> {
@@ -129,7 +130,7 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads `source`, with each object's `field` as its key.
+    /// Returns a reader of `source`, with each object's `field` as its key.
     pub fn new(source: R, field: &str) -> Self {
         Self { lines: Lines::new(source), field: field.into() }
     }

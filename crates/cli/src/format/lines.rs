@@ -1,10 +1,11 @@
-//! Lines of a stream, bounded in length and counted.
+//! Reads lines of a stream, with bounded length, and counts them.
 
 use std::io::{self, BufRead, Read};
 
 use super::{Fault, ReadError};
 
-/// Longest line, in bytes: the largest value of a store with every byte written as `\xHH`, and then some.
+/// Length of the longest line, in bytes: the largest value of a store with every byte written as `\xHH`, with
+/// a margin.
 pub(super) const MAX_LINE: usize = 512 << 20;
 
 /// Reads lines without their ends.
@@ -18,7 +19,7 @@ pub(super) struct Lines<R> {
     keeps_mark: bool,
 }
 
-/// The UTF-8 byte order mark, which some programs write before text; it belongs to no field.
+/// The UTF-8 byte order mark, which some programs write before text. It belongs to no field.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
@@ -30,28 +31,28 @@ impl<R: BufRead> Lines<R> {
         Self { source, buffer: Vec::new(), limit, line: 0, bytes: 0, keeps_mark: false }
     }
 
-    /// Keeps the first bytes unchanged, including a byte order mark.
+    /// Sets whether a byte order mark in front of the first line is kept as data.
     pub(super) const fn keeping_mark(mut self, keeps: bool) -> Self {
         self.keeps_mark = keeps;
         self
     }
 
-    /// The number of the line last read, from 1.
+    /// Returns the number of the line last read, from 1.
     pub(super) const fn line(&self) -> u64 {
         self.line
     }
 
-    /// Bytes read, line ends included.
+    /// Returns the number of bytes read, including line ends.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Wraps an error of the line last read.
+    /// Adds the number of the line last read to an error.
     pub(super) const fn malformed(&self, fault: Fault) -> ReadError {
         ReadError::Malformed { line: self.line, fault }
     }
 
-    /// The next line without its newline; the last one need not have any.
+    /// Returns the next line without its newline. The last line may lack the newline.
     pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, ReadError> {
         self.buffer.clear();
         self.line += 1;

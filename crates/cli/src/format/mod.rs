@@ -1,7 +1,7 @@
-//! Rows as text: the formats that `load` reads, and the one that `scan` and `dump` write.
+//! Rows as text: the formats that `load` reads, and the format that `scan` and `dump` write.
 //!
 //! Each format has a pure function from one record to one [`Row`], and a reader that applies it to a stream
-//! and counts lines. Reading holds one record in memory, never the file.
+//! and counts lines. Readers hold one record in memory, never the whole file.
 
 pub mod csv;
 pub mod escape;
@@ -46,29 +46,29 @@ impl Format {
     }
 }
 
-/// Error in a record.
+/// The error in a malformed record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A line of TSV without a tab.
+    /// A line of TSV has no tab.
     #[error("no tab between key and value (a key without a value ends with a tab)")]
     NoTab,
-    /// A backslash that starts no escape.
+    /// A backslash starts no escape.
     #[error(transparent)]
     Escape(#[from] EscapeError),
-    /// A line that does not end within the limit.
+    /// A line does not end within the limit.
     #[error("the line is longer than {limit} bytes")]
     TooLong {
-        /// The longest line that is read.
+        /// The longest accepted line, in bytes.
         limit: usize,
     },
-    /// Bytes that are not UTF-8 in a format that is text.
+    /// A text format contains bytes that are not UTF-8.
     #[error("not UTF-8")]
     NotUtf8,
-    /// A quoted field of CSV that the file's end cuts.
+    /// The end of the file truncates a quoted CSV field.
     #[error("a quote is opened and never closed")]
     OpenQuote,
-    /// Not the JSON that was expected.
+    /// The text is not the expected JSON.
     #[error("{0}")]
     Json(String),
     /// The record has no such field.
@@ -76,10 +76,10 @@ pub enum Fault {
     NoField {
         /// The requested field.
         field: String,
-        /// The fields there are, where the format has a header.
+        /// The existing fields, if the format has a header.
         present: Vec<String>,
     },
-    /// The key field twice in one record, or a header that names a field twice.
+    /// The record has the key field twice, or the header contains a field twice.
     #[error("field {field:?} appears twice")]
     TwiceTheField {
         /// The field.
@@ -90,15 +90,15 @@ pub enum Fault {
     KeyKind {
         /// The field.
         field: String,
-        /// Content found instead.
+        /// Description of the field's content.
         found: &'static str,
     },
-    /// A record with more or fewer fields than the header.
+    /// A record has more or fewer fields than the header.
     #[error("{found} fields where the header has {expected}")]
     FieldCount {
-        /// The header's.
+        /// Number of fields in the header.
         expected: u64,
-        /// The record's.
+        /// Number of fields in the record.
         found: u64,
     },
 }
@@ -135,29 +135,29 @@ pub trait ReadRows {
     ///
     /// # Errors
     ///
-    /// [`ReadError`] names the line. The reader is then done.
+    /// [`ReadError`], which contains the line. The reader then returns no more rows.
     fn read_row(&mut self, row: &mut Row) -> Result<bool, ReadError>;
 
-    /// The line on which the last row began, from 1.
+    /// Returns the line on which the last row began, from 1.
     fn line(&self) -> u64;
 
-    /// Bytes of input used so far.
+    /// Returns the number of input bytes used so far.
     fn bytes(&self) -> u64;
 }
 
-/// Options for reading; the key field of CSV and JSON lines.
+/// Options for reading rows.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
-    /// Name (for CSV also number, from 1) of the key field. Default for CSV: the first; JSON lines requires
-    /// it.
+    /// Name of the key field; for CSV also its number, from 1. The default for CSV is the first field; JSON
+    /// lines requires a name.
     pub key_field: Option<String>,
-    /// TSV only: backslashes are literal.
+    /// For TSV: `true` if backslashes are literal.
     pub raw: bool,
-    /// CSV only: the byte between fields; default: a comma.
+    /// For CSV: the byte between fields; default: a comma.
     pub delimiter: Option<u8>,
 }
 
-/// Starts reading `source`; a CSV header is read at once.
+/// Starts reading `source`. The header of CSV is read at once.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Tab-separated lines: the first column is the key, the rest of the line the value; escapes as in
+//! Tab-separated lines: the first column is the key, the rest of the line the value. Escapes as in
 //! [`escape`].
 
 use std::io::{self, BufRead, Write};
@@ -7,9 +7,9 @@ use super::escape::{escape, unescape};
 use super::lines::Lines;
 use super::{Fault, ReadError, ReadRows, Row};
 
-/// Reads a line (without its newline) into `row`.
+/// Parses a line (without its newline) into `row`.
 ///
-/// With escapes, a carriage return at the end is a part of the line's end; `raw` keeps every byte.
+/// With escapes, a carriage return at the end belongs to the end of the line; `raw` keeps every byte.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `out`; `raw` writes bytes unchanged, `keys_only` omits tab and value.
+    /// Returns a writer to `out`; `raw` writes bytes unchanged, `keys_only` omits tab and value.
     pub const fn new(out: W, raw: bool, keys_only: bool) -> Self {
         Self { out, raw, keys_only, line: Vec::new() }
     }
@@ -51,7 +51,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of the stream.
+    /// The errors of the stream.
     pub fn write(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.line.clear();
         self.field(key);
@@ -76,7 +76,7 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads `source`; `raw` treats backslashes as literal.
+    /// Returns a reader of `source`; with `raw`, backslashes are literal.
     pub const fn new(source: R, raw: bool) -> Self {
         Self { lines: Lines::new(source).keeping_mark(raw), raw }
     }

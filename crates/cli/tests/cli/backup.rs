@@ -1,4 +1,5 @@
-//! `backup`, `restore` and `compact`: the same rows again, refusals, and kills.
+//! `backup`, `restore` and `compact`: restored rows are the same; wrong calls are rejected; kills leave no
+//! partial result.
 
 use std::process::{Command, Stdio};
 use std::thread;

@@ -1,7 +1,7 @@
-//! `azekura cluster`: real processes, one of which is killed. Every acknowledged write is found again, from
+//! `azekura cluster`, with processes, one of which is killed. Every acknowledged write is found again through
 //! every node.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,7 +60,7 @@ fn addresses(said: &str) -> Vec<String> {
 struct Client(BufReader<TcpStream>);
 
 impl Client {
-    /// Sends a line and gives back the reply, a value or the line that it is; `None` once the node is gone.
+    /// Sends a line and returns the reply, a value or the line itself; `None` once the node has ended.
     fn ask(&mut self, request: &str) -> Option<String> {
         self.0.get_mut().write_all(format!("{request}\r\n").as_bytes()).ok()?;
         let mut line = String::new();
@@ -87,7 +87,7 @@ fn a_node_that_is_killed_loses_nothing_that_was_answered() {
         (Mutex::new(BTreeMap::new()), AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for writer in 0..4 {
-            // Two by the node that will be killed.
+            // Two writers use the node that will be killed.
             let (mut client, acked, answers, is_over) =
                 (cluster.client(writer % 2), &acked, &answers, &is_over);
             scope.spawn(move || {
@@ -114,7 +114,7 @@ fn a_node_that_is_killed_loses_nothing_that_was_answered() {
         };
         wait_for(100);
         cluster.run("stop", &["--node", "1", "--kill"]);
-        // Until then requests for its keys wait.
+        // Until then requests for the node's keys wait.
         cluster.run("start", &[]);
         wait_for(100);
         is_over.store(true, SeqCst);
@@ -129,7 +129,8 @@ fn a_node_that_is_killed_loses_nothing_that_was_answered() {
     }
 }
 
-/// The process of node 1 is stopped by SIGSTOP: the kernel keeps its connections and answers for them.
+/// Other nodes treat a node that was stopped by SIGSTOP as down, although the kernel keeps its connections
+/// open.
 #[test]
 fn a_stopped_process_is_down_for_other_nodes_until_it_runs_again() {
     let scratch = Scratch::new();
@@ -140,10 +141,11 @@ fn a_stopped_process_is_down_for_other_nodes_until_it_runs_again() {
     let pid = process.split_whitespace().next().unwrap().parse().unwrap();
     let pid = Pid::from_raw(pid).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
-    // Refused by the time limit of requests first, and without a wait once the heartbeats are missed.
+    // First requests are rejected after their time limit. Once heartbeats are missed, they are rejected
+    // without a wait.
     loop {
         let refused = client.ask("GET zebra").unwrap();
-        // The signal needs a moment to stop all threads.
+        // The signal takes a moment to stop all threads.
         assert!(refused.starts_with("-UNAVAIL") || refused == "striped", "{refused}");
         if refused.contains("no sign of life") {
             break;
@@ -169,8 +171,8 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     let joined = cluster.run("join", &[]);
     let address = addresses(&joined).pop().unwrap();
     cluster.run("split", &["zebra"]);
-    // On a busy machine the receiver may take longer than a leaf is kept from writers: then it is given up,
-    // and asked for again.
+    // On a busy machine the receiver may take longer than writers of a leaf are blocked: then the move fails,
+    // and is requested again.
     let dir = scratch.path("try");
     let move_it = ["cluster", "move", "--dir", dir.to_str().unwrap(), "zebra", "2"];
     assert!((0..100).any(|_| Run::of(&move_it).code == 0), "{:?}", Run::of(&move_it));
@@ -180,7 +182,7 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     let mut third = Client(BufReader::new(TcpStream::connect(&address).unwrap()));
     assert_eq!(third.ask("GET zebra").as_deref(), Some("striped"));
     assert!(cluster.run("status", &[]).contains("2 of 2"), "{}", cluster.run("status", &[]));
-    // Three leaves by now; node 2 gives its one away, and gets one again.
+    // There are three leaves now; node 2 gives its leaf away, and gets one again.
     let without = cluster.run("balance", &["--without", "2"]);
     assert!(without.contains("leaves moved: 1\n"), "{without}");
     let map = cluster.run("map", &[]);
@@ -192,7 +194,7 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
 
     let again = Run::of(&["cluster", "start", "--nodes", "5", "--dir", dir.to_str().unwrap()]);
     assert!(again.code == 1 && again.stderr.contains("already has a cluster of 3 nodes"), "{again:?}");
-    // A store that is gone is not taken for an empty one.
+    // A removed store is not treated as an empty one.
     assert_eq!(cluster.client(0).ask("SET 0 here").as_deref(), Some("+OK"));
     assert!(cluster.run("stop", &[]).contains("node 2 has stopped"));
     assert!(cluster.run("stop", &[]).contains("no node runs"));
@@ -223,12 +225,12 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
     let leave = |node: &str| Run::of(&["cluster", "leave", "--dir", dir.to_str().unwrap(), node]);
     let nobody = leave("7");
     assert!(nobody.code == 1 && nobody.stderr.contains("there is no node 7"), "{nobody:?}");
-    // All of the others have to be reached; it stays a member with its keys until they are.
+    // All other nodes must be reachable; the node stays a member with its keys until they are.
     cluster.run("stop", &["--node", "2", "--kill"]);
     let refused = leave("1");
     assert!(refused.code == 1 && refused.stderr.contains("not"), "{refused:?}");
     cluster.run("start", &[]);
-    // On a busy machine the receiver may take longer than a leaf is kept from writers.
+    // On a busy machine the receiver may take longer than writers of a leaf are blocked.
     let left = (0..100).map(|_| leave("1")).find(|run| run.code == 0).unwrap();
     assert!(
         left.stdout.contains("node 1 has left") && left.stdout.contains("node 1 has stopped"),
@@ -255,7 +257,7 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
     assert!(owners.len() >= 3 && !owners.contains(&"1"), "{map}");
     let again = leave("1");
     assert!(again.code == 1 && again.stderr.contains("node 1 has left already"), "{again:?}");
-    // It is not started with the others; one that joins has the next number.
+    // The node is not started with the others; a node that joins has the next number.
     cluster.run("stop", &[]);
     let started = cluster.run("start", &[]);
     assert_eq!(addresses(&started).len(), 2, "{started}");

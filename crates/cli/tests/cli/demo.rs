@@ -1,4 +1,4 @@
-//! The demo, small.
+//! The demo with small settings.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn a_child_whose_store_fails_ends_the_demo_as_wrong() {
     assert!(run.stdout.starts_with("ready\n") && run.stderr.contains("it was opened with keys"), "{run:?}");
 }
 
-/// Waits until the demo's store has a log file; then its child process is at work.
+/// Waits until the demo's store has a log file; then its child process is running.
 fn wait_for_a_store(parent: &Path) {
     let has_store = || {
         let entry = fs::read_dir(parent).expect("a directory").flatten().next();

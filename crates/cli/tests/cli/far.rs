@@ -1,5 +1,5 @@
-//! Programs in far memory, as far as they are refused or described; what they do there is tested with the
-//! library (`azekura-far-preload`).
+//! Programs in far memory: only messages and rejections. The tests of the library (`azekura-far-preload`)
+//! cover the rest.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::Run;
 
-/// `echo ran`, with this as the library that is to be loaded.
+/// Runs `echo ran` with `value` as the library to preload.
 fn with_library(value: &str) -> (bool, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_azekura"))
         .args(["far", "--server", "127.0.0.1:9", "--", "echo", "ran"])
@@ -34,7 +34,7 @@ fn the_help_names_the_default_policy() {
     assert!(help.contains("[default: adaptive]"), "{help}");
 }
 
-/// The server is stopped, so it cannot look for anything by itself; its parent is a shell.
+/// The server is stopped, so it cannot check anything itself; its parent is a shell.
 #[test]
 fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped_and_that_is_killed() {
     let script = r#""$0" memory-server --listen 127.0.0.1:0 --with-parent $$ &

@@ -1,16 +1,16 @@
-//! The `console` blocks of the documents, run in a shell with this command.
+//! Runs the `console` blocks of the documents in a shell with this command.
 //!
-//! A line that begins with `$ ` is a command, the lines up to the next one are its output, errors included;
-//! `…` stands for any text within a line. All blocks of a page run in one directory, in order.
+//! A line that begins with `$ ` is a command. The lines up to the next command are its output, including
+//! errors. `…` stands for any text within a line. All blocks of a page run in one directory, in order.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::Scratch;
 
-/// The pages with `console` blocks, below the root of the repository.
+/// Returns the pages with `console` blocks, below the root of the repository.
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut found, mut directories) = (vec![root.join("README.md")], vec![root.join("docs")]);
@@ -28,7 +28,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     texts.filter(|(_, text)| text.contains("```console")).collect()
 }
 
-/// The commands of a page with their expected output.
+/// Returns the commands of a page with their expected output.
 fn steps(text: &str) -> Vec<(String, Vec<String>)> {
     let (mut steps, mut is_console) = (Vec::<(String, Vec<String>)>::new(), false);
     for line in text.lines() {

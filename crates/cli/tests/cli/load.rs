@@ -81,7 +81,7 @@ fn a_malformed_row_stops_the_load_with_file_and_line_and_what_was_before_stays()
         "{said}"
     );
     assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\tbytes\tbytes\t25000\n");
-    // Mended and run again it goes on: rows are upserts.
+    // After the file is corrected, a second run completes the load: rows are upserts.
     let file = scratch.file("rows.tsv", &text.replace("no tab here", "no tab\there"));
     Run::in_dir(&scratch, &["load", "db", "t", &file]).well();
     assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\tbytes\tbytes\t25002\n");
@@ -108,8 +108,8 @@ fn a_file_that_cannot_be_read_is_refused_before_a_store_is_made() {
     assert!(!scratch.path("db").exists());
 }
 
-/// So many rows of ascending keys, from a number on; more than a transaction of `load` takes go in by a bulk
-/// load.
+/// Returns `count` rows of ascending keys from a number on. More rows than a transaction of `load` holds are
+/// bulk loaded.
 fn ascending(from: u32, count: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
     (from..from + count).map(|n| (format!("k{n:07}").into_bytes(), format!("v{n}").into_bytes())).collect()
 }
@@ -145,7 +145,7 @@ fn a_table_with_rows_is_loaded_by_transactions_as_one_without() {
     assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
 }
 
-/// Rows in no order, some keys twice.
+/// Returns rows in random order, with some keys twice.
 fn scattered(count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let row = |n: u64| {
         let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 46;
@@ -161,7 +161,7 @@ fn rows_in_any_order_are_sorted_with_little_memory_and_loaded_once() {
     let run = Run::with_stdin(&scratch, &["load", "db", "t", "--sort-memory", "1M"], &tsv(&rows));
     assert!(run.code == 0 && run.stdout.starts_with("loaded 60,000 rows "), "{run:?}");
     assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
-    // Once more, into a table with rows: a load that was interrupted is resumed like this.
+    // A second load, into a table with rows: this is how an interrupted load is resumed.
     let mut again: Vec<_> = scattered(30_000).into_iter().map(|(key, _)| (key, b"new".to_vec())).collect();
     Run::with_stdin(&scratch, &["load", "db", "t", "--sort-memory", "1M"], &tsv(&again)).well();
     let mut both = rows;
@@ -193,7 +193,8 @@ fn rows_with_the_same_key_are_counted_or_refused() {
     let refused = run(&["load", "db", "t", "--no-replace"], "d\t6\nc\t7\ne\t8\n").refused();
     assert!(refused.contains("line 2: the table has a row with the key c already"), "{refused}");
     assert_eq!(Run::in_dir(&scratch, &["dump", "db", "t"]).well(), "a\t1\nb\t3\nc\t5\nd\t6\n");
-    // More than a transaction's rows, in order: those that are bulk loaded, and then one that comes twice.
+    // More rows than one transaction holds: first the rows in order, which are bulk loaded, then a key that
+    // occurs twice.
     let many: String = (0..12_000).map(|n| format!("{n:05}\tv\n")).chain(["11999\tw\n".into()]).collect();
     let run = run(&["load", "db", "many"], &many);
     assert!(run.stdout.contains("loaded 12,001 rows ") && run.stdout.contains("; 1 row replaced"), "{run:?}");

@@ -1,6 +1,7 @@
-//! The log of `azekura serve --log-format json`: each line parses, and the events of an operator are there.
+//! The log of `azekura serve --log-format json`: each line parses, and the events that an operator needs are
+//! logged.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -37,7 +38,7 @@ impl Served {
         BufReader::new(TcpStream::connect(&self.address).unwrap())
     }
 
-    /// Sends a signal and gives the exit code and the log, from the start to the end of the process.
+    /// Sends a signal; returns the exit code and the whole log of the process.
     fn stop(mut self, signal: &str) -> (Option<i32>, Vec<Value>) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
@@ -60,7 +61,7 @@ impl Drop for Served {
     }
 }
 
-/// A line of the log with everything that a collector relies on.
+/// Parses a line of the log and checks everything that a collector relies on.
 fn event(line: &str) -> Value {
     let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     let level = event["level"].as_str().unwrap();
@@ -140,12 +141,12 @@ fn start_refusals_slow_requests_recovery_and_shutdown_are_logged_as_json() {
     assert!(order.map(at).is_sorted(), "{events:#?}");
 }
 
-/// A file that may not grow stands for a device that fails.
+/// A store that cannot write logs that it is degraded. A limit of the file size simulates a failing device.
 #[test]
 fn a_store_that_cannot_write_logs_that_it_is_degraded() {
     let scratch = Scratch::new();
     let mut command = Command::new("sh");
-    // An ignored SIGXFSZ leaves EFBIG to the program.
+    // If SIGXFSZ is ignored, the program gets EFBIG.
     command.args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_azekura")]);
     command.args(["serve", scratch.path("db").to_str().unwrap(), "--listen", "127.0.0.1:0"]);
     let served = Served::of(command.args(["--log-format", "json"]).env_remove("RUST_LOG"));
@@ -182,7 +183,7 @@ fn the_filter_is_obeyed_and_a_wrong_one_is_wrong_usage() {
     assert!(!scratch.path("none").exists());
 }
 
-/// An error that ends the command is a line like all others.
+/// An error that ends the command is logged as a JSON line like all others.
 #[test]
 fn a_server_that_does_not_start_says_so_in_json() {
     let scratch = Scratch::new();

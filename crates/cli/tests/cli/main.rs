@@ -1,4 +1,4 @@
-//! The command as its users meet it: arguments in, text and exit code out.
+//! Tests of the command from outside: arguments in, text and exit code out.
 
 mod backup;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Rows one by one and in ranges.
+//! Commands on single rows and on ranges.
 
 use crate::support::{Run, Scratch};
 

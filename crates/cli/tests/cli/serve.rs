@@ -1,6 +1,6 @@
-//! `azekura serve` as a process: what it answered survives its death.
+//! `azekura serve` as a process: acknowledged writes survive a kill.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ impl Served {
         Self::of(Command::new(env!("CARGO_BIN_EXE_azekura")), scratch, &[])
     }
 
-    /// Runs a command that becomes the server when it gets the server's arguments.
+    /// Starts the server by a command that receives the server's arguments.
     fn of(mut command: Command, scratch: &Scratch, options: &[&str]) -> Self {
         let mut child = command
             .args(["serve", scratch.path("db").to_str().unwrap(), "--listen", "127.0.0.1:0"])
@@ -48,7 +48,7 @@ impl Drop for Served {
     }
 }
 
-/// Sends a line and gives back the first line of the reply, `None` once the server is gone.
+/// Sends a line and returns the first line of the reply; `None` once the server has ended.
 fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> Option<String> {
     stream.get_mut().write_all(format!("{request}\r\n").as_bytes()).ok()?;
     next_line(stream)
@@ -59,7 +59,7 @@ fn next_line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     (stream.read_line(&mut line).ok()? > 0 && line.ends_with('\n')).then(|| line.trim_end().to_owned())
 }
 
-/// Writes in pipelines of sixteen until the server is gone; `answered` counts what it was told.
+/// Writes in pipelines of sixteen until the server has ended; `answered` counts the acknowledged writes.
 fn write_until_killed(mut stream: BufReader<TcpStream>, client: u64, answered: &AtomicU64) {
     for batch in 0.. {
         let requests: String = (0..16).map(|i| format!("SET c{client}:{} x\r\n", batch * 16 + i)).collect();
@@ -81,7 +81,7 @@ fn a_killed_server_has_lost_nothing_that_it_answered() {
     kill_and_count(&[]);
 }
 
-/// The log is not synced before the answer, and yet the operating system has it.
+/// With relaxed durability the log is not synced before the reply, but the operating system has received it.
 #[test]
 fn a_killed_server_with_relaxed_durability_has_lost_nothing_that_it_answered() {
     kill_and_count(&["--durability", "relaxed"]);
@@ -103,7 +103,7 @@ fn kill_and_count(options: &[&str]) {
             while answered.iter().any(|count| count.load(SeqCst) < 400 + 100 * round) {
                 thread::sleep(Duration::from_millis(1));
             }
-            served.child.kill().unwrap(); // SIGKILL
+            served.child.kill().unwrap(); // This sends SIGKILL.
         });
         drop(served);
         let again = start();
@@ -139,7 +139,7 @@ fn a_public_address_without_a_password_makes_no_store() {
     assert!(!scratch.path("db").exists());
 }
 
-/// 256 files are kept for the store: idle connections that want all others do not stop the log.
+/// 256 files are reserved for the store: idle connections that use all other files do not stop the log.
 #[test]
 fn idle_connections_leave_the_store_the_files_that_its_log_needs() {
     let scratch = Scratch::new();
@@ -153,7 +153,7 @@ fn idle_connections_leave_the_store_the_files_that_its_log_needs() {
     let mut client = served.connect();
     assert_eq!(ask(&mut client, "PING").as_deref(), Some("+PONG"));
     let idle: Vec<_> = (0..400).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
-    // More than one segment of the log.
+    // The values fill more than one segment of the log.
     let value = "x".repeat(1 << 20);
     for number in 0..40 {
         let request = format!("*3\r\n$3\r\nSET\r\n$2\r\n{:02}\r\n${}\r\n{value}\r\n", number, value.len());

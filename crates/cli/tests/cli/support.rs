@@ -1,4 +1,4 @@
-//! Runs of the command in a scratch directory.
+//! Runs the command in a scratch directory.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A directory that goes away.
+/// A directory that is removed on drop.
 pub(crate) struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -18,7 +18,7 @@ impl Scratch {
         self.0.path().join(name)
     }
 
-    /// Writes a file; gives back its path.
+    /// Writes a file and returns its path.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         std::fs::write(self.path(name), text).unwrap();
         self.path(name).to_str().unwrap().into()
@@ -31,7 +31,7 @@ pub(crate) struct Run {
     arguments: Vec<String>,
     pub(crate) code: i32,
     pub(crate) raw_stdout: Vec<u8>,
-    /// As text, what is not UTF-8 replaced.
+    /// Standard output as text; bytes that are not UTF-8 are replaced.
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -66,7 +66,7 @@ impl Run {
         let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (mut raw_stdout, mut stderr) = (Vec::new(), String::new());
         std::thread::scope(|scope| {
-            scope.spawn(move || drop(input.write_all(stdin))); // a command that does not read it closes it
+            scope.spawn(move || drop(input.write_all(stdin))); // Fails if stdin is closed unread.
             scope.spawn(|| output.take(stdout_len as u64).read_to_end(&mut raw_stdout).unwrap());
             child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         });
@@ -75,13 +75,13 @@ impl Run {
         Self { arguments: arguments.iter().map(|&a| a.into()).collect(), code, raw_stdout, stdout, stderr }
     }
 
-    /// Asserts success and silence on stderr; gives back stdout.
+    /// Asserts success and an empty stderr; returns stdout.
     pub(crate) fn well(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{:?}: {}", self.arguments, self.stdout);
         self.stdout
     }
 
-    /// Asserts exit code 1, nothing on stdout, and one line on stderr; gives back that.
+    /// Asserts exit code 1, an empty stdout, and one line on stderr; returns that line.
     pub(crate) fn refused(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
@@ -90,14 +90,14 @@ impl Run {
     }
 }
 
-/// `bytes` as `dump` writes them.
+/// Returns `bytes` as `dump` writes them.
 pub(crate) fn escaped(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     azekura_cli::format::escape::escape(bytes, &mut out);
     out
 }
 
-/// Rows as `dump` writes them.
+/// Returns rows as `dump` writes them.
 pub(crate) fn tsv(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     rows.iter().flat_map(|(key, value)| [&escaped(key)[..], b"\t", &escaped(value), b"\n"].concat()).collect()
 }

@@ -1,4 +1,4 @@
-//! Errors of wrong command lines, and the help.
+//! The errors of wrong command lines, and the help.
 
 use crate::support::{Run, Scratch};
 

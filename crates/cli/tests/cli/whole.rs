@@ -20,7 +20,7 @@ fn tables_stats_and_check_tell_about_the_store() {
     assert!(run(&["stats", "db"]).well().lines().count() >= stats.as_object().unwrap().len());
 }
 
-/// Reading writes nothing, and does not wait for a process that writes.
+/// Reading commands write nothing, and do not wait for a process that writes.
 #[test]
 fn commands_that_read_write_nothing_and_say_what_to_do_about_a_store_in_use() {
     let scratch = Scratch::new();
@@ -58,7 +58,7 @@ fn commands_that_read_write_nothing_and_say_what_to_do_about_a_store_in_use() {
     for arguments in reads {
         run(arguments).well();
     }
-    // A repair writes: a store that is opened for reading would lose what it freed.
+    // A repair writes: on a store opened for reading the freed pages would be lost.
     let refused = run(&["check", "db", "--repair"]).refused();
     assert!(refused.contains("open already"), "{refused}");
     reader.close().unwrap();

@@ -1,9 +1,9 @@
-//! Entry: files of rubbish for `load`. Rows or a fault with its line; what `dump` writes of the rows reads
-//! back the same.
+//! Entry for `load` with random files. The result is rows, or a fault with its line. The output of `dump` for
+//! the rows reads back the same.
 
 use azekura_cli::format::{ReadError, ReadRows, Row, csv, escape, jsonl, tsv};
 
-/// The first byte chooses the format and its options, the rest is the file.
+/// Reads a file. The first byte selects the format and its options, the rest is the file.
 pub(crate) fn load_formats(data: &[u8]) {
     let (&mode, text) = data.split_first().unwrap_or((&0, &[]));
     let rows = match mode % 5 {

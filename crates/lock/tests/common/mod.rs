@@ -1,4 +1,4 @@
-//! Shared by several test files.
+//! Helpers shared by several test files.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use azekura_base::{TreeId, TxnId};
@@ -15,7 +15,7 @@ pub(crate) fn key(bytes: &'static str) -> KeyRef<'static> {
     KeyRef::Key(bytes.as_bytes())
 }
 
-/// Returns once `txn` stands among the waiters of some lock.
+/// Waits until `txn` is among the waiters of some lock.
 pub(crate) fn until_waiting(table: &LockTable, txn: TxnId) {
     let waits = || table.dump().iter().any(|d| d.waiters.iter().any(|w| w.0 == txn));
     while !waits() {

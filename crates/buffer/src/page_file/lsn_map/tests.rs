@@ -28,7 +28,7 @@ fn open(fs: &FaultFs, covered: u64) -> PageFile {
     PageFile::open_as(shared, DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap()
 }
 
-/// Writes an image into a page's place, behind the store's back.
+/// Writes an image into the page file without the store.
 fn plant(fs: &FaultFs, id: u64, lsn: u64) {
     let (_, mut bytes) = image(id, lsn);
     azekura_base::page::image::seal(&mut bytes);
@@ -42,7 +42,7 @@ fn lsn_read(file: &PageFile, id: u64) -> Result<u64, StoreError> {
     Ok(azekura_base::page::image::lsn(&out).0)
 }
 
-/// Pages 0 to 9 with these LSNs, and a checkpoint.
+/// Writes pages 0 to 9 with this LSN, and takes a checkpoint.
 fn checkpointed(fs: &FaultFs, lsn: u64) -> u64 {
     let file = open(fs, 0);
     file.write_pages(&mut (0..10).map(|id| image(id, lsn)).collect::<Vec<_>>()).unwrap();
@@ -127,7 +127,7 @@ fn a_map_that_is_lost_damaged_or_older_refuses_no_page() {
         change(&fs, &old);
         let file = open(&fs, covered);
         assert!((0..10).all(|id| lsn_read(&file, id).unwrap() == 30), "{what}");
-        // It finds outdated images again when the pages have been written.
+        // The map detects outdated images again after the pages have been written.
         file.write_pages(&mut [image(2, 31)]).unwrap();
         let covered = file.sync_for_checkpoint().unwrap();
         plant(&fs, 2, 30);
@@ -135,7 +135,7 @@ fn a_map_that_is_lost_damaged_or_older_refuses_no_page() {
     }
 }
 
-/// A sector counts only in the place and in the store for which it was written.
+/// A sector is valid only at the position and in the store for which it was written.
 #[test]
 fn a_sector_of_another_place_or_store_has_no_bounds() {
     let fs = FaultFs::new();
@@ -150,7 +150,8 @@ fn a_sector_of_another_place_or_store_has_no_bounds() {
     assert_eq!(lsn_read(&file, 3).unwrap(), 20);
 }
 
-/// MAP-1, as a restart does it that redoes whole pages unread.
+/// MAP-1: a restart that redoes whole pages without reading them writes smaller LSNs; the pages stay readable
+/// after a power loss at any time.
 #[test]
 fn map1_a_page_that_gets_a_smaller_lsn_is_readable_whenever_the_power_goes() {
     for is_fresh in [false, true] {
@@ -183,7 +184,7 @@ fn map1_a_page_that_gets_a_smaller_lsn_is_readable_whenever_the_power_goes() {
     }
 }
 
-/// MAP-1: images without copies are not on disk before a sync, so neither may be their bounds.
+/// MAP-1: images without copies are not on disk before a sync, so their bounds must not be on disk either.
 #[test]
 fn map1_a_bound_is_raised_after_the_sync_that_covers_the_page() {
     let mut cut = 1;
@@ -206,7 +207,7 @@ fn map1_a_bound_is_raised_after_the_sync_that_covers_the_page() {
     assert!(cut > 3, "the power was cut in {cut} places");
 }
 
-/// MAP-4: pages that were written after the last checkpoint of a process that was killed.
+/// MAP-4: pages written after the last checkpoint of a killed process count as written when they are read.
 #[test]
 fn map4_images_that_are_read_after_a_repair_count_as_written() {
     let fs = FaultFs::new();
@@ -232,7 +233,8 @@ fn an_outdated_page_is_repaired_from_a_copy_that_counts() {
     let file = open(&fs, covered);
     assert_eq!(file.repair().unwrap(), [PageId(4)]);
     assert_eq!(lsn_read(&file, 4).unwrap(), 30);
-    // A checkpoint has raised the bound, and CONTROL did not move: an older copy counts and may be below.
+    // A checkpoint has raised the bound, and CONTROL did not advance: an older copy is valid and may be below
+    // the bound.
     file.write_fresh(&mut [image(4, 40)]).unwrap();
     file.sync_for_checkpoint().unwrap();
     fs.corrupt("db/pages".as_ref(), 5 * SIZE as u64, 512, 1).unwrap();

@@ -8,8 +8,8 @@ use azekura_base::{Lsn, PageId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The policy in one thread, in its simplest form: the pages in slots of probation, those of main in a queue
-/// with its front under the hand.
+/// A simple single-threaded form of the policy: the pages of probation in slots, the pages of main in a queue
+/// with its front at the hand.
 struct Reference {
     uses: HashMap<u64, u32>,
     probation: Vec<u64>,
@@ -52,7 +52,7 @@ impl Reference {
         false
     }
 
-    /// One turn in 64 goes to slot 0 and those from 64 on, one after the other.
+    /// Returns the next slot. One turn in 64 visits slot 0 and the slots from 64 on, one after the other.
     fn slot(&self) -> usize {
         let slow = [0].into_iter().chain(QUICK..self.probation.len());
         match self.turn as usize {
@@ -112,8 +112,8 @@ fn in_one_thread_it_keeps_the_pages_that_the_plain_policy_keeps() {
         let (pool, mut reference, mut state) = (pool(frames), Reference::new(frames), seed);
         let mut kept: HashMap<bool, u32> = HashMap::new();
         for step in 0..steps {
-            // Skewed: the product of two uniform numbers. The hot pages are others after every quarter; in
-            // the third each is used twice in a row.
+            // Skewed: the product of two uniform numbers. The hot pages change after every quarter; in the
+            // third quarter each page is used twice in a row.
             let (factors, quarter) = ([random(&mut state, 1000), random(&mut state, 1000)], step * 4 / steps);
             let page = factors[0] * factors[1] * 4 * frames as u64 / 1_000_000 + quarter * frames as u64;
             for _ in 0..if quarter == 2 { 2 } else { 1 } {
@@ -135,8 +135,8 @@ fn in_one_thread_it_keeps_the_pages_that_the_plain_policy_keeps() {
     }
 }
 
-/// Hands at arbitrary positions to each other, as threads leave them, in a pool with one frame that is not
-/// pinned.
+/// The hands are at arbitrary positions to each other, as threads leave them, in a pool with one unpinned
+/// frame.
 #[test]
 fn g6_the_one_frame_that_is_unpinned_is_found_wherever_the_hands_are() {
     for frames in [2, 3, 4, 7, 130, 330] {
@@ -177,7 +177,7 @@ fn a_scan_passes_through_probation_and_leaves_the_used_pages() {
 
 #[test]
 fn g3_dirty_candidates_are_passed_and_the_bar_gives_its_frame() {
-    let pool = pool(300); // three in probation: the first given out
+    let pool = pool(300); // Three frames in probation: the first ones allocated.
     for id in 0..300 {
         let mut page = pool.fix(PageId(id)).unwrap().exclusive();
         if id < 3 {

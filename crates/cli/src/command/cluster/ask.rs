@@ -1,4 +1,4 @@
-//! Requests to nodes, as a client.
+//! Sends requests to nodes, as a client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub(super) fn ask<A: AsRef<[u8]>>(member: &Member, request: &[A]) -> Result<Repl
     ask_within(member, request, TIMEOUT)
 }
 
-/// As [`ask`], for a request that may take up to `timeout`.
+/// Sends a request as [`ask`] does, if it may take up to `timeout`.
 pub(super) fn ask_within<A: AsRef<[u8]>>(member: &Member, request: &[A], timeout: Duration) -> Result<Reply> {
     let address = clients(member)?;
     let failed = || format!("node {} at {address}", member.pe.0);

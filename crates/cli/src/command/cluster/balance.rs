@@ -10,8 +10,8 @@ use super::directory::ClusterDirectory;
 use super::map::each_leaf;
 use crate::{Outcome, progress};
 
-/// Attempts to move a leaf. A busy receiver may take longer than writers of a leaf are blocked: then the leaf
-/// stays, and is offered again.
+/// Number of attempts to move a leaf. A busy receiver may take longer than writers of a leaf are blocked.
+/// Then the leaf stays, and the move is tried again.
 const TRIES: usize = 20;
 
 pub(super) fn balance(
@@ -76,8 +76,8 @@ fn counts(owners: &[u16], takers: &[u16]) -> BTreeMap<u16, usize> {
 }
 
 /// Plans the moves of leaves after which all `takers` have the same number and other nodes none. `owners` are
-/// the owners of the leaves in key order, before and afterwards. The number of moves is minimal; a leaf goes
-/// to the owner of its neighbor, if that one lacks leaves. Takes time proportional to the number of leaves.
+/// the owners of the leaves in key order, and is updated. The number of moves is minimal. A leaf is moved to
+/// the owner of its neighbor if that node lacks leaves. Takes time proportional to the number of leaves.
 fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
     let spare = spare(&counts(owners, takers), takers);
     let mut plan = Plan { owners, spare, moves: Vec::new() };
@@ -88,7 +88,7 @@ fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
     for place in (0..leaves).rev() {
         plan.give(place, plan.after(place));
     }
-    // The rest has no neighbor at a node that lacks leaves: it begins a new run there.
+    // The remaining leaves have no neighbor at a node that lacks leaves: each begins a new run there.
     for place in (0..leaves).rev() {
         let beside = plan.after(place).filter(|node| plan.lacks(*node));
         let to = beside.or_else(|| takers.iter().copied().find(|node| plan.lacks(*node)));
@@ -97,10 +97,10 @@ fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
     plan.moves
 }
 
-/// Moves of leaves.
+/// The moves of leaves planned so far.
 struct Plan<'a> {
     owners: &'a mut [u16],
-    /// Number of leaves that each node has still to give.
+    /// Number of leaves that each node must still give away; negative if it must receive leaves.
     spare: BTreeMap<u16, isize>,
     moves: Vec<(usize, u16)>,
 }
@@ -115,7 +115,7 @@ impl Plan<'_> {
         self.owners.get(place + 1).copied()
     }
 
-    /// Moves a leaf, if its owner has one to give and `to` lacks one.
+    /// Plans the move of a leaf, if its owner has one to give away and `to` lacks one.
     fn give(&mut self, place: usize, to: Option<u16>) {
         let from = self.owners[place];
         let Some(to) = to.filter(|to| self.spare[&from] > 0 && self.lacks(*to)) else { return };
@@ -126,8 +126,8 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the number of leaves that each node has to give; negative numbers are to be received. If they
-/// cannot be divided evenly, the nodes with most leaves keep one more.
+/// Returns the number of leaves that each node must give away; negative numbers are to be received. If the
+/// leaves cannot be divided evenly, the nodes with most leaves keep one more.
 fn spare(counts: &BTreeMap<u16, usize>, takers: &[u16]) -> BTreeMap<u16, isize> {
     let leaves: usize = counts.values().sum();
     let (each, more) = (leaves / takers.len(), leaves % takers.len());

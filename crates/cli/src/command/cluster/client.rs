@@ -1,14 +1,14 @@
 //! A client of a node's Redis server: sends a command and reads the reply, in RESP2.
 //!
-//! Six commands are needed. The crate `redis` would bring 32 packages (`docs/decisions/047-sizes.md`).
+//! Six commands are needed. The crate `redis` would add 32 packages (`docs/decisions/047-sizes.md`).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longest line of a reply: a number, or a text without line ends.
+/// Length of the longest line of a reply: a number, or a text without line ends.
 const MAX_LINE_BYTES: u64 = 64 << 10;
-/// Longest string of a reply.
+/// Length of the longest string of a reply.
 const MAX_STRING_BYTES: u64 = 64 << 20;
 /// Largest number of elements of an array.
 const MAX_ELEMENTS: u64 = 1 << 20;
@@ -18,7 +18,7 @@ const MAX_DEPTH: u32 = 8;
 /// A reply other than an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// A string of either kind.
+    /// A simple string or a bulk string.
     Text(Vec<u8>),
     /// A number.
     Integer(i64),
@@ -34,7 +34,7 @@ pub(super) enum ClientError {
     /// The connection failed, or the node did not answer in time.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The node refused the command, with this text.
+    /// The node rejected the command, with this text.
     #[error("{0}")]
     Refused(String),
     /// The bytes are not a reply in RESP2.
@@ -115,7 +115,7 @@ fn read_line(source: &mut impl BufRead) -> Result<Vec<u8>, ClientError> {
     }
 }
 
-/// Reads a string of `length` bytes and the line end behind it. Memory grows with the bytes that arrive.
+/// Reads a string of `length` bytes and the line end after it. Memory grows with the bytes that arrive.
 fn read_string(source: &mut impl BufRead, length: u64) -> Result<Vec<u8>, ClientError> {
     let mut bytes = Vec::new();
     source.take(length + 2).read_to_end(&mut bytes)?;
@@ -133,7 +133,7 @@ fn number(text: &[u8]) -> Result<i64, ClientError> {
     text.and_then(|text| text.parse().ok()).ok_or(ClientError::Malformed("a number is expected"))
 }
 
-/// A length of at most `max`; `None` for the length −1.
+/// Parses a length of at most `max`; `None` for the length −1.
 fn length(text: &[u8], max: u64) -> Result<Option<u64>, ClientError> {
     match number(text)? {
         -1 => Ok(None),

@@ -19,12 +19,12 @@ use super::process::{PortTaken, Process};
 
 const LIST: &str = "cluster.toml";
 const KEY: &str = "cluster.key";
-/// Range in which free ports are searched: below the ports that the system assigns to outgoing connections,
-/// one of which could take a node's port while the node is stopped.
+/// Range in which free ports are searched: below the ports that the system assigns to outgoing connections.
+/// Such a connection could take a node's port while the node is stopped.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Time limit for the start of a node: a restart reads the log, which has a bounded length.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for the connections between running nodes, unless they refuse each other.
+/// Time limit for the connections between running nodes, unless they reject each other.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
     bail!("no free port between {} and {}: end a program that listens there", PORTS.start, PORTS.end)
 }
 
-/// The last line of a node's log: if the node ended, the reason.
+/// Returns the last line of a node's log: if the node ended, the reason.
 fn last_line(log: &str) -> String {
     log.trim_end().lines().next_back().unwrap_or_default().to_owned()
 }
@@ -118,24 +118,24 @@ impl ClusterDirectory {
         self.dir.join(format!("node-{}.{what}", pe.0))
     }
 
-    /// The process of a node, if it runs.
+    /// Returns the process of a node, if it runs.
     pub(super) fn process(&self, pe: PeId) -> Option<Process> {
         Process::parse(&fs::read_to_string(self.path(pe, "pid")).ok()?)
     }
 
-    /// The nodes that run.
+    /// Returns the running nodes.
     pub(super) fn running(&self) -> impl Iterator<Item = (PeId, Process)> {
         self.members.nodes().iter().filter_map(|member| Some((member.pe, self.process(member.pe)?)))
     }
 
-    /// Notes that the process of a node has ended.
+    /// Removes the process id of a node that has ended.
     pub(super) fn forget(&self, pe: PeId) {
         // The file is checked before it is used, so a leftover does no harm.
         let _ = fs::remove_file(self.path(pe, "pid"));
     }
 
-    /// Starts the process of a node, optionally with an empty store in place of a lost one. It continues
-    /// after this process ends.
+    /// Starts the process of a node, optionally with an empty store in place of a lost one. The node
+    /// continues to run after this process ends.
     pub(super) fn spawn(&self, pe: PeId, is_loss_accepted: bool) -> Result<Child> {
         let log = self.path(pe, "log");
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -150,7 +150,7 @@ impl ClusterDirectory {
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
-            .process_group(0) // Ctrl-C is for this process only
+            .process_group(0) // Ctrl-C must end only this process.
             .spawn()
             .context("cannot start a node")?;
         let process = Process::of(child.id()).context("the node ended at once")?;
@@ -159,7 +159,7 @@ impl ClusterDirectory {
         Ok(child)
     }
 
-    /// Checks that a lost store of a node can be accepted: the node exists and does not run.
+    /// Checks that the loss of a node's store can be accepted: the node exists and does not run.
     pub(super) fn can_go_on_without(&self, pe: PeId) -> Result<()> {
         if self.members.node(pe).is_none() {
             bail!("there is no node {}; `azekura cluster status` lists the nodes", pe.0);
@@ -204,7 +204,7 @@ impl ClusterDirectory {
         }
     }
 
-    /// Waits until a node has learned its keys from all others. Returns the reason if it never will.
+    /// Waits until a node has received its keys from all other nodes. Returns the reason if it never will.
     pub(super) fn wait_until_it_has_its_keys(&self, member: &Member) -> Result<Option<String>> {
         let began = Instant::now();
         loop {
@@ -223,8 +223,8 @@ impl ClusterDirectory {
         }
     }
 
-    /// Waits until the running nodes reach each other: a request for a key of an unreachable node is refused
-    /// at once. Returns after [`CONNECT_TIMEOUT`] in any case.
+    /// Waits until the running nodes are connected to each other: a request for a key of an unreachable node
+    /// is rejected at once. Returns after [`CONNECT_TIMEOUT`] in any case.
     pub(super) fn wait_until_all_are_connected(&self) -> Result<()> {
         let began = Instant::now();
         let running: Vec<_> =

@@ -5,15 +5,15 @@ use anyhow::{Result, bail};
 use super::client::Reply;
 use super::directory::ClusterDirectory;
 
-/// A leaf.
+/// A leaf of the cluster: a range of keys that one node owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
-    /// Its first key.
+    /// The first key.
     pub(super) low: Vec<u8>,
-    /// The key before which it ends; `None` for the last leaf.
+    /// The key before which the leaf ends; `None` for the last leaf.
     pub(super) high: Option<Vec<u8>>,
     pub(super) node: u16,
-    /// Its number at its node.
+    /// The number of the leaf at its node.
     pub(super) page: i64,
     pub(super) version: i64,
 }
@@ -34,7 +34,7 @@ impl Leaf {
 }
 
 /// Passes each leaf to `take`, in key order. Leaves are requested in batches: a leaf that moves meanwhile is
-/// reported as it is when its batch is read.
+/// reported as it was when its batch was read.
 pub(super) fn each_leaf(
     directory: &ClusterDirectory,
     mut take: impl FnMut(Leaf) -> Result<()>,

@@ -1,4 +1,4 @@
-//! Processes of nodes: identified by process id and start time, so that a reused process id is never taken
+//! Processes of nodes, identified by process id and start time, so that a reused process id is never taken
 //! for a node.
 
 use std::fs;
@@ -9,16 +9,16 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 /// Time limit for a node to stop.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An address of a new cluster was taken.
+/// The error that an address of a new cluster was taken by another process.
 #[derive(Debug, thiserror::Error)]
 #[error("another process has taken an address that was free before; run the command again")]
 pub(super) struct PortTaken;
 
-/// A process that runs.
+/// A running process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pid: Pid,
-    /// In ticks since the machine started; 0 if the kernel does not report it.
+    /// Start time, in ticks since the machine started; 0 if the kernel does not report it.
     started: u64,
 }
 
@@ -59,12 +59,12 @@ impl Process {
 
     fn signal(self, signal: Signal) {
         if self.is_there() {
-            // It may have ended just now.
+            // The process may have ended just now.
             let _ = kill_process(self.pid, signal);
         }
     }
 
-    /// Waits for its end; returns whether it ended in time.
+    /// Waits for the end of the process; returns whether it ended in time.
     pub(super) fn wait(self) -> bool {
         let began = Instant::now();
         while self.is_there() {
@@ -77,14 +77,15 @@ impl Process {
     }
 }
 
-/// Returns the start time of a process; `None` if it has ended. In its stat line the name may contain any
-/// bytes and ends with the last `)`; the state follows, and the start time is the 20th field after it.
+/// Returns the start time of a process; `None` if it has ended. In the stat line of the process the name may
+/// contain any bytes, and ends with the last `)`. The state follows the name, and the start time is the 20th
+/// field after the name.
 fn started(pid: Pid) -> Option<u64> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
         return if fs::exists("/proc/self/stat").unwrap_or(false) { None } else { Some(0) };
     };
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    // A zombie has ended; its parent has not collected it yet.
+    // A zombie has ended; its parent has not collected its status yet.
     if fields.next() == Some("Z") {
         return None;
     }

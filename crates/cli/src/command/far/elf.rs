@@ -1,14 +1,14 @@
-//! Checks that a library can be preloaded into a program; refuses programs for which the loader would ignore
-//! it silently.
+//! Checks that a library can be preloaded into a program. Rejects programs for which the loader would ignore
+//! the library silently.
 //!
-//! | refused program | reason |
+//! | rejected program | reason |
 //! |---|---|
 //! | set-user-id, set-group-id, with file capabilities | the loader ignores libraries from the caller |
 //! | statically linked | there is no loader |
 //! | 32-bit, or for another processor | the library has another architecture |
 //! | with another C library (musl, Android) | the library needs the GNU one |
 //! | made by Go | it requests memory from the kernel, not from the C library: none of it would be far |
-//! | with a loader that refuses the library | an old C library, or a directory that forbids execution |
+//! | with a loader that rejects the library | an old C library, or a directory that forbids execution |
 
 use anyhow::{Context, Result, bail};
 use object::Endianness;
@@ -22,12 +22,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Longest chain of script interpreters that is followed, as in the kernel.
+/// Longest chain of script interpreters that is followed: the same limit as in the kernel.
 const DEPTH: usize = 4;
-/// Longest first line of a script.
+/// Longest first line of a script, in bytes.
 const LINE: usize = 256;
 const SET_ID: u32 = 0o6000;
-/// Offset of the ELF class, which the machine follows.
+/// Offset of the ELF class in the file; the offset of the machine follows.
 const CLASS: usize = 4;
 const MACHINE: usize = 18;
 
@@ -38,17 +38,17 @@ pub(super) struct Runs {
     loader: PathBuf,
 }
 
-/// Result of inspecting one file.
+/// The result of inspecting one file.
 enum Seen {
-    /// A script's interpreter, which is to be looked at next.
+    /// The interpreter of a script, which is inspected next.
     Script(Option<PathBuf>),
     Runs(Runs),
-    /// Neither: the kernel decides.
+    /// Neither a script nor an ELF file: the kernel decides.
     Nothing,
 }
 
-/// Refuses a program that would run without the library. A file that cannot be found or read is left to the
-/// kernel, which returns the error.
+/// Rejects a program that would run without the library. If the file cannot be found or read, the kernel will
+/// return the error.
 pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
     let mut path = find(program);
     for _ in 0..DEPTH {
@@ -63,7 +63,7 @@ pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
 }
 
 impl Runs {
-    /// Refuses a program with a loader that does not accept this library: runs the loader in a mode that only
+    /// Rejects a program with a loader that does not accept this library. Runs the loader in a mode that only
     /// checks and starts no program.
     pub(super) fn takes(&self, library: &Path) -> Result<()> {
         let asked = Command::new(&self.loader)
@@ -76,7 +76,7 @@ impl Runs {
                 format!("cannot run the dynamic loader of {} to check the library", self.program.display())
             })?;
         let (lists, says) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
-        // An empty list may also mean that the loader cannot read the program, which the kernel can.
+        // An empty list may also mean that the loader cannot read the program, although the kernel can.
         if !asked.status.success() || lists.contains(&*library.to_string_lossy()) {
             return Ok(());
         }
@@ -141,7 +141,7 @@ fn interpreter(line: &[u8]) -> Option<PathBuf> {
     find(&name)
 }
 
-/// Returns the loader of a program that can be run, or the reason of a refusal.
+/// Returns the loader of a program that can be run, or the reason for rejecting it.
 fn judge(bytes: &[u8]) -> Result<String> {
     if bytes.get(CLASS).is_some_and(|&class| class != ELFCLASS64.0) {
         bail!("it is a 32-bit program; only 64-bit programs are supported");
@@ -178,7 +178,7 @@ fn loader(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
 }
 
-/// Returns `true` if it has the section with the build information of Go.
+/// Returns `true` if the program has the section with the build information of Go.
 fn is_of_go(bytes: &[u8]) -> bool {
     let look = || {
         let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Makes programs for the tests.
+    /// A directory in which tests create programs.
     struct Bench(tempfile::TempDir);
 
     impl Bench {
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Returns the bytes of this test itself, an ordinary program.
+    /// Returns the bytes of this test executable, an ordinary program.
     fn ours() -> Vec<u8> {
         fs::read(std::env::current_exe().unwrap()).unwrap()
     }
@@ -261,7 +261,7 @@ mod tests {
     fn programs_with_file_capabilities_are_refused() {
         let bench = Bench::new();
         let path = bench.make("able", &ours(), 0o755);
-        // Version 2, only the right to bind low ports.
+        // Version 2, with only the right to bind low ports.
         let able: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
         let bytes: Vec<u8> = able.iter().flat_map(|word| word.to_le_bytes()).collect();
         let set =
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn statically_linked_programs_and_scripts_of_theirs_are_refused() {
         let bench = Bench::new();
-        // Only a header: without a loader.
+        // Only a header: the program has no loader.
         let mut still = ours()[..64].to_vec();
         still[56..58].copy_from_slice(&[0, 0]);
         let still = bench.make("static", &still, 0o755);
@@ -318,8 +318,8 @@ mod tests {
         let runs = check(&bench.cc("program", "int main(void) { return 0; }", &[])).unwrap().unwrap();
         let library = bench.cc("good.so", "int far_away;", &["-shared", "-fPIC"]);
         runs.takes(Path::new(&library)).unwrap();
-        // Like a library in a directory that forbids execution, or one that needs a newer C library: it
-        // exists and cannot be loaded.
+        // A library in a directory that forbids execution, or one that needs a newer C library, behaves like
+        // this file: it exists and cannot be loaded.
         let bad = bench.make("bad.so", b"\x7fELF and nothing more", 0o755);
         let said = runs.takes(Path::new(&bad)).unwrap_err().to_string();
         assert!(said.contains("does not accept the library") && said.contains("bad.so"), "{said}");

@@ -1,9 +1,9 @@
-//! The preloaded library: part of this program, and written to a file that the loader can find.
+//! The preloaded library: part of this program, and written to a file from which the loader can load it.
 //!
-//! This process becomes the program (`exec`), so it cannot remove a temporary file at the end; and programs
-//! that the program starts load the library, too. So the library is stored in the user's own cache directory,
-//! under a name derived from its bytes, and stays there. Other users may not write there, and a file with
-//! other bytes is replaced.
+//! This process becomes the program (`exec`), so it cannot remove a temporary file at the end. Programs that
+//! the program starts load the library, too. So the library is stored in the user's own cache directory,
+//! under a name derived from its bytes, and stays there. Other users may not write to that directory, and a
+//! file with other bytes is replaced.
 
 use anyhow::{Context, Result, bail};
 use azekura_far::launch::other_library;
@@ -38,7 +38,7 @@ pub(super) fn put() -> Result<PathBuf> {
     Err(last.context("no directory for the library to preload: set TMPDIR")?)
 }
 
-/// Returns the user's cache directory, and the directory for temporary files as a substitute.
+/// Returns the user's cache directory, then the directory for temporary files as an alternative.
 fn directories() -> impl Iterator<Item = PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
@@ -67,7 +67,7 @@ fn put_in(directory: &Path) -> Result<PathBuf> {
     if fs::read(&path).is_ok_and(|bytes| bytes == BYTES) {
         return Ok(path);
     }
-    // Written whole under another name first: programs may be starting.
+    // Written completely under another name first, because other programs may be starting.
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(BYTES)?;
     file.as_file().set_permissions(fs::Permissions::from_mode(0o500))?;

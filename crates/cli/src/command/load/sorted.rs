@@ -1,4 +1,4 @@
-//! Rows for a bulk load: in key order, up to the first one that is not.
+//! Rows for a bulk load: in key order, up to the first row that is out of order.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ pub(super) fn ascends(rows: &[NumberedRow]) -> bool {
     rows.windows(2).all(|pair| pair[0].row.key < pair[1].row.key)
 }
 
-/// Rows that were read already, then those that follow them in the input; ends before the first row that is
-/// out of order or too long, and at a malformed one.
+/// The rows read so far, then the next rows of the input. Ends before the first row that is out of order or
+/// too long, and at a malformed row.
 pub(super) struct Sorted<'r> {
     read: VecDeque<NumberedRow>,
     rows: &'r mut dyn ReadRows,
@@ -32,17 +32,17 @@ impl<'r> Sorted<'r> {
         self.given
     }
 
-    /// Bytes of the input read so far.
+    /// Returns the number of input bytes read so far.
     pub(super) fn bytes_read(&self) -> u64 {
         self.rows.bytes()
     }
 
-    /// Returns the rows that were read and not delivered, and the error that ended the reading.
+    /// Returns the rows that were read and not delivered, and the error that ended the input.
     pub(super) fn into_rest(self) -> (VecDeque<NumberedRow>, Option<ReadError>) {
         (self.read, self.malformed)
     }
 
-    /// Reads a row if none is waiting, unless the input has ended.
+    /// Reads a row if no row is waiting, unless the input has ended.
     fn read_one(&mut self) {
         let mut row = Row::default();
         match self.rows.read_row(&mut row) {

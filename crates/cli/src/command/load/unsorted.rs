@@ -1,9 +1,9 @@
-//! Rows in any order: sorted first, in bounded memory and in files (`azekura::RowSorter`), then loaded in the
-//! order of their keys.
+//! Loads rows in any order: sorts them in bounded memory and in files (`azekura::RowSorter`), then loads them
+//! in the order of their keys.
 //!
-//! An empty table is bulk loaded. A table with rows takes transactions of neighboring rows, so that each of
-//! its pages is changed once. A row that is malformed, or that the store refuses, ends the input; the rows
-//! before it are loaded.
+//! An empty table is bulk loaded. Rows are added to a table with rows in transactions of neighboring rows, so
+//! that each of its pages is changed once. A row that is malformed, or that the store rejects, ends the
+//! input; the rows before it are loaded.
 
 use anyhow::{Result, anyhow};
 use azekura::{ErrorKind, RowSorter, SortedRows};
@@ -13,7 +13,7 @@ use crate::format::Row;
 use crate::show;
 
 impl Loading<'_> {
-    /// Loads the rows that were read and all that follow.
+    /// Loads the rows read so far and all remaining rows.
     pub(super) fn load_unsorted(&mut self) -> Result<()> {
         let mut sorter = self.db.row_sorter(self.sort_memory);
         let input = self.sort_into(&mut sorter)?;
@@ -26,11 +26,11 @@ impl Loading<'_> {
         } else {
             self.insert_sorted(sorted)?
         }
-        self.loaded = before + pushed; // rows of the input, including those that later ones replaced
+        self.loaded = before + pushed; // Rows of the input, including rows that later rows replaced.
         input
     }
 
-    /// Reads rows until the input ends; an inner `Err` has the malformed or refused row that ended it.
+    /// Reads rows until the input ends; an inner `Err` has the malformed or rejected row that ended it.
     fn sort_into(&mut self, sorter: &mut RowSorter) -> Result<Result<()>> {
         let mut row = Row::default();
         loop {
@@ -69,7 +69,7 @@ impl Loading<'_> {
         Ok(tx.commit()?)
     }
 
-    /// Inserts the rows, replacing those with the same keys.
+    /// Inserts the rows, replacing rows with the same keys.
     fn insert_sorted(&mut self, sorted: SortedRows) -> Result<()> {
         let mut batch = Vec::with_capacity(ROWS_PER_COMMIT);
         let mut given = 0;

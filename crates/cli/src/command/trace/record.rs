@@ -49,7 +49,7 @@ pub(super) struct Record {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     ring: Option<u32>,
 
-    /// Record context switches too, which tell preempted time from blocked time
+    /// Record context switches too, which distinguish preempted time from blocked time
     #[arg(long)]
     switches: bool,
 

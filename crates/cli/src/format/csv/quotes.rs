@@ -1,19 +1,19 @@
-//! A stream of CSV that tracks the state in which it ends: the CSV reader treats the end of the file as the
-//! end of a quoted field.
+//! A CSV stream that tracks whether it ends within a quoted field: the CSV reader treats the end of the file
+//! as the end of the field.
 //!
 //! | state | a quote | the delimiter, or a line's end | another byte |
 //! |---|---|---|---|
 //! | at a field's start | opens the field | – | unquoted |
-//! | unquoted | a byte like others | a field's start | – |
-//! | quoted | closes it, or is the first of two | – | – |
+//! | unquoted | an ordinary byte | a field's start | – |
+//! | quoted | closes the field, or is the first of two | – | – |
 //! | after a quote in a quoted field | a quote in the field: quoted | a field's start | unquoted |
 
 use std::io::{self, BufRead, Read};
 
 use super::super::lines::MAX_LINE;
 
-/// Longest field, in bytes, line ends included: without a bound, one stray quote makes the rest of a file one
-/// field.
+/// Length of the longest field, in bytes, including line ends. Without a bound, one stray quote would make
+/// the rest of a file one field.
 pub(super) const MAX_FIELD: usize = MAX_LINE;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -26,11 +26,11 @@ enum State {
     AfterQuote,
 }
 
-/// A field is longer than [`MAX_FIELD`]; inside of an `io::Error`.
+/// The error for a field longer than [`MAX_FIELD`], wrapped in an `io::Error`.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a field is too long")]
 pub(super) struct FieldTooLong {
-    /// The line on which it begins.
+    /// The line on which the field begins.
     pub(super) line: u64,
 }
 
@@ -40,7 +40,7 @@ impl FieldTooLong {
     }
 }
 
-/// See the module's head.
+/// A CSV stream with the state of its quotes; see the module head.
 #[derive(Debug)]
 pub(super) struct Quotes<R> {
     source: R,
@@ -70,12 +70,12 @@ impl<R: BufRead> Quotes<R> {
         }
     }
 
-    /// Bytes read.
+    /// Returns the number of bytes read.
     pub(super) const fn bytes_read(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the line on which a quoted field begins that the end of the stream cuts.
+    /// Returns the line on which a quoted field begins that the end of the stream truncates.
     pub(super) fn open_at_end(&self) -> Option<u64> {
         (self.has_ended && self.state == State::Quoted).then_some(self.field_line)
     }
