@@ -34,25 +34,25 @@ pub struct CountingFs {
 /// Counts since the layer was made, or since [`CountingFs::reset`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Files opened, including those created.
+    /// Number of files opened, including those created.
     pub opened: u64,
-    /// Files that `open` created.
+    /// Number of files that `open` created.
     pub created: u64,
-    /// Handles and locks that are open now; not reset.
+    /// Number of handles and locks that are open now; not reset.
     pub open_files: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
     /// Bytes read.
     pub bytes_read: u64,
-    /// Writes of all kinds, changes of length and discards.
+    /// Number of writes of all kinds, changes of length, and discards.
     pub writes: u64,
-    /// Bytes written, zeroes too.
+    /// Bytes written, including zeroes.
     pub bytes_written: u64,
-    /// Syncs of files and directories, and synchronous writes.
+    /// Number of syncs of files and directories, and of synchronous writes.
     pub syncs: u64,
-    /// Renames.
+    /// Number of renames.
     pub renames: u64,
-    /// Removed files.
+    /// Number of removed files.
     pub removed: u64,
 }
 
@@ -64,7 +64,7 @@ impl Counts {
     }
 }
 
-// Relaxed everywhere: the counters order nothing, and a test reads them when the calls have returned.
+// Relaxed everywhere: the counters order nothing, and a test reads them after the calls have returned.
 #[derive(Debug, Default)]
 struct Counters {
     opened: AtomicU64,
@@ -81,13 +81,13 @@ struct Counters {
 }
 
 impl CountingFs {
-    /// A layer above `inner`.
+    /// Returns a layer above `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Fs>) -> Self {
         Self { inner, counters: Arc::default() }
     }
 
-    /// Returns the present counts.
+    /// Returns the current counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let c = &self.counters;
@@ -105,15 +105,15 @@ impl CountingFs {
         }
     }
 
-    /// Returns the bytes written to files with a counted path, including zeroes, by the names at their
-    /// opening.
+    /// Returns the bytes written to files with a counted path, including zeroes. A file counts by its name
+    /// when it was opened.
     #[must_use]
     pub fn bytes_written_to(&self, is_counted: impl Fn(&Path) -> bool) -> u64 {
         let files = self.counters.bytes_by_file.lock().unwrap_or_else(PoisonError::into_inner);
         files.iter().filter(|(path, _)| is_counted(path)).map(|(_, bytes)| bytes.load(Relaxed)).sum()
     }
 
-    /// Sets every number but that of open files to 0.
+    /// Sets all numbers to 0, except that of open files.
     pub fn reset(&self) {
         let c = &self.counters;
         let all = [&c.opened, &c.created, &c.reads, &c.bytes_read, &c.writes, &c.bytes_written];
@@ -209,7 +209,7 @@ impl Drop for CountingLock {
 struct CountingFile {
     inner: Arc<dyn File>,
     counters: Arc<Counters>,
-    /// Of this file.
+    /// Bytes written to this file.
     bytes_written: Arc<AtomicU64>,
 }
 

@@ -1,15 +1,15 @@
-//! The errors that callers distinguish, and the checks that every file system here makes in the same way.
+//! The errors that callers distinguish, and the checks that all file systems of this crate share.
 //!
 //! All calls return [`std::io::Error`]. Its kind or number determines the reaction: `NotFound`,
 //! `AlreadyExists`, `StorageFull` (ENOSPC), EIO, EINVAL for a direct access that is not aligned, EBADF for a
-//! write to a file opened read-only, EFBIG for an offset beyond the largest file size. The caller knows the
-//! purpose of the file and adds its name.
+//! write to a file opened read-only, EFBIG for an offset beyond the largest file size. An error does not name
+//! the file: the caller adds the name and the file's purpose.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Error of every call to a `FaultFs` after its power is cut.
+/// The error of every call to a `FaultFs` after its power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut;
 
@@ -36,7 +36,7 @@ pub fn is_power_cut(error: &(dyn std::error::Error + 'static)) -> bool {
         if error.is::<PowerCut>() {
             return true;
         }
-        // The source of an `io::Error` is that of its payload, so the payload itself is checked first.
+        // `source` of an `io::Error` skips its payload, so the payload itself is checked first.
         let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = match inside {
             Some(inside) => Some(inside),
@@ -55,14 +55,14 @@ pub(crate) fn os(errno: Errno) -> io::Error {
     errno.into()
 }
 
-/// Refuses an access that a direct file cannot do: EINVAL, like the kernel.
+/// Refuses an access that a direct file does not support, with EINVAL like the kernel.
 ///
 /// # Errors
 ///
 /// EINVAL unless offset, length and memory address are multiples of `alignment`.
 pub(crate) fn check_aligned(alignment: usize, offset: u64, buf: &[u8]) -> io::Result<()> {
     check_aligned_range(alignment, offset, buf.len() as u64)?;
-    // An empty slice points anywhere.
+    // The address of an empty slice does not matter.
     if buf.is_empty() || buf.as_ptr().addr().is_multiple_of(alignment) {
         Ok(())
     } else {
@@ -70,7 +70,7 @@ pub(crate) fn check_aligned(alignment: usize, offset: u64, buf: &[u8]) -> io::Re
     }
 }
 
-/// As [`check_aligned`], for an access without a buffer of the caller.
+/// Checks an access as [`check_aligned`] does, without a buffer.
 pub(crate) fn check_aligned_range(alignment: usize, offset: u64, len: u64) -> io::Result<()> {
     let alignment = alignment as u64;
     if offset.is_multiple_of(alignment) && len.is_multiple_of(alignment) {
@@ -80,7 +80,7 @@ pub(crate) fn check_aligned_range(alignment: usize, offset: u64, len: u64) -> io
     }
 }
 
-/// The end of a write of `len` bytes at `offset`, at most `limit`.
+/// Returns the end of a write of `len` bytes at `offset`, or EFBIG if it is above `limit`.
 pub(crate) fn check_end(offset: u64, len: u64, limit: u64) -> io::Result<u64> {
     match offset.checked_add(len) {
         Some(end) if end <= limit => Ok(end),

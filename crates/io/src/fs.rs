@@ -1,22 +1,23 @@
 //! The traits: a file system with the few calls that a database makes.
 //!
-//! Durability of each call, that is, the effects that survive a power loss:
+//! Durability of each call: the effects that survive a power loss, and since when.
 //!
-//! | effect | survives once this returned |
+//! | effect | survives once this call has returned |
 //! |---|---|
 //! | bytes of [`File::write_at`], [`File::write_zeroes`] | the next [`File::sync`] of that file |
 //! | bytes of [`File::write_at_sync`], and the length they need | the call itself |
 //! | a length set by [`File::set_len`] | the next `sync`, or `write_at_sync`, of that file |
 //! | a name made, changed or removed by a method of [`Fs`] | [`Fs::sync_dir`] of its directory |
 //!
-//! All other effects may survive wholly, in part (in units of 512-byte sectors), or not at all, in any order.
-//! A rename is kept or lost as a whole. A file with synced bytes and an unsynced name is lost with its name.
+//! All other effects may survive entirely, in part (in units of 512-byte sectors), or not at all, in any
+//! order. A rename is kept or lost as a whole. A file with synced bytes and an unsynced name may be lost with
+//! its name.
 //!
 //! **After a failed `sync` the file's earlier writes are not retried**: a later `sync` may succeed without
 //! them. Treat the file's unsynced contents as unknown (W10).
 //!
-//! All calls block the calling thread; none needs `&mut`. Reads and writes of one file may run concurrently,
-//! and are then atomic only as far as they do not overlap.
+//! All calls block the calling thread; none needs `&mut`. Reads and writes of one file may run concurrently.
+//! Overlapping ones are not atomic.
 
 use std::fmt::Debug;
 use std::io;
@@ -36,18 +37,18 @@ use azekura_base::page::PageWord;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Create the file, empty, if it is missing.
+    /// Creates the file, empty, if it is missing.
     pub create: bool,
-    /// Create the file, empty; it must be missing.
+    /// Creates the file, empty. Fails if the file exists.
     pub create_new: bool,
-    /// Request direct I/O. If it is not available, the file is opened buffered; see [`File::is_direct`].
+    /// Requests direct I/O. If it is not available, the file is opened buffered; see [`File::is_direct`].
     pub direct: bool,
-    /// Refuse writes. Not together with `create` or `create_new`.
+    /// Refuses writes. Cannot be combined with `create` or `create_new`.
     pub read_only: bool,
 }
 
 impl OpenOptions {
-    /// An existing file, for reading and writing, buffered.
+    /// Returns the options to open an existing file for reading and writing, buffered.
     #[must_use]
     pub const fn new() -> Self {
         Self { create: false, create_new: false, direct: false, read_only: false }
@@ -93,23 +94,23 @@ impl OpenOptions {
     }
 }
 
-/// A file system. Cheap to share; every method may be called from any thread.
+/// A file system. Every method may be called from any thread.
 ///
-/// Directories separate with `/`. Names are UTF-8.
+/// The separator of path components is `/`. Names are UTF-8.
 pub trait Fs: Send + Sync + Debug {
-    /// Opens a file. A file made by this call is durable only after its bytes ([`File::sync`]) *and* its name
-    /// ([`Fs::sync_dir`] of its directory) are.
+    /// Opens a file. A file created by this call is durable only after both its bytes ([`File::sync`]) *and*
+    /// its name ([`Fs::sync_dir`] of its directory) are durable.
     ///
     /// # Errors
     ///
     /// - `NotFound`: the file, or its directory, is missing.
-    /// - `AlreadyExists`: `create_new`, and it does.
+    /// - `AlreadyExists`: `create_new` is set, and the file exists.
     /// - `IsADirectory`, `InvalidInput` (contradicting options), or an error of the device.
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
 
-    /// Creates a directory and those above it that are missing; no error if it exists.
+    /// Creates a directory and its missing ancestors. Succeeds if the directory exists.
     ///
-    /// Each new directory is a new name in its parent, durable after `sync_dir(parent)`: see
+    /// Each new directory is a new name in its parent, which is durable after `sync_dir(parent)`: see
     /// [`create_dir_all_durable`].
     ///
     /// # Errors
@@ -117,65 +118,65 @@ pub trait Fs: Send + Sync + Debug {
     /// `NotADirectory` or `AlreadyExists` if a file has that name, or an error of the device.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Names of files and directories in a directory, sorted by bytes, without `.` and `..`.
+    /// Returns the names of files and directories in a directory, sorted by bytes, without `.` and `..`.
     ///
-    /// A name that is not UTF-8, and so not of this store, has U+FFFD in place of the invalid bytes.
+    /// In a name that is not UTF-8, U+FFFD replaces the invalid bytes. (The store creates no such names.)
     ///
     /// # Errors
     ///
-    /// `NotFound`, `NotADirectory`, or the device's own.
+    /// `NotFound`, `NotADirectory`, or an error of the device.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
 
     /// Returns `true` if a file or directory has this name; `false` also if that cannot be determined.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Gives the file (or directory) at `from` the name `to`; the former file of that name is removed. Both
-    /// names change in one step that a crash cannot split. Open handles stay with their file.
+    /// Renames the file or directory at `from` to `to`. A file that has the name `to` is removed. Both names
+    /// change atomically, also in a crash. Open handles still refer to their files.
     ///
     /// # Errors
     ///
-    /// `NotFound`: `from`, or the directory of `to`, is missing; or the device's own.
+    /// `NotFound`: `from`, or the directory of `to`, is missing. Or an error of the device.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name; its bytes go with the last open handle.
+    /// Removes a file's name. The bytes are freed when the last handle is closed.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `IsADirectory`, or the device's own.
+    /// `NotFound`, `IsADirectory`, or an error of the device.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes durable the changes of names in this directory (not below it). Blocks for the device.
+    /// Makes the changes of names in this directory durable, but not those in its subdirectories. Blocks for
+    /// the device.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `NotADirectory`, or an error of the device; then the state of the names is unknown from
-    /// then on.
+    /// `NotFound`, `NotADirectory`, or an error of the device. After an error of the device the state of the
+    /// names is unknown.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Locks the file at `path`, created if missing, exclusively; `None` if another holder, of this process
-    /// or another, has it. Never waits. Dropping the lock, or the end of the process, releases it; a copy of
-    /// the lock in a child that was forked does not release it, and holds it until the child ends.
+    /// Locks the file at `path` exclusively, and creates it if it is missing. Returns `None` if another
+    /// holder, in any process, has a lock of the file. Never waits. Dropping the lock, or the end of the
+    /// process, releases it. In a forked child, dropping the copied lock does not release the lock.
     ///
     /// # Errors
     ///
-    /// As [`Fs::open`] with `create`.
+    /// The errors of [`Fs::open`] with `create`.
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
-    /// Locks the file at `path`, which must exist, together with other callers of this method; `None` if
-    /// another holder has it exclusively. Writes nothing, so it works on a read-only file system. Never
-    /// waits.
+    /// Takes a shared lock of the file at `path`, which must exist. Returns `None` if another holder has an
+    /// exclusive lock. Writes nothing, so the call works on a read-only file system. Never waits.
     ///
     /// # Errors
     ///
-    /// As [`Fs::open`] with `read_only`.
+    /// The errors of [`Fs::open`] with `read_only`.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
     /// Returns a path that leads to the same file or directory after any change of the process's working
-    /// directory. On a file system without a working directory, the path itself.
+    /// directory. On a file system without a working directory, returns the path itself.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an empty path; or the working directory cannot be determined.
+    /// `InvalidInput` for an empty path, or an error if the working directory cannot be determined.
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(path.to_path_buf())
     }
@@ -192,16 +193,16 @@ pub trait File: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// EINVAL if not aligned as [`File::alignment`] says; or the device's own.
+    /// EINVAL if the access is not aligned ([`File::alignment`]), or an error of the device.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// As [`File::read_at`], into consecutive runs of words; other threads may read the words meanwhile. If
-    /// the file supports it, one call reads all bytes without copying; each run must be aligned like memory
-    /// for [`File::read_at`].
+    /// Reads as [`File::read_at`] does, into consecutive runs of words; other threads may read the words
+    /// meanwhile. If the file supports it, one call reads all bytes without copying. Each run must have the
+    /// alignment of a buffer of [`File::read_at`].
     ///
     /// # Errors
     ///
-    /// As [`File::read_at`].
+    /// The errors of [`File::read_at`].
     fn read_words_at(&self, offset: u64, out: &[&[PageWord]]) -> io::Result<usize> {
         let len = out.iter().map(|words| size_of_val(*words)).sum();
         let mut bytes = PageBuf::zeroed(len);
@@ -212,17 +213,17 @@ pub trait File: Send + Sync + Debug {
         Ok(read)
     }
 
-    /// A hint: these bytes will be read soon. A file system with a cache may start reading them; the call
-    /// does not wait for the device. By default nothing happens.
+    /// Hints that these bytes will be read soon. A file system with a cache may start to read them; the call
+    /// does not wait for the device. Does nothing by default.
     fn will_read(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// A hint: reads of this file come in random order, so the system need not read more than requested.
-    /// [`File::will_read`] still reads ahead. By default nothing happens.
+    /// Hints that reads of this file have a random order, so the system need not read more than requested.
+    /// [`File::will_read`] still reads ahead. Does nothing by default.
     fn reads_are_random(&self) {}
 
-    /// Writes all of `buf` at `offset`, extending the file if necessary; a gap reads as zero. Durable after
+    /// Writes all of `buf` at `offset`, extending the file if necessary; a hole reads as zero. Durable after
     /// [`File::sync`].
     ///
     /// # Errors
@@ -231,47 +232,47 @@ pub trait File: Send + Sync + Debug {
     /// of `buf` may have been written.
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
 
-    /// Writes all of `buf` at `offset` and waits until exactly these bytes, and a length that includes them,
-    /// are durable. Earlier unsynced writes elsewhere in the file stay unsynced.
+    /// Writes all of `buf` at `offset` and waits until these bytes, and a length that includes them, are
+    /// durable. Earlier unsynced writes elsewhere in the file stay unsynced.
     ///
-    /// On the operating system this is one call (`RWF_DSYNC`), which a device with forced unit access
-    /// completes without emptying its whole cache.
+    /// The operating system does this in one call (`RWF_DSYNC`). A device with forced unit access completes
+    /// the call without flushing its whole cache.
     ///
     /// # Errors
     ///
-    /// As [`File::write_at`]. Any part of `buf` may have been written, and may be durable.
+    /// The errors of [`File::write_at`]. Any part of `buf` may have been written, and may be durable.
     fn write_at_sync(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
 
     /// Waits until every write, and every change of length, that returned before this call is durable.
     ///
     /// # Errors
     ///
-    /// An error of the device. The state of these writes is then unknown for good: do not rely on another
-    /// call (W10).
+    /// An error of the device. The state of these writes is then unknown, and a later successful call does
+    /// not make them durable (W10).
     fn sync(&self) -> io::Result<()>;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
     ///
-    /// The device's own.
+    /// An error of the device.
     fn len(&self) -> io::Result<u64>;
 
     /// Returns `true` if the file has no bytes.
     ///
     /// # Errors
     ///
-    /// As [`File::len`].
+    /// The errors of [`File::len`].
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Truncates the file, or extends it by a hole that reads as zero (and may still run out of space when
-    /// written).
+    /// Truncates the file, or extends it by a hole. A hole reads as zero, and a write into it may run out of
+    /// space.
     ///
     /// # Errors
     ///
-    /// EBADF if read-only, EFBIG, or the device's own.
+    /// EBADF if read-only, EFBIG, or an error of the device.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
     /// Writes `len` zero bytes at `offset`: not a hole, so that no later write there allocates or runs out of
@@ -279,53 +280,51 @@ pub trait File: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// As [`File::write_at`].
+    /// The errors of [`File::write_at`].
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Makes the file at least `offset + len` bytes long and allocates the range, which lies beyond its end,
-    /// so that no later write there runs out of space. The range reads as zero. Unlike [`File::write_zeroes`]
-    /// it need not write the range; then the first write of each place makes the file system change its
-    /// metadata. A file that is synced after each small write should be filled with zeroes. Durable after
-    /// [`File::sync`].
+    /// Makes the file at least `offset + len` bytes long and allocates the range, which is beyond its end, so
+    /// that no later write there runs out of space. The range reads as zero. Unlike [`File::write_zeroes`],
+    /// this call may leave the range unwritten. Then the first write to each block makes the file system
+    /// change its metadata, so a file that is synced after each small write should be filled with zeroes.
+    /// Durable after [`File::sync`].
     ///
     /// # Errors
     ///
-    /// As [`File::write_at`].
+    /// The errors of [`File::write_at`].
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         self.write_zeroes(offset, len)
     }
 
-    /// Tells the device that these bytes are not needed: they read as zero afterwards, their space may be
-    /// freed, and a later write there may allocate and run out of space. A hint about space, not about
-    /// contents: the file system decides when it is durable.
+    /// Discards these bytes: they read as zero afterwards, and their space may be freed. A later write there
+    /// may allocate and run out of space. The file system decides when the change is durable.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if it is not possible (the default), EINVAL if not aligned, EBADF if read-only, or an
-    /// error of the device.
+    /// `Unsupported` (the default), EINVAL if not aligned, EBADF if read-only, or an error of the device.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Returns 1 if any access is allowed. Otherwise offsets, lengths and memory addresses must be multiples
-    /// of this power of two, and another access is refused with EINVAL.
+    /// Returns 1 if any access is allowed, otherwise a power of two. Offsets, lengths and memory addresses
+    /// must be multiples of that number; any other access fails with EINVAL.
     fn alignment(&self) -> usize;
 
-    /// Returns `true` if accesses go past the operating system's page cache.
+    /// Returns `true` if accesses bypass the operating system's page cache.
     fn is_direct(&self) -> bool {
         self.alignment() > 1
     }
 }
 
-/// Creates a directory and the missing ones above it, and makes their names durable.
+/// Creates a directory and its missing ancestors, and makes their names durable.
 ///
-/// Costs one [`Fs::sync_dir`] for each directory made, and one if the directory existed before (its creator
-/// may have ended before the sync).
+/// Costs one [`Fs::sync_dir`] per created directory, and one if the directory existed before, because its
+/// creator may have crashed before the sync.
 ///
 /// # Errors
 ///
-/// As [`Fs::create_dir_all`] and [`Fs::sync_dir`].
+/// The errors of [`Fs::create_dir_all`] and [`Fs::sync_dir`].
 pub fn create_dir_all_durable(fs: &dyn Fs, path: &Path) -> io::Result<()> {
     let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !fs.exists(dir)).count();
     fs.create_dir_all(path)?;

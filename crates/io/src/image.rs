@@ -1,16 +1,19 @@
-//! `Image`: the bytes of one file in memory, in blocks that copies share until one of them writes.
+//! `Image`: the bytes of one file in memory, in blocks that copies share until one of the copies is written
+//! (copy-on-write).
 //!
-//! A copy costs one counter, the first write to a copy the table of blocks, each first write to a block that
-//! block. So the image of a crashed disk costs as much as the crash tears, not as much as the disk holds.
+//! A copy costs one reference count. The first write to a copy copies the table of blocks, and the first
+//! write to a block copies that block. So the image of a crashed disk costs as much as the crash changes,
+//! regardless of the size of the disk.
 //!
-//! - **IMAGE-1** Bytes of a block beyond the file's length are zero, so that growing shows zeroes.
+//! - **IMAGE-1** Bytes of a block beyond the file's length are zero, so that an extended file reads as zero
+//!   there.
 //! - **IMAGE-2** A missing block is a hole: it reads as zero, and a write there needs space.
 
 use std::sync::{Arc, LazyLock};
 
-/// Size of one block.
+/// Size of one block in bytes.
 pub(crate) const BLOCK_BYTES: usize = 16 << 10;
-/// Longest file in memory: a bound on the table of blocks, not on the content.
+/// Largest length of a file in memory, in bytes. Bounds the table of blocks.
 pub(crate) const MAX_LEN: u64 = 1 << 36;
 
 type Block = [u8; BLOCK_BYTES];
@@ -30,7 +33,7 @@ impl std::fmt::Debug for Image {
     }
 }
 
-/// The part of a range that lies in one block.
+/// The part of a range that is in one block.
 struct Part {
     block: usize,
     at: usize,
@@ -52,12 +55,12 @@ fn parts(mut offset: u64, len: u64) -> impl Iterator<Item = Part> {
 }
 
 impl Image {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Reads at `offset` until `buf` is full or the file ends.
+    /// Reads at `offset` until `buf` is full or the file ends. Returns the number of bytes.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let count = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut rest = &mut buf[..count];
@@ -72,7 +75,7 @@ impl Image {
         count
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     #[cfg(feature = "test-fs")]
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];
@@ -80,7 +83,7 @@ impl Image {
         bytes
     }
 
-    /// Writes `bytes` at `offset`, growing the file; nothing at all if there are none.
+    /// Writes `bytes` at `offset`, and extends the file if necessary. Empty `bytes` change nothing.
     pub(crate) fn write(&mut self, offset: u64, mut bytes: &[u8]) {
         for part in parts(offset, bytes.len() as u64) {
             let (piece, after) = bytes.split_at(part.len);
@@ -104,8 +107,8 @@ impl Image {
         }
     }
 
-    /// Makes a hole of the part inside the file: blocks that are wholly in the range are dropped, the rest of
-    /// it is zeroed.
+    /// Makes the part of the range inside the file a hole: drops blocks that are entirely in the range, and
+    /// zeroes the rest.
     pub(crate) fn discard(&mut self, offset: u64, len: u64) {
         let len = len.min(self.len.saturating_sub(offset));
         for part in parts(offset, len) {
@@ -126,7 +129,7 @@ impl Image {
             let whole = len.div_ceil(BLOCK_BYTES as u64) as usize;
             let blocks = Arc::make_mut(&mut self.blocks);
             blocks.truncate(whole);
-            // IMAGE-1 for the rest of the last block.
+            // IMAGE-1: zeroes the rest of the last block.
             let at = (len % BLOCK_BYTES as u64) as usize;
             if at > 0
                 && let Some(Some(last)) = blocks.get_mut(whole - 1)
@@ -137,7 +140,7 @@ impl Image {
         self.len = len;
     }
 
-    /// Returns `true` if a write there takes space from the disk: it touches a hole, or grows the file.
+    /// Returns `true` if a write there needs space on the disk: it touches a hole, or extends the file.
     #[cfg(feature = "test-fs")]
     pub(crate) fn needs_space(&self, offset: u64, len: u64) -> bool {
         len > 0

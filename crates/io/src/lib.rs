@@ -1,9 +1,9 @@
 //! File systems for the store, with exact rules for the durability of each call.
 //!
-//! The crate has the few calls that a database makes, and states the effect of a power loss for each. It is
-//! not a portable file library and not a cache. The feature `test-fs` adds three file systems for tests: one
-//! with a power that a test can cut at any call (`fault`), one that counts calls (`counting`), and one with
-//! the speed of a modeled device (`device`).
+//! The crate has the few calls that a database makes, and states the effect of a power loss for each. The
+//! crate is neither a portable file library nor a cache. The feature `test-fs` adds three file systems for
+//! tests: one that simulates power losses and failures (`fault`), one that counts calls (`counting`), and one
+//! with the speed of a modeled device (`device`).
 //!
 //! ```
 //! use azekura_io::{FaultFs, Fs, OpenOptions};
@@ -24,20 +24,20 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`fs`] | the traits `Fs`, `File`, `FileLock`, and the durability of each call |
 //! | [`error`] | the errors that callers distinguish, and the check of direct accesses |
 //! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
-//! | [`submit`] | `SubmitFs`: the same, with io_uring and atomic writes if available |
+//! | [`submit`] | `SubmitFs`: the operating system's files, with io_uring and atomic writes if available |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
 //! | `counting` | `CountingFs`: a layer that counts calls and bytes |
-//! | `device` | `DeviceFs`: a layer that takes as long as a modeled device; the costs as a pure function |
-//! | `fault` | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
+//! | `device` | `DeviceFs`: a layer with the speed of a modeled device; the costs as a pure function |
+//! | `fault` | `FaultFs`: files on a simulated disk with power losses, failures, and lost writes |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
-// Only `submit::ring` and `os::scatter` need it.
+// Only `submit::ring` and `os::scatter` need unsafe code.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "test-fs")]

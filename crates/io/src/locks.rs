@@ -17,7 +17,7 @@ type Name = Vec<Arc<str>>;
 pub(crate) struct Locks(Arc<Mutex<BTreeMap<Name, usize>>>);
 
 impl Locks {
-    /// Locks `path` for one holder, or returns `None` if it is locked.
+    /// Locks `path` exclusively, or returns `None` if it is locked.
     pub(crate) fn try_lock(&self, path: &Path) -> std::io::Result<Option<Box<dyn FileLock>>> {
         let name = tree::components(path)?;
         match self.0.lock().entry(name.clone()) {

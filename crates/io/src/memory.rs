@@ -1,4 +1,4 @@
-//! `MemFs`: files in memory, every write durable at once; for examples, tests, and temporary stores.
+//! `MemFs`: files in memory; every write is durable at once. For examples, tests, and temporary stores.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::tree::{Change, Entry, Opening, Tree};
 
 type Node = Mutex<Image>;
 
-/// A file system in memory. Clones are the same file system; it is freed with the last clone and the last
+/// A file system in memory. Clones share one file system, which is freed with the last clone and the last
 /// open file.
 ///
 /// ```
@@ -35,14 +35,14 @@ pub struct MemFs {
 }
 
 impl MemFs {
-    /// An empty file system: the directory `/`, which is also where relative paths start.
+    /// Returns an empty file system with the directory `/`, from which relative paths start too.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns a separate file system with the same files as this one has now. Costs a few words per file:
-    /// the two share each block until one of them writes it.
+    /// Returns a copy of the file system in its current state. Costs a few words per file: both file systems
+    /// share each block until one of them writes the block.
     ///
     /// ```
     /// use azekura_io::{Fs, MemFs, OpenOptions};
@@ -61,12 +61,12 @@ impl MemFs {
         Self { tree: Arc::new(Mutex::new(tree)), locks: Locks::default() }
     }
 
-    /// Returns all files in a directory and in those below it, as bytes, in order of names. Not an atomic
-    /// view if they are written meanwhile.
+    /// Returns the names and bytes of all files in a directory and its subdirectories, in order of names. Not
+    /// an atomic view if files are written meanwhile.
     ///
     /// # Errors
     ///
-    /// There is no such directory.
+    /// `NotFound` or `NotADirectory`: there is no such directory.
     pub fn files(&self, dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
         let mut found = Vec::new();
         for path in self.list_dir(dir)?.into_iter().map(|name| dir.join(name)) {
@@ -181,7 +181,7 @@ struct MemFile {
 }
 
 impl MemFile {
-    /// Checks a change that makes the file at least `offset + len` bytes long.
+    /// Checks a change of the range of `len` bytes at `offset`.
     fn check(&self, offset: u64, len: u64) -> io::Result<()> {
         if self.read_only {
             return Err(os(Errno::BADF));

@@ -1,7 +1,7 @@
 //! `OsFs`: the operating system's files, direct or buffered.
 //!
-//! Direct I/O is optional: it is turned on after the file is open, so that a file system that refuses it
-//! leaves no incomplete file behind. The alignment comes from `statx` if the kernel reports it (Linux 6.1).
+//! Direct I/O is optional. It is enabled after the file is open, because an open with `O_DIRECT` that fails
+//! may leave a new, empty file behind. The alignment comes from `statx` if the kernel reports it (Linux 6.1).
 
 mod scatter;
 
@@ -23,12 +23,12 @@ use crate::fs::{File, FileLock, Fs, OpenOptions};
 
 /// Assumed alignment of a direct file if the kernel does not report one: enough for every sector size in use.
 const ASSUMED_ALIGNMENT: usize = 4096;
-/// [`File::write_zeroes`] writes blocks of this size, at multiples of it. Others write to the device at the
-/// same time, small and in a hurry: a log, while its next segment is made. Behind blocks of 1 MiB a synced
-/// write of 4 KiB took 1.7 ms on average, 42 ms at most; behind such ones 90 µs and 310 µs
-/// (`eval/results/2026-11-21-beside-peers.md`), and the zeroes were not written slower.
+/// Size in bytes of the blocks that [`File::write_zeroes`] writes, at multiples of this size. Small blocks
+/// keep concurrent small writes fast, such as those of a log during the preparation of its next segment.
+/// Beside blocks of 1 MiB a synced write of 4 KiB took 1.7 ms on average and 42 ms at most; beside blocks of
+/// this size, 90 µs and 310 µs (`eval/results/2026-11-21-beside-peers.md`). The zeroes took no longer.
 const ZERO_BLOCK_BYTES: usize = 128 << 10;
-/// The kernel's `loff_t` ends here.
+/// Largest file offset: the maximum of the kernel's `loff_t`.
 const MAX_LEN: u64 = i64::MAX as u64;
 
 static ZEROES: LazyLock<PageBuf> = LazyLock::new(|| PageBuf::zeroed(ZERO_BLOCK_BYTES));
@@ -38,12 +38,12 @@ static WRITE: Site = Site::new("file write");
 static SYNC: Site = Site::new("file sync");
 static DISCARD: Site = Site::new("file discard");
 
-/// Default permission bits of files: only the owner reads and writes them.
+/// Default permission bits of files: only the owner may read and write.
 pub const FILE_MODE: u32 = 0o600;
 
 /// The operating system's file system.
 ///
-/// Files that it creates have the mode 0600 and directories 0700, less the bits of the process's umask.
+/// New files have the mode 0600 and new directories 0700, without the bits of the process's umask.
 #[derive(Clone, Copy, Debug)]
 pub struct OsFs {
     file_mode: u32,
@@ -56,14 +56,14 @@ impl Default for OsFs {
 }
 
 impl OsFs {
-    /// The operating system's file system.
+    /// Returns the operating system's file system.
     #[must_use]
     pub const fn new() -> Self {
         Self { file_mode: FILE_MODE }
     }
 
-    /// The same, with another mode for files that it creates. All users that may read its files may search a
-    /// directory: 0640 for files gives 0750 for directories.
+    /// Returns the operating system's file system with this mode for new files. Users that may read files may
+    /// search directories: 0640 for files gives 0750 for directories.
     #[must_use]
     pub const fn with_file_mode(mode: u32) -> Self {
         Self { file_mode: mode & 0o666 }
@@ -79,7 +79,7 @@ impl OsFs {
         how: FlockOperation,
     ) -> io::Result<Option<Box<dyn FileLock>>> {
         let file = options.open(path)?;
-        // The lock belongs to the open file description, so two openers inside one process exclude each other
+        // The lock belongs to the open file description, so two opens inside one process exclude each other
         // too.
         match retry(|| rustix::fs::flock(&file, how)) {
             Ok(()) => Ok(Some(Box::new(OsLock { file, process: std::process::id() }))),
@@ -88,7 +88,7 @@ impl OsFs {
         }
     }
 
-    /// As [`Fs::open`].
+    /// Opens a file as [`Fs::open`] does.
     pub(crate) fn open_file(self, path: &Path, options: OpenOptions) -> io::Result<OsFile> {
         options.check()?;
         let file = std::fs::OpenOptions::new()
@@ -160,12 +160,12 @@ impl Fs for OsFs {
     }
 }
 
-/// Turns direct I/O on, and returns its alignment; `None` if it is not available.
+/// Enables direct I/O and returns its alignment; `None` if direct I/O is not available.
 fn make_direct(file: &std::fs::File) -> io::Result<Option<usize>> {
     let alignment = match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(stat) if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) => {
             if stat.stx_dio_offset_align == 0 {
-                return Ok(None); // the kernel refuses it for this file
+                return Ok(None); // the kernel refuses direct I/O for this file
             }
             stat.stx_dio_offset_align.max(stat.stx_dio_mem_align).next_power_of_two() as usize
         }
@@ -193,10 +193,10 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Resu
 #[derive(Debug)]
 pub(crate) struct OsFile {
     file: std::fs::File,
-    /// Of a direct file; `None`: buffered.
+    /// Alignment of a direct file; `None` for a buffered file.
     alignment: Option<usize>,
-    /// The file system once refused `RWF_DSYNC`; any thread sets it, and reading it late costs one more
-    /// refusal.
+    /// `true` if the file system has refused `RWF_DSYNC`. Set by any thread; an outdated `false` costs one
+    /// more refused call.
     no_dsync: AtomicBool,
 }
 
@@ -208,7 +208,7 @@ impl OsFile {
         wait(site, self.file.as_raw_fd() as usize, WaitKind::Device)
     }
 
-    /// The open file itself.
+    /// Returns the open file.
     pub(crate) const fn handle(&self) -> &std::fs::File {
         &self.file
     }
@@ -239,7 +239,8 @@ impl OsFile {
         Ok(())
     }
 
-    /// Makes one `pwritev2` with `RWF_DSYNC`; if that is unknown, a write, and sets `unsynced`.
+    /// Makes one `pwritev2` with `RWF_DSYNC`. If that is not supported, makes a plain write and sets
+    /// `unsynced`.
     pub(crate) fn write_dsync(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
         // Relaxed: a hint.
         if !self.no_dsync.load(Relaxed) {
@@ -267,7 +268,7 @@ impl File for OsFile {
                 Err(error) => return Err(error),
             }
             if !done.is_multiple_of(self.alignment()) {
-                break; // a direct read stops within a block only where the file ends
+                break; // a direct read ends within a block only at the end of the file
             }
         }
         Ok(done)
@@ -285,7 +286,7 @@ impl File for OsFile {
     }
 
     fn reads_are_random(&self) {
-        // A hint: without it the system reads more than is asked for.
+        // A hint, so errors do not matter: without it the system reads more than requested.
         #[cfg(target_os = "linux")]
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
     }
@@ -294,7 +295,7 @@ impl File for OsFile {
         #[cfg(target_os = "linux")]
         {
             let len = std::num::NonZeroU64::new(len);
-            // A hint: without it the read itself waits for the device.
+            // A hint, so errors do not matter: without it the read itself waits for the device.
             let _ = rustix::fs::fadvise(&self.file, offset, len, rustix::fs::Advice::WillNeed);
         }
         #[cfg(not(target_os = "linux"))]
@@ -313,8 +314,9 @@ impl File for OsFile {
 
     fn sync(&self) -> io::Result<()> {
         let _waiting = self.device(&SYNC);
-        // Not retried after EINTR: the state of the pages is undefined then. fdatasync does not return it on
-        // the file systems in use. It includes the length, which reading the data back needs.
+        // Not retried after EINTR, which leaves the state of the pages undefined. (fdatasync does not return
+        // EINTR on the file systems in use.) fdatasync includes the length, which is needed to read the data
+        // back.
         Ok(rustix::fs::fdatasync(&self.file)?)
     }
 
@@ -384,12 +386,12 @@ fn bad_handle(errno: Errno) -> Errno {
     if errno == Errno::INVAL { Errno::BADF } else { errno }
 }
 
-/// A held `flock`. It belongs to the open file, which a forked child shares; only the process that took it
-/// releases it.
+/// A held `flock`. The lock belongs to the open file description, which a forked child shares. Only the
+/// process that took the lock releases it.
 #[derive(Debug)]
 struct OsLock {
     file: std::fs::File,
-    /// The process that took it.
+    /// The process that took the lock.
     process: u32,
 }
 
@@ -398,7 +400,7 @@ impl FileLock for OsLock {}
 impl Drop for OsLock {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // Not left to close alone: a child process may hold a copy of the descriptor for a moment.
+            // Unlocks explicitly, because a child process may still hold a copy of the descriptor.
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
     }
@@ -424,7 +426,7 @@ mod tests {
     #[test]
     fn a_refusal_of_rwf_dsync_is_met_by_a_write_and_a_sync() {
         // A file of procfs that can be written but supports neither `pwritev2` flags nor `fsync`: the write
-        // happens, and the sync's own error shows that it was tried. The written value is the present one.
+        // happens, and the sync's own error shows that it was tried. The written value is the current one.
         let path = "/proc/self/oom_score_adj";
         let value = std::fs::read(path).unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A store that is opened through this layer can be recovered and used without a write to the files below: on
 //! a read-only mount, or beside other readers. The changes are lost when the layer is dropped. The files
-//! below must not change meanwhile: a lock of the layer is a shared lock below.
+//! below must not change meanwhile, so a lock of the layer takes a shared lock below.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,7 @@ use azekura_base::sync::Mutex;
 
 use crate::fs::{File, FileLock, Fs, OpenOptions};
 
-/// Size of a piece of changes.
+/// Size in bytes of a block of changes.
 const BLOCK_BYTES: usize = 4096;
 
 /// A file system that keeps its changes in memory.
@@ -43,7 +43,7 @@ pub struct OverlayFs {
 /// Differences from the file system below.
 #[derive(Debug, Default)]
 struct Names {
-    /// Files that were opened, made or (`None`) removed.
+    /// Files that were opened, created, or removed (`None`).
     files: BTreeMap<PathBuf, Option<Arc<OverlayFile>>>,
     dirs: BTreeSet<PathBuf>,
 }
@@ -144,7 +144,7 @@ impl Fs for OverlayFs {
         Ok(())
     }
 
-    /// A shared lock of the file below: nothing is written there.
+    /// Takes a shared lock of the file below, because nothing is written there.
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         self.below.lock_shared(path)
     }
@@ -168,7 +168,7 @@ struct OverlayFile {
 #[derive(Debug)]
 struct Changes {
     len: u64,
-    /// Length of the valid part of the file below.
+    /// Length of the part of the file below that is still valid.
     below_len: u64,
     blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
 }
@@ -180,7 +180,7 @@ impl OverlayFile {
         Ok(Self { below, changes: Mutex::new(changes) })
     }
 
-    /// Reads bytes of the file below; zeroes beyond it.
+    /// Reads bytes of the file below; bytes beyond its valid part are zero.
     fn read_below(&self, changes: &Changes, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = usize::try_from(changes.below_len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let (there, beyond) = out.split_at_mut(there.min(out.len()));
@@ -298,11 +298,11 @@ mod tests {
         (bytes[..read].to_vec(), file.len().unwrap())
     }
 
-    /// The layer does the same as the file system below would, and changes nothing there.
+    /// The layer has the same results as a plain file system, and changes nothing below.
     #[test]
     fn changes_are_seen_above_and_not_below() {
         for seed in 0..200_u64 {
-            // A linear congruential generator: the run of a seed is always the same.
+            // A linear congruential generator, so the run of a seed is always the same.
             let mut state = seed;
             let mut below_n = |n: u64| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,8 +1,8 @@
 //! `Tree`: the names of an in-memory file system, and the changes that a call makes to them.
 //!
-//! A call is first *planned*: the plan checks all conditions that the operating system would check, and is a
-//! list of [`Change`]s. Applying the list cannot fail, and can be postponed: this is how a fault disk loses
-//! it.
+//! A call is first *planned*. Planning checks all conditions that the operating system checks, and gives a
+//! list of [`Change`]s. Applying the list cannot fail and can be postponed, so a fault disk can lose the
+//! changes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct Name {
     name: Arc<str>,
 }
 
-/// Object behind a name; `N` is the file type of the file system.
+/// The object of a name; `N` is the file type of the file system.
 #[derive(Debug)]
 pub(crate) enum Entry<N> {
     Dir(DirId),
@@ -46,7 +46,7 @@ impl<N> Clone for Entry<N> {
     }
 }
 
-/// A name's new object; `None`: it is removed.
+/// A change of a name: its new object, or `None` if the name is removed.
 #[derive(Debug)]
 pub(crate) struct Change<N> {
     pub(crate) name: Name,
@@ -56,11 +56,11 @@ pub(crate) struct Change<N> {
 /// Result of looking up a path.
 pub(crate) enum Opening<N> {
     Existing(Arc<N>),
-    /// The file is to be created, under this name.
+    /// The file is missing and may be created with this name.
     Missing(Name),
 }
 
-/// The names.
+/// The names of a file system.
 #[derive(Debug)]
 pub(crate) struct Tree<N> {
     entries: BTreeMap<Name, Entry<N>>,
@@ -79,7 +79,7 @@ impl<N> Clone for Tree<N> {
     }
 }
 
-/// The names along a path, from the root; relative paths start there too.
+/// Returns the names along a path, from the root. Relative paths start at the root too.
 pub(crate) fn components(path: &Path) -> io::Result<Vec<Arc<str>>> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -93,7 +93,7 @@ pub(crate) fn components(path: &Path) -> io::Result<Vec<Arc<str>>> {
 }
 
 impl<N> Tree<N> {
-    /// The same names, each file another one that `copy` makes of it.
+    /// Returns the same names, with each file replaced by the result of `copy`.
     pub(crate) fn with_files(&self, copy: impl Fn(&N) -> N) -> Self {
         let entry = |entry: &Entry<N>| match entry {
             Entry::Dir(dir) => Entry::Dir(*dir),
@@ -126,12 +126,12 @@ impl<N> Tree<N> {
         Ok(Name { dir: self.descend(above)?, name: Arc::clone(name) })
     }
 
-    /// The directory at `path`.
+    /// Returns the directory at `path`.
     pub(crate) fn dir(&self, path: &Path) -> io::Result<DirId> {
         self.descend(&components(path)?)
     }
 
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub(crate) fn file(&self, path: &Path) -> io::Result<Arc<N>> {
         match self.entries.get(&self.place(path)?) {
             Some(Entry::File(node)) => Ok(Arc::clone(node)),
@@ -140,7 +140,7 @@ impl<N> Tree<N> {
         }
     }
 
-    /// Returns `true` if anything is at `path`.
+    /// Returns `true` if a file or directory is at `path`.
     pub(crate) fn exists(&self, path: &Path) -> bool {
         self.dir(path).is_ok() || self.file(path).is_ok()
     }
@@ -151,13 +151,13 @@ impl<N> Tree<N> {
         names.map(|(name, entry)| (&name.name, entry))
     }
 
-    /// Names in the directory at `path`, sorted.
+    /// Returns the names in the directory at `path`, sorted.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let dir = self.dir(path)?;
         Ok(self.entries_of(dir).map(|(name, _)| name.to_string()).collect())
     }
 
-    /// Looks up the file to open, and applies the options about creating.
+    /// Looks up the file to open, and checks the options for creation.
     pub(crate) fn plan_open(&self, path: &Path, options: OpenOptions) -> io::Result<Opening<N>> {
         options.check()?;
         let place = self.place(path)?;
@@ -170,8 +170,8 @@ impl<N> Tree<N> {
         }
     }
 
-    /// Returns the first missing directory of `path` as a new one, or `None` if all exist. Call again after
-    /// applying it.
+    /// Returns the creation of the first missing directory of `path`, or `None` if all exist. The caller
+    /// applies the change and calls again.
     pub(crate) fn plan_create_dir(&mut self, path: &Path) -> io::Result<Option<Change<N>>> {
         let mut dir = ROOT;
         for name in components(path)? {
@@ -188,7 +188,7 @@ impl<N> Tree<N> {
         Ok(None)
     }
 
-    /// The changes of a rename: none if both names are the same.
+    /// Returns the changes of a rename: none if both names are the same.
     pub(crate) fn plan_rename(&self, from: &Path, to: &Path) -> io::Result<Vec<Change<N>>> {
         let (from, to) = (self.place(from)?, self.place(to)?);
         let moved = self.entries.get(&from).ok_or_else(|| os(Errno::NOENT))?;
@@ -208,7 +208,7 @@ impl<N> Tree<N> {
         Ok(vec![Change { name: from, entry: None }, Change { name: to, entry }])
     }
 
-    /// Returns `true` if `dir` is `above`, or below it.
+    /// Returns `true` if `dir` is the directory `above`, or is below it.
     fn is_inside(&self, dir: DirId, above: DirId) -> bool {
         dir == above
             || self.entries_of(above).any(|(_, entry)| match entry {
@@ -217,13 +217,13 @@ impl<N> Tree<N> {
             })
     }
 
-    /// The change of a removal.
+    /// Returns the change of a removal.
     pub(crate) fn plan_remove(&self, path: &Path) -> io::Result<Change<N>> {
         self.file(path)?;
         Ok(Change { name: self.place(path)?, entry: None })
     }
 
-    /// Makes a planned change.
+    /// Applies a planned change.
     pub(crate) fn apply(&mut self, change: &Change<N>) {
         match &change.entry {
             Some(entry) => self.entries.insert(change.name.clone(), entry.clone()),
@@ -231,7 +231,7 @@ impl<N> Tree<N> {
         };
     }
 
-    /// Every file with its path, in the order of the paths' names.
+    /// Returns every file with its path, in order of the names.
     #[cfg(feature = "test-fs")]
     pub(crate) fn files(&self) -> Vec<(PathBuf, Arc<N>)> {
         let mut files = Vec::new();
@@ -280,7 +280,7 @@ impl<N> Tree<N> {
 }
 
 impl<N> Change<N> {
-    /// The same change for other files.
+    /// Copies the change for other files.
     #[cfg(feature = "test-fs")]
     pub(crate) fn map<M>(&self, each: &mut impl FnMut(&Arc<N>) -> Arc<M>) -> Change<M> {
         let entry = self.entry.as_ref().map(|entry| match entry {

@@ -1,6 +1,6 @@
-//! One suite for every file system: what a caller may rely on without knowing which one it has.
+//! One test suite for all file systems: the guarantees on which a caller may rely with any of them.
 //!
-//! Offsets and lengths are multiples of 4 KiB where the suite runs on direct files.
+//! On direct files, offsets and lengths are multiples of 4 KiB.
 #![expect(clippy::unwrap_used, reason = "in a test, an unexpected error is a failure")]
 
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 const PAGE: u64 = 4096;
 
-/// A file system, where in it a test may play, and whether its files are opened direct.
+/// A file system, the directory for the test's files, and a flag for direct I/O.
 struct Ground {
     fs: Arc<dyn Fs>,
     root: PathBuf,
@@ -60,7 +60,7 @@ impl Ground {
     }
 }
 
-/// `pages` pages filled with `byte`, aligned.
+/// Returns `pages` aligned pages filled with `byte`.
 fn pages(pages: usize, byte: u8) -> PageBuf {
     let mut buf = PageBuf::zeroed(pages * PAGE as usize);
     buf.fill(byte);
@@ -141,7 +141,7 @@ fn words_are_filled_one_run_after_the_other(ground: &Ground) {
     let mut written = PageBuf::zeroed(8192);
     written.copy_from_slice(&bytes);
     file.write_at(0, &written).unwrap();
-    // Aligned as memory for a direct read must be.
+    // Words with the alignment that a direct read needs.
     let memory: Vec<PageWord> = (0..4 * 512).map(|_| PageWord::new(0)).collect();
     let skipped = memory.as_ptr().addr().next_multiple_of(4096) - memory.as_ptr().addr();
     let runs: Vec<&[PageWord]> = memory[skipped / 8..][..3 * 512].chunks(512).collect();
@@ -164,7 +164,7 @@ fn a_read_stops_where_the_file_ends(ground: &Ground) {
     assert_eq!(read(&*file, PAGE, 4 * PAGE as usize), &pages(1, 7)[..]);
     assert_eq!(read(&*file, 2 * PAGE, PAGE as usize), b"");
     assert_eq!(read(&*file, 9 * PAGE, PAGE as usize), b"");
-    file.set_len(PAGE + 100).unwrap(); // a direct read meets an end within a block
+    file.set_len(PAGE + 100).unwrap(); // a direct read then ends within a block
     assert_eq!(read(&*file, 0, 3 * PAGE as usize).len() as u64, PAGE + 100);
 }
 
@@ -220,7 +220,7 @@ fn set_len_cuts_off_and_extends_with_zeroes(ground: &Ground) {
 fn written_zeroes_replace_what_was_there(ground: &Ground) {
     let file = ground.create("f");
     file.write_at(0, &pages(4, 5)).unwrap();
-    let far = (3 << 20) + PAGE; // crosses blocks of a megabyte, and ends within one
+    let far = (3 << 20) + PAGE; // crosses blocks of zeroes, and ends within one
     file.write_zeroes(PAGE, far - PAGE).unwrap();
     file.sync().unwrap();
     assert_eq!(file.len().unwrap(), far);

@@ -1,4 +1,4 @@
-//! Effects of a power loss on the bytes of a file: each sentence at the head of `fault` as a test.
+//! Effects of a power loss on the bytes of a file: one test per guarantee at the head of `fault`.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn overwritten_unsynced_bytes_may_be_the_ones_that_survive() {
     }
 }
 
-/// INODE-3: writes smaller than a sector go to disk with the sector as the cache has it.
+/// INODE-3: writes smaller than a sector reach the disk together with the sector's content in the cache.
 #[test]
 fn a_sector_keeps_the_earlier_of_its_small_writes() {
     let fs = FaultFs::new();
@@ -104,7 +104,7 @@ fn write_at_sync_makes_its_own_range_durable_and_no_other() {
     sometimes(&outcomes, "half of it lost", |bytes| sector_byte(bytes, 0) == 0 && sector_byte(bytes, 1) == 1);
 }
 
-/// INODE-2: no unsynced write comes back over newer durable bytes.
+/// INODE-2: no crash applies an unsynced write over newer durable bytes.
 #[test]
 fn newer_durable_bytes_win_over_older_unsynced_ones() {
     let fs = FaultFs::new();
@@ -117,7 +117,7 @@ fn newer_durable_bytes_win_over_older_unsynced_ones() {
     sometimes(&outcomes, "the tail kept", |bytes| bytes.len() == 4 * SECTOR && sector_byte(bytes, 3) == 1);
 }
 
-/// INODE-3 for a write that promotion has cut in pieces within one sector.
+/// INODE-3 holds for a write that promotion has split within one sector.
 #[test]
 fn a_sector_is_not_torn_around_a_small_durable_write() {
     let fs = FaultFs::new();
@@ -148,7 +148,7 @@ fn an_unsynced_cut_may_be_undone_and_a_synced_one_not() {
     assert!(outcomes(&fs, "f").iter().all(|bytes| *bytes == sectors(1, 1)));
 }
 
-/// INODE-4: an older cut never comes back over newer durable bytes.
+/// INODE-4: no crash applies an older truncation to newer durable bytes.
 #[test]
 fn a_synced_write_takes_earlier_changes_of_length_with_it() {
     let fs = FaultFs::new();
@@ -229,7 +229,7 @@ fn what_survived_a_crash_survives_the_next() {
     }
 }
 
-/// `kill -9`: the page cache outlives the process, and the power loss after it may still take it.
+/// After `kill -9` the page cache still has the unsynced bytes, and a later power loss may still lose them.
 #[test]
 fn a_kill_leaves_unsynced_bytes_readable_and_unsynced() {
     let fs = FaultFs::new();

@@ -1,5 +1,4 @@
-//! Power cut at any call, failing calls (W10), full disks (W11), damage; and the counters that find them
-//! again.
+//! Power cuts at any call, failing calls (W10), full disks (W11), damage, and the counters of I/Os.
 #![expect(clippy::unwrap_used, reason = "in a test, an unexpected error is a failure")]
 
 mod common;
@@ -24,7 +23,7 @@ fn assert_full<T: std::fmt::Debug>(result: io::Result<T>) {
     assert_eq!(result.unwrap_err().kind(), ErrorKind::StorageFull);
 }
 
-/// One I/O of each kind, in this order.
+/// Makes one I/O of each kind, in a fixed order.
 fn one_of_each(fs: &FaultFs) -> io::Result<()> {
     fs.create_dir_all(path("d"))?;
     let file = fs.open(path("d/f"), CREATE)?;
@@ -216,7 +215,7 @@ fn a_failed_write_leaves_any_sectors_and_on_a_full_disk_a_prefix() {
     sometimes(&seen(FailKind::NoSpace), "a prefix", |bytes| bytes[0] == 2 && bytes.contains(&1));
 }
 
-/// W10: Linux marks the pages of a failed sync clean; believing a second sync loses data.
+/// W10: Linux marks the pages of a failed sync clean, so a second sync that succeeds does not write them.
 #[test]
 fn w10_a_sync_after_a_failed_one_succeeds_without_the_data() {
     let fs = FaultFs::new();
@@ -233,7 +232,7 @@ fn w10_a_sync_after_a_failed_one_succeeds_without_the_data() {
     assert!(after.iter().all(|bytes| bytes[SECTOR..] == sectors(1, 3)), "the new write was synced");
     sometimes(&after, "the write before the failed sync is lost", |bytes| bytes[0] == 1);
 
-    file.write_at(0, &sectors(1, 4)).unwrap(); // written again, it is dirty again
+    file.write_at(0, &sectors(1, 4)).unwrap(); // a new write makes the pages dirty again
     file.sync().unwrap();
     assert!(outcomes(&fs, "f").iter().all(|bytes| bytes[..SECTOR] == sectors(1, 4)));
 }
@@ -264,7 +263,7 @@ fn w10_a_failed_sync_of_a_directory_stays_in_doubt() {
     sometimes(&after, "lost", |fs| !fs.exists(path("f")));
 }
 
-/// W11: on a full disk, what was allocated before can be written, and nothing else grows.
+/// W11: on a full disk, allocated ranges can be written, and nothing else grows.
 #[test]
 fn w11_a_full_disk_refuses_growth_and_allows_the_rest() {
     let fs = FaultFs::new();
@@ -294,7 +293,7 @@ fn damage_changes_exactly_what_it_says_on_disk_and_in_the_cache() {
     let file = create(&fs, "f");
     file.write_at(0, &sectors(2, 0)).unwrap();
     file.sync().unwrap();
-    file.write_at(0, &sectors(1, 7)).unwrap(); // unsynced: must not come back over the damage
+    file.write_at(0, &sectors(1, 7)).unwrap(); // unsynced: a crash must not apply it over the damage
     let ios = fs.io_count();
     fs.flip_bit(path("f"), 3, 6).unwrap();
     fs.corrupt(path("f"), 600, 300, 1).unwrap();

@@ -1,4 +1,4 @@
-//! Effects of a power loss on names: created, renamed, removed, before and after their directory is synced.
+//! Effects of a power loss on created, renamed and removed names, before and after their directory is synced.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn a_removed_file_may_come_back_until_its_directory_is_synced() {
     assert!(crashes(&fs).iter().all(|fs| !fs.exists(path("f"))));
 }
 
-/// NAMES-1.
+/// NAMES-1: a crash keeps both names of a rename, or neither.
 #[test]
 fn a_rename_is_kept_whole_or_lost_whole() {
     let fs = FaultFs::new();
@@ -85,7 +85,7 @@ fn changes_of_different_names_survive_in_any_order() {
     sometimes(&after, "none", |fs| fs.files().is_empty());
 }
 
-/// NAMES-2.
+/// NAMES-2: changes that share a name keep their order.
 #[test]
 fn changes_of_one_name_keep_their_order() {
     let fs = FaultFs::new();
@@ -125,7 +125,7 @@ fn a_directory_made_durable_survives_every_crash() {
     let fs = FaultFs::new();
     create_dir_all_durable(&fs, path("/a/b/c")).unwrap();
     assert!(crashes(&fs).iter().all(|fs| fs.exists(path("/a/b/c"))));
-    // Somebody made it, and crashed before he synced.
+    // A directory that exists, but was not synced by its creator.
     fs.create_dir_all(path("/a/b/d")).unwrap();
     create_dir_all_durable(&fs, path("/a/b/d")).unwrap();
     assert!(crashes(&fs).iter().all(|fs| fs.exists(path("/a/b/d"))));
@@ -162,7 +162,7 @@ fn new_directories_after_a_crash_are_empty() {
         fs.open(path(name), CREATE).unwrap();
     }
     fs.sync_dir(path("kept")).unwrap();
-    fs.sync_dir(path("lost")).unwrap(); // the file is durable, the directory that holds it is not
+    fs.sync_dir(path("lost")).unwrap(); // the file is durable, its directory is not
     let after = crashes(&fs);
     sometimes(&after, "the directory lost", |fs| !fs.exists(path("lost")));
     for fs in after.iter().filter(|fs| !fs.exists(path("lost"))) {

@@ -1,7 +1,8 @@
-//! Random histories of one file against a plain model: for every byte, the values that a crash may show.
+//! Random histories of one file, checked against a simple model: for every byte, the values that it may have
+//! after a crash.
 //!
-//! The model is coarse where the disk may be finer (it allows every value since the byte was last durable),
-//! and exact where the disk must be: a byte with one value has that value after every crash.
+//! The model may be less strict than the disk: it allows every value since the byte was last durable. But a
+//! byte with one possible value must have that value after every crash.
 #![expect(clippy::unwrap_used, reason = "in a test, an unexpected error is a failure")]
 
 mod common;
@@ -12,10 +13,10 @@ use azekura_io::{FailKind, FaultFs, File};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Longest file; bytes beyond the end count as 0, and the length is modeled by itself.
+/// Largest length of the file. Bytes beyond the end count as 0, and the length is modeled separately.
 const LEN: usize = 6 * 512;
 
-/// The possible contents after a crash; the last of each list is the present content.
+/// The possible contents after a crash. The last value of each list is the current one.
 struct Model {
     bytes: Vec<Vec<u8>>,
     lens: Vec<usize>,
@@ -48,7 +49,7 @@ impl Model {
         self.lens.push(len);
     }
 
-    /// The bytes of a range, as they are now, are durable.
+    /// Records that the current bytes of a range are durable.
     fn settle(&mut self, range: std::ops::Range<usize>) {
         for values in &mut self.bytes[range] {
             values.drain(..values.len() - 1);
@@ -62,7 +63,8 @@ impl Model {
 
     #[track_caller]
     fn check(&self, seen: &[u8], context: &str) {
-        // A torn write may end the file at any of its sectors: lengths are exact only when there is one.
+        // A torn write may end the file at any of its sectors, so the length is exact only if there is one
+        // possible length.
         let (least, most) = (self.lens.iter().min().unwrap(), self.lens.iter().max().unwrap());
         assert!(
             (*least..=*most).contains(&seen.len()),
@@ -71,7 +73,7 @@ impl Model {
             self.lens
         );
         for (at, values) in self.bytes.iter().enumerate() {
-            // Beyond a length that lost its growth there is nothing, which reads as 0.
+            // If an extension of the file is lost, the bytes beyond the end read as 0.
             let byte = seen.get(at).copied().unwrap_or(0);
             let may_be_zero = self.lens.len() > 1;
             let allowed = values.contains(&byte) || byte == 0 && may_be_zero && at >= *least;
@@ -80,7 +82,7 @@ impl Model {
     }
 }
 
-/// A random range within the file, often on sector boundaries, often small.
+/// Returns a random range within the file, often at sector boundaries, often small.
 fn range(rng: &mut StdRng) -> (usize, usize) {
     let at = if rng.random() { rng.random_range(0..6) * 512 } else { rng.random_range(0..LEN) };
     let len = match rng.random_range(0..3) {
@@ -103,7 +105,7 @@ fn step(rng: &mut StdRng, byte: u8, fs: &FaultFs, file: &dyn File, model: &mut M
             file.write_at_sync(at as u64, &bytes).unwrap();
             model.write(at, &bytes);
             model.settle(at..at + len);
-            // Its length is durable: no crash shows less than its end.
+            // The length that the write needs is durable too.
             if len > 0 {
                 model.lens.iter_mut().for_each(|l| *l = (*l).max(at + len));
             }
@@ -163,8 +165,8 @@ fn random_histories_crash_into_what_the_model_allows() {
     }
 }
 
-/// W10 at random: reads always see the last write, and a sync after failed ones promises only what was
-/// written since.
+/// W10 in random histories: reads always return the last write, and a sync after a failed one makes only
+/// later writes durable.
 #[test]
 fn w10_random_histories_with_failing_syncs_keep_what_was_synced_and_read_what_was_written() {
     for seed in 0..200 {
@@ -184,7 +186,7 @@ fn w10_random_histories_with_failing_syncs_keep_what_was_synced_and_read_what_wa
                 0 => {
                     fs.fail_at(1, FailKind::Io);
                     file.sync().unwrap_err();
-                    dirty.fill(false); // the cache calls it clean
+                    dirty.fill(false); // the cache counts it as clean
                 }
                 1 => {
                     file.sync().unwrap();

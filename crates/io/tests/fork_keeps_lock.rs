@@ -1,5 +1,4 @@
-//! A child that was forked shares the parent's open file, and with it the lock: dropping the copy must not
-//! release it.
+//! A forked child shares the parent's open file and its lock: dropping the copy must not release the lock.
 #![allow(unsafe_code, reason = "fork has no safe form")]
 
 use azekura_io::{Fs, OsFs};
@@ -14,12 +13,12 @@ fn a_forked_child_that_drops_the_lock_leaves_it_with_the_parent() {
         -1 => panic!("no fork"),
         0 => {
             drop(held);
-            // SAFETY: ends this process without running anything of the test's.
+            // SAFETY: ends this process without running any code of the test.
             unsafe { libc::_exit(0) }
         }
         child => {
             let mut status = 0;
-            // SAFETY: a child of ours, and a place for its status.
+            // SAFETY: `child` is a child of this process, and `status` is valid for writes.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert_eq!(status, 0);
             assert!(OsFs::new().lock_exclusive(&path).unwrap().is_none(), "the parent still has it");

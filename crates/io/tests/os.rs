@@ -53,7 +53,7 @@ fn a_full_device_is_storage_full() {
 
 #[test]
 fn direct_io_is_had_or_given_up_without_an_error() {
-    // Where direct I/O is refused (procfs), the file still opens; where it is had, alignment tells.
+    // If direct I/O is refused (procfs), the file still opens. If it is available, the alignment is above 1.
     let refused = OsFs::new()
         .open(Path::new("/proc/self/stat"), OpenOptions::new().direct(true).read_only(true))
         .unwrap();
@@ -77,7 +77,7 @@ fn direct_io_is_had_or_given_up_without_an_error() {
 
 #[test]
 fn a_relative_directory_is_made_durable() {
-    // Its parent is the working directory, which has no name in the path.
+    // The parent is the working directory, which the path does not name.
     let name = format!("target-of-a-test-{}", std::process::id());
     create_dir_all_durable(&OsFs::new(), Path::new(&name)).unwrap();
     std::fs::remove_dir(&name).unwrap();

@@ -1,4 +1,4 @@
-//! Speed of reading and analyzing a recording, per event.
+//! Measures the time of reading and analyzing a recording, per event.
 //!
 //! `cargo bench -p azekura-trace --bench analyze`.
 
@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Executions of an operation with one wait each: four events, on four threads.
+/// Number of executions on each of four threads; an execution with its wait has four events.
 const EXECUTIONS: u64 = 250_000;
 
 fn trace() -> Trace {

@@ -1,7 +1,7 @@
-//! Cost of a probe: off, on, and on with each source of CPU time.
+//! Measures the cost of a probe without a recording, and during recordings with each source of CPU time.
 //!
-//! `cargo bench -p azekura-trace`. A recording measures its own cost per event, too, and its report prints
-//! it.
+//! `cargo bench -p azekura-trace`. A recording measures its cost per event too, and its report prints that
+//! cost.
 
 use azekura_trace::{
     CpuTime, HoldMode, Operation, Options, Site, WaitKind, hold, operation, start, stop, wait,
@@ -13,8 +13,8 @@ use std::time::Duration;
 static GET: Operation = Operation::new("get");
 static CACHE: Site = Site::new("cache");
 
-/// Probes per iteration: a disabled probe costs less than one iteration of the measuring loop. The cost is
-/// the difference between an iteration with a hundred probes and an empty one.
+/// Measures a hundred probes per iteration, because a disabled probe costs less than an iteration of the
+/// measuring loop. The cost is the difference between an iteration with a hundred probes and an empty one.
 fn hundred_off(c: &mut Criterion) {
     c.bench_function("off: a hundred times nothing", |b| {
         b.iter(|| {
@@ -44,8 +44,8 @@ fn probes(c: &mut Criterion, state: &str) {
 }
 
 fn recording(c: &mut Criterion, state: &str, cpu: CpuTime) {
-    // Without a collector, which would be measured too on two processors. A full ring loses events, at about
-    // the cost of recording them, so the ring is large enough for the whole measurement.
+    // There is no collector thread, which would be measured too on two processors. A full ring loses events,
+    // at about the cost of recording them, so the ring is large enough for the whole measurement.
     let options = Options {
         cpu,
         drain_every: Some(Duration::from_millis(1)),

@@ -1,8 +1,8 @@
-//! Records a small store with one lock too many, then without it, and prints which of its two locks is the
-//! bottleneck.
+//! Records a small store with an unnecessary lock, then without this lock, and prints which of its two locks
+//! is the bottleneck.
 //!
-//! `cargo run --release -p azekura-trace --example two_locks [DIRECTORY]` also writes the traces, a page and
-//! a Perfetto file there.
+//! `cargo run --release -p azekura-trace --example two_locks [DIRECTORY]` also writes the traces, an HTML
+//! page and a Perfetto file to the directory.
 
 use azekura_trace::report::{Format, ReportOptions, diff, report};
 use azekura_trace::{
@@ -23,7 +23,7 @@ static DISK: Site = Site::new("disk");
 
 type Tree = Mutex<BTreeMap<u64, u64>>;
 
-/// Locks and works; waits and holds are traced.
+/// Runs `work` with the mutex locked; waits and holds are traced.
 fn locked<T, R>(site: &'static Site, mutex: &Mutex<T>, work: impl FnOnce(&mut T) -> R) -> R {
     let object = &raw const *mutex as usize;
     let mut value = mutex.try_lock().unwrap_or_else(|_| {

@@ -5,24 +5,24 @@
 //! slot = its head, the memory of its thread's recorder, a ring of events
 //! ```
 //!
-//! A recorded thread claims a slot, writes events into the slot's ring, and nothing else: it opens no file,
-//! starts no thread, allocates nothing and takes no lock. The recorder, another process, drains the rings and
-//! writes the trace files. So no byte of a recording passes through a descriptor of a recorded program, and a
-//! program that is killed leaves all that it recorded.
+//! A recorded thread only claims a slot and writes events into the slot's ring: it opens no file, starts no
+//! thread, allocates nothing and takes no lock. The recorder, another process, drains the rings and writes
+//! the trace files. So no recorded program writes to a file, and the events of a killed program are kept.
 //!
 //! | state of a slot | stored by | next |
 //! |---|---|---|
-//! | free | the recorder, when the slot is drained | claimed, by CAS of a thread |
+//! | free | the recorder, when the slot is drained | claimed, by a thread's CAS |
 //! | claimed | the thread that fills the head | live |
 //! | live | the same thread | closed |
-//! | closed | that thread at its end, or the recorder when the thread or its process has ended | free |
+//! | closed | that thread at its end, or the recorder after the end of the thread or process | free |
 //!
-//! - **AREA-1** All fields are atomics: two processes write them, and a recorded program may write anything
-//!   anywhere. The recorder checks each number that it reads before it uses it as an index.
-//! - **AREA-2** A slot belongs to one thread from its claim to its end; its ring has that producer and one
-//!   consumer, the recorder.
-//! - **AREA-3** The file's memory exists up to [`Header::ready`] slots: the recorder allocates it before it
-//!   stores the number. So a full disk is an error of the recorder's, and never a SIGBUS of a program's.
+//! - **AREA-1** All fields are atomics: two processes write them, and a faulty recorded program may write any
+//!   value. The recorder checks each number before using it as an index.
+//! - **AREA-2** A slot belongs to one thread from its claim to its end; its ring has that thread as its
+//!   producer and the recorder as its consumer.
+//! - **AREA-3** The file's memory exists up to [`Header::ready`] slots: the recorder allocates the memory
+//!   before it stores the number. So a full disk is an error of the recorder, and never a SIGBUS of a
+//!   program.
 
 use crate::ring::{Counters, Memory, Slot};
 use std::fs::File;
@@ -31,25 +31,26 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Changes with every change of the layout.
+/// Magic number of the header, which changes with every change of the layout.
 pub const MAGIC: u64 = 0x415a_4b41_5245_4101;
-/// The area's file, in the recorder's directory.
+/// Name of the area's file in the recorder's directory.
 pub const FILE: &str = "area";
-/// The environment's name of the recorder's directory.
+/// Environment variable with the recorder's directory.
 pub const DIRECTORY: &str = "AZEKURA_TRACE_DIR";
-/// Processes that are recorded at a time.
+/// Largest number of processes that are recorded at the same time.
 pub const PROCESSES: usize = 4096;
-/// Call sites.
+/// Largest number of call sites.
 pub const SITES: usize = 1 << 15;
-/// Functions that threads begin with.
+/// Largest number of functions with which threads begin.
 pub const OPERATIONS: usize = 1 << 12;
-/// Threads that are recorded at a time, at most.
+/// Largest number of threads that are recorded at the same time.
 pub const MOST_SLOTS: usize = 4096;
-/// The key of a thread that no hook saw begin: a process's first one.
+/// Operation key of a thread that was started without a hook: a process's first thread.
 pub const MAIN: u64 = u64::MAX;
-/// The start function of a thread that was not started by the hooked `pthread_create`, in its place.
+/// Operation key of a thread that was not started by the hooked `pthread_create`.
 pub const UNKNOWN_START: u64 = u64::MAX - 1;
-/// Bytes before a slot's ring; the head lies at its begin, the recorder's memory at [`OWN_AT`].
+/// Bytes before a slot's ring. The head is at the beginning, the memory of the thread's recorder at
+/// [`OWN_AT`].
 pub const SLOT_HEAD: usize = 4096;
 /// Offset of the memory of the thread's recorder in its slot.
 pub const OWN_AT: usize = 1024;
@@ -61,15 +62,15 @@ const OPERATIONS_AT: usize = SITES_AT + SITES * 8;
 const STATES_AT: usize = OPERATIONS_AT + OPERATIONS * 8;
 const SLOTS_AT: usize = (STATES_AT + MOST_SLOTS * 8).next_multiple_of(PAGE);
 
-/// State of a thread slot; the process's number lies above it, from bit 32.
+/// States of a thread slot. The process's number is in the upper 32 bits of the word.
 pub mod state {
-    /// No thread owns it.
+    /// No thread owns the slot.
     pub const FREE: u64 = 0;
-    /// A thread is filling its head.
+    /// A thread is filling the slot's head.
     pub const CLAIMED: u64 = 1;
-    /// A thread records into it.
+    /// A thread records into the slot.
     pub const LIVE: u64 = 2;
-    /// Its thread has ended; events may be left in it.
+    /// The slot's thread has ended; events may be left in the slot.
     pub const CLOSED: u64 = 3;
 }
 
@@ -77,14 +78,14 @@ pub mod state {
 pub mod flag {
     /// The process has recorded.
     pub const RECORDS: u32 = 1;
-    /// The process has ended by itself; nothing follows.
+    /// The process has ended by itself; no event follows.
     pub const ENDED: u32 = 2;
 }
 
-/// Calls that hooks see. The names are those of sites in traces.
+/// Hooked calls. Their names are the names of sites in traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "each is the call that it names")]
+#[allow(missing_docs, reason = "each variant has the name of its call")]
 pub enum Called {
     Mutex = 1,
     SpinLock,
@@ -108,11 +109,11 @@ pub enum Called {
     Accept,
     Sleep,
     Caller,
-    /// All call sites that found the table full.
+    /// All call sites that had no room in the table.
     More,
 }
 
-/// By [`Called`], from 1.
+/// Names of the calls, by the number of [`Called`], from 1.
 const NAMES: [&str; 23] = [
     "mutex",
     "spin lock",
@@ -139,67 +140,68 @@ const NAMES: [&str; 23] = [
     "more call sites",
 ];
 
-/// Bits of an address in a site's key.
+/// Number of bits of the address in a site's key.
 const ADDRESS_BITS: u32 = 56;
 
-/// The key of a site: the called function, and the address of the call.
+/// Returns the key of a site: the called function, and the address of the call.
 #[must_use]
 pub const fn site_key(called: Called, address: usize) -> u64 {
     (called as u64) << ADDRESS_BITS | (address as u64) & ((1 << ADDRESS_BITS) - 1)
 }
 
-/// The name and the address of a site's key; `None` if it is no key.
+/// Returns the name and the address of a site's key; `None` if it is no key.
 #[must_use]
 pub fn site_of(key: u64) -> Option<(&'static str, u64)> {
     let called = usize::try_from(key >> ADDRESS_BITS).ok()?.checked_sub(1)?;
     Some((NAMES.get(called)?, key & ((1 << ADDRESS_BITS) - 1)))
 }
 
-/// The part of an area that all recorded processes read, and in which they count.
+/// The header of an area, which all recorded processes read, and which has their common counters.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// 0: pass everything on; n: the n-th recording is under way.
+    /// Number of the current recording; 0 if none is running.
     pub command: AtomicU32,
-    /// Programs into which the library was loaded: each draws its serial number here.
+    /// Number of programs into which the library was loaded. Each program draws its serial number here.
     pub loaded: AtomicU32,
     /// The source of CPU time: a [`CpuSource`](crate::file::CpuSource).
     pub cpu: AtomicU32,
-    /// Additional time that the mutex below is held, ns.
+    /// Additional time for which the mutex `plant` is held, in nanoseconds.
     pub plant_ns: AtomicU32,
-    /// A mutex, or 0.
+    /// Address of the mutex that is held longer, or 0.
     pub plant: AtomicU64,
-    /// Events that a ring holds; a power of two.
+    /// Number of events that a ring holds; a power of two.
     pub ring_events: AtomicU32,
-    /// Slots that the area can have.
+    /// Number of slots that the area can have.
     pub slots: AtomicU32,
-    /// Slots that have memory (AREA-3).
+    /// Number of slots that have memory (AREA-3).
     pub ready: AtomicU32,
-    /// A slot that was free lately.
+    /// Index of a slot that was free recently.
     pub hint: AtomicU32,
-    /// Numbers of threads drawn so far.
+    /// Number of thread numbers drawn so far.
     pub tags: AtomicU32,
-    /// Threads that found no slot.
+    /// Number of threads that found no slot.
     pub threads_missed: AtomicU32,
-    /// Processes that found no place in the table.
+    /// Number of processes that found no entry in the table.
     pub processes_missed: AtomicU32,
 }
 
-/// One process.
+/// The entry of one process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ProcessSlot {
-    /// Its number, from bit 32, and the number of this use of the slot; 0: free.
+    /// The process's number in the upper 32 bits, and the number of this use of the entry; 0 if the entry is
+    /// free.
     pub owner: AtomicU64,
-    /// The program's serial number: the file of its mappings has it as name.
+    /// The program's serial number, which is the name of the file with its mappings.
     pub serial: AtomicU32,
-    /// See [`flag`].
+    /// Flags of the process, see [`flag`].
     pub flags: AtomicU32,
-    /// Ticks, `CLOCK_MONOTONIC` and CPU time of the process when it began to record.
+    /// Ticks, `CLOCK_MONOTONIC`, and CPU time of the process at the start of its recording.
     pub begin: [AtomicU64; 3],
-    /// The three clocks when it ended.
+    /// The three clocks at the end of the process.
     pub end: [AtomicU64; 3],
 }
 
@@ -207,40 +209,40 @@ pub struct ProcessSlot {
 #[derive(Debug)]
 #[repr(C)]
 pub struct ThreadSlot {
-    /// The recording that it belongs to.
+    /// Number of the recording to which the slot belongs.
     pub command: AtomicU32,
-    /// The system's number of the thread.
+    /// The operating system's number of the thread.
     pub os_id: AtomicU32,
-    /// Its number in traces.
+    /// The thread's number in traces.
     pub tag: AtomicU32,
-    /// The index of its process in the table of processes.
+    /// The index of the thread's process in the table of processes.
     pub process: AtomicU32,
-    /// That slot's owner: it may have got another one since.
+    /// The owner of that entry when the slot was claimed: the entry may have another owner since.
     pub owner: AtomicU64,
-    /// A [`CpuSource`](crate::file::CpuSource).
+    /// Source of the thread's CPU time: a [`CpuSource`](crate::file::CpuSource).
     pub cpu: AtomicU32,
-    /// Its name, 16 bytes.
+    /// The thread's name, 16 bytes.
     pub name: [AtomicU64; 2],
-    /// Ticks and CPU time when its process ended.
+    /// Ticks and CPU time at the end of the thread's process.
     pub end: [AtomicU64; 2],
     /// The ring's counters.
     pub counters: Counters,
 }
 
-/// Sizes of an area; the recorder's own copy, which no program can change.
+/// Sizes of an area. The recorder uses its own copy, which no program can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Events of a ring.
+    /// Number of events of a ring.
     pub ring_events: usize,
-    /// Slots.
+    /// Number of slots.
     pub slots: usize,
 }
 
 impl Layout {
-    /// Address space of all slots: affordable for a program with a limit on it.
+    /// Address space of all slots, in bytes. Small enough for programs with limited address space.
     const SLOT_BYTES: usize = 512 << 20;
 
-    /// As many slots as fit, for rings of this size.
+    /// Returns the layout with the largest number of slots for rings of this size.
     #[must_use]
     pub fn new(ring_events: usize) -> Self {
         let ring_events = ring_events.clamp(2, 1 << 24).next_power_of_two();
@@ -264,22 +266,22 @@ pub struct Area {
     layout: Layout,
 }
 
-// SAFETY: an address of memory that is never unmapped, and in which all fields are atomics (AREA-1).
+// SAFETY: the address is of memory that is never unmapped, and all its fields are atomics (AREA-1).
 unsafe impl Send for Area {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Makes an empty file an area without slots, and maps it for as long as this process lives.
+    /// Makes an empty file an area without slots, and maps it for the lifetime of this process.
     ///
     /// # Errors
     ///
-    /// The operating system's: there is no room for it.
+    /// An error of the operating system: there is no space for the area.
     pub fn create(file: &File, layout: Layout) -> io::Result<Self> {
         allocate(file, 0, SLOTS_AT)?;
         let area = Self { base: map(file, layout.bytes(layout.slots))?, layout };
         let header = area.header();
-        // Relaxed: programs that map it are started after this.
+        // Relaxed: programs that map the area are started later.
         header.ring_events.store(layout.ring_events as u32, Relaxed);
         header.slots.store(layout.slots as u32, Relaxed);
         header.magic.store(MAGIC, Relaxed);
@@ -287,11 +289,11 @@ impl Area {
         Ok(area)
     }
 
-    /// Allocates the memory of more slots, up to `slots` of them; answers how many there are.
+    /// Allocates the memory of more slots, up to `slots` in total. Returns the number of slots with memory.
     ///
     /// # Errors
     ///
-    /// The operating system's: there is no room for them. Those that were there stay.
+    /// An error of the operating system: there is no space for more slots. Existing slots are unchanged.
     pub fn grow(&self, file: &File, ready: usize, slots: usize) -> io::Result<usize> {
         let slots = slots.min(self.layout.slots);
         if slots > ready {
@@ -303,22 +305,22 @@ impl Area {
         Ok(slots)
     }
 
-    /// Gives the file's memory back: all fields are 0 from then on. To be called when no program is left that
-    /// has mapped it; the mapping itself stays, because references to it may.
+    /// Frees the file's memory, so that all fields are 0. The caller ensures that no other program maps the
+    /// area any more. The mapping stays, because references to it may exist.
     ///
     /// # Errors
     ///
-    /// The operating system's: the file system cannot do it.
+    /// An error of the operating system: the file system does not support the call.
     pub fn empty(&self, file: &File) -> io::Result<()> {
         let (mode, len) = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, file.metadata()?.len());
-        // SAFETY: the call reads its arguments.
+        // SAFETY: the call only reads its arguments.
         match unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, len as libc::off_t) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Maps the area of a recorder; `None` if the file is none, or there is no room for the mapping.
+    /// Maps the area of a recorder; `None` if the file is no area, or the mapping fails.
     #[must_use]
     pub fn open(file: &File) -> Option<Self> {
         if file.metadata().ok()?.len() < SLOTS_AT as u64 {
@@ -340,52 +342,52 @@ impl Area {
         is_one.then(|| Some(Self { base: map(file, layout.bytes(slots)).ok()?, layout }))?
     }
 
-    /// Its sizes.
+    /// Returns the area's sizes.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Its header.
+    /// Returns the area's header.
     #[must_use]
     pub fn header(&self) -> &'static Header {
         self.at(0)
     }
 
-    /// A process of the table.
+    /// Returns an entry of the table of processes.
     ///
     /// # Panics
     ///
-    /// If the table has no such place.
+    /// If the table has no such entry.
     #[must_use]
     pub fn process(&self, index: usize) -> &'static ProcessSlot {
         assert!(index < PROCESSES);
         self.at(PROCESSES_AT + index * size_of::<ProcessSlot>())
     }
 
-    /// The key of a site, 0 for none.
+    /// Returns the key of a site, 0 for none.
     ///
     /// # Panics
     ///
-    /// If the table has no such place.
+    /// If the table has no such entry.
     #[must_use]
     pub fn site(&self, index: usize) -> &'static AtomicU64 {
         assert!(index < SITES);
         self.at(SITES_AT + index * 8)
     }
 
-    /// The key of an operation, 0 for none.
+    /// Returns the key of an operation, 0 for none.
     ///
     /// # Panics
     ///
-    /// If the table has no such place.
+    /// If the table has no such entry.
     #[must_use]
     pub fn operation(&self, index: usize) -> &'static AtomicU64 {
         assert!(index < OPERATIONS);
         self.at(OPERATIONS_AT + index * 8)
     }
 
-    /// The state of a thread slot.
+    /// Returns the state of a thread slot.
     ///
     /// # Panics
     ///
@@ -396,7 +398,7 @@ impl Area {
         self.at(STATES_AT + index * 8)
     }
 
-    /// The head of a thread slot below [`Header::ready`].
+    /// Returns the head of a thread slot below [`Header::ready`].
     ///
     /// # Panics
     ///
@@ -407,19 +409,19 @@ impl Area {
         self.at(self.slot_at(index))
     }
 
-    /// The memory of the recorder of the slot's thread, [`SLOT_HEAD`] less [`OWN_AT`] bytes; only that thread
-    /// uses it.
+    /// Returns the memory of the recorder of the slot's thread: [`SLOT_HEAD`] less [`OWN_AT`] bytes. Only
+    /// that thread uses the memory.
     ///
     /// # Panics
     ///
     /// If there is no such slot.
     #[must_use]
     pub fn own(&self, index: usize) -> NonNull<u8> {
-        // SAFETY: within the slot, which is mapped.
+        // SAFETY: the offset is within the slot, which is mapped.
         unsafe { self.base.add(self.slot_at(index) + OWN_AT) }
     }
 
-    /// The ring of a slot.
+    /// Returns the ring of a slot.
     ///
     /// # Panics
     ///
@@ -439,8 +441,8 @@ impl Area {
     }
 
     fn at<T>(&self, offset: usize) -> &'static T {
-        // SAFETY: the callers' offsets are within the mapping, which is never undone, and aligned for their
-        // types, which are made of atomics only, of which any bytes are some (AREA-1).
+        // SAFETY: the callers' offsets are within the mapping, which is never removed, and aligned for their
+        // types. The types consist of atomics, for which any bytes are valid (AREA-1).
         unsafe { self.base.add(offset).cast().as_ref() }
     }
 }
@@ -466,19 +468,19 @@ impl Memory for Mapped {
 
 fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, wherever the kernel likes.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let base =
         unsafe { libc::mmap(std::ptr::null_mut(), len, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just mapped. A hint: the area is no part of the program's state.
+    // SAFETY: the memory was just mapped. A hint: core dumps do not need the area.
     unsafe { libc::madvise(base, len, libc::MADV_DONTDUMP) };
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at no address"))
 }
 
 fn allocate(file: &File, from: usize, len: usize) -> io::Result<()> {
-    // SAFETY: the call reads its arguments. It answers with the error's number.
+    // SAFETY: the call only reads its arguments. It returns the error's number.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, len as libc::off_t) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
@@ -537,7 +539,7 @@ mod tests {
         let area = Area::create(&file, Layout::new(8)).unwrap();
         area.grow(&file, 0, 1).unwrap();
         let mut consumer = Consumer::new(area.ring(0));
-        // SAFETY: the mapping has these bytes, and they are atomics'.
+        // SAFETY: the mapping has these bytes, and they belong to atomics.
         unsafe { (&raw const area.slot(0).counters).cast_mut().cast::<u8>().write_bytes(0xa5, 256) };
         assert!(consumer.drain(|_| ()) <= 8);
     }

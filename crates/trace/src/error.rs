@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-/// A recording could not be started.
+/// The error of a recording that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// One recording at a time: stop the other first.
+    /// Another recording is running. It must be stopped first.
     #[error("a recording is already under way; end it first")]
     AlreadyStarted,
     /// This program was built with the feature `off`.
@@ -27,19 +27,19 @@ pub enum StartError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The kernel does not support the CPU clock that was insisted on.
+    /// The kernel does not support the requested CPU clock.
     #[error("restartable sequences do not report context switches on this system; use CpuTime::Auto")]
     NoRseq,
 }
 
-/// A recording could not be ended properly.
+/// The error of a recording that could not be ended properly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
-    /// There is nothing to stop.
+    /// No recording is running.
     #[error("no recording is under way; start one first")]
     NotStarted,
-    /// The trace file could not be written; the part written before can still be read.
+    /// The trace file could not be written completely. The written part can still be read.
     #[error("cannot write trace file {}", path.display())]
     Write {
         /// The file.
@@ -52,7 +52,7 @@ pub enum StopError {
     CollectorDied,
 }
 
-/// A trace could not be read.
+/// The error of a trace that could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -64,18 +64,18 @@ pub enum ReadError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// Not a trace file at all.
+    /// The file is no trace file.
     #[error("not a trace file: it begins with {found:02x?}")]
     NotATrace {
-        /// Its first bytes.
+        /// The first bytes of the file.
         found: Vec<u8>,
     },
-    /// A trace of another version of this program.
+    /// The trace was written by an incompatible version of this program.
     #[error("trace file of version {found}; this program reads {expected}: use the version that recorded it")]
     Version {
-        /// In the file.
+        /// Version of the file.
         found: u32,
-        /// Of this program.
+        /// Version of this program.
         expected: u32,
     },
     /// A block's bytes are not those that were written.
@@ -83,12 +83,12 @@ pub enum ReadError {
     Checksum {
         /// Offset of the block.
         offset: u64,
-        /// As computed from the bytes.
+        /// Checksum of the bytes.
         found: u32,
-        /// As stored.
+        /// Stored checksum.
         expected: u32,
     },
-    /// A block's checksum is right and its content makes no sense: written by a broken program.
+    /// A block's checksum is right, but its content is invalid: a faulty program wrote the block.
     #[error("block at offset {offset}: {what}")]
     Malformed {
         /// Offset of the block.
@@ -96,10 +96,10 @@ pub enum ReadError {
         /// Description of the error.
         what: &'static str,
     },
-    /// The file ends before its first blocks: nothing can be read from it.
+    /// The file ends before its first blocks, so nothing can be read from it.
     #[error("trace file cut off at {len} bytes, before its head was complete; record again")]
     NoHead {
-        /// Bytes that are there.
+        /// Length of the file in bytes.
         len: u64,
     },
 }

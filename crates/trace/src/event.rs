@@ -1,4 +1,4 @@
-//! The event: 32 bytes, four words, the only thing a probe writes.
+//! The event: four words, 32 bytes. Probes write only events.
 //!
 //! | kind | `object` | `argument` |
 //! |---|---|---|
@@ -6,19 +6,19 @@
 //! | `Ran` | – | ticks from enter to exit |
 //! | `WaitBegin` | instance | [`WaitKind`](crate::WaitKind); holder: bit 8 operation, bit 32 tag |
 //! | `WaitEnd` | instance waited for | – |
-//! | `Hold` | instance held, until now | ticks it was held |
+//! | `Hold` | instance held, until now | ticks of the hold |
 //! | `Release` | instance released while others waited | – |
 //! | `Anchor` | CPU time of the thread, ns | – |
 //! | `Mark` | value given by the program | – |
-//! | `Lost` | events lost just before this one | – |
+//! | `Lost` | number of events lost just before this one | – |
 //!
-//! Short operations are sampled (see `live/stride.rs`): an `Enter` then stands for the number of executions
-//! in its flags, and an [`UNTIMED`] one for none. Waits inside are recorded in all of them.
+//! Short operations are sampled (see `live/stride.rs`): an `Enter` then represents the number of executions
+//! in its flags, and an [`UNTIMED`] `Enter` represents none. Waits inside are recorded in all executions.
 //!
 //! In the words of the paper's framework (section 3.2): `WaitBegin` is *Request & Wait*, `WaitEnd` is
 //! *Accept*, `Release` and the end of a `Hold` are *Finish*; `Enter` and `Exit` are *Accept* and *Finish* of
-//! the thread that serves the operation. An uncontended acquisition is *Request* and *Accept* at once and is
-//! not recorded.
+//! the thread that serves the operation. An uncontended acquisition, *Request* and *Accept* at once, is not
+//! recorded.
 
 /// Kind of an event. The numbers are part of the trace file's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,25 +30,25 @@ pub enum EventKind {
     Exit = 2,
     /// A contended wait begins.
     WaitBegin = 3,
-    /// The wait is over: the resource is ours.
+    /// The wait ends: the thread has the resource.
     WaitEnd = 4,
-    /// A hold ended; its length is the argument.
+    /// A hold ends; its length is the argument.
     Hold = 5,
-    /// A resource that others wait for was released.
+    /// A resource for which others wait was released.
     Release = 6,
     /// The thread's CPU time at this instant.
     Anchor = 7,
-    /// The program marked this instant.
+    /// The program marks this instant.
     Mark = 8,
     /// Events were lost between the last event and the next.
     Lost = 9,
-    /// An operation that nothing happened in, told at its end: in rings only, in files it is an `Enter` and
+    /// An operation without inner events, recorded at its end. Only in rings; in files it is an `Enter` and
     /// an `Exit`.
     Ran = 10,
 }
 
 impl EventKind {
-    /// The kind with this number, if there is one.
+    /// Returns the kind with this number, if there is one.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -67,53 +67,54 @@ impl EventKind {
     }
 }
 
-/// The thread left its CPU at least once between the event before and this one.
+/// Flag: the thread left its CPU at least once between the previous event and this one.
 pub const SWITCHED: u8 = 1;
-/// Sampled at random: a `Hold`, whether or not it followed a wait, or the `Enter` of an operation.
+/// Flag: the event was sampled at random: a `Hold`, regardless of an earlier wait, or the `Enter` of an
+/// operation.
 pub const SAMPLED: u8 = 2;
-/// A `Hold` shared with others.
+/// Flag of a `Hold`: shared with others.
 pub const SHARED: u8 = 4;
-/// An `Enter` of an execution that was not drawn: told only because of the events inside, some time after it
-/// began.
+/// Flag of an `Enter` of an execution that was not sampled. The event is recorded only because of the events
+/// inside, some time after the execution began.
 pub const UNTIMED: u8 = 4;
-/// A `Hold` that followed a wait of its thread for the same object; all those are recorded.
+/// Flag of a `Hold` that followed a wait of its thread for the same object. All such holds are recorded.
 pub const WAITED: u8 = 8;
 
-/// A `WaitEnd` without a wake-up: the time limit passed, or the wait did not begin.
+/// Flag of a `WaitEnd` without a wake-up: the time limit passed, or the wait did not begin.
 pub const UNWOKEN: u8 = 16;
 
-/// A `Release` before a wake-up of a waiter, of an object that need not be a lock; holds of the object are
-/// recorded by themselves.
+/// Flag of a `Release` before a wake-up of a waiter. The object need not be a lock; its holds, if any, are
+/// recorded separately.
 pub const WOKE: u8 = 32;
 
 /// One event of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The trace's clock; [`Calibration`](crate::file::Calibration) makes it nanoseconds.
+    /// Time by the trace's clock; [`Calibration`](crate::file::Calibration) converts it to nanoseconds.
     pub ticks: u64,
     /// Kind of the event.
     pub kind: EventKind,
     /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`], [`UNWOKEN`], [`WOKE`]; see also
     /// [`Event::stands_for`].
     pub flags: u8,
-    /// The innermost operation the thread was in (for `Enter` and `Exit`: the operation itself); 0 for none.
+    /// The innermost operation of the thread (for `Enter` and `Exit`: the operation itself); 0 for none.
     pub operation: u16,
     /// The site; 0 for none.
     pub site: u32,
-    /// See the table above.
+    /// The object; see the table at the head of the module.
     pub object: u64,
-    /// See the table above.
+    /// The argument; see the table at the head of the module.
     pub argument: u64,
 }
 
 impl Event {
-    /// An event with nothing but time and kind.
+    /// Returns an event with only a time and a kind.
     #[must_use]
     pub const fn new(ticks: u64, kind: EventKind) -> Self {
         Self { ticks, kind, flags: 0, operation: 0, site: 0, object: 0, argument: 0 }
     }
 
-    /// The event as the four words of a ring's slot.
+    /// Returns the event as the four words of a ring's slot.
     #[inline]
     #[must_use]
     pub const fn to_words(self) -> [u64; 4] {
@@ -124,7 +125,7 @@ impl Event {
         [self.ticks, packed, self.object, self.argument]
     }
 
-    /// The event of four words; `None` when the kind's number is none of ours.
+    /// Returns the event of four words; `None` if the kind's number is unknown.
     #[must_use]
     pub const fn from_words(words: [u64; 4]) -> Option<Self> {
         let Some(kind) = EventKind::from_number(words[1] as u8) else { return None };
@@ -139,21 +140,21 @@ impl Event {
         })
     }
 
-    /// Number of holds, or executions, that this event stands for: one, if all of its kind are recorded
-    /// (holds that followed a wait, long operations); otherwise the event was sampled, and the upper four
-    /// bits of the flags are the logarithm of the number.
+    /// Returns the number of holds, or executions, that this event represents. The number is 1 if all events
+    /// of its kind are recorded (holds that followed a wait, long operations). Otherwise the event was
+    /// sampled, and the upper four bits of the flags are the logarithm of the number.
     #[must_use]
     pub const fn stands_for(&self) -> u32 {
         if self.flags & (SAMPLED | WAITED) == SAMPLED { 1 << (self.flags >> 4) } else { 1 }
     }
 
-    /// Number of executions that this `Enter` stands for; 0: it was not sampled.
+    /// Returns the number of executions that this `Enter` represents; 0 if it was not sampled.
     #[must_use]
     pub const fn executions(&self) -> u32 {
         if self.flags & UNTIMED != 0 { 0 } else { self.stands_for() }
     }
 
-    /// Returns whether the thread left its CPU since its previous event.
+    /// Returns `true` if the thread left its CPU since its previous event.
     #[must_use]
     pub const fn is_switched(&self) -> bool {
         self.flags & SWITCHED != 0

@@ -8,7 +8,7 @@
 #[non_exhaustive]
 #[repr(u8)]
 pub enum WaitKind {
-    /// A latch: short, physical, guards bytes in memory.
+    /// A latch: short, physical, protects bytes in memory.
     Latch = 1,
     /// A transaction's lock: logical, held to its end.
     Lock = 2,
@@ -20,29 +20,29 @@ pub enum WaitKind {
     FreeFrame = 5,
     /// A dirty page is being written.
     WriteBack = 6,
-    /// This thread's own call to a storage device.
+    /// A call of this thread to a storage device.
     Device = 7,
-    /// This thread's own call to the network.
+    /// A call of this thread to the network.
     Network = 8,
-    /// Admission: a limit on how many threads may be inside (the paper's `conc_lock`).
+    /// Admission: a limit on the number of concurrent threads (the paper's `conc_lock`).
     Limit = 9,
-    /// Nothing to do yet: a condition variable, an empty queue. Never counted as contention.
+    /// Waiting for work: a condition variable, an empty queue. Never counted as contention.
     Idle = 10,
     /// Any other logical resource.
     Other = 11,
-    /// A compare-and-swap failed, because other threads changed the word meanwhile, and is tried again: no
-    /// thread holds anything, and the processor is busy.
+    /// A compare-and-swap is repeated because other threads changed the word. No thread holds a resource, and
+    /// the processor is busy.
     Retry = 12,
 }
 
 /// The column of the report in which a wait counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WaitClass {
-    /// A passive resource: a right to go on (locks, latches, words that all change, frames, admission).
+    /// A passive resource: locks, latches, contended words, frames, admission.
     Lock,
-    /// An active resource that works for us: device, network, the log in flight to disk.
+    /// An active resource that works for the thread: device, network, the log in flight to disk.
     Io,
-    /// Waiting for work; belongs to no bottleneck.
+    /// Waiting for work, which is no bottleneck.
     Idle,
 }
 
@@ -63,13 +63,13 @@ impl WaitKind {
         Self::Retry,
     ];
 
-    /// The kind with this number in the file format, if there is one.
+    /// Returns the kind with this number in the file format, if there is one.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The column in which such a wait counts.
+    /// Returns the column in which waits of this kind count.
     #[must_use]
     pub const fn class(self) -> WaitClass {
         match self {
@@ -81,7 +81,7 @@ impl WaitKind {
         }
     }
 
-    /// The kind's name in reports: lower case, one word or two.
+    /// Returns the kind's name in reports: one or two words in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,20 +105,20 @@ impl WaitKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HoldMode {
-    /// No other thread may hold it.
+    /// No other thread may hold the object.
     Exclusive = 0,
-    /// Others may hold it shared.
+    /// Other threads may hold the object in shared mode.
     Shared = 1,
 }
 
-/// The number of a thread in traces; a lock may keep it beside its word to name its holder.
+/// The number of a thread in traces. A lock may store it beside its word, to name its holder.
 ///
-/// 0 is no thread: unknown, or probes compiled out.
+/// 0 stands for no thread: unknown, or probes compiled out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ThreadTag(pub u32);
 
 impl ThreadTag {
-    /// No thread.
+    /// The number that stands for no thread.
     pub const NONE: Self = Self(0);
 }
 

@@ -1,6 +1,6 @@
-//! Lock and wait tracing: probes in a program, a recorder, and an analysis that returns the cost of each
-//! lock in each operation. Operations and waits are traced, functions are not: this is no code profiler. An
-//! event takes 32 bytes and about ten nanoseconds.
+//! Lock and wait tracing: probes in a program, a recorder, and an analysis that returns the cost of each lock
+//! in each operation. The crate traces operations and waits; it is no profiler of functions. An event takes
+//! 32 bytes and about ten nanoseconds.
 //!
 //! ```
 //! use azekura_trace::{Operation, Site, WaitKind, operation, wait};
@@ -28,8 +28,9 @@
 //! | [`area`] | memory shared by a recorder and recorded programs, and [`parts`] of recorders |
 //! | [`error`] | errors |
 //! | [`analyze`] | analysis of a trace (feature `analyze`, on by default) |
-//! | [`report`] | reports as text, JSON, HTML and Perfetto; comparison of two recordings (likewise) |
-//! With the feature `off` (and in loom models) probes are no code at all and guards have no size.
+//! | [`report`] | reports as text, JSON, HTML and Perfetto; comparison of recordings (feature `analyze`) |
+//!
+//! With the feature `off`, and in loom models, probes have no code and guards have no size.
 
 #[cfg(feature = "analyze")]
 pub mod analyze;

@@ -9,14 +9,14 @@ use std::time::Duration;
 /// Method of measuring CPU time of operations and waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CpuTime {
-    /// By restartable sequences where a test at the start shows that they work, else by the thread clock.
+    /// By restartable sequences if a test at the start shows that they work, otherwise by the thread clock.
     #[default]
     Auto,
-    /// By restartable sequences or not at all: an error where they do not work.
+    /// By restartable sequences; an error if they do not work.
     Rseq,
-    /// By the thread clock at every event: works everywhere, 200 ns an event.
+    /// By the thread clock at every event: works everywhere, costs 200 ns per event.
     ThreadClock,
-    /// Not at all.
+    /// No CPU time.
     Off,
 }
 
@@ -29,24 +29,26 @@ pub enum CpuTime {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Destination file. `None`: the recording is kept in memory, about ten bytes an event; while it is under
-    /// way, the last two million events are kept unencoded (32 bytes each), and encoded when no processor is
-    /// needed for other work.
+    /// Destination file. `None`: the recording is kept in memory, with about ten bytes per event. During the
+    /// recording, up to two million events are kept unencoded (32 bytes each); they are encoded after its
+    /// end.
     pub file: Option<PathBuf>,
-    /// Events that a thread's ring holds, 32 bytes each. A ring that fills up before it is drained loses
-    /// events.
+    /// Number of events that a thread's ring holds, 32 bytes each. If a ring fills up before it is drained,
+    /// events are lost.
     pub ring_events: usize,
-    /// Interval at which a background thread drains the rings (sooner when they fill). `None`: no thread, one
-    /// drain at the end; each thread then keeps its first `ring_events` events.
+    /// Interval at which a background thread drains the rings (sooner if they fill quickly). `None`: no
+    /// background thread, but one drain at the end, which finds the first `ring_events` events of each
+    /// thread.
     pub drain_every: Option<Duration>,
     /// Method of measuring CPU time.
     pub cpu: CpuTime,
-    /// One of this number of holds is recorded (rounded up to a power of two, 32,768 at most); of the first
-    /// ones, more.
+    /// One of this number of holds is recorded (rounded up to a power of two, at most 32,768). More of the
+    /// first holds are recorded.
     pub hold_sampling: u32,
-    /// Largest number of executions per timed one, for operations that take less than forty microseconds
-    /// (rounded as above): the shorter the operation, the fewer are timed. Of longer ones, and of the first
-    /// ones, all are timed. Waits are recorded in all of them. 1: all are timed.
+    /// Largest number of executions per timed execution (rounded up to a power of two), for operations that
+    /// take less than forty microseconds. The shorter the operation, the fewer executions are timed. All
+    /// executions of longer operations, and the first executions, are timed. Waits are recorded in all
+    /// executions. 1: all executions are timed.
     pub operation_sampling: u32,
     /// Label of the recording in reports.
     pub label: String,
@@ -92,25 +94,25 @@ impl Recording {
         Self { events, lost, threads, place: Place::File(path) }
     }
 
-    /// Events recorded.
+    /// Returns the number of recorded events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Events that found their ring full.
+    /// Returns the number of events that were lost because their ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Threads that recorded something.
+    /// Returns the number of threads that recorded events.
     #[must_use]
     pub fn threads(&self) -> u64 {
         self.threads
     }
 
-    /// The file, if it was recorded into one.
+    /// Returns the path of the file, if the recording is in a file.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
@@ -119,7 +121,7 @@ impl Recording {
         }
     }
 
-    /// The recording, decoded. 32 bytes of memory per event.
+    /// Returns the decoded recording. Takes 32 bytes of memory per event.
     ///
     /// # Errors
     ///
@@ -131,11 +133,11 @@ impl Recording {
         }
     }
 
-    /// Writes the recording to `path`; copies it if it is in a file already.
+    /// Writes the recording to `path`. A recording in a file is copied.
     ///
     /// # Errors
     ///
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         match &self.place {
             Place::Memory(bytes) => std::fs::write(path, bytes),

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | `head` | producer | slots below it are filled |
 //! | `tail` | consumer | slots below it may be filled again |
-//! | `lost` | producer | events that found the ring full |
+//! | `lost` | producer | events that were lost because the ring was full |
 //! | `closed` | producer, once | no event follows: the thread has ended |
 //!
 //! - **RING-1** `tail <= head <= tail + capacity`; a slot `s` is written only while `s == head < tail +
@@ -28,13 +28,12 @@ use azekura_base::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Room for one event: words of relaxed atomics, which are plain moves to the processor, and no data race to
-/// argue about.
+/// Space for one event. Its words are relaxed atomics, which cost plain moves and exclude data races.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Slot {
     words: [AtomicU64; 4],
-    /// In a model only: complains when the slot is read and written without an order between (RING-1).
+    /// In models: detects a read and a write of the slot without an order between them (RING-1).
     #[cfg(loom)]
     order: loom::cell::UnsafeCell<()>,
 }
@@ -64,7 +63,7 @@ impl Slot {
     }
 }
 
-// SAFETY: `order` holds nothing; in a model it is there to be told of accesses.
+// SAFETY: `order` holds no data; it only reports accesses to the model.
 #[cfg(loom)]
 unsafe impl Sync for Slot {}
 
@@ -79,7 +78,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The counters of an empty ring.
+    /// Returns the counters of an empty ring.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -90,8 +89,8 @@ impl Counters {
         }
     }
 
-    /// Makes the ring an empty, open one. No thread uses it: it is handed to its next producer by other
-    /// means, which order these stores.
+    /// Makes the ring empty and open. No thread uses the ring during the call. Relaxed: the handover of the
+    /// ring to its next producer orders these stores.
     pub fn reset(&self) {
         self.head.store(0, Relaxed);
         self.tail.store(0, Relaxed);
@@ -99,7 +98,7 @@ impl Counters {
         self.closed.store(false, Relaxed);
     }
 
-    /// Closes the ring in the place of a producer that does not exist any more.
+    /// Closes the ring on behalf of a producer that does not exist any more.
     pub fn close(&self) {
         // Release: pairs with the Acquire in `Consumer::is_closed` (RING-3).
         self.closed.store(true, Release);
@@ -112,17 +111,17 @@ impl Default for Counters {
     }
 }
 
-/// The memory in which a ring lies: of this process, or shared with another one.
+/// The memory of a ring: of this process, or shared with another one.
 pub trait Memory {
-    /// Its counters.
+    /// Returns the ring's counters.
     fn counters(&self) -> &Counters;
-    /// Its slots; a power of two of them, always the same number.
+    /// Returns the ring's slots. Their number is a power of two and never changes.
     fn slots(&self) -> &[Slot];
 
-    /// The slot of an event's number.
+    /// Returns the slot of the event with this number.
     #[inline]
     fn slot(&self, number: u64) -> &Slot {
-        // The capacity is a power of two, so the mask never leaves the slots.
+        // The capacity is a power of two, so the masked index is always valid.
         let slots = self.slots();
         &slots[number as usize & (slots.len() - 1)]
     }
@@ -147,30 +146,30 @@ impl Memory for Arc<Ring> {
     }
 }
 
-/// The recording thread's end. Dropping it closes the ring.
+/// The recording thread's end of a ring. Dropping it closes the ring.
 #[derive(Debug)]
 pub struct Producer<M: Memory = Arc<Ring>> {
     ring: M,
-    /// Our own copy of `head`: no other thread writes it.
+    /// The producer's copy of `head`, which no other thread writes.
     head: u64,
-    /// Below this slot number we may write without a look at `tail`.
+    /// Slots below this number may be written without a load of `tail`.
     limit: u64,
-    /// Events lost since the last one that was delivered.
+    /// Number of events lost since the last delivered one.
     lost_here: u64,
     lost: u64,
 }
 
-/// The collector's end.
+/// The collector's end of a ring.
 #[derive(Debug)]
 pub struct Consumer<M: Memory = Arc<Ring>> {
     ring: M,
-    /// Our own copy of `tail`: no other thread writes it.
+    /// The consumer's copy of `tail`, which no other thread writes.
     tail: u64,
 }
 
-/// A ring of `capacity` events, rounded up to a power of two and to at least two.
+/// Returns the two ends of a ring of `capacity` events, rounded up to a power of two and to at least two.
 ///
-/// Allocates 32 bytes per event, and touches all of them so that no page fault falls into a recording.
+/// Allocates 32 bytes per event and writes all of them, so that no page fault happens during a recording.
 #[must_use]
 pub fn ring(capacity: usize) -> (Producer, Consumer) {
     let capacity = capacity.max(2).next_power_of_two();
@@ -180,17 +179,17 @@ pub fn ring(capacity: usize) -> (Producer, Consumer) {
 }
 
 impl<M: Memory> Producer<M> {
-    /// The producer of an empty ring; its only one.
+    /// Returns the producer of an empty ring. A ring has only one producer.
     #[must_use]
     pub fn new(ring: M) -> Self {
         let limit = ring.slots().len() as u64;
         Self { ring, head: 0, limit, lost_here: 0, lost: 0 }
     }
 
-    /// Offers an event; a full ring loses and counts it. Never waits.
+    /// Appends an event. If the ring is full, the event is lost and counted. Never waits.
     #[inline]
     pub fn push(&mut self, event: Event) {
-        // `limit` is also lowered to `head` while a `Lost` event is owed, so this is the only test.
+        // `limit` is also lowered to `head` while a `Lost` event is pending, so this is the only test.
         if self.head < self.limit { self.write(event) } else { self.push_slowly(event) }
     }
 
@@ -205,7 +204,7 @@ impl<M: Memory> Producer<M> {
     #[cold]
     #[inline(never)]
     fn push_slowly(&mut self, event: Event) {
-        // Acquire: pairs with the Release in `Consumer::drain`; its reads of the slots are over (RING-1).
+        // Acquire: pairs with the Release in `Consumer::drain`; its reads of the slots have ended (RING-1).
         let tail = self.ring.counters().tail.load(Acquire);
         let free = (self.ring.slots().len() as u64).saturating_sub(self.head.wrapping_sub(tail));
         let needed = 1 + u64::from(self.lost_here > 0);
@@ -234,45 +233,46 @@ impl<M: Memory> Drop for Producer<M> {
 }
 
 impl<M: Memory> Consumer<M> {
-    /// The consumer of an empty ring; its only one.
+    /// Returns the consumer of an empty ring. A ring has only one consumer.
     #[must_use]
     pub fn new(ring: M) -> Self {
         Self { ring, tail: 0 }
     }
 
-    /// Takes every event that is there, oldest first, and gives their slots back.
+    /// Takes all events of the ring, oldest first, and frees their slots. Returns the number of events.
     ///
-    /// Shared with another process the counters may have any value: no more than the ring's slots are taken.
+    /// In a ring that another process shares, the counters may have any value. So at most as many events are
+    /// taken as the ring has slots.
     pub fn drain(&mut self, mut each: impl FnMut(Event)) -> usize {
         // Acquire: pairs with the Release in `Producer::write`.
         let head = self.ring.counters().head.load(Acquire);
         let taken = head.wrapping_sub(self.tail).min(self.ring.slots().len() as u64) as usize;
         for number in 0..taken as u64 {
-            // Always whole (RING-1); a kind that is none of ours cannot have been pushed.
+            // The event is complete (RING-1). An event of an unknown kind, which only another process can
+            // write, is skipped.
             self.ring.slot(self.tail.wrapping_add(number)).load().into_iter().for_each(&mut each);
         }
         self.tail = head;
-        // Release: pairs with the Acquire in `Producer::push_slowly`; our reads happen before its next
+        // Release: pairs with the Acquire in `Producer::push_slowly`; the reads here happen before its next
         // writes.
         self.ring.counters().tail.store(self.tail, Release);
         taken
     }
 
-    /// Events lost so far.
+    /// Returns the number of events lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.ring.counters().lost.load(Relaxed)
     }
 
-    /// Returns whether the producer has ended. A drain that begins after `true` takes the last event there
-    /// is.
+    /// Returns `true` if the producer has ended. A drain that begins afterwards takes the last event.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `Producer::drop` (RING-3).
         self.ring.counters().closed.load(Acquire)
     }
 
-    /// Events the ring can hold.
+    /// Returns the number of events that the ring can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.ring.slots().len()
@@ -311,7 +311,7 @@ mod tests {
         (0..3).for_each(|i| producer.push(event(i)));
         let mut first = None;
         consumer.tail = 0;
-        // One slot given back is not enough for the mark and the event.
+        // One free slot is not enough for the `Lost` event and the event.
         consumer.ring.counters().tail.store(1, Release);
         producer.push(event(3));
         assert_eq!(consumer.lost(), 2);

@@ -5,7 +5,7 @@ use crate::recording::{Options, Recording};
 use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
 use std::marker::PhantomData;
 
-/// A definition's place in its registry: there is none.
+/// The registration of a definition: empty, because no registry exists.
 #[derive(Debug)]
 pub(crate) struct Registration;
 
@@ -15,7 +15,7 @@ impl Registration {
     }
 }
 
-/// Begins to record; compiled out.
+/// Starts a recording; compiled out.
 ///
 /// # Errors
 ///
@@ -33,12 +33,12 @@ pub fn stop() -> Result<Recording, StopError> {
     Err(StopError::NotStarted)
 }
 
-/// A recording that stands still: there is none.
+/// A guard of a suspended recording; never created.
 #[derive(Debug)]
 #[must_use = "the recording goes on when this is dropped"]
 pub struct Suspension(());
 
-/// Suspends the recording under way; compiled out, so always `None`.
+/// Suspends the current recording; compiled out, so always returns `None`.
 #[must_use]
 pub fn suspend() -> Option<Suspension> {
     None
@@ -87,7 +87,7 @@ pub fn hold(_site: &'static Site, _object: usize, _mode: HoldMode) -> HoldGuard 
     HoldGuard(PhantomData)
 }
 
-/// Tells that a resource was released while others wait; compiled out.
+/// Records that a resource was released while others wait; compiled out.
 #[inline(always)]
 pub fn released(_site: &'static Site, _object: usize) {}
 
@@ -95,21 +95,22 @@ pub fn released(_site: &'static Site, _object: usize) {}
 #[inline(always)]
 pub fn mark(_site: &'static Site, _value: u64) {}
 
-/// This thread's number in traces; compiled out.
+/// Returns this thread's number in traces; compiled out.
 #[inline(always)]
 #[must_use]
 pub fn thread_tag() -> ThreadTag {
     ThreadTag::NONE
 }
 
-/// Returns whether a recording is under way: never.
+/// Returns `true` if a recording is running; compiled out, so always `false`.
 #[inline(always)]
 #[must_use]
 pub fn is_enabled() -> bool {
     false
 }
 
-// Dropping a guard is an act of the program even when nothing records it: callers write `drop(waiting)`.
+// Guards have a `Drop` that does nothing, so that a caller's `drop(waiting)` has the same meaning in all
+// builds.
 impl Drop for OperationGuard {
     #[inline(always)]
     fn drop(&mut self) {}

@@ -1,12 +1,12 @@
-//! Names of traced things: sites, where threads wait, and operations, during which they wait. Both are
+//! Names of traced objects: sites, at which threads wait, and operations, during which threads wait. Both are
 //! `static`s. Each stores the source line that created it, as the paper's probes do (section 3.3: "the
 //! position of the structure's creation, file and line"), so two locks of one type are distinct without
-//! explicit names. There is no `Default`: it would store the library's own line for every lock.
+//! explicit names. There is no `Default`, which would store the library's own line for every lock.
 
 use crate::probes::Registration;
 use std::panic::Location;
 
-/// A place where threads wait: a lock, a latch, a queue, a device.
+/// A lock, latch, queue or device for which threads wait.
 ///
 /// All instances that one line creates share a site; the `object` given to [`wait`](crate::wait)
 /// distinguishes them.
@@ -20,7 +20,8 @@ use std::panic::Location;
 #[derive(Debug)]
 pub struct Site(pub(crate) Definition);
 
-/// A kind of work; its waits are reported apart from those of other kinds: `get`, `commit`, `index_read`.
+/// A kind of work, such as `get`, `commit` or `index_read`. Its waits are reported separately from those of
+/// other kinds.
 ///
 /// ```
 /// use azekura_trace::Operation;
@@ -72,7 +73,8 @@ macro_rules! definition {
 definition!(Site, "a site");
 definition!(Operation, "an operation");
 
-/// Common part of sites and operations: a name, a source line, and an id assigned when first recorded.
+/// The common part of sites and operations: a name, a source line, and an id that the first recorded event
+/// assigns.
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) name: &'static str,

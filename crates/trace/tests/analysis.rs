@@ -1,4 +1,4 @@
-//! The analyzer's answers on traces made by hand: exact.
+//! Exact results of the analyzer for handmade traces.
 #![cfg(feature = "analyze")]
 
 mod common;
@@ -27,7 +27,7 @@ fn wait<'a>(analysis: &'a Analysis, operation: &str, site: &str) -> &'a WaitRow 
     analysis.waits.iter().find(|w| w.operation == operation && w.site == site).expect("recorded")
 }
 
-/// elapsed = CPU + lock + I/O + idle + other - CPU in wait.
+/// Returns elapsed = CPU + lock + I/O + idle + other - CPU in wait.
 fn parts(row: &OperationRow) -> u64 {
     let known = |ns: Option<u64>| ns.expect("CPU time is known");
     known(row.cpu_ns) + row.lock_wait_ns + row.io_wait_ns + row.idle_wait_ns + known(row.other_ns)
@@ -36,8 +36,8 @@ fn parts(row: &OperationRow) -> u64 {
 
 #[test]
 fn the_time_of_an_operation_goes_where_it_went() {
-    // 0-100 computing, 100-300 blocked at a latch, -350 computing, -750 device, -800 computing,
-    // 800-900 preempted, -1000 computing.
+    // 0-100 computing, 100-300 blocked at a latch, 300-350 computing, 350-750 device, 750-800 computing,
+    // 800-900 preempted, 900-1000 computing.
     let script = Script::default()
         .enter(0, 1)
         .switched()
@@ -69,7 +69,7 @@ fn the_time_of_an_operation_goes_where_it_went() {
 
 #[test]
 fn t4_a_mutex_inside_a_rw_lock_counts_once() {
-    // The rw_lock is waited for from 100 to 600; in it, its mutex from 200 to 500.
+    // The thread waits for the rw_lock from 100 to 600, and inside that wait for its mutex from 200 to 500.
     let script = Script::default()
         .enter(0, 1)
         .anchor(0, 0)
@@ -84,7 +84,7 @@ fn t4_a_mutex_inside_a_rw_lock_counts_once() {
     assert_eq!((outer.net_ns, outer.gross_ns), (200, 500));
     assert_eq!((inner.net_ns, inner.gross_ns), (300, 300));
     assert_eq!(operation(&analysis, "get").lock_wait_ns, 500);
-    // They spin all the way: CPU time, too, once.
+    // The waits spin all the time, and their CPU time also counts once.
     assert_eq!((outer.cpu_ns, inner.cpu_ns), (Some(200), Some(300)));
 }
 
@@ -116,7 +116,7 @@ fn t5_spinning_is_waiting_and_cpu_time() {
 
 #[test]
 fn t5_the_cpu_time_at_a_waits_end_comes_from_the_anchor_behind_it() {
-    // The wait ends at 500 after a block; its anchor is taken at 600, outside of the critical section.
+    // The wait ends at 500, after the thread blocked. Its anchor is taken at 600, after the critical section.
     let script = Script::default()
         .enter(0, 1)
         .switched()
@@ -128,7 +128,8 @@ fn t5_the_cpu_time_at_a_waits_end_comes_from_the_anchor_behind_it() {
         .anchor(600, 220);
     let analysis = analyze(&trace(1000, &["get"], &["cache"], vec![script]));
     let row = operation(&analysis, "get");
-    // 220 at 600 and no switch since 500: 120 at the wait's end, so 20 ns were spent before sleeping.
+    // CPU time is 220 at 600, without a switch since 500, so it was 120 at the wait's end: 20 ns were used
+    // before sleeping.
     assert_eq!((row.cpu_ns, row.cpu_while_waiting_ns, row.other_ns), (Some(220), Some(20), Some(0)));
 }
 
@@ -140,7 +141,7 @@ fn inner_operations_are_part_of_outer_ones_and_the_total_counts_the_outermost() 
         .enter(100, 2)
         .begin(150, 1, 1, Latch)
         .end(250, 1, 1)
-        .enter(260, 2) // inside itself
+        .enter(260, 2) // a recursive execution
         .begin(270, 1, 1, Latch)
         .end(280, 1, 1)
         .exit(290)
@@ -162,7 +163,7 @@ fn what_is_timed_by_lot_stands_for_the_others_and_waits_stand_for_themselves() {
         script.events.last_mut().expect("an enter").flags = flags;
         script
     };
-    // Two executions of eight were drawn, of strides of four; one more is told for its wait's sake.
+    // Two of eight executions were sampled, in strides of four. One more is recorded because of its wait.
     let drawn = azekura_trace::event::SAMPLED | 2 << 4;
     let script = weight(Script::default().anchor(0, 0).enter(100, 1), drawn).exit(200);
     let script = weight(script.enter(300, 1), drawn).begin(320, 1, 7, Latch).end(350, 1, 7).exit(400);
@@ -172,7 +173,7 @@ fn what_is_timed_by_lot_stands_for_the_others_and_waits_stand_for_themselves() {
     let row = operation(&analysis, "get");
     assert_eq!((row.executions, row.timed), (8, 2));
     assert_eq!(row.lock_wait_ns, 30 + 80);
-    // 100 and 70 without waits, four times each, and the waits.
+    // Without waits the executions take 100 and 70, four times each. The waits are added once.
     assert_eq!(row.elapsed_ns, 4 * 100 + 4 * 70 + 110);
     assert_eq!(wait(&analysis, "get", &label("cache", 1)).count, 2);
     assert_eq!(parts(row), row.elapsed_ns);
@@ -272,7 +273,7 @@ fn who_waits_for_another_threads_flush_waits_for_that_thread() {
     let leader = Script::default().anchor(0, 0).enter(50, 1).begin(60, 2, 0, Device).end(290, 2, 0).exit(310);
     let names = (&["commit"], &["flush", "disk"]);
     let analysis = analyze(&trace(500, names.0, names.1, vec![committer, leader]));
-    // The leader's own wait for the device is nobody's fault and has no row.
+    // The leader's own wait for the device has no holder, and so no row.
     assert_eq!(analysis.blame.len(), 1);
     let row = &analysis.blame[0];
     assert_eq!((row.operation.as_str(), row.holder.as_deref()), ("commit", Some("commit")));
@@ -294,8 +295,8 @@ fn the_kernels_records_tell_preempted_from_blocked() {
         .anchor(750, 200)
         .switched()
         .exit(800);
-    // Thread 2, its holder, is off from 150 to 250; its CPU time between its events is taken to be even: 140
-    // in the wait.
+    // Thread 2, the holder, is off its processor from 150 to 250. Its CPU time between its events is assumed
+    // to be evenly distributed, so 140 ns of it are in the wait.
     let holder = Script::default().anchor(0, 0).enter(0, 2).anchor(250, 150).switched().exit(600);
     let mut trace = trace(1000, &["get", "scan"], &["row"], vec![waiter, holder]);
     let not_asked = analyze(&trace);
@@ -308,7 +309,7 @@ fn the_kernels_records_tell_preempted_from_blocked() {
     trace.threads[1].off = vec![off(150, 200, true), off(210, 250, false)];
     let analysis = analyze(&Trace::from_bytes(&trace.to_bytes()).unwrap());
     let row = operation(&analysis, "get");
-    // Time inside the wait counts there.
+    // Preempted time inside the wait counts as wait.
     assert_eq!((row.other_ns, row.preempted_ns), (Some(350), Some(300)));
     let row = &analysis.blame[0];
     assert_eq!((row.holder_off_ns, row.holder_preempted_ns), (60, Some(50)));
@@ -332,7 +333,7 @@ fn the_holder_is_found_by_its_hold_or_its_release_and_may_be_waiting_itself() {
         .enter(0, 2)
         .begin(120, 2, 0, Device)
         .end(270, 2, 0)
-        .hold(299, 1, 7, 250) // until just before the waiter got it
+        .hold(299, 1, 7, 250) // ends just before the waiter got the object
         .release(520, 1, 8) // recorded a little late
         .exit(550);
     let analysis = analyze(&trace(1000, &["get", "write"], &["frame", "disk"], vec![waiter, holder]));
@@ -345,7 +346,7 @@ fn the_holder_is_found_by_its_hold_or_its_release_and_may_be_waiting_itself() {
 
 #[test]
 fn a_lock_in_use_all_the_time_sets_the_ceiling() {
-    // Two threads in turns of 100 ns under one lock: one always waits.
+    // Two threads take turns of 100 ns under one lock, so one of them always waits.
     let mut scripts = vec![Script::default().anchor(0, 0), Script::default().anchor(0, 0)];
     for i in 0..100u64 {
         let (at, who) = (i * 100, (i % 2) as usize);
@@ -357,7 +358,7 @@ fn a_lock_in_use_all_the_time_sets_the_ceiling() {
     let lock = &analysis.what_if.locks[0];
     assert!((analysis.what_if.throughput_per_second - 1e7).abs() < 1.0);
     assert!(lock.utilisation > 0.97 && lock.ceiling_per_second.unwrap() < 1.03e7);
-    // Without it both run side by side: twice as much.
+    // Without the lock both threads run in parallel, with twice the throughput.
     assert!((lock.gain - 1.0).abs() < 0.05, "{}", lock.gain);
     assert!(matches!(&analysis.verdict, Verdict::Lock { site, .. } if *site == label("big lock", 1)));
 }
@@ -394,7 +395,7 @@ fn a_trace_cut_short_is_analyzed_and_says_so() {
     let scripts = vec![Script::default().anchor(0, 0).enter(0, 1).exit(10).enter(20, 1)];
     let mut trace = trace(100, &["get"], &[], scripts);
     trace.ending = Ending::CutShort { offset: 99 };
-    trace.end.ticks = 5; // events are younger than the last clock sample
+    trace.end.ticks = 5; // events are newer than the last clock sample
     let analysis = analyze(&trace);
     assert_eq!((analysis.recorded.cut_short_at, analysis.recorded.duration_ns), (Some(99), 20));
 }
@@ -446,14 +447,14 @@ fn in_a_convoy_a_wait_is_shared_out_among_those_who_held() {
         let row = analysis.blame.iter().find(|b| b.holder.as_deref() == holder).expect("a row");
         (row.count, row.wait_ns)
     };
-    // Between the two holds 10 ns of handover.
+    // There are 10 ns of handover between the two holds.
     assert_eq!((row(Some("scan")), row(Some("put"))), ((0, 100), (1, 200)));
 }
 
 #[test]
 fn a_lock_that_only_the_operations_between_wait_for_is_in_the_way_all_the_same() {
-    // Each thread puts (I/O, no lock) and then gets (waits for a lock held by the others): in turns of 300
-    // ns.
+    // In cycles of 300 ns, each thread executes a put (I/O, no lock), then a get (which waits for a lock that
+    // the others hold).
     let mut scripts = Vec::new();
     for who in 0..3u64 {
         let mut script = Script::default().anchor(0, 0);
@@ -470,7 +471,7 @@ fn a_lock_that_only_the_operations_between_wait_for_is_in_the_way_all_the_same()
     let analysis = Analysis::new(&trace, &options).unwrap();
     assert_eq!(analysis.chosen().unwrap().lock_wait_ns, 0);
     let lock = &analysis.what_if.locks[0];
-    // A cycle of 300 ns without a wait of 100: half as much again.
+    // A cycle of 300 ns without its wait of 100 ns: throughput rises by one half.
     assert!((lock.gain - 0.5).abs() < 0.05, "{lock:?}");
     assert!(matches!(&analysis.verdict, Verdict::Lock { site, .. } if *site == label("tree", 1)));
 }
@@ -481,7 +482,8 @@ fn waits_after_which_the_thread_waits_again_without_the_lock_are_in_vain() {
         let script = script.begin(from, 1, 7, Latch).end(from + 1000, 1, 7);
         script.begin(from + 1010, 1, 7, Latch).end(from + 2000, 1, 7)
     };
-    // Woken twice, and got it the second time; then it had it after each wait.
+    // The first thread was woken twice and got the lock the second time. The second trace has a hold after
+    // each wait.
     let herd = waits(Script::default().enter(0, 1), 0).hold(2100, 1, 7, 50).exit(3000);
     let script = Script::default().enter(0, 1).begin(0, 1, 7, Latch).end(1000, 1, 7).hold(1005, 1, 7, 4);
     let each = script.begin(1010, 1, 7, Latch).end(2000, 1, 7).hold(2100, 1, 7, 50).exit(3000);
@@ -524,20 +526,20 @@ fn nothing_stands_out_only_if_no_class_of_time_is_large_in_any_operation() {
         let besides = Verdict::waits_sentence(&analysis).unwrap_or_default();
         (analysis.verdict, besides)
     };
-    // One thread of 64 processors' worth: its own work limits it.
+    // One thread on 64 processors is limited by its own work.
     let (verdict, besides) = told(vec![busy(1000)]);
     assert!(matches!(verdict, Verdict::Cpu { .. }) && besides.is_empty(), "{verdict:?} {besides}");
     assert!(verdict.sentence().starts_with("Its threads compute nearly all of the time"), "{verdict:?}");
-    // A fifth of its time off the processor, and no probe says why.
+    // A fifth of the thread's time is off the processor, without a probe.
     let (verdict, _) = told(vec![busy(800)]);
     assert!(matches!(verdict, Verdict::OffCpu { share } if (share - 0.2).abs() < 0.01));
-    // It waits for nothing, and the others do.
+    // The first thread waits for nothing; the other threads do.
     let (verdict, besides) = told(vec![busy(1000), waits(Idle), waits(Device)]);
     assert!(matches!(verdict, Verdict::Cpu { .. }), "{verdict:?}");
     assert!(besides.contains("32 % of the time of all operations"), "{besides}");
 }
 
-/// Two threads in turns under one lock; its holders are off their processors.
+/// Returns a trace of two threads that take turns under one lock, with the holders off their processors.
 fn holders_off_cpu(machine_cpu: u64) -> Trace {
     let anchored = |script: Script, at| script.anchor(at, 0).switched();
     let mut scripts = vec![anchored(Script::default(), 0), anchored(Script::default(), 0)];
@@ -555,7 +557,7 @@ fn holders_off_cpu(machine_cpu: u64) -> Trace {
 
 #[test]
 fn too_few_processors_are_blamed_only_where_they_are_busy() {
-    // 64 processors for 200 ms.
+    // There are 64 processors for 200 ms.
     let (idle, busy) = (analyze(&holders_off_cpu(1_000_000)), analyze(&holders_off_cpu(64 * 190_000_000)));
     assert!(idle.machine_utilisation.is_some_and(|part| part < 0.01));
     assert!(busy.machine_utilisation.is_some_and(|part| part > 0.9));

@@ -1,5 +1,5 @@
-//! Trace files that were cut, changed, or are something else: typed errors, never a panic, never a wrong
-//! answer.
+//! Trace files that are truncated, changed, or of another type give typed errors, never a panic or a wrong
+//! result.
 
 #[path = "fuzz/sample.rs"]
 mod sample;

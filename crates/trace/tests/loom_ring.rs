@@ -1,7 +1,8 @@
-//! T2: the hand-off between a recording thread and the collector, in every interleaving.
+//! T2: the handover of events from a recording thread to the collector, in every interleaving.
 //!
-//! Checked: each event offered is delivered once, whole and in order, or counted as lost; a closed ring is
-//! complete. Weakening either Release or either Acquire of `head`, `tail` or `closed` makes a model fail.
+//! Each pushed event is delivered once, complete and in order, or counted as lost. After a ring is closed, a
+//! drain gets all events. Weakening either Release or either Acquire of `head`, `tail` or `closed` makes a
+//! model fail.
 #![cfg(loom)]
 
 use azekura_trace::event::{Event, EventKind};
@@ -11,7 +12,7 @@ fn event(i: u64) -> Event {
     Event { object: i * 10, argument: i * 100, ..Event::new(i, EventKind::Mark) }
 }
 
-/// Drains and checks that what comes is whole and in order; returns what was delivered.
+/// Drains the ring, and checks that the events are complete and in order. Appends them to `delivered`.
 fn drain(consumer: &mut Consumer, delivered: &mut Vec<u64>) {
     consumer.drain(|e| {
         if e.kind == EventKind::Mark {

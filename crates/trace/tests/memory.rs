@@ -1,5 +1,5 @@
-//! The analysis of a file takes memory for a window of it, however long the file is. Counted by an allocator,
-//! not timed.
+//! The analysis of a file takes memory for one window, regardless of the length of the file. An allocator
+//! counts the memory.
 #![cfg(all(not(loom), feature = "analyze"))]
 
 mod common;
@@ -14,23 +14,23 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Counts the bytes in use and the most there ever were.
+/// An allocator that counts the bytes in use and their maximum.
 struct Counting;
 
 static USED: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is the system's allocator's; only numbers are kept beside.
+// SAFETY: all calls go to the system's allocator; this one only counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         MOST.fetch_max(USED.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller fulfills the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         USED.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller fulfills the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes in use during `work`, beyond those in use before.
+/// Returns the maximum of bytes in use during `work`, less those in use before.
 fn most_bytes(work: impl FnOnce()) -> usize {
     let before = USED.load(Relaxed);
     MOST.store(before, Relaxed);
@@ -46,8 +46,7 @@ fn most_bytes(work: impl FnOnce()) -> usize {
     MOST.load(Relaxed) - before
 }
 
-/// Writes the events of four threads; each operation waits for another lock instance. As many rounds of 8,000
-/// events as `rounds`.
+/// Writes `rounds` rounds of 8,000 events, of four threads. Each operation waits for another lock instance.
 fn write(path: &Path, rounds: u64) {
     const EXECUTIONS: u64 = 500;
     let mut file = std::fs::File::create(path).expect("created");
@@ -106,10 +105,10 @@ fn a_file_four_times_as_long_takes_no_more_memory() {
         });
         (analysis, export)
     };
-    // Both have more executions, and more instances, than are kept one by one.
+    // Both files have more executions, and more instances, than the analysis keeps individually.
     let (short, long) = (analyzed(60), analyzed(240));
     assert!(long.0 as f64 <= 1.1 * short.0 as f64, "analysis: {} bytes, then {}", short.0, long.0);
     assert!(long.1 as f64 <= 1.1 * short.1 as f64, "export: {} bytes, then {}", short.1, long.1);
-    // A window's events and spans, and the instances that are kept.
+    // The memory is for a window's events and spans, and for the kept instances.
     assert!(long.0 < 48 << 20, "{} bytes", long.0);
 }

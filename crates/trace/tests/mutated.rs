@@ -1,6 +1,7 @@
-//! The entry of the fuzz target (directory `fuzz` of the repository), on seeded changes of valid inputs.
+//! Runs the function of the fuzz target (directory `fuzz` of the repository) on seeded changes of valid
+//! inputs.
 
-#![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
+#![allow(unreachable_pub, dead_code, reason = "the functions are shared with the fuzz targets")]
 #![cfg(all(not(loom), feature = "analyze"))]
 
 #[path = "../../../fuzz/mutate.rs"]

@@ -1,8 +1,8 @@
-//! Bottlenecks planted in a simulated machine: the analyzer must name each, and name none where there is
-//! none.
+//! Bottlenecks planted in a simulated machine: the analyzer must name each of them, and must name none if
+//! there is none.
 //!
-//! Twelve machines with one known answer each, every one with several seeds; and predictions of "what if this
-//! lock cost nothing" against a second run of the same machine in which it does.
+//! Twelve machines have one known bottleneck each, and run with several seeds. Predictions of "if this lock
+//! cost nothing" are compared with a second run of the same machine, in which the lock costs nothing.
 #![cfg(feature = "analyze")]
 
 mod common;
@@ -35,8 +35,7 @@ fn of_kind(site: u32, kind: WaitKind) -> Step {
     Step::Lock { site, object: 1, mode: Exclusive, kind, spin: false }
 }
 
-/// The same program on so many threads.
-/// Waits may be reported, or threads that compute, but no lock and no device.
+/// Returns `true` if the verdict names no lock and no device. It may name waits, or threads that compute.
 fn accuses_nothing(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Nothing | Verdict::Waits { .. } | Verdict::Cpu { .. })
 }
@@ -55,7 +54,7 @@ fn analyze(run: &Run) -> Analysis {
     Analysis::new(&run.trace, &options).expect("work was done")
 }
 
-/// Runs the machine with several seeds; `right` judges each verdict.
+/// Runs the machine with several seeds; `right` checks each verdict.
 fn verdicts(processors: usize, programs: &[Vec<Step>], right: impl Fn(&Verdict, &Analysis) -> bool) {
     for seed in [1, 0xbeef, 0x1234_5678_9abc] {
         let machine = Machine { processors, seed, ..Machine::default() };
@@ -82,7 +81,7 @@ fn a_mutex_that_all_need() {
 
 #[test]
 fn the_spinning_mutex_inside_a_rw_lock_and_not_the_rw_lock() {
-    // As in the paper: a waiter of the rw_lock waits for its mutex inside the wait for it.
+    // As in the paper: inside the wait for the rw_lock, a thread waits for the mutex of the rw_lock.
     let steps = [
         Compute(Exponential(30 * US)),
         WaitBegin(1),
@@ -151,7 +150,7 @@ fn idle_threads_are_no_contention() {
 
 #[test]
 fn a_long_wait_off_the_way_of_the_work() {
-    // Another operation waits long for a lock of its own; the work does not care.
+    // Another operation waits long for its own lock, which does not affect the work.
     let work = on(6, &[Compute(Exponential(40 * US)), lock(1), Compute(Exponential(US)), Unlock { site: 1 }]);
     let other = vec![Enter(2), lock(2), Compute(Exponential(900 * US)), Unlock { site: 2 }, Exit];
     verdicts(64, &[work, vec![other; 6]].concat(), |verdict, analysis| {
@@ -161,7 +160,7 @@ fn a_long_wait_off_the_way_of_the_work() {
 
 #[test]
 fn many_short_waits_that_cost_nothing() {
-    // A popular lock with a tiny section: many waits, no gain.
+    // A contended lock with a tiny critical section: many waits, no gain.
     let steps = [Compute(Exponential(50 * US)), lock(1), Compute(Fixed(100)), Unlock { site: 1 }];
     verdicts(64, &on(16, &steps), |verdict, analysis| {
         accuses_nothing(verdict) && analysis.sites.iter().any(|s| s.count > 100)
@@ -183,14 +182,14 @@ fn a_limit_of_admission_is_named_as_one_that_hides_others() {
         matches!(verdict, Verdict::Lock { site, is_limit: true, .. } if *site == limit)
             && verdict.sentence().contains("Record again without")
     });
-    // Without it, what it hid is found.
+    // Without that lock, the bottleneck that it hid is found.
     let steps = [Compute(Exponential(5 * US)), lock(1), Compute(Exponential(20 * US)), Unlock { site: 1 }];
     verdicts(64, &on(8, &steps), is_lock("first", 1));
 }
 
 #[test]
 fn a_lock_whose_holders_are_preempted() {
-    // Three processors, many threads that only compute: the holder of the lock loses its processor.
+    // Three processors and many threads that only compute, so the holder of the lock is preempted.
     let holders = on(4, &[lock(1), Compute(Fixed(900 * US)), Unlock { site: 1 }, Sleep(Fixed(100 * US))]);
     let others = vec![vec![Enter(2), Compute(Fixed(5_000 * US)), Exit]; 12];
     verdicts(3, &[holders, others].concat(), |verdict, analysis| {
@@ -202,7 +201,7 @@ fn a_lock_whose_holders_are_preempted() {
 
 #[test]
 fn one_instance_of_many_and_many_instances() {
-    // Spread over 64 instances the same lock is no bottleneck.
+    // The same lock with 64 instances is no bottleneck.
     let work = [Compute(Exponential(20 * US)), LockOneOf { site: 1, instances: 1 }];
     let rest = [Compute(Exponential(10 * US)), Unlock { site: 1 }];
     verdicts(64, &on(8, &[work.as_slice(), &rest].concat()), is_lock("first", 1));
@@ -269,13 +268,14 @@ fn the_simulator_and_the_analyzer_agree_to_the_nanosecond() {
     );
     assert_eq!(row.executions as f64 * 10.0, run.throughput);
     assert!(known(row.other_ns) > 0, "two processors for six threads: somebody stood in the queue");
-    // CPU time of whole executions, against that of the threads, which were never outside of one.
+    // Compares the CPU time of the executions with that of the threads, which were never outside of an
+    // execution.
     let recorded = &analysis.recorded;
     let off = recorded.process_cpu_ns.abs_diff(known(row.cpu_ns)) as f64 / recorded.process_cpu_ns as f64;
     assert!(off < 0.01, "{off}");
 }
 
-/// Goal 5: a machine, the lock to be made free.
+/// Returns machines with the lock that is made free.
 fn pairs() -> Vec<(&'static str, usize, Vec<Vec<Step>>, u32)> {
     let section = |site, us: u64| [lock(site), Compute(Exponential(us * US)), Unlock { site }];
     let with = |threads, parts: &[&[Step]]| on(threads, &parts.concat());
@@ -324,9 +324,9 @@ fn pairs() -> Vec<(&'static str, usize, Vec<Vec<Step>>, u32)> {
     ]
 }
 
-/// The trace with the holds that followed a wait, and of the others only so many, drawn at random: one of
-/// `keep`; no hold at all for 0. (Every sixteenth in turn would be wrong: two locks taken in turn, and it is
-/// always the same one's.)
+/// Returns the trace with the holds that followed a wait, and a random sample of the others: one of `keep`. 0
+/// keeps no hold at all. (Keeping every sixteenth hold would be wrong: with two alternating locks, all would
+/// be of the same lock.)
 fn with_fewer_holds(run: &Run, keep: usize) -> Run {
     let mut trace = run.trace.clone();
     trace.session.hold_sampling = keep.max(1) as u32;
@@ -339,7 +339,7 @@ fn with_fewer_holds(run: &Run, keep: usize) -> Run {
     };
     for thread in &mut trace.threads {
         let mut waited = Vec::new();
-        // A hold may carry the sign of a switch; only those that do not can go.
+        // A hold may carry the flag of a switch. Only holds without the flag can be removed.
         thread.events.retain_mut(|e| {
             let lock = (e.site, e.object);
             match e.kind {
@@ -388,7 +388,7 @@ fn what_if_predicts_the_throughput_without_the_lock() {
         }
         errors.sort_by(f64::total_cmp);
         let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
-        // Without any hold the next lock's use is inferred from its waits, and fixed times mislead it.
+        // Without any hold the next lock's use is inferred from its waits, which is wrong for fixed times.
         let bound = if keep == 0 { 0.50 } else { 0.10 };
         assert!(median <= 0.10 && worst <= bound, "1 of {keep}: median {median:.3}, worst {worst:.3}");
     }

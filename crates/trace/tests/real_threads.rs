@@ -1,5 +1,5 @@
 //! Planted bottlenecks with real threads. The assertions do not depend on the speed or load of the machine:
-//! site, operation, holder, and sums that must fit together.
+//! they check sites, operations, holders, and the consistency of sums.
 #![cfg(all(feature = "analyze", not(any(loom, feature = "off"))))]
 
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
@@ -25,7 +25,7 @@ fn turn() -> MutexGuard<'static, ()> {
     turn
 }
 
-/// A mutex as the store would have one: its waits and holds are traced, and it knows its holder.
+/// A mutex like those of the store: its waits and holds are traced, and it stores its holder.
 struct Traced<T> {
     site: &'static Site,
     value: Mutex<T>,
@@ -56,7 +56,7 @@ fn spin(time: Duration) {
     }
 }
 
-/// Records `work` on so many threads that begin together.
+/// Records `work` on `threads` threads that begin together.
 fn record(threads: usize, work: impl Fn(usize) + Sync) -> Analysis {
     start(Options::default()).expect("it is our turn");
     let barrier = Barrier::new(threads);
@@ -107,7 +107,7 @@ fn the_lock_held_over_a_sleep_is_the_bottleneck_and_not_the_popular_one() {
     assert!(blame.site.starts_with("big lock"));
     assert_eq!(blame.holder.as_deref(), Some("write"));
     assert!(row.io_wait_ns >= 60 * 1_000_000, "sixty sleeps of a millisecond");
-    // Three of four wait for the lock while one sleeps.
+    // Three of four threads wait for the lock while one sleeps.
     assert!(row.lock_wait_ns > row.io_wait_ns);
     let lock = &analysis.what_if.locks[0];
     assert!(lock.site.starts_with("big lock") && lock.utilisation > 0.3, "{lock:?}");
@@ -137,7 +137,7 @@ fn cpu_time_of_operations_is_that_of_the_thread_clock() {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
     };
-    // More threads than processors: they are preempted all the time.
+    // There are more threads than processors, so they are preempted often.
     let analysis = record(5, |_| {
         let before = clock();
         for i in 0..60 {
@@ -167,7 +167,7 @@ fn who_spins_burns_cpu_while_waiting() {
     });
     let row = analysis.chosen().unwrap();
     let burnt = row.cpu_while_waiting_ns.unwrap();
-    // However often it is preempted: what it had of the processor it had in the wait.
+    // Regardless of preemptions, the thread used its processor time in the wait.
     assert!(burnt as f64 > 0.9 * row.cpu_ns.unwrap() as f64, "{row:?}");
     assert!(row.lock_wait_ns >= 20 * 300_000);
 }

@@ -1,4 +1,4 @@
-//! Recordings of real threads: every event once, on the right thread, in the right operation.
+//! Recordings of real threads have every event once, on the right thread and in the right operation.
 #![cfg(not(any(loom, feature = "off")))]
 
 use azekura_trace::event::EventKind::{
@@ -18,11 +18,12 @@ static PUT: Operation = Operation::new("put");
 static CACHE: Site = Site::new("cache");
 static LOG: Site = Site::new("log");
 
-/// One recording at a time in a process: the tests of this file take turns.
+/// Returns a lock that lets one test of this file run at a time, because a process has one recording at a
+/// time.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let _ = stop(); // what a failed test left behind
+    let _ = stop(); // ends the recording of a failed test
     turn
 }
 
@@ -145,7 +146,7 @@ fn a_suspended_recording_can_be_stopped_and_its_suspension_is_not_the_next_ones(
     }
 }
 
-/// More threads than processors, each at its own pace: no event of one that was begun may be without its end.
+/// Every span that began before a suspension has its end, with more threads than processors.
 #[test]
 fn threads_that_are_caught_by_a_suspension_leave_nothing_open() {
     let _turn = turn();
@@ -323,7 +324,7 @@ fn a_file_that_fails_later_ends_the_recording_and_stop_tells_why() {
     });
     let quick = Some(Duration::from_millis(1));
     start(Options { file: Some(pipe), drain_every: quick, ..Options::default() }).unwrap();
-    assert_eq!(reader.join().unwrap(), 16); // reads the head and closes: from now on writing fails
+    assert_eq!(reader.join().unwrap(), 16); // reads the head and closes the pipe, so that further writes fail
     while is_enabled() {
         mark(&CACHE, 1);
         std::thread::yield_now();
@@ -349,7 +350,7 @@ fn holds_are_drawn_by_lot_or_recorded_after_a_wait() {
     assert!(holds.iter().any(|e| e.object == 9), "the hold after the wait is there for certain");
 }
 
-/// CPU time as the trace has it, at the thread's first and last anchor, against the thread clock.
+/// The anchors of a thread are consistent with the thread clock, and each sleep begins a segment.
 #[test]
 fn t5_anchors_tell_the_thread_clock_and_every_sleep_starts_a_segment() {
     let _turn = turn();
@@ -373,7 +374,8 @@ fn t5_anchors_tell_the_thread_clock_and_every_sleep_starts_a_segment() {
     }
 }
 
-/// Of short operations not all are timed; how many is left to the machine here, and tested in `stride`.
+/// The timed executions of short operations represent all executions, and every wait is recorded. (Tests in
+/// `stride` check the number of timed executions.)
 #[test]
 fn executions_left_out_are_stood_for_and_every_wait_in_them_is_there() {
     let _turn = turn();
@@ -413,7 +415,7 @@ fn executions_left_out_are_stood_for_and_every_wait_in_them_is_there() {
     assert!(thread.events.is_sorted_by_key(|e| e.ticks));
 }
 
-/// A hold says itself in which operation it was, so executions that are not timed stay untold for its sake.
+/// A hold contains its operation, so it does not cause events of executions that are not timed.
 #[test]
 fn a_hold_tells_its_operation_and_makes_no_other_event() {
     const EXECUTIONS: u64 = 20_000;
@@ -429,7 +431,7 @@ fn a_hold_tells_its_operation_and_makes_no_other_event() {
     let thread = mine(&trace);
     let of = |kind| thread.events.iter().filter(move |e| e.kind == kind);
     let holds: u64 = of(Hold).map(|e| u64::from(e.stands_for())).sum();
-    // Eight standard deviations: each stands for 16 others at most.
+    // The bound is eight standard deviations: each hold represents at most 16 holds.
     assert!(holds.abs_diff(EXECUTIONS) < EXECUTIONS / 4, "{holds} of {EXECUTIONS}");
     assert!(of(Hold).all(|e| trace.operations.get(&e.operation).is_some_and(|o| o.name == "get")));
     assert!(of(Enter).all(|e| e.executions() > 0), "an execution was told that was not drawn");

@@ -1,5 +1,5 @@
 //! Report formats: text with the required content, JSON that parses, a page without network access, a
-//! Perfetto file with every slice, a difference with its noise.
+//! Perfetto file with every slice, and a difference with its noise.
 #![cfg(feature = "analyze")]
 
 mod common;
@@ -114,7 +114,7 @@ fn an_empty_trace_is_a_report_too() {
     }
 }
 
-/// Fields of a protobuf message: (number, varint or bytes).
+/// Returns the fields of a protobuf message: (number, varint or bytes).
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Result<u64, &[u8]>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -144,7 +144,7 @@ fn perfetto_gets_every_slice_nested_and_named() {
     trace.threads[0].events.push(lost);
     let bytes = as_format(&trace, Format::Perfetto);
     let (mut depth, mut slices, mut names, mut last) = (0i32, 0, Vec::new(), 0);
-    // Numbers of tracks, each with one name; texts by table and number.
+    // Names of the tracks by number, and texts by table and number.
     let (mut tracks, mut texts) = (BTreeMap::new(), BTreeMap::new());
     for (number, packet) in fields(&bytes) {
         assert_eq!(number, 1, "the trace is packets");
@@ -191,7 +191,7 @@ fn perfetto_gets_every_slice_nested_and_named() {
     assert_eq!(names[1], "wait: cache (crates/store/src/cache.rs:10)");
 }
 
-/// The trace file has 5 bytes an event and more; names spelled out were 60 bytes for each event.
+/// A Perfetto export has less than 40 bytes per event, because it contains each name once.
 #[test]
 fn a_perfetto_export_has_each_name_once_and_less_than_forty_bytes_an_event() {
     let script = (0..1000).fold(Script::default(), |script, i| {
@@ -208,7 +208,7 @@ fn a_perfetto_export_has_each_name_once_and_less_than_forty_bytes_an_event() {
     println!("{} bytes, {ratio:.1} times the trace file", bytes.len());
 }
 
-/// Threads of one execution each, which wait 150 times for a lock.
+/// Returns a trace of threads with one execution each, which waits 150 times for a lock.
 fn threads(seed: u64, waited: u64, others: u64) -> Trace {
     let script = |thread: u64| {
         let mut now = 0;
@@ -235,7 +235,7 @@ fn a_cure_of_threads_that_are_one_execution_each_is_significant_and_noise_is_not
         let rows = rows.filter(|row| row["is_significant"] == true);
         rows.map(|row| row["metric"].as_str().unwrap().to_owned()).collect()
     };
-    // 6.5 times as fast without the lock.
+    // The operation is 6.5 times as fast without the lock.
     let told = significant(&threads(1, 5_500, 1_000), &threads(2, 0, 1_000));
     for metric in ["per second", "elapsed", "lock wait", &label("gate", 1)] {
         assert!(told.iter().any(|told| told == metric), "{metric} of {told:?}");
@@ -301,7 +301,7 @@ fn equal_machines_with_other_dice_seldom_differ() {
         assert_eq!(diff["operations"][0]["metric"], "per second");
         false_alarms += u32::from(diff["operations"][0]["is_significant"] == true);
     }
-    // Two of forty are to be expected of a 95 % interval.
+    // A 95 % interval has two false alarms of forty on average.
     assert!(false_alarms <= 6, "{false_alarms} of 40");
 }
 
@@ -317,7 +317,7 @@ fn a_difference_is_told_from_noise() {
         let rows = diff["operations"].as_array().unwrap().iter().chain(diff["waits"].as_array().unwrap());
         rows.filter(|r| r["is_significant"] == true).map(|r| r["metric"].clone()).collect::<Vec<_>>()
     };
-    // The lock made free.
+    // In the second machine the lock costs nothing.
     let freed = rows(&machine(1, vec![]), &machine(2, vec![1]));
     let told = significant(&freed);
     for metric in ["per second", "elapsed", "lock wait", &label("cache", 1)] {

@@ -1,4 +1,4 @@
-//! A recording analyzed window by window tells what it tells as a whole.
+//! The analysis of a recording window by window gives the same result as the analysis of the whole.
 #![cfg(all(not(loom), feature = "analyze"))]
 
 mod common;
@@ -13,7 +13,7 @@ use common::simulator::{Machine, Mode};
 
 const US: u64 = 1_000;
 
-/// The trace as a recorder would have written it, drained every `drain` ns.
+/// Returns the trace file that a recorder with a drain every `drain` ns writes.
 fn drained(trace: &Trace, drain: u64) -> Vec<u8> {
     let mut encoder = Encoder::new();
     encoder.session(&trace.session);
@@ -42,7 +42,7 @@ fn drained(trace: &Trace, drain: u64) -> Vec<u8> {
     encoder.into_bytes()
 }
 
-/// Threads that meet at a lock, inside a wait that stands around it, and at a device, in operations inside
+/// Returns a trace of threads that wait for a lock inside another wait, and for a device, in nested
 /// operations.
 fn recorded() -> Trace {
     let lock = Lock { site: 1, object: 7, mode: Mode::Exclusive, kind: WaitKind::Latch, spin: false };

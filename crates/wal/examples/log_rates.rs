@@ -1,11 +1,11 @@
-//! Rates of the log on a real directory: nanoseconds per append, durable commits per second by number of
-//! blocking threads, and pipelined.
+//! Measures the log in a real directory: nanoseconds per append, and durable commits per second, by number of
+//! blocking threads and pipelined.
 //!
 //! `cargo run --release -p azekura-wal --example log_rates -- [directory] [seconds per row] [log buffers]
 //! [streams]`
 //!
-//! The directory should be on the device in question; a scratch directory inside it is used and removed. The
-//! first row is the device itself: one thread that writes 4 KiB synchronously, again and again.
+//! The directory should be on the measured device. A scratch directory inside it is used and removed. The
+//! first row is the device's own rate: one thread repeatedly writes 4 KiB synchronously.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -87,7 +87,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Appends alone, trimmed as they go so that segments are recycled.
+    /// Measures appends without commits. The log is trimmed meanwhile, so that segments are recycled.
     fn appends(&mut self) -> Result<(), Error> {
         for body_bytes in [16, BODY_BYTES, 1000] {
             let wal = self.wal()?;
@@ -108,7 +108,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Two million records of four log buffers, read back.
+    /// Measures the replay of two million records of four log buffers.
     fn replay(&mut self) -> Result<(), Error> {
         let wal = self.wal()?;
         let body = [7; BODY_BYTES];
@@ -207,7 +207,7 @@ impl Bench {
     }
 }
 
-/// As a checkpoint would.
+/// Trims the log at intervals, as a checkpoint does.
 fn trim_now_and_then(wal: &Wal, lsn: Lsn) -> Result<(), Error> {
     if lsn.0.is_multiple_of(1 << 16) {
         wal.trim(Lsn(wal.durable_lsn().0.min(lsn.0 - 1)))?;

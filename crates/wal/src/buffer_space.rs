@@ -5,19 +5,20 @@
 //! | no | no append was refused since the last flush took the buffer | a refused append |
 //! | yes | an appender sleeps, or is about to | the next flush: it changes the word and wakes |
 //!
-//! - **SPACE-1** The flag lies under the buffer's latch, and the word changes under it. A refused appender
-//!   gets the word's value under the same latch, so the next flush changes the word that the appender sleeps
-//!   on, and no wake-up is lost.
+//! - **SPACE-1** The buffer's latch protects the flag, and the word changes under the latch. A refused
+//!   appender reads the word under the same latch, so the next flush changes the word on which the appender
+//!   sleeps. No wake-up is lost.
 
 use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
 use azekura_trace::{Site, WaitKind};
 
-/// Set if an append was refused since the buffer was last taken. Part of what the buffer's latch protects.
+/// A flag that is set if an append was refused since the buffer was last taken. Protected by the buffer's
+/// latch.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted(bool);
 
-/// The word that refused appenders sleep on.
+/// The word on which refused appenders sleep.
 #[derive(Debug)]
 pub(crate) struct BufferSpace {
     taken: WaitWord,
@@ -30,26 +31,26 @@ pub(crate) struct BufferSpace {
 pub(crate) struct Sleepers<'s>(Option<&'s BufferSpace>);
 
 impl BufferSpace {
-    /// Space that no thread waits for; waits are traced at `site`.
+    /// Returns a space without waiting threads; waits are traced at `site`.
     pub(crate) fn new(site: &'static Site) -> Self {
         Self { taken: WaitWord::new(0), site }
     }
 
-    /// Under the latch: refuses an append. Returns the argument for [`wait`](Self::wait).
+    /// Refuses an append. Called under the latch. Returns the argument for [`wait`](Self::wait).
     pub(crate) fn refuse(&self, wanted: &mut Wanted) -> u32 {
         wanted.0 = true;
-        // Relaxed: changes under the latch.
+        // Relaxed: the word changes under the latch.
         self.taken.word().load(Relaxed)
     }
 
-    /// Under the latch: the buffer is taken.
+    /// Releases the sleepers of a buffer that is taken. Called under the latch.
     pub(crate) fn release(&self, wanted: &mut Wanted) -> Sleepers<'_> {
         if std::mem::take(&mut wanted.0) { self.release_all() } else { Sleepers(None) }
     }
 
-    /// Under the latch: all sleepers must check again, wanted or not.
+    /// Releases all sleepers to check again, regardless of the flag. Called under the latch.
     pub(crate) fn release_all(&self) -> Sleepers<'_> {
-        // Release: what the caller did under the latch is visible to a thread that reads the new value.
+        // Release: the caller's writes under the latch are visible to a thread that reads the new value.
         self.taken.word().fetch_add(1, Release);
         Sleepers(Some(self))
     }
@@ -63,7 +64,7 @@ impl BufferSpace {
 }
 
 impl Sleepers<'_> {
-    /// Wakes the sleepers. Call it without the latch, which they need.
+    /// Wakes the sleepers. The caller has released the latch, which the sleepers need.
     pub(crate) fn wake(self) {
         if let Some(space) = self.0 {
             space.taken.wake_all();

@@ -1,7 +1,7 @@
 //! The chunk: one checksummed write, and its header (paper section 3.1.2, hazards W5 and W6).
 //!
-//! A chunk starts at a multiple of 4 KiB, is padded with zeroes to one, and is never rewritten in place. Its
-//! header, little-endian:
+//! A chunk starts at a multiple of 4 KiB, is padded with zeroes to a multiple of 4 KiB, and is never
+//! rewritten in place. Its header is little-endian:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -24,18 +24,18 @@
 //! | 96..104 | `max_before`: largest LSN in any earlier chunk of this stream and incarnation |
 //! | 104..128 | zero |
 //!
-//! The payload is a sequence of blocks, one per log buffer that had records: buffer, number of records, first
-//! LSN (three varints), then the block's [LSN gaps](crate::lsn_gap) and its [records](crate::record), each
-//! with its length in bytes (a varint) before it. The least and the largest LSN of a chunk are those of its
-//! records and gaps. In an encrypted log the payload is encrypted, with the cipher's trailer at its end; the
-//! header is its associated data.
+//! The payload is a sequence of blocks, one per log buffer with records. A block starts with three varints:
+//! log buffer, number of records, first LSN. Its [LSN gaps](crate::lsn_gap) and its [records](crate::record)
+//! follow, both preceded by their length in bytes (a varint). The least and the largest LSN of a chunk are
+//! those of its records and gaps. In an encrypted log the payload is encrypted, with the cipher's trailer at
+//! its end; the header without its checksums is the associated data.
 //!
-//! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that
-//!   it names, so a chunk left in a recycled segment never passes for a new one (W6).
-//! - **CHUNK-2** Chunk *n + 1* of a stream is written only after the write of chunk *n* returned durable. In
-//!   a log that is synced at intervals this holds from segment to segment only; within one, a power loss may
-//!   leave a later chunk without an earlier one. The log then ends before the missing one, and no header
-//!   claims that it was durable: headers tell what is synced.
+//! - **CHUNK-1** A header is valid only at the place (database, incarnation, stream, segment, offset) that it
+//!   states, so a stale chunk in a recycled segment is never taken for a new one (W6).
+//! - **CHUNK-2** Chunk *n + 1* of a stream is written only after chunk *n* is durable. In a log that is
+//!   synced at intervals this holds only from segment to segment. Within a segment, a power loss may keep a
+//!   later chunk and lose an earlier one. The log then ends before the missing chunk. No header states that
+//!   the missing chunk is durable, because `durable_lsn` covers synced records only.
 
 use azekura_base::checksum::crc32c;
 use azekura_base::cipher::{self, Kind, TRAILER_BYTES};
@@ -45,22 +45,22 @@ use crate::log_buffer::Batch;
 use crate::lsn_gap::{self, LsnGapCursor};
 use crate::record::Cursor;
 
-/// Chunks start at, and are padded to, multiples of this.
+/// Unit of a chunk's offset and size, in bytes.
 pub const UNIT_BYTES: usize = 4096;
-/// Size of a header.
+/// Size of a header in bytes.
 pub const HEADER_BYTES: usize = 128;
-/// Version of the format of chunks, blocks and records. Versions 1 to 4 had other blocks.
+/// Version of the format of chunks, blocks and records. Versions 1 to 4 have other blocks, and are not read.
 pub const FORMAT_VERSION: u32 = 5;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
-/// Most bytes that a block adds to its records and gaps, with the last gap, which may be added to a full
-/// buffer.
+/// Largest number of bytes that a block adds to its records and gaps. Includes the last gap, which may be
+/// added to a full buffer.
 const MAX_BLOCK_OVERHEAD: usize = 60 + lsn_gap::MAX_BYTES;
-/// Bytes of a header with a different value in each chunk, which the encryption of its payload covers: all
-/// except the checksums.
+/// Size in bytes of the part of a header that is the associated data of the encrypted payload: all except the
+/// checksums.
 const PLACE_BYTES: usize = HEADER_BYTES - 8;
 
-/// The place of a chunk, found or claimed.
+/// The place at which a chunk was found, or which its header states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The database.
@@ -78,9 +78,9 @@ pub struct Place {
 pub struct Header {
     /// The chunk's place.
     pub place: Place,
-    /// The opening of the database that wrote it.
+    /// The incarnation that wrote the chunk.
     pub incarnation: u32,
-    /// Its number in the stream and incarnation.
+    /// Sequence number of the chunk in its stream and incarnation.
     pub number: u64,
     /// Bytes of payload.
     pub payload_bytes: u32,
@@ -88,11 +88,11 @@ pub struct Header {
     pub payload_crc: u32,
     /// Number of blocks.
     pub blocks: u32,
-    /// Least LSN, or 0.
+    /// Least LSN of the chunk; 0 without records.
     pub first_lsn: u64,
-    /// Largest LSN, of a record or gap, or 0.
+    /// Largest LSN of the chunk's records and gaps; 0 without records.
     pub last_lsn: u64,
-    /// Every record of the stream below is here or earlier.
+    /// LSN below which all records of the stream are in this chunk or in an earlier one.
     pub complete_below: u64,
     /// The log's durable horizon at the time of writing.
     pub durable_lsn: u64,
@@ -101,19 +101,19 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes that the chunk takes in the file.
+    /// Returns the size of the chunk in the file, in bytes.
     #[must_use]
     pub const fn chunk_bytes(&self) -> u64 {
         (HEADER_BYTES as u64 + self.payload_bytes as u64).next_multiple_of(UNIT_BYTES as u64)
     }
 
-    /// Largest LSN in this and all earlier chunks of the stream and incarnation.
+    /// Returns the largest LSN in this and all earlier chunks of the stream and incarnation.
     #[must_use]
     pub fn max_lsn(&self) -> u64 {
         self.max_before.max(self.last_lsn)
     }
 
-    /// The header's bytes, with their checksum.
+    /// Returns the encoded header, with its checksum.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
@@ -139,7 +139,7 @@ impl Header {
         out
     }
 
-    /// The header in `bytes`, if it is one (magic, version and checksum), wherever it belongs.
+    /// Returns the header in `bytes` if its magic, version and checksum are right, regardless of its place.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
@@ -165,35 +165,36 @@ impl Header {
         })
     }
 
-    /// The header in `bytes` if it is one and belongs where it was found (CHUNK-1).
+    /// Returns the header in `bytes` if it is valid and states this place (CHUNK-1).
     #[must_use]
     pub fn decode_at(bytes: &[u8], place: Place) -> Option<Self> {
         Self::decode(bytes).filter(|header| header.place == place)
     }
 }
 
-/// The associated data of a payload that is encrypted: it belongs to the chunk with this header.
+/// Returns the associated data of an encrypted payload, which binds the payload to the chunk with this
+/// header.
 pub(crate) fn associated(header: &[u8; HEADER_BYTES]) -> [u8; 1 + PLACE_BYTES] {
     cipher::associated(Kind::Chunk, &header[8..])
 }
 
-/// Bytes in the file of a chunk with this much payload.
+/// Returns the size in the file, in bytes, of a chunk with a payload of this size.
 #[must_use]
 pub const fn chunk_bytes(payload_bytes: usize) -> u64 {
     (HEADER_BYTES + payload_bytes).next_multiple_of(UNIT_BYTES) as u64
 }
 
-/// Bytes in the file of a chunk that holds one full buffer, at most.
+/// Returns the largest size in the file, in bytes, of a chunk with one full buffer.
 pub(crate) const fn max_chunk_bytes(buffer_bytes: usize) -> u64 {
     chunk_bytes(MAX_BLOCK_OVERHEAD + buffer_bytes + TRAILER_BYTES)
 }
 
-/// Bytes that a block with these records takes in the payload, at most.
+/// Returns the largest size in the payload, in bytes, of a block with these records.
 pub(crate) const fn max_block_bytes(batch: &Batch) -> usize {
     MAX_BLOCK_OVERHEAD + batch.len() + batch.gaps.len()
 }
 
-/// Appends what comes before a block's records in the payload.
+/// Appends the part of a block before its records.
 pub(crate) fn put_block_head(out: &mut Vec<u8>, log_buffer: usize, batch: &Batch) {
     varint::put_u64(out, log_buffer as u64);
     varint::put_u64(out, batch.records);
@@ -202,23 +203,23 @@ pub(crate) fn put_block_head(out: &mut Vec<u8>, log_buffer: usize, batch: &Batch
     varint::put_u64(out, batch.len() as u64);
 }
 
-/// One log buffer's records inside a payload.
+/// The records of one log buffer in a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block<'a> {
     /// Number of the log buffer.
     pub log_buffer: u64,
     /// Number of records, at least one.
     pub records: u64,
-    /// LSN of the first one.
+    /// LSN of the first record.
     pub first_lsn: u64,
-    /// Its gaps.
+    /// The block's gaps.
     pub gaps: LsnGapCursor<'a>,
     /// The framed records.
     pub bytes: &'a [u8],
 }
 
-/// Returns the blocks of a payload, or `None` if any byte, to the last record, contradicts the header or the
-/// format.
+/// Returns the blocks of a payload, or `None` if any of them, down to the last record, contradicts the header
+/// or the format.
 #[must_use]
 pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block<'a>>> {
     let mut input = payload;
@@ -241,14 +242,14 @@ pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block
 }
 
 impl Block<'_> {
-    /// Before the first record.
+    /// Returns a cursor before the first record.
     pub(crate) const fn cursor(&self) -> Cursor {
         Cursor { expected: self.first_lsn }
     }
 }
 
-/// Walks a block's records and gaps. Returns the last LSN if all are whole, no LSN is in both, and the number
-/// of records is as the block states.
+/// Walks a block's records and gaps. Returns the largest LSN if all are complete, no LSN is in both, and the
+/// block states the right number of records.
 fn last_lsn(block: &Block<'_>) -> Option<u64> {
     let (mut input, mut cursor, mut count, mut last) = (block.bytes, block.cursor(), 0, None);
     let mut gaps = block.gaps.clone();
@@ -331,7 +332,7 @@ mod tests {
         for bit in 0..HEADER_BYTES * 8 {
             let mut bytes = header().encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // The payload's checksum (bytes 4..8) is covered by the header's like everything else.
+            // The header's checksum covers the payload's checksum (bytes 4..8) too.
             assert_eq!(Header::decode(&bytes), None, "bit {bit}");
         }
         assert_eq!(Header::decode(&header().encode()[..127]), None);

@@ -1,9 +1,9 @@
 //! Commit delay: decides whether the next flush waits for the committers that the previous flush released.
 //!
-//! A flush wakes all committers of its group, and each of them soon commits again. If the first of them began
-//! the next flush at once, the flush would write one record; the others would wait for that flush and then
-//! for their own. Groups would split, and each commit would take two flushes. The delay costs the time until
-//! the group is complete and saves the others nearly a flush each. It pays while the committers return sooner
+//! A flush wakes all committers of its group, and each of them soon commits again. If the first one began the
+//! next flush at once, that flush would write one record, and the others would wait for it and then for their
+//! own flush. Groups would split, and each commit would take two flushes. The delay costs the time until the
+//! group is complete and saves the others nearly a flush each. It pays while the committers return sooner
 //! than a flush takes, so the limit is three quarters of a flush:
 //!
 //! | after the end of a flush | the next committer |
@@ -12,11 +12,10 @@
 //! | some are missing, for less than the limit | sleeps; the first, the **guardian**, leads at the limit |
 //! | some are missing for longer | leads; the next flushes begin without a delay |
 //!
-//! Expected are the previous leader, if it is a committer, and the sleepers of the previous and the next
-//! flush.
-//! A lone committer never waits. Groups that do not return in time (many threads on few processors, a device
-//! that is faster than a thread's wake-up, clients that work between commits) are waited for rarely: each
-//! miss in a row doubles the number of flushes without a delay.
+//! The expected committers are the previous leader, if it is a committer, and the sleepers of the previous
+//! and the next flush. A lone committer never waits. Some groups do not return in time: many threads on few
+//! processors, a device that is faster than a thread's wake-up, clients that work between commits. Such
+//! delays become rare, because each miss in a row doubles the number of flushes without a delay.
 //!
 //! The delay applies where committers lead their flushes ([`committer_count`](crate::committer_count)).
 
@@ -24,13 +23,13 @@ use std::time::Duration;
 
 use azekura_base::sync::time::Instant;
 
-/// Most flushes without a delay after misses in a row: one flush in 128 still tries.
+/// Largest number of flushes without a delay after misses in a row: one flush in 128 still waits.
 const MAX_FLUSHES_WITHOUT_DELAY: u32 = 127;
 
 /// The next step of a committer that finds no flush in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
-    /// Write at once.
+    /// Lead a flush at once.
     Lead,
     /// Wait for other committers, at most this long.
     Wait(Duration),
@@ -41,13 +40,13 @@ pub(crate) enum Advice {
 pub(crate) struct CommitDelay {
     /// Committers that the last flush released, with those that already slept for the next one.
     expected: u32,
-    /// The leader of the current or last flush is a committer, which returns as well.
+    /// `true` if the leader of the current or last flush is a committer, which is then also expected.
     leader_commits: bool,
     began: Option<Instant>,
     ended: Option<Instant>,
-    /// Moving average.
+    /// Moving average of a flush's time.
     flush_time: Duration,
-    /// Flushes to go without a delay, and their number after the last miss.
+    /// Number of remaining flushes without a delay. `skips` is their number after the last miss.
     skips_left: u32,
     skips: u32,
     /// For models, which have no time: wait for expected committers without a limit.
@@ -55,17 +54,17 @@ pub(crate) struct CommitDelay {
 }
 
 impl CommitDelay {
-    /// A delay without a time limit, for models.
+    /// Returns a delay without a time limit, for models.
     pub(crate) fn without_limit() -> Self {
         Self { has_no_limit: true, ..Self::default() }
     }
 
-    /// The mean time of a flush.
+    /// Returns the mean time of a flush.
     pub(crate) const fn flush_time(&self) -> Duration {
         self.flush_time
     }
 
-    /// Advises a committer while `present` committers, with itself, are at the gate.
+    /// Decides for a committer while `present` committers, including itself, wait at the gate.
     pub(crate) fn advise(&mut self, present: u32, now: Instant) -> Advice {
         if present >= self.expected {
             if self.expected > 1 && self.skips_left == 0 {
@@ -87,19 +86,19 @@ impl CommitDelay {
         Advice::Lead
     }
 
-    /// Notes that some committers did not return in time.
+    /// Records that some committers did not return in time.
     pub(crate) fn missed(&mut self) {
         self.skips = (2 * self.skips + 1).min(MAX_FLUSHES_WITHOUT_DELAY);
         self.skips_left = self.skips;
     }
 
-    /// Notes the begin of a flush.
+    /// Records the begin of a flush.
     pub(crate) const fn begin(&mut self, leader_commits: bool, now: Instant) {
         self.leader_commits = leader_commits;
         self.began = Some(now);
     }
 
-    /// Notes the end of a flush; `asleep` committers slept until it ended, or sleep for the next one.
+    /// Records the end of a flush; `asleep` committers slept until it ended, or sleep for the next one.
     pub(crate) fn end(&mut self, asleep: u32, now: Instant) {
         let took = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         self.flush_time = if self.flush_time.is_zero() { took } else { (7 * self.flush_time + took) / 8 };
@@ -117,8 +116,8 @@ mod tests {
 
     const FLUSH: Duration = Duration::from_micros(100);
 
-    /// The state after a flush of `FLUSH` that a committer led and `asleep` others waited for, and the time
-    /// of its end.
+    /// Returns the state after a flush of duration `FLUSH`, and the time of its end. A committer led the
+    /// flush, and `asleep` others waited for it.
     fn after_a_flush(asleep: u32) -> (CommitDelay, Instant) {
         let (mut delay, began) = (CommitDelay::default(), Instant::now());
         delay.begin(true, began);
@@ -155,7 +154,8 @@ mod tests {
         assert_eq!(delay.advise(1, began + FLUSH), Advice::Lead);
     }
 
-    /// A flush that `asleep` others wait for, and after which no other returns in time; returns the advice.
+    /// Simulates a flush for which `asleep` others wait, and after which none of them returns in time.
+    /// Returns the last advice.
     fn miss(delay: &mut CommitDelay, asleep: u32, now: &mut Instant) -> Advice {
         delay.begin(true, *now);
         *now += FLUSH;
@@ -174,7 +174,7 @@ mod tests {
         let advice: Vec<_> = (0..1000).map(|_| miss(&mut delay, 7, &mut now)).collect();
         let waits = advice.iter().filter(|advice| matches!(advice, Advice::Wait(_))).count();
         assert!((6..=24).contains(&waits), "{waits} of 1000");
-        // The group returns after all: in the next flush that waits, and then in each.
+        // The group returns again: after the next flush with a delay, and then after each flush.
         for round in 0..1000 {
             delay.begin(true, now);
             now += FLUSH;

@@ -5,9 +5,9 @@
 //! | 0 to 2 | a committer | it writes its own record without a thread switch |
 //! | 3 or more | the stream's flusher, if there is one | the device works while released committers run |
 //!
-//! The size of a flush's group does not tell the number of committers: a small group may be all of them, or
-//! the part that a flush has just missed. Therefore the threads of the last commits are counted. Commits that
-//! come rarely count as none: they do not wait for each other.
+//! The size of a flush's group does not give the number of committers: a small group may be all of them, or
+//! only those that missed the previous flush. Therefore the threads of the last commits are counted. If
+//! commits are rare, the count is 0: rare committers do not wait for each other.
 //!
 //! Measurements: `docs/decisions/030-fixed-log-rules.md`.
 
@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use azekura_base::sync::time::Instant;
 
-/// From this number of committers on, the flusher leads.
+/// Number of committers from which on the flusher leads.
 const FLUSHER_LEADS_FROM: u32 = 3;
-/// Commits per count: with 64 a count of 64 committers is possible, and it takes a few milliseconds.
+/// Commits per count: 64 allow a count of up to 64 committers, and take a few milliseconds.
 const COMMITS_PER_COUNT: u32 = 64;
 /// Commits are dense if their mean distance is at most this many flush times.
 const DENSE_FLUSHES: u32 = 2;
-/// Sparse counts in a row after which the committers count as none. On a busy machine all of them may be
-/// without a processor during one count.
+/// Sparse counts in a row after which the number of committers is taken as 0. One sparse count is no proof:
+/// on a busy machine all committers may be without a processor for a while.
 const SPARSE_COUNTS: u32 = 3;
 
 /// The role of the thread that leads a stream's flushes.
@@ -38,7 +38,7 @@ pub(crate) enum FlushLeader {
 #[derive(Debug, Default)]
 pub(crate) struct CommitterCount {
     last_count: u32,
-    /// Commits of the current count.
+    /// Number of commits in the current count.
     commits: u32,
     /// One bit for each of 64 classes of threads that committed in the current count.
     threads: u64,
@@ -48,18 +48,18 @@ pub(crate) struct CommitterCount {
 }
 
 impl CommitterCount {
-    /// The last count, at most 64; 0 if commits are sparse.
+    /// Returns the last count, at most 64; 0 if commits are sparse.
     #[cfg(all(test, not(loom)))]
     const fn get(&self) -> u32 {
         self.last_count
     }
 
-    /// The role that leads flushes now.
+    /// Returns the role of the thread that leads flushes now.
     pub(crate) const fn flush_leader(&self) -> FlushLeader {
         if self.last_count < FLUSHER_LEADS_FROM { FlushLeader::Committer } else { FlushLeader::Flusher }
     }
 
-    /// Counts a commit of the thread with this stripe number, where a flush takes `flush_time`.
+    /// Counts a commit of the thread with this stripe number; `flush_time` is the mean time of a flush.
     pub(crate) fn note(&mut self, thread: usize, flush_time: Duration, now: Instant) {
         let since = *self.since.get_or_insert(now);
         self.threads |= 1 << (thread % 64);
@@ -84,7 +84,7 @@ mod tests {
 
     const FLUSH: Duration = Duration::from_micros(100);
 
-    /// The count after `threads` threads have committed in turn, one commit per `distance`.
+    /// Returns the count after `threads` threads have committed in turn, one commit per `distance`.
     fn after(threads: usize, distance: Duration) -> CommitterCount {
         let (mut count, mut now) = (CommitterCount::default(), Instant::now());
         for n in 0..1000 {
@@ -128,7 +128,7 @@ mod tests {
         let (dense, sparse) = (FLUSH, 5 * FLUSH);
         let distances = [dense, dense, sparse, sparse, dense, dense, sparse, sparse, sparse, sparse];
         let counts = distances.map(|distance| count_once(&mut count, &mut now, 8, distance));
-        // The pause before the first commit of a count belongs to the count before.
+        // The pause before the first commit of a count belongs to the previous count.
         assert_eq!(counts, [8, 8, 8, 8, 8, 8, 8, 8, 0, 0]);
     }
 

@@ -7,14 +7,14 @@
 //!
 //! | mark | state of the log buffer | left by |
 //! |---|---|---|
-//! | `u64::MAX` | idle: all that it logged is durable | its appender: stores the counter read, then draws |
-//! | `n` | has records from `n` on, in its buffer or in flight | a flusher, once they are durable |
+//! | `u64::MAX` | idle: all its records are durable | an append: stores the counter as read, then draws |
+//! | `n` | has records from `n` on, in its buffer or in flight | a flush leader, once these are durable |
 //!
 //! All stores to a mark are made under that log buffer's latch.
 //!
 //! - **HORIZON-1** A log buffer's mark is at most its least LSN that is not durable, from before that LSN is
-//!   drawn. LSNs that it has drawn ahead lie above a record that is not durable, and become durable with it,
-//!   as records or as gaps (RANGE-1, RANGE-6 in `lsn_range`).
+//!   drawn. LSNs that the buffer has drawn ahead are above a record that is not durable. They become durable
+//!   with that record, as records or in gaps (RANGE-1, RANGE-6 in `lsn_range`).
 //! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the loaded counter was
 //!   drawn before, so the reader sees the mark that was stored before the draw, or a later one. The reader
 //!   claims nothing about LSNs from the counter on.
@@ -39,17 +39,17 @@ const IDLE: u64 = u64::MAX;
 pub struct DurableHorizon {
     /// The next LSN. Written by every appender.
     next: CachePadded<AtomicU64>,
-    /// Written under the log buffer's latch, read by every thread.
+    /// One mark per log buffer. Written under the log buffer's latch, read by every thread.
     marks: Box<[CachePadded<AtomicU64>]>,
-    /// The largest horizon computed so far; only rises.
+    /// The largest horizon computed so far; only increases.
     reached: CachePadded<AtomicU64>,
-    /// For a log that is synced at intervals: the LSN up to which it is synced; only rises. In such a log the
-    /// marks and the horizon state what is written to the operating system.
+    /// For a log that is synced at intervals: the LSN up to which it is synced; only increases. In such a log
+    /// the marks and the horizon state what is written to the operating system.
     synced: Option<CachePadded<AtomicU64>>,
 }
 
 impl DurableHorizon {
-    /// A horizon just below `first_lsn`, with idle log buffers.
+    /// Returns a horizon just below `first_lsn`, with idle log buffers.
     #[must_use]
     pub fn new(log_buffers: usize, first_lsn: Lsn) -> Self {
         Self {
@@ -60,14 +60,14 @@ impl DurableHorizon {
         }
     }
 
-    /// Makes it the horizon of a log that is synced at intervals.
+    /// Converts the horizon to one of a log that is synced at intervals.
     #[must_use]
     pub fn synced_at_intervals(self) -> Self {
         let synced = CachePadded::new(AtomicU64::new(self.reached().0));
         Self { synced: Some(synced), ..self }
     }
 
-    /// Returns whether the log is synced at intervals, not with each write.
+    /// Returns `true` if the log is synced at intervals instead of with each write.
     pub(crate) const fn is_synced_at_intervals(&self) -> bool {
         self.synced.is_some()
     }
@@ -79,7 +79,7 @@ impl DurableHorizon {
         self.synced.as_ref().map_or_else(|| self.compute(), |synced| Lsn(synced.load(Acquire)))
     }
 
-    /// Notes that everything up to `lsn` was written before all files were synced.
+    /// Records that everything up to `lsn` is synced: it was written before a sync of all files.
     pub(crate) fn note_synced(&self, lsn: Lsn) {
         if let Some(synced) = &self.synced {
             // Release: pairs with the Acquire in `survives_power_loss`.
@@ -95,37 +95,38 @@ impl DurableHorizon {
         Lsn(self.next.load(Acquire))
     }
 
-    /// Draws an LSN for `log_buffer`, which has space. The caller holds its latch. The flag is
-    /// `true` if the log buffer was idle.
+    /// Draws an LSN for `log_buffer`. The caller holds the buffer's latch and has checked its space. The flag
+    /// is `true` if the log buffer was idle.
     pub fn draw(&self, log_buffer: usize) -> (u64, bool) {
         self.draw_range(log_buffer, 1)
     }
 
     /// Draws `count` consecutive LSNs for `log_buffer`, as [`draw`](Self::draw) does, by one write to the
-    /// counter. Returns the first, which a record gets at once. An idle log buffer's mark becomes the counter
-    /// as read before the draw, which is below the range.
+    /// counter. Returns the first LSN, which the caller must use for a record at once. An idle log buffer's
+    /// mark becomes the counter as read before the draw, which is below the range.
     pub fn draw_range(&self, log_buffer: usize, count: u64) -> (u64, bool) {
         let mark = &self.marks[log_buffer];
-        // Relaxed: marks are stored under the latch that we hold.
+        // Relaxed: marks are stored under the latch that the caller holds.
         let was_idle = mark.load(Relaxed) == IDLE;
         if was_idle {
             // HORIZON-1: before the draw. Relaxed load: any older value of the counter is a lower bound too.
             // Relaxed store: published by the Release half of the draw.
             mark.store(self.next.load(Relaxed), Relaxed);
         }
-        // AcqRel: Release publishes our mark to a thread that sees this or a later draw in the counter (one
-        // release sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`.
-        // Acquire so that the next draw by a thread that saw ours is ordered after our earlier writes.
+        // AcqRel: Release publishes this mark to a thread that reads this or a later draw from the counter
+        // (one release sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`.
+        // Acquire orders the next draw, by a thread that read this one, after the writes before this draw.
         let lsn = self.next.fetch_add(count, AcqRel);
         if was_idle {
-            // The exact bound: LSNs that others drew between the read and the draw need not wait for us.
+            // The exact bound: LSNs that other buffers drew between the read and the draw need not wait for
+            // this one.
             mark.store(lsn, Relaxed);
         }
         (lsn, was_idle)
     }
 
-    /// Notes that the records which the last flush took from `log_buffer` are durable. The caller holds its
-    /// buffer latch and knows the first LSN still in the buffer.
+    /// Records that all batches that flushes took from `log_buffer` are durable. The caller holds the
+    /// buffer's latch and passes the first LSN that is still in the buffer.
     pub fn settle(&self, log_buffer: usize, first_buffered: Option<u64>) {
         // Release: pairs with the Acquire of the marks in `compute`.
         self.marks[log_buffer].store(first_buffered.unwrap_or(IDLE), Release);
@@ -156,7 +157,7 @@ impl DurableHorizon {
         let next = self.next.load(Acquire);
         let bound = self.pending(0..self.marks.len()).map_or(next, |mark| mark.min(next));
         let now = bound - 1;
-        // Relaxed: only spares the write.
+        // Relaxed: the load only avoids a needless write.
         if self.reached.load(Relaxed) < now {
             // Release: pairs with the Acquire in `reached`.
             self.reached.fetch_max(now, AcqRel);

@@ -1,18 +1,18 @@
 //! Epochs: a commit is acknowledged when all of its epoch is durable (Silo, section 4.10; the P-WAL paper's
 //! section 6.3).
 //!
-//! 1. Every `interval` the epoch thread **ends** the epoch: it reads the LSN counter, which becomes the
+//! 1. Every `interval` the epoch job **ends** the epoch: it reads the LSN counter, and the value becomes the
 //!    epoch's boundary.
-//! 2. It requests a flush of every stream up to the boundary, all at the same time.
+//! 2. The epoch job requests a flush of every stream up to the boundary, all at the same time.
 //! 3. Once everything below the boundary is durable in every stream, the epoch is **published**: its commits
 //!    are acknowledged.
 //!
-//! Silo's workers note the epoch number at a commit's serialization point, and its loggers report up to which
-//! epoch they have written. Here an LSN below the boundary replaces the epoch number in the record: a
-//! commit's LSN is above those of the commits that released the locks it got (RANGE-3), so no epoch depends
-//! on a later one. (A log buffer that has drawn LSNs ahead may give a commit an LSN below the boundary after
-//! the epoch ended; that commit belongs to the epoch and is published with it.) Recovery is the same as for
-//! the other protocols: it cuts at the first missing LSN, which is above every published boundary.
+//! Silo's workers store the epoch number at a commit's serialization point, and its loggers report the epoch
+//! up to which they have written. Here an LSN below the boundary replaces the epoch number in the record. A
+//! commit's LSN is above those of the commits that released its locks (RANGE-3), so no epoch depends on a
+//! later one. (A log buffer that has drawn LSNs ahead may give a commit an LSN below the boundary after the
+//! epoch has ended. That commit belongs to the epoch and is published with it.) Recovery is the same as for
+//! the other protocols: the log is cut at the first missing LSN, which no published epoch contains.
 //!
 //! | `published` | state | left by |
 //! |---|---|---|
@@ -20,12 +20,12 @@
 //! | less | the last ended epoch is in flight | the thread that finds it durable: raises `published` |
 //!
 //! - **EPOCH-1** A commit is acknowledged only once `published` has reached its LSN, and `published` moves
-//!   from one boundary to the next: no commit of an epoch before all of that epoch is durable.
-//! - **EPOCH-2** An epoch ends only after the previous one is published. So every boundary is reached by
-//!   flushes that began after it, under any load: no commit starves.
-//! - **EPOCH-3** A waiter counts itself, puts a fence, and reads `published`. A publisher raises `published`,
-//!   puts a fence, and reads the count. At least one of them sees the other, so no waiter sleeps although its
-//!   epoch is published.
+//!   from one boundary to the next: no commit of an epoch is acknowledged before the whole epoch is durable.
+//! - **EPOCH-2** An epoch ends only after the previous one is published. So under any load the flushes that
+//!   begin after the end of an epoch make it durable, and no commit starves.
+//! - **EPOCH-3** A waiter increments the count, executes a fence, and reads `published`. A publisher raises
+//!   `published`, executes a fence, and reads the count. At least one of the two reads the other's value, so
+//!   no waiter sleeps after its epoch is published.
 //!
 //! Model: `tests/loom_epoch.rs`.
 
@@ -42,23 +42,23 @@ static EPOCH_WAIT: Site = Site::new("wal epoch");
 /// The epochs of one log.
 #[derive(Debug)]
 pub struct EpochClock {
-    /// The first LSN that does not belong to an ended epoch. Raised by the thread that ends one, read by
+    /// The first LSN that does not belong to an ended epoch. Raised by the thread that ends an epoch, read by
     /// publishers.
     boundary: CachePadded<AtomicU64>,
-    /// Everything up to here is durable and acknowledged. Raised by publishers, read by all threads.
+    /// Everything up to this LSN is durable and acknowledged. Raised by publishers, read by all threads.
     published: CachePadded<AtomicU64>,
-    /// Epochs ended.
+    /// Number of ended epochs.
     ended: AtomicU64,
-    /// Threads that wait, or are about to.
+    /// Number of threads that wait, or are about to.
     waiting: AtomicU32,
     /// Changes with every published epoch that has waiters.
     word: WaitWord,
-    /// Wakes the thread that ends epochs.
+    /// Wakes the job that ends epochs.
     pub(crate) notifier: Notifier,
 }
 
 impl EpochClock {
-    /// Returns a clock with `first_lsn` as the begin of the first epoch.
+    /// Returns a clock with `first_lsn` as the first LSN of the first epoch.
     #[must_use]
     pub fn new(first_lsn: Lsn) -> Self {
         Self {
@@ -71,22 +71,23 @@ impl EpochClock {
         }
     }
 
-    /// Ends the epoch, unless the previous one is still in flight to disk (EPOCH-2). Returns whether an ended
-    /// epoch is in flight.
+    /// Ends the epoch, unless the previous one is still in flight to disk (EPOCH-2). Returns `true` if an
+    /// ended epoch is in flight after the call.
     pub fn end(&self, horizon: &DurableHorizon) -> bool {
         // Relaxed: the boundary is only compared; no data is read through it.
         let boundary = self.boundary.load(Relaxed);
         if self.published.load(Relaxed) + 1 < boundary {
             return true;
         }
-        // `next_lsn` is an Acquire load: every LSN below was drawn before (HORIZON-2).
+        // `next_lsn` is an Acquire load: every LSN below the value was drawn before (HORIZON-2).
         let next = horizon.next_lsn().0;
         if next <= boundary {
             return false;
         }
-        // Relaxed: a publisher relies on the horizon, not on the boundary. If it misses this boundary, the
-        // thread that ended the epoch publishes after its own fence and sees the publisher's marks. If two
-        // threads end the epoch, one exchange succeeds; the other thread's LSNs belong to the next epoch.
+        // Relaxed: a publisher relies on the horizon, not on the boundary. If a publisher misses this
+        // boundary, the thread that ended the epoch publishes after its own fence and reads the publisher's
+        // marks. If two threads end the epoch, one exchange succeeds; the other thread's LSNs belong to the
+        // next epoch.
         if self.boundary.compare_exchange(boundary, next, Relaxed, Relaxed).is_ok() {
             self.ended.fetch_add(1, Relaxed);
         }
@@ -94,14 +95,14 @@ impl EpochClock {
     }
 
     /// Publishes the ended epoch if it is durable by `horizon`, and wakes the waiters. Returns the last
-    /// acknowledged LSN. Each thread that has moved marks or ended an epoch puts a fence and then calls this
-    /// function, so the last of them publishes.
+    /// acknowledged LSN. Each thread that has moved marks or ended an epoch executes a fence and then calls
+    /// this function, so the last of these threads publishes.
     pub fn publish(&self, horizon: &DurableHorizon) -> Lsn {
         // Relaxed: see `end`.
         let boundary = self.boundary.load(Relaxed);
         if self.published.load(Relaxed) + 1 < boundary && horizon.has_reached(Lsn(boundary - 1)) {
-            // AcqRel: a thread that sees the epoch published sees what the computation of the horizon saw.
-            // Pairs with `published`.
+            // AcqRel: a thread that reads this epoch as published also sees the writes that the computation
+            // of the horizon saw. Pairs with `published`.
             let before = self.published.fetch_max(boundary - 1, AcqRel);
             // EPOCH-3: pairs with the fence in `wait`.
             fence(SeqCst);
@@ -119,13 +120,13 @@ impl EpochClock {
         Lsn(self.published.load(Acquire))
     }
 
-    /// Returns the LSN up to which every LSN belongs to an ended epoch.
+    /// Returns the first LSN that does not belong to an ended epoch.
     #[must_use]
     pub fn boundary(&self) -> Lsn {
         Lsn(self.boundary.load(Acquire))
     }
 
-    /// Returns `true` if LSNs were drawn that no published epoch contains.
+    /// Returns `true` if LSNs were drawn that are not in a published epoch.
     #[must_use]
     pub fn has_unpublished(&self, horizon: &DurableHorizon) -> bool {
         self.published().0 + 1 < horizon.next_lsn().0
@@ -141,7 +142,7 @@ impl EpochClock {
     /// early.
     pub fn wait(&self, lsn: Lsn, has_failed: impl FnOnce() -> bool) {
         self.waiting.fetch_add(1, Relaxed);
-        // Acquire: the checks below are not moved before this load.
+        // Acquire: orders the checks below after this load.
         let expected = self.word.word().load(Acquire);
         // EPOCH-3: pairs with the fences in `publish` and in `Log::fail`.
         fence(SeqCst);

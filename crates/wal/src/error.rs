@@ -15,7 +15,7 @@ pub enum WalError {
         /// The contradiction.
         reason: String,
     },
-    /// The file system failed; nothing of the log that exists was changed. Try again.
+    /// The file system failed; the existing log is unchanged. Try again.
     #[error("cannot {action} {}", path.display())]
     Io {
         /// The attempted action.
@@ -25,7 +25,8 @@ pub enum WalError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The directory holds a log of this incarnation, or of a later one: the caller's control file is old.
+    /// The directory holds a log of this incarnation, or of a later one: the caller's control file is
+    /// outdated.
     #[error("{} has incarnation {found}, so {incarnation} is not new: the control file is too old",
         path.display())]
     IncarnationNotNew {
@@ -64,8 +65,8 @@ pub enum AppendError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The log's directory could not be made, or the caller could not note that this incarnation is written;
-    /// append again when the cause is gone.
+    /// The log's directory could not be created, or [`WalOptions::begin`](crate::WalOptions::begin) failed.
+    /// Append again when the cause is gone.
     #[error("cannot begin the log")]
     Begin {
         /// The operating system's reason.
@@ -82,7 +83,7 @@ pub enum AppendError {
 }
 
 impl From<WalError> for AppendError {
-    /// Converts an error of the log's beginning.
+    /// Converts an error of the start of the log.
     fn from(error: WalError) -> Self {
         let source = match error {
             WalError::Failed(failed) => return Self::Failed(failed),
@@ -99,7 +100,7 @@ impl From<WalError> for AppendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError<E> {
-    /// A file could not be read; nothing is known about its content. Try again.
+    /// A file could not be read; its content is unknown. Try again.
     #[error("cannot {action} {}", path.display())]
     Io {
         /// The attempted action.
@@ -116,7 +117,7 @@ pub enum ReplayError<E> {
          {durable} was durable; {} is unreadable from byte {offset}", file.display()
     )]
     Corrupt {
-        /// The file with a readable part that ends too early (the likeliest one, if several do).
+        /// The file with a readable part that ends too early; if there are several, the most likely one.
         file: PathBuf,
         /// End of the readable part.
         offset: u64,
@@ -124,11 +125,11 @@ pub enum ReplayError<E> {
         incarnation: u32,
         /// The first record that is missing.
         missing: Lsn,
-        /// The log itself, or the caller's range, proves that everything up to here was on disk.
+        /// LSN up to which the log itself, or the caller's knowledge, proves that everything was on disk.
         durable: Lsn,
     },
-    /// The log is newer than the caller knows: the caller's control file is from an earlier time. Restore all
-    /// files from the same moment.
+    /// The log is newer than the caller's ranges: the caller's control file is from an earlier time. Restore
+    /// all files from the same moment.
     #[error(
         "the log is newer than the control file: {} has incarnation {found}, and the newest one in the \
          control file is {newest}; restore all files from one moment", file.display()
@@ -136,9 +137,9 @@ pub enum ReplayError<E> {
     StaleRanges {
         /// A segment of the newer log.
         file: PathBuf,
-        /// Its incarnation.
+        /// The incarnation of that segment.
         found: u32,
-        /// The newest incarnation that the caller knows.
+        /// The newest incarnation in the caller's ranges.
         newest: u32,
     },
     /// A chunk of an encrypted log has a right checksum, but its bytes are not those that were encrypted for
@@ -153,7 +154,7 @@ pub enum ReplayError<E> {
         /// Offset of the chunk.
         offset: u64,
     },
-    /// The ranges given are not in order.
+    /// The caller's ranges are not in order.
     #[error("log ranges: {reason}")]
     Ranges {
         /// The contradiction.

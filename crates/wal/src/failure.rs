@@ -1,8 +1,8 @@
 //! The first failure of a log write, after which the log refuses all work (hazard W10).
 //!
 //! After a failed write the content of the disk is unknown, and a second attempt may report success without
-//! the data. So the first error of a log write poisons the log permanently: it accepts no append, no commit,
-//! no further write. Data that was durable before stays durable, and reads of the store continue.
+//! the data. So the first error of a log write poisons the log permanently: the log accepts no append, no
+//! commit, and no further write. Data that was durable before stays durable, and reads of the store continue.
 
 use std::sync::OnceLock;
 
@@ -15,7 +15,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Poisons the log; only the first reason is kept. Returns whether this one was the first.
+    /// Poisons the log; only the first reason is kept. Returns `true` if this reason was the first.
     pub(crate) fn set(&self, reason: &str) -> bool {
         self.reason.set(LogFailed { reason: reason.into() }).is_ok()
     }

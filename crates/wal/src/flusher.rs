@@ -1,15 +1,15 @@
-//! The log's background jobs: one per stream flushes it, one prepares segments, one ends epochs if there are
-//! any, and one syncs the log if that is done at intervals.
+//! The log's background jobs: one flusher per stream, one job that prepares segments, one that ends epochs if
+//! there are any, and one that syncs the log if it is synced at intervals.
 //!
-//! A flusher runs while something is buffered. It works for tickets and for [`Wal::request_flush`]: one flush
-//! after the other while there are requests (it shares the gate with blocking committers). Records without a
-//! request rest in the buffer until they are older than `max_delay` (W3). In a serial log it is Aether's
-//! commit thread, the only one that writes for commits. In a log with epochs it writes when the epoch job
-//! requests it.
+//! A flusher runs while records are buffered. It serves tickets and [`Wal::request_flush`]: while there are
+//! requests, it flushes again and again, and shares the gate with blocking committers. Records without a
+//! request stay in the buffer until they are older than `max_delay` (W3). In a serial log the flusher is
+//! Aether's commit thread, the only thread that writes for commits. In a log with epochs it writes when the
+//! epoch job requests a flush.
 //!
 //! A job ends when there is nothing to do, and its [`Notifier`] starts it again: an idle log has no thread.
 //! If the process has too few background threads, a job yields its thread to waiting jobs
-//! ([`background`](azekura_base::background)): it does not rest, and joins the end of their queue.
+//! ([`background`](azekura_base::background)): it does not rest, and moves to the end of the queue.
 //!
 //! [`Wal::request_flush`]: crate::Wal::request_flush
 
@@ -24,7 +24,7 @@ use crate::notifier::Notifier;
 use crate::options::Grown;
 use crate::stream::Stream;
 
-/// Sets up the jobs, which start when there is work for them.
+/// Sets up the jobs. A job starts when there is work for it.
 pub(crate) fn begin(log: &Arc<Log>, jobs: &Arc<Group>) {
     for (i, stream) in log.streams.iter().enumerate() {
         starts(log, jobs, &stream.notifier, move |log| flush(log, &log.streams[i]));
@@ -53,8 +53,8 @@ fn starts(
     });
 }
 
-/// Ends the jobs and waits for them, except for one that is the caller (a task may drop its last ticket in a
-/// flusher).
+/// Ends the jobs and waits for them. If the caller is itself one of the jobs, does not wait for that job (a
+/// task may drop its last ticket in a flusher).
 pub(crate) fn stop(log: &Log) {
     log.stopping.store(true, azekura_base::sync::atomic::Ordering::Release);
     let Some(jobs) = &log.jobs else { return };
@@ -78,7 +78,7 @@ fn must_make_way(log: &Log) -> bool {
 }
 
 fn flush(log: &Log, stream: &Stream) {
-    // The oldest record and the counter at the last rest; the counter that the store was last notified of.
+    // The oldest record and the counter at the last rest; the counter at the last notification of the owner.
     let (mut oldest, mut counter, mut told) = (None, None, None);
     while !is_stopping(log) {
         let next = log.horizon.next_lsn();
@@ -101,7 +101,7 @@ fn flush(log: &Log, stream: &Stream) {
         }
         let pending = stream.pending(&log.horizon);
         if pending.is_some() && (pending == oldest || must_make_way(log)) {
-            // The record has rested for `max_delay` (W3).
+            // The record was buffered for `max_delay` (W3), or other jobs need the thread.
             log.flush_stream(stream, log.horizon.next_lsn().0 - 1);
         }
         oldest = pending;
@@ -115,7 +115,7 @@ fn flush(log: &Log, stream: &Stream) {
     }
 }
 
-/// Syncs the log an `interval` after something was written.
+/// Syncs the log an `interval` after the first write since the last sync.
 fn sync(log: &Log, interval: Duration) {
     while !is_stopping(log) {
         log.syncer.take_request();
@@ -131,7 +131,7 @@ fn sync(log: &Log, interval: Duration) {
     }
 }
 
-/// Ends an epoch every `interval` while commits wait for acknowledgment, or as soon as it is requested.
+/// Ends an epoch every `interval` while commits wait for acknowledgment, or as soon as a flush is requested.
 fn turn_epochs(log: &Log, interval: Duration) {
     let Some(epochs) = &log.epochs else { return };
     while !is_stopping(log) {
@@ -162,7 +162,7 @@ fn prepare(log: &Log) {
         for stream in &log.streams {
             let mut prepared = Ok(());
             while !is_stopping(log) && stream.store.is_short(stream.rest()) && prepared.is_ok() {
-                // The appender that needs the space meets the same failure (no space) and returns it.
+                // An appender that needs the space tries again and returns its failure (no space).
                 prepared = stream.store.prepare_one(stream.rest());
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! Threads append records to log buffers. *Streams* write the buffers to files, each flush as one checksummed
 //! chunk. A record is durable once all records with smaller LSNs are on disk in every stream. Recovery merges
-//! the streams by LSN up to the first missing one. The crate is not a transaction manager: transactions,
-//! pages and undo are unknown to it; it stores ordered byte strings.
+//! the streams by LSN up to the first missing one. The crate is not a transaction manager: it stores ordered
+//! byte strings, without any notion of transactions, pages or undo.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,18 +29,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | noun | paper |
+//! | module | subject | paper |
 //! |---|---|---|
 //! | [`options`] | settings, identity, log buffer ids | |
 //! | [`log_buffer`] | a log buffer: draw an LSN, copy, exchange | 3.1.1 |
 //! | `serial` | the serial log's one buffer: a consolidation array | 2.3, 6.1 (Aether) |
 //! | `protocol_buffer`, `buffer_space` | either buffer; sleepers on a full buffer | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
-//! | [`lsn_range`], [`lsn_gap`] | many LSNs by one draw; drawn LSNs without a record | beyond it |
+//! | [`lsn_range`], [`lsn_gap`] | many LSNs by one draw; drawn LSNs without a record | not in it |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
 //! | [`commit_gate`] | choice of the flushing thread; sleeping committers | 3.2.2 |
-//! | `commit_delay`, `committer_count` | how long a flush waits for committers; its leader | |
+//! | `commit_delay`, `committer_count` | delay of a flush for more committers; which thread leads it | |
 //! | [`ticket`] | handles to wait for a commit, blocking or `async` | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
 //! | `flusher`, [`notifier`] | background jobs and how they are started | |

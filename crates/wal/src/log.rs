@@ -10,10 +10,10 @@
 //!
 //! *Progress.* Readers of the horizon, of the acknowledged LSN and of a ticket's state never wait. An append
 //! waits only for copies of other appends into its own buffer; a thread that stops in the middle of an append
-//! blocks the appenders of that buffer. It has drawn an LSN, and no record above that LSN becomes durable
-//! before it is appended, so all threads that wait for durability wait for it. A serial log has one buffer,
-//! and all appends wait for its latch. Nothing here is lock-free. Tested by stopping threads at every access
-//! to shared memory: `eval/sim/tests/log.rs`.
+//! blocks the appenders of that buffer. If that thread has drawn its LSN, no record above the LSN becomes
+//! durable before the append ends. Threads that wait for the durability of such records then wait for the
+//! stopped thread. A serial log has one buffer, and all appends wait for its latch. Nothing here is
+//! lock-free. Tested by stopping threads at every access to shared memory: `eval/sim/tests/log.rs`.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -38,7 +38,7 @@ use crate::segment::{SegmentStore, parse_stream};
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
 
-/// The beginning of the log's directory: no file is made there before the first record.
+/// The log's directory and identity, and whether the log has begun.
 #[derive(Debug)]
 pub(crate) struct LogStart {
     pub(crate) fs: Arc<dyn Fs>,
@@ -69,7 +69,7 @@ impl LogStart {
 pub(crate) struct Log {
     pub(crate) options: WalOptions,
     pub(crate) horizon: DurableHorizon,
-    /// `None` in a log without epochs.
+    /// The epochs; `None` in a log without epochs.
     pub(crate) epochs: Option<EpochClock>,
     pub(crate) buffers: Box<[ProtocolBuffer]>,
     pub(crate) streams: Box<[Stream]>,
@@ -78,13 +78,13 @@ pub(crate) struct Log {
     pub(crate) start: LogStart,
     pub(crate) failure: Failure,
     pub(crate) wakers: Wakers,
-    /// The background jobs; `None` without them.
+    /// The background jobs; `None` if the log runs without background jobs.
     pub(crate) jobs: Option<Arc<Group>>,
-    /// Of the job that prepares segments.
+    /// Notifier of the job that prepares segments.
     pub(crate) preparer: Notifier,
-    /// Of the job that syncs the log at intervals, if there is one.
+    /// Notifier of the job that syncs the log at intervals, if there is one.
     pub(crate) syncer: Notifier,
-    /// The background jobs must end. Set once.
+    /// `true` if the background jobs must end; set once.
     pub(crate) stopping: AtomicBool,
     pub(crate) segments_trimmed: AtomicU64,
 }
@@ -200,14 +200,15 @@ impl Log {
         }
     }
 
-    /// Returns whether something is written and not synced; only in a log that is synced at intervals.
+    /// Returns `true` if the log is synced at intervals and has written records that are not synced yet.
     pub(crate) fn has_unsynced(&self) -> bool {
         self.horizon.is_synced_at_intervals() && self.horizon.survives_power_loss() < self.horizon.reached()
     }
 
     /// Syncs what is written, in a log that is synced at intervals.
     pub(crate) fn sync_written(&self) -> Result<(), LogFailed> {
-        // Before the syncs: everything up to here lies in the current segments, or in synced ones.
+        // Computed before the syncs: all records up to this LSN are in the current segments, or in synced
+        // ones.
         let written = self.horizon.compute();
         if self.horizon.survives_power_loss() >= written {
             return Ok(());
@@ -244,8 +245,8 @@ impl Log {
         self.make_durable(lsn)
     }
 
-    /// Returns `true` if a commit may be acknowledged: everything up to it is durable, and, with epochs, all
-    /// of its epoch.
+    /// Returns `true` if a commit may be acknowledged: all records up to it are durable, and, with epochs,
+    /// all records of its epoch.
     pub(crate) fn is_acknowledged(&self, lsn: Lsn) -> bool {
         match &self.epochs {
             None => self.horizon.has_reached(lsn),
@@ -253,10 +254,10 @@ impl Log {
         }
     }
 
-    /// The same for a caller that asks repeatedly and does not sleep afterwards: with background threads the
-    /// answer is as of the end of the last flush. The thread that ends a flush computes the horizon.
-    /// Computing it here as well would make each call fetch the counter and all marks from the processors
-    /// that write them.
+    /// Returns a cheaper [`is_acknowledged`](Self::is_acknowledged), for a caller that polls and does not
+    /// sleep afterwards. With background jobs the answer is as of the end of the last flush, because the
+    /// flush leader has computed the horizon. Computing the horizon here would make each call fetch the
+    /// counter and all marks from the processors that write them.
     pub(crate) fn is_known_acknowledged(&self, lsn: Lsn) -> bool {
         if self.epochs.is_none() && self.options.background {
             return self.horizon.reached() >= lsn;
@@ -264,8 +265,8 @@ impl Log {
         self.is_acknowledged(lsn)
     }
 
-    /// Blocks until a commit may be acknowledged by the rules of the protocol. For an LSN that was not drawn
-    /// yet: until everything drawn so far may be.
+    /// Blocks until a commit may be acknowledged by the rules of the protocol. If `lsn` was not drawn yet,
+    /// blocks until all records drawn so far may be acknowledged.
     pub(crate) fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
         match &self.epochs {
             Some(epochs) => self.wait_for_epoch(epochs, lsn),
@@ -276,9 +277,9 @@ impl Log {
         }
     }
 
-    /// The same for a commit with an earlier flush request. The caller went on in between and probably has
-    /// other commits in flight, so the stream's flusher writes: a caller that led a flush here could do
-    /// nothing else until the flush has ended.
+    /// Waits as [`wait_acknowledged`](Self::wait_acknowledged) does, for a commit with an earlier flush
+    /// request. The caller probably has other commits in flight, so the stream's flusher writes: a caller
+    /// that leads a flush can do nothing else until the flush has ended.
     pub(crate) fn wait_requested(&self, lsn: Lsn) -> Result<(), LogFailed> {
         if !self.options.background || self.epochs.is_some() {
             return self.wait_acknowledged(lsn);
@@ -292,7 +293,7 @@ impl Log {
         stream.gate.follow(lsn.0, is_needed, || stream.notifier.request());
     }
 
-    /// Flush pipelining: the streams' flushers write for all waiters.
+    /// Waits until the streams' flushers, which write for all waiters, have written `lsn` (flush pipelining).
     fn follow_commit_thread(&self, lsn: Lsn) -> Result<(), LogFailed> {
         let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
         while !self.horizon.has_reached(lsn) {
@@ -357,14 +358,14 @@ impl Log {
         }
     }
 
-    /// The same for a committer, which may wait for others (commit delay), or leave the write to the flusher
-    /// and sleep.
+    /// Flushes as [`flush_stream`](Self::flush_stream) does, for a committer. The committer may wait for
+    /// others (commit delay), or sleep while the flusher writes.
     fn join_flush(&self, stream: &Stream, lsn: u64) {
         // With epochs the flusher writes only when the epoch job requests it.
         let has_thread = self.options.background && self.epochs.is_none();
         // Acquire: pairs with the Release in `flusher::stop`. The closing thread has stopped the flushers, so
-        // it sees the flag and leads. A thread that does not see the flag yet follows, and is woken by the
-        // flusher's last flush or by the end of the log.
+        // it reads `true` and leads. A thread that still reads `false` follows, and is woken by the flusher's
+        // last flush or by the failure that `close` sets.
         let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.notifier);
         let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
@@ -373,7 +374,7 @@ impl Log {
         }
     }
 
-    /// Writes what was taken, moves the marks, wakes the waiters that the flush covers.
+    /// Writes the taken batches, moves the marks, and wakes the waiters that the flush covers.
     fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
         let poison = PoisonOnPanic(self);
         let written = stream.write(&mut taken, &self.horizon, &self.buffers);
@@ -392,7 +393,7 @@ impl Log {
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         if records > 0 {
-            self.note_durable(); // after the waiters are awake: a system call
+            self.note_durable(); // a system call, so after the wakeups
         }
         self.count(stream, records, woken);
         if self.horizon.is_synced_at_intervals() {
@@ -422,7 +423,7 @@ impl Log {
         }
     }
 
-    /// Requests from the background jobs, if there are any, that a commit is acknowledged soon.
+    /// Requests a flush of a commit from the background jobs, if there are any.
     pub(crate) fn request_soon(&self, lsn: Lsn) {
         // Epochs end without a request.
         if self.options.background && self.epochs.is_none() && self.horizon.reached() < lsn {
@@ -430,7 +431,7 @@ impl Log {
         }
     }
 
-    /// Requests that everything up to `lsn` is acknowledged soon: ends the epoch, or notifies the flushers.
+    /// Requests a flush of everything up to `lsn`: from the epoch job, or from the flushers.
     pub(crate) fn request_flush(&self, lsn: Lsn) {
         match &self.epochs {
             None => self.request_streams(lsn),
@@ -459,7 +460,8 @@ impl Log {
         self.wakers.wake_everyone();
     }
 
-    /// Publishes everything drawn so far. The epoch job has ended.
+    /// Ends and publishes epochs until everything drawn so far is acknowledged. The epoch job has ended
+    /// before.
     fn wait_for_last_epoch(&self, epochs: &EpochClock) -> Result<(), LogFailed> {
         let last = Lsn(self.horizon.next_lsn().0 - 1);
         while epochs.published() < last {
@@ -475,7 +477,7 @@ impl Log {
         self.epochs.iter().try_for_each(|epochs| self.wait_for_last_epoch(epochs))?;
         self.sync_written()?;
         for stream in &self.streams {
-            self.failure.check()?; // W10: not one more write
+            self.failure.check()?; // W10: no write after a failure
             let testified = stream.testify(&mut stream.writer(), &self.horizon);
             let is_written_only = self.horizon.is_synced_at_intervals();
             if let Err(reason) = testified.and_then(|()| if is_written_only { stream.sync() } else { Ok(()) })

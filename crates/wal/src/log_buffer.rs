@@ -2,7 +2,7 @@
 //!
 //! The paper gives each buffer to one thread, which needs no latch. Here several threads may share a buffer,
 //! so each holds a latch while it copies its record. A flush exchanges the full buffer for an empty one under
-//! the same latch, so appends go on while the device writes (double buffering).
+//! the same latch, so appends continue while the device writes (double buffering).
 //!
 //! *Number of buffers.* A thread can lose its processor while it holds the latch, and usually holds a page
 //! latch as well. The other threads of the buffer then wait for it, each with a page latched that further
@@ -13,7 +13,7 @@
 //!
 //! - **BUFFER-1** The space is checked before the LSN is drawn, and the record is in the buffer before the
 //!   latch is released: a drawn LSN is always appended or declared as a gap
-//!   ([`lsn_range`](crate::lsn_range)). LSNs of the log are dense (W5), and LSNs in one buffer rise.
+//!   ([`lsn_range`](crate::lsn_range)). LSNs of the log are dense (W5), and LSNs in one buffer increase.
 //! - **BUFFER-2** A record drawn below the counter value that [`LogBuffer::take`] returns is in the taken
 //!   batch or an earlier one.
 //! - **BUFFER-3** A record is appended only if `admission` allows it: the content of the buffers always fits
@@ -44,16 +44,16 @@ pub struct Batch {
     pub elsewhere: usize,
     /// Number of records.
     pub records: u64,
-    /// LSN of the first, if there is one.
+    /// LSN of the first record, if there is one.
     pub first_lsn: u64,
-    /// LSN of the last, if there is one.
+    /// LSN of the last record, if there is one.
     pub last_lsn: u64,
     /// LSNs above the first that were drawn and have no record.
     pub gaps: LsnGaps,
 }
 
 impl Batch {
-    /// Forgets the records and keeps the memory.
+    /// Removes the records and gaps, and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.gaps.clear();
@@ -61,13 +61,13 @@ impl Batch {
         self.records = 0;
     }
 
-    /// The largest LSN of its records and gaps.
+    /// Returns the largest LSN of the batch's records and gaps.
     #[must_use]
     pub fn end_lsn(&self) -> u64 {
         self.last_lsn.max(self.gaps.last())
     }
 
-    /// Bytes of the records.
+    /// Returns the bytes of the records.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len() + self.elsewhere
@@ -85,7 +85,7 @@ impl Batch {
 pub enum Refused {
     /// A flush must take the buffer first.
     NoSpace {
-        /// The buffer's least LSN: once a flush has taken it, there is space.
+        /// The buffer's least LSN: a flush that takes this record makes space.
         first_lsn: u64,
         /// The argument for [`LogBuffer::wait_for_space`].
         taken: u32,
@@ -99,16 +99,16 @@ pub enum Refused {
 pub struct Appended {
     /// The LSN of the record.
     pub lsn: Lsn,
-    /// The log buffer may have been idle before.
+    /// `true` if the log buffer may have been idle before.
     pub was_idle: bool,
 }
 
 /// Counters of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Records.
+    /// Number of appended records.
     pub records: u64,
-    /// Their bytes, with their frames.
+    /// Bytes of these records, with their frames.
     pub bytes: u64,
     /// Writes to the LSN counter.
     pub draws: u64,
@@ -127,15 +127,15 @@ struct Front {
     totals: Totals,
 }
 
-/// The buffer of a group of threads.
+/// A buffer for the records of a group of threads.
 #[derive(Debug)]
 pub struct LogBuffer {
     index: usize,
     capacity_bytes: usize,
     front: TracedMutex<Front>,
     space: BufferSpace,
-    /// Every record to come is above this LSN (RANGE-3). Only rises; written by threads that append to the
-    /// buffer.
+    /// Lower bound: every later record of this buffer gets an LSN above this one (RANGE-3). Only increases;
+    /// written by threads that append to the buffer.
     floor: AtomicU64,
 }
 
@@ -169,8 +169,8 @@ impl LogBuffer {
 
     /// Makes all records that the caller appends from now on come after `lsn`.
     pub fn raise_floor(&self, lsn: Lsn) {
-        // Relaxed, here and in `append_in_order`: the caller appends itself, later, or hands the transaction
-        // over with its own synchronization.
+        // Relaxed, here and in `append_in_order`: the caller itself appends later, or synchronizes when it
+        // hands the transaction to another thread.
         if self.floor.load(Relaxed) < lsn.0 {
             self.floor.fetch_max(lsn.0, Relaxed);
         }
@@ -196,7 +196,8 @@ impl LogBuffer {
         done.map(|done| (done.lsn, done.was_idle))
     }
 
-    /// The same for a record with the given place in the [order](crate::lsn_range) of LSNs.
+    /// Appends a record as [`append`](Self::append) does, with the given place in the
+    /// [order](crate::lsn_range) of LSNs.
     ///
     /// # Errors
     ///
@@ -227,7 +228,7 @@ impl LogBuffer {
             Order::After(lsn) => front.range.take(lsn.0.max(self.floor.load(Relaxed))),
         };
         let (lsn, was_idle) = match in_range {
-            Some(lsn) => (lsn, false), // RANGE-1: it has a record
+            Some(lsn) => (lsn, false), // RANGE-1: the buffer holds a record, so it is not idle
             None => front.draw(self.index, horizon, order),
         };
         // Nothing from here to the end of the copy can fail (BUFFER-1).
@@ -263,8 +264,8 @@ impl LogBuffer {
         sleepers.wake();
     }
 
-    /// Notes that earlier taken batches are durable: moves this log buffer's mark to the first LSN buffered
-    /// now.
+    /// Records that all batches taken so far are durable: moves this log buffer's mark to the first LSN that
+    /// is still buffered.
     pub fn settle(&self, horizon: &DurableHorizon) {
         let front = self.latch();
         horizon.settle(self.index, (front.batch.records > 0).then_some(front.batch.first_lsn));
@@ -286,7 +287,7 @@ impl LogBuffer {
         self.latch().totals
     }
 
-    /// The buffer's number in the log.
+    /// Returns the buffer's number in the log.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
@@ -294,14 +295,14 @@ impl LogBuffer {
 }
 
 impl Front {
-    /// Bytes of the batch with one more record and the gap before it.
+    /// Returns the largest size of the batch with one more record and the gap before it.
     fn needed_with(&self, body: &[u8]) -> usize {
         let batch = &self.batch;
         let gap = if self.range.is_open() { lsn_gap::MAX_BYTES } else { 0 };
         batch.bytes.len() + batch.gaps.len() + gap + record::MAX_OVERHEAD_BYTES + body.len()
     }
 
-    /// Ends the open range by `end`, and notes the gap that is left of it.
+    /// Ends the open range by `end`, and adds its unused LSNs to the batch's gaps.
     fn end_range(&mut self, end: impl FnOnce(&mut LsnRange, u64) -> Option<LsnGap>) {
         if let Some(gap) = end(&mut self.range, self.batch.records) {
             self.batch.gaps.push(self.batch.first_lsn, gap);

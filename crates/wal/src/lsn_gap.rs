@@ -1,30 +1,30 @@
-//! LSN gaps: LSNs that a log buffer drew and gave to no record, as its blocks name them.
+//! LSN gaps: LSNs that a log buffer drew and used for no record, and their encoding in its blocks.
 //!
-//! A buffer that draws [a range](crate::lsn_range) and does not use it up names the rest beside its records,
-//! so that LSNs stay dense: a missing number is still proof of a lost record (W5). A block's gaps are in
+//! A buffer that does not use up [a range](crate::lsn_range) of LSNs writes the rest as a gap beside its
+//! records. So LSNs stay dense: a missing LSN still proves that a record is lost (W5). A block's gaps are in
 //! order of their LSNs, each as two varints:
 //!
 //! | field | counted from |
 //! |---|---|
-//! | LSNs skipped since the gap before | for the first one: the LSN after the block's first |
-//! | LSNs in it, less one | |
+//! | LSNs skipped since the previous gap | for the first gap: the LSN after the block's first |
+//! | LSNs in the gap, less one | |
 
 use azekura_base::varint;
 
-/// Most bytes of one gap.
+/// Largest size of an encoded gap, in bytes.
 pub(crate) const MAX_BYTES: usize = 20;
 
-/// LSNs in a row without a record.
+/// A run of consecutive LSNs without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LsnGap {
-    /// The first.
+    /// The first LSN.
     pub first: u64,
-    /// The last.
+    /// The last LSN.
     pub last: u64,
 }
 
 impl LsnGap {
-    /// Returns the number of its LSNs.
+    /// Returns the number of LSNs in the gap.
     #[must_use]
     pub const fn count(self) -> u64 {
         self.last - self.first + 1
@@ -35,12 +35,12 @@ impl LsnGap {
 #[derive(Debug, Default)]
 pub struct LsnGaps {
     bytes: Vec<u8>,
-    /// The last LSN in a gap; 0: there is none.
+    /// The last LSN of the last gap; 0 without gaps.
     last: u64,
 }
 
 impl LsnGaps {
-    /// Adds a gap above all before to a block that begins with `first_lsn`.
+    /// Adds a gap above all earlier ones; `first_lsn` is the first LSN of the block.
     pub(crate) fn push(&mut self, first_lsn: u64, gap: LsnGap) {
         let expected = self.last.max(first_lsn) + 1;
         debug_assert!(expected <= gap.first && gap.first <= gap.last);
@@ -55,13 +55,13 @@ impl LsnGaps {
         self.last = 0;
     }
 
-    /// Returns the last LSN in a gap; 0 if there is none.
+    /// Returns the last LSN of the last gap; 0 without gaps.
     #[must_use]
     pub const fn last(&self) -> u64 {
         self.last
     }
 
-    /// Returns their bytes in a block.
+    /// Returns the size of the encoded gaps, in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len()
@@ -80,16 +80,16 @@ impl LsnGaps {
     }
 }
 
-/// Iterates over a block's gaps.
+/// An iterator over a block's gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LsnGapCursor<'a> {
     input: &'a [u8],
-    /// The LSN after the gap before.
+    /// The LSN after the previous gap.
     expected: u64,
 }
 
 impl<'a> LsnGapCursor<'a> {
-    /// Starts before the first gap of a block that begins with `first_lsn`.
+    /// Returns an iterator over the encoded gaps of a block that begins with `first_lsn`.
     #[must_use]
     pub const fn new(first_lsn: u64, bytes: &'a [u8]) -> Self {
         Self { input: bytes, expected: first_lsn.saturating_add(1) }
@@ -105,7 +105,8 @@ impl<'a> LsnGapCursor<'a> {
 impl Iterator for LsnGapCursor<'_> {
     type Item = LsnGap;
 
-    /// `None` at the end, and from the first bytes on that are no gap, or a gap beyond the last LSN.
+    /// Returns the next gap. Returns `None` at the end, and from the first bytes on that encode no gap or a
+    /// gap beyond the largest LSN.
     fn next(&mut self) -> Option<LsnGap> {
         let mut input = self.input;
         let first = self.expected.checked_add(varint::take_u64(&mut input)?)?;

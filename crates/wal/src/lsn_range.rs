@@ -6,10 +6,10 @@
 //! cause a page LSN that decreases (W7), a durable transaction without a transaction that it depends on, or
 //! an unused LSN that holds the durable horizon down.
 //!
-//! 1. A record with a [predecessor](Order::After) takes the next LSN of the open range if that is above its
-//!    **floor**; see RANGE-3.
-//! 2. Otherwise the rest of the range becomes a [gap](crate::lsn_gap), and a new range is drawn, all above
-//!    the counter as it was, and so above every floor.
+//! 1. A record with a [predecessor](Order::After) takes the next LSN of the open range if that LSN is above
+//!    the record's **floor**; see RANGE-3.
+//! 2. Otherwise the rest of the range becomes a [gap](crate::lsn_gap), and a new range is drawn. Its LSNs are
+//!    above all LSNs drawn before, and so above every floor.
 //! 3. When a flush takes the buffer, the rest of the range becomes a gap. The batch carries its gaps to disk.
 //!
 //! | a drawn LSN is | changed by |
@@ -18,47 +18,49 @@
 //! | used by a record, or in a gap | nothing; both become durable with the batch |
 //!
 //! - **RANGE-1** A log buffer with an open range has a record in its buffer that is below the range: a range
-//!   is drawn for a record, and its rest does not outlive the buffer's exchange. So the log buffer's mark
-//!   (HORIZON-1) is below each open LSN, and only records that are not durable hold the horizon down. A log
-//!   buffer with nothing to log has no range (W1).
-//! - **RANGE-2** LSNs of one log buffer rise from record to record, and those of a later batch lie above the
+//!   is drawn for a record, and ends when a flush takes the buffer. So the log buffer's mark (HORIZON-1) is
+//!   below each open LSN, and only records that are not durable hold the horizon down. A log buffer with
+//!   nothing to log has no range (W1).
+//! - **RANGE-2** LSNs of one log buffer increase from record to record. Those of a later batch are above the
 //!   counter's value when the earlier batch was taken. So BUFFER-2 holds, and the field `complete_below` of a
 //!   chunk's header is true.
-//! - **RANGE-3** A record's LSN is above its floor. The floor is the largest of the LSNs of the pages that it
-//!   changes, read under their latches, and of all commit LSNs that the lock table has handed to a
-//!   transaction of its log buffer with locks released early (W8). So page LSNs never decrease, a transaction
-//!   comes after the commits that it depends on, also in the log, and the part of the log up to the horizon
-//!   depends on nothing above it.
+//! - **RANGE-3** A record's LSN is above its floor. The floor is the largest of two kinds of LSNs: those of
+//!   the pages that the record changes, read under their latches; and the commit LSNs that the lock table,
+//!   with locks released early, has passed to transactions of the log buffer (W8). So page LSNs never
+//!   decrease, and a transaction comes in the log after the commits that it depends on. The part of the log
+//!   up to the horizon depends on nothing above it.
 //! - **RANGE-4** A record without a floor draws [a new LSN](Order::Newest): it takes, frees or formats pages
-//!   and cannot see the earlier content of those pages. Its LSN is above all drawn before, so above the last
-//!   changes of that content.
-//! - **RANGE-5** The counter is above every LSN drawn so far; it is no lower bound for LSNs to come. Such a
-//!   bound is one above the durable horizon ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)), by RANGE-1;
-//!   and once everything below a counter value is durable, that value is.
+//!   and cannot see the earlier content of those pages. Its LSN is above all LSNs drawn before, so above the
+//!   last changes of that content.
+//! - **RANGE-5** The counter is above every LSN drawn so far, but it is no lower bound of future LSNs. By
+//!   RANGE-1, the durable horizon plus one is a lower bound
+//!   ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)). A counter value becomes a lower bound once
+//!   everything below it is durable.
 //! - **RANGE-6** Every LSN up to the horizon is a record or in a gap on disk, so a recovery that counts gaps
 //!   as present finds the cut at the first LSN that is neither (W5).
 //!
 //! Readers of the counter, by RANGE-5:
 //!
-//! | reader | wants | takes |
+//! | reader | needs a value | uses |
 //! |---|---|---|
 //! | `make_durable`, tickets, `close`, an epoch's end, a flush's `covers` | above all drawn | the counter |
-//! | a page that turns dirty, the active list | below all to come | one above the horizon |
-//! | the image of a page in flight | below later changes of the page | larger of that, page LSN + 1 |
-//! | a checkpoint's begin | below all to come | makes all drawn durable, then one above the horizon |
+//! | a page that becomes dirty, the active list | below all future LSNs | horizon + 1 |
+//! | the image of a page in flight | below later changes of the page | max(horizon, page LSN) + 1 |
+//! | a checkpoint's begin | below all future LSNs | horizon + 1, once all drawn LSNs are durable |
 //! | a checkpoint's end, the target of a restart's length | above all drawn | the counter |
 //! | a page that was to be formatted and is not | above its earlier content | the counter |
-//! | an idle buffer's first mark | below its own to come | the counter: its own range is drawn after that |
+//! | an idle buffer's first mark | below its own future LSNs | the counter: its range is drawn later |
 //!
-//! A record drawn later below an epoch's boundary belongs to that epoch.
+//! A record that is appended later, with an LSN below an epoch's boundary, belongs to that epoch.
 //!
 //! Limit: a crash may lose the earlier and keep the later of two commits in different buffers that do not
 //! depend on each other and are not acknowledged.
 //!
-//! *Length of a range.* As many LSNs as the buffer's last batch had records, less the records in the current
-//! batch; if the current batch has more, as many again. If ranges are broken off because other log buffers
-//! change the same pages: no more than the last range served, doubled after each range that is used up. A gap
-//! costs a few bytes of log, so the length affects speed only.
+//! *Length of a range.* The number of records that the buffer's last batch had, less the number in the
+//! current batch. If the current batch has reached the last one: the number of records in the current batch.
+//! Ranges are broken off if other log buffers change the same pages. The next range is then at most as long
+//! as the last one served records; the limit doubles after each range that is used up. A gap costs a few
+//! bytes of log, so the length affects speed only.
 //!
 //! Model: `tests/loom_range.rs`.
 
@@ -78,26 +80,27 @@ pub enum Order {
 /// Most LSNs that may be drawn at once.
 pub const MAX_RANGE: u32 = 1 << 16;
 
-/// A log buffer's open range, and the state that determines the length of the next one. Used under the log
-/// buffer's buffer latch.
+/// A log buffer's open range, and the state that determines the length of the next one. Protected by the log
+/// buffer's latch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LsnRange {
-    /// The open LSNs are those from here to before `end`.
+    /// First open LSN. The open LSNs end before `end`.
     next: u64,
     end: u64,
-    /// Number of its LSNs, and of its records.
+    /// Number of LSNs in the last range, open or ended. `served` is the number of records that got one of
+    /// them.
     count: u64,
     served: u64,
     /// Largest number of LSNs to draw at once.
     most: u64,
     /// Estimate of the records that a range serves before it is broken off.
     reach: u64,
-    /// Records of the last batch.
+    /// Number of records in the last batch.
     usual: u64,
 }
 
 impl LsnRange {
-    /// No open range, and none ever longer than `most`.
+    /// Returns the state without an open range. No range will be longer than `most` LSNs.
     pub(crate) const fn new(most: u64) -> Self {
         Self { next: 0, end: 0, count: 0, served: 0, most, reach: most, usual: 0 }
     }
@@ -117,7 +120,7 @@ impl LsnRange {
         Some(self.next - 1)
     }
 
-    /// Ends the range because its next LSN is not above a record's floor; returns the rest, a gap.
+    /// Ends the range because its next LSN is not above a record's floor. Returns the unused LSNs as a gap.
     pub(crate) fn break_off(&mut self) -> Option<LsnGap> {
         let gap = self.close();
         if gap.is_some() {
@@ -128,14 +131,14 @@ impl LsnRange {
         gap
     }
 
-    /// Ends the range: returns the rest, a gap.
+    /// Ends the range. Returns the unused LSNs as a gap.
     pub(crate) fn close(&mut self) -> Option<LsnGap> {
         let gap = self.is_open().then(|| LsnGap { first: self.next, last: self.end - 1 });
         self.next = self.end;
         gap
     }
 
-    /// Ends the range because a batch of `records` records is taken: returns the rest, a gap.
+    /// Ends the range because a flush takes a batch of `records` records. Returns the unused LSNs as a gap.
     pub(crate) fn end_batch(&mut self, records: u64) -> Option<LsnGap> {
         self.usual = records;
         self.close()
@@ -147,7 +150,7 @@ impl LsnRange {
         more.min(self.reach).clamp(1, self.most)
     }
 
-    /// Notes a drawn range; its first LSN is used.
+    /// Opens a drawn range; a record uses the first LSN.
     pub(crate) const fn open(&mut self, first: u64, count: u64) {
         self.next = first + 1;
         self.end = first + count;

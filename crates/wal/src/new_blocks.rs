@@ -1,13 +1,13 @@
 //! New blocks of a segment: filled with zeroes before small chunks, written once by streams of large ones.
 //!
 //! The blocks of a new segment are allocated and not written. The first write of a block makes the file
-//! system change its metadata, and a synchronous write waits for that: it takes 1.2 to 1.6 times as long
-//! (`docs/decisions/044-new-log-segments-are-filled.md`).
+//! system change its metadata, and a synchronous write waits for that change, which makes the write take 1.2
+//! to 1.6 times as long (`docs/decisions/044-new-log-segments-are-filled.md`).
 //!
 //! - **SEGMENT-5** Before a small chunk the leader fills the next [`FILL_BYTES`] with zeroes, so the chunks
-//!   after it find written blocks. A chunk of [`STREAM_BYTES`] or more is written as it is: a load writes its
-//!   log once (`docs/decisions/057-streams-write-new-log-blocks-once.md`). A recycled segment has no new
-//!   blocks, except where its last run has left its end unused.
+//!   after it are written to existing blocks. A chunk of [`STREAM_BYTES`] or more is written without a fill,
+//!   so a load writes its log once (`docs/decisions/057-streams-write-new-log-blocks-once.md`). A recycled
+//!   segment is treated as one without new blocks, although its end may never have been written.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use azekura_io::File;
 
-/// Zeroes that are written before a small chunk in new blocks.
+/// Number of zero bytes that are written before a small chunk in new blocks.
 const FILL_BYTES: u64 = 256 << 10;
-/// A chunk of this size or more is written without a fill: its own write waits for the metadata.
+/// Size in bytes from which a chunk is written without a fill. The chunk's own write then waits for the
+/// metadata.
 const STREAM_BYTES: u64 = 64 << 10;
 
 /// A segment that can be written.
@@ -56,7 +57,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the bytes written for `chunks` in a segment of `bytes`, of which `filled` were filled before.
+    /// Returns the bytes written for `chunks` in a segment of `bytes` bytes with `filled` filled ones, and
+    /// the end of the chunks.
     fn written(bytes: u64, filled: u64, chunks: impl IntoIterator<Item = u64>) -> (u64, u64) {
         let fs = CountingFs::new(Arc::new(MemFs::new()));
         let file = fs.open("/segment".as_ref(), OpenOptions::new().create_new(true)).expect("creates");
@@ -82,7 +84,7 @@ mod tests {
         assert_eq!(written(MIB, 0, [5 * STREAM_BYTES, 4096, 8192, STREAM_BYTES]).0, FILL_BYTES);
         assert_eq!(written(MIB, MIB, [4096; 256]), (0, MIB), "recycled");
         assert_eq!(written(MIB, 0, [MIB - 8192, 8192]), (8192, MIB));
-        // A small chunk that begins in filled blocks and ends behind them.
+        // A small chunk that begins in filled blocks and ends after them.
         assert_eq!(written(MIB, 4096, [8192]).0, FILL_BYTES);
     }
 }

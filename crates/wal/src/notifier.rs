@@ -1,17 +1,16 @@
-//! Notifier: starts or wakes a background job, and costs nothing while the job runs.
+//! Notifier: starts or wakes a background job. While the job runs, a request makes no system call.
 //!
 //! | state | the job | left by |
 //! |---|---|---|
-//! | awake | runs, or is started; looks for requests again before it rests | |
+//! | awake | runs, or is being started; checks for requests again before it rests | the job itself |
 //! | resting | sleeps in its thread for a bounded time | a request |
 //! | asleep | has ended | a request, or the first record in an idle log buffer: starts the job |
 //!
-//! - **NOTIFY-1** The job stores "resting" or "asleep", then looks for work once more. The requester makes
-//!   its work visible, then looks at the state. Both put a sequentially consistent fence between the two
-//!   steps, so at least one of them sees the other, and no request is lost.
+//! - **NOTIFY-1** The job stores "resting" or "asleep", then checks for work once more. The requester makes
+//!   its work visible, then reads the state. Both execute a sequentially consistent fence between the two
+//!   steps. So at least one of them reads the other's write, and no request is lost.
 //! - **NOTIFY-2** At most one job is awake or resting: the exchange that ends the state "asleep" starts a
-//!   job. A job that stored "asleep" and then finds work goes on only if its own exchange ends that
-//!   state.
+//!   job. A job that stored "asleep" and then finds work continues only if its own exchange ends that state.
 //!
 //! Model: `tests/loom_notifier.rs`.
 
@@ -32,7 +31,7 @@ const ASLEEP: u32 = 2;
 #[derive(Debug)]
 pub struct Notifier {
     word: WaitWord,
-    /// A request is open. Set by requesters, cleared by the job before it does the work.
+    /// `true` while a request is open. Set by requesters, cleared by the job before it does the work.
     requested: AtomicBool,
     starter: Starter,
 }
@@ -58,18 +57,19 @@ impl Notifier {
         Self { word: WaitWord::new(AWAKE), ..Self::new() }
     }
 
-    /// Sets the function that starts the job. The job ends by [`sleep`](Self::sleep).
+    /// Sets the function that starts the job. The job must call [`sleep`](Self::sleep) before it ends.
     pub fn starts(&self, start: impl Fn() + Send + Sync + 'static) {
         self.starter.set(start);
     }
 
-    /// Asks the job to do its work once more, from the start. Cheap if a request is open already.
+    /// Requests that the job does its work once more, from the start. Costs one load if a request is open
+    /// already.
     ///
-    /// The work must be visible to a thread that takes a latch that the caller held after it made the work.
+    /// The caller must have made the work visible under a latch that the job takes to find it.
     pub fn request(&self) {
-        // Acquire: if an older request is still open, the job has not begun the work. It will see the
-        // caller's, because it takes the latch of the buffer that the caller appended to after it clears the
-        // flag.
+        // Acquire: if an older request is still open, the job has not begun the work. After it clears the
+        // flag, the job takes the latch of the buffer to which the caller appended, and so finds the caller's
+        // work.
         if self.requested.load(Acquire) {
             return;
         }
@@ -81,7 +81,8 @@ impl Notifier {
         }
     }
 
-    /// Starts a job that has ended; one that rests goes on resting. The caller has made the reason visible.
+    /// Starts the job if it has ended; a resting job continues to rest. The caller has made the reason
+    /// visible.
     pub fn wake_from_sleep(&self) {
         // NOTIFY-1: pairs with the fence in `store_state`.
         fence(SeqCst);
@@ -101,14 +102,15 @@ impl Notifier {
         }
     }
 
-    /// Starts the job anew: the calling job, which is awake, ends and so makes way for others.
+    /// Queues the job again. The calling job, which is awake, then ends and so yields its thread to other
+    /// jobs.
     pub fn restart(&self) {
         self.starter.start();
     }
 
     /// Takes the open request, if there is one. Called by the job.
     pub fn take_request(&self) -> bool {
-        // AcqRel: what was made visible before the request is visible to the work that follows.
+        // AcqRel: the job's work sees everything that the requester wrote before the request.
         self.requested.load(Relaxed) && self.requested.swap(false, AcqRel)
     }
 
@@ -120,25 +122,26 @@ impl Notifier {
             let _idle = azekura_trace::wait(&IDLE, std::ptr::from_ref(self).addr(), WaitKind::Idle);
             self.word.wait(RESTING, Some(limit));
         }
-        // Acquire: what the waking thread did before is visible.
+        // AcqRel: Acquire makes the waking thread's earlier writes visible.
         self.word.word().swap(AWAKE, AcqRel);
     }
 
-    /// Returns `true` if the job must end now: a request starts it again, or has started it. `false`: a
-    /// request is open or `has_work` returned `true`, and the job goes on. Called by the job.
+    /// Stores "asleep". Returns `true` if the job must end now: a request starts it again, or has already
+    /// done so. Returns `false` if the job must continue: a request is open, or `has_work` returned `true`.
+    /// Called by the job.
     #[must_use]
     pub fn sleep(&self, has_work: impl FnOnce() -> bool) -> bool {
         self.store_state(ASLEEP);
         if !self.requested.load(Relaxed) && !has_work() {
             return true;
         }
-        // NOTIFY-2. Acquire: what the requester did before is visible.
+        // NOTIFY-2. AcqRel: Acquire makes the requester's earlier writes visible.
         self.word.word().swap(AWAKE, AcqRel) != ASLEEP
     }
 
     fn store_state(&self, state: u32) {
-        // A swap, not a store: it reads the last wake-up, so no requester can take that wake-up for the
-        // newest state.
+        // AcqRel. A swap instead of a store: it reads the last wake-up, so no requester can take that wake-up
+        // for the newest state.
         self.word.word().swap(state, AcqRel);
         // NOTIFY-1: pairs with the fences in `request` and `wake_from_sleep`.
         fence(SeqCst);
@@ -199,7 +202,7 @@ mod tests {
         }
         notifier.wake_from_sleep();
         assert_eq!((starts(), notifier.take_request()), (4, false));
-        // A request that comes between the job's two looks starts another job: this one must end.
+        // A request between the job's store and its check starts another job: this one must end.
         let comes = || {
             notifier.wake_from_sleep();
             true

@@ -15,19 +15,19 @@ use crate::lsn_range::MAX_RANGE;
 pub const MAX_LOG_BUFFERS: usize = 256;
 /// The smallest first segment: large enough for chunks of small buffers and for the reserve.
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
-/// Streams are two decimal digits in the directory.
+/// Largest number of streams. A stream's directory has two decimal digits as its name.
 pub const MAX_STREAMS: usize = 64;
 
-/// The way that records get into buffers, and the rule by which a commit counts as durable. Not part of the
-/// format: recovery reads the logs of all protocols, and the next run may choose another.
+/// Protocol of the log: how records are inserted into buffers, and when a commit is acknowledged. Not part of
+/// the format: recovery reads the logs of all protocols, and the next run may choose another one.
 ///
 /// | | `PWal` | `Serial` | `Epoch` |
 /// |---|---|---|---|
 /// | buffers | one per log buffer | one, insertion by a consolidation array | one per log buffer |
 /// | files written at the same time | `streams` | 1 | `streams` |
-/// | written by | a waiting committer, or a flusher | the flusher | the flushers |
-/// | written | when the stream is free | when the stream is free | at the end of each epoch |
-/// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
+/// | the writer | a waiting committer, or a flusher | the flusher | the flushers |
+/// | time of a write | when the stream is free | when the stream is free | at the end of each epoch |
+/// | commits are acknowledged | once all before are durable | the same | once their epoch is durable |
 ///
 /// `Serial` and `Epoch` need the cargo feature `baseline-logs`.
 ///
@@ -59,7 +59,7 @@ pub enum LogProtocol {
 }
 
 impl LogProtocol {
-    /// The epoch of Silo and FOEDUS (paper sections 5.4 and 6.3).
+    /// Length of an epoch in Silo and FOEDUS (paper sections 5.4 and 6.3).
     #[cfg(feature = "baseline-logs")]
     pub const SILO_EPOCH: Duration = Duration::from_millis(40);
 
@@ -75,7 +75,7 @@ impl LogProtocol {
         }
     }
 
-    /// Returns the time of an epoch, for a log with epochs.
+    /// Returns the length of an epoch; `None` for a log without epochs.
     #[must_use]
     pub const fn epoch_interval(self) -> Option<Duration> {
         match self {
@@ -101,7 +101,7 @@ impl std::fmt::Display for LogProtocol {
     }
 }
 
-/// A name that no log protocol has.
+/// The error for a name that no log protocol has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(
     feature = "baseline-logs",
@@ -113,7 +113,7 @@ pub struct UnknownProtocol(String);
 impl std::str::FromStr for LogProtocol {
     type Err = UnknownProtocol;
 
-    /// Parses the names that `Display` writes; `epoch` alone has Silo's interval.
+    /// Parses the names that `Display` writes; `epoch` without a number has Silo's interval.
     fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
         let unknown = || UnknownProtocol(name.to_owned());
         match name {
@@ -138,52 +138,53 @@ impl std::str::FromStr for LogProtocol {
 /// Settings of a log. None of them is part of the format: the next run may choose others.
 #[derive(Clone, Debug)]
 pub struct WalOptions {
-    /// Insertion of records into buffers, and writing to disk.
+    /// Protocol for inserting records into buffers and writing these to disk.
     pub protocol: LogProtocol,
-    /// Number of buffers that threads append to; 0 stands for as many as there are [stripes of
-    /// threads](azekura_base::striped::stripe_count), so that a thread that loses its processor while it
-    /// appends blocks few others. A serial log has one.
+    /// Number of buffers that threads append to. 0 stands for the number of [stripes of
+    /// threads](azekura_base::striped::stripe_count): with so many buffers, a thread that is preempted during
+    /// an append blocks few others. A serial log has one buffer.
     pub log_buffers: usize,
     /// Number of files written at the same time, at most one per buffer; 0 stands for
-    /// [`default_stream_count`]. A serial log writes one.
+    /// [`default_stream_count`]. A serial log writes one file.
     pub streams: usize,
-    /// Size of a segment file, rounded up to 4 KiB; at least two full buffers.
+    /// Size of a segment file in bytes, rounded up to a multiple of 4 KiB; at least two full buffers.
     pub segment_bytes: u64,
-    /// Size of one log buffer. A record's body may take up to half of it.
+    /// Size of one log buffer in bytes. A record's body may take up to half of it.
     pub buffer_bytes: usize,
-    /// Background jobs on or off: one for each stream, which flushes it, and one that prepares segments.
-    /// They run in [threads of the process](azekura_base::background). Without them everything happens inside
-    /// the callers' calls, in an order that a test can repeat.
+    /// Background jobs on or off: one for each stream, which flushes it, and one that prepares segments. They
+    /// run in [threads of the process](azekura_base::background). Without background jobs, the calls to the
+    /// log do all work themselves, in an order that a test can repeat.
     pub background: bool,
     /// Longest time that a record without a flush request stays in a buffer (W3), within a factor of two.
     /// Only with `background`.
     pub max_delay: Duration,
     /// If set, the log is written to the operating system's cache and synced once in this interval, instead
-    /// of with each write. A commit is acknowledged once the operating system has it: the death of the
-    /// process loses no acknowledged commit, a power loss loses at most the last interval. LSNs that
+    /// of with each write. A commit is acknowledged once it is in the operating system's cache. A process
+    /// that is killed loses no acknowledged commit; a power loss loses at most the last interval. LSNs that
     /// [`DurableLog`] calls durable are synced in either case. Excludes direct I/O and epochs.
     ///
     /// [`DurableLog`]: azekura_base::DurableLog
     pub sync_interval: Option<Duration>,
-    /// Ask for direct I/O.
+    /// Requests direct I/O.
     pub direct: bool,
-    /// Most LSNs that a log buffer draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record
-    /// draws its own. A serial log draws for groups.
+    /// Largest number of LSNs that a log buffer draws at once, see [`lsn_range`](crate::lsn_range). With 1,
+    /// each record draws its own LSN. A serial log draws LSNs for groups of records.
     pub lsn_range: u32,
     /// Size of the first segments, at least 64 KiB. Each filled segment doubles the size of the next one, up
-    /// to `segment_bytes`, and buffers hold little while segments are small. `None`: all have their full
-    /// size, as in a serial log always.
+    /// to `segment_bytes`, and buffers hold little while segments are small. `None`: all segments have their
+    /// full size. Segments of a serial log always have their full size.
     pub first_segment_bytes: Option<u64>,
-    /// No record of an earlier incarnation counts: existing segments are reused whatever they contain.
+    /// `true` if no record of an earlier incarnation is needed: existing segments are reused regardless of
+    /// their content.
     pub nothing_counts: bool,
-    /// Called once, before the first chunk is written; until then the log makes no file. `None`: the log
-    /// begins when it is created.
+    /// Called once, before the first chunk is written. Before that call, the log creates no segment. `None`:
+    /// the log begins when it is created.
     pub begin: Option<Begin>,
     /// Called by the flushers soon after the log has grown, while it grows often. Only with `background`.
     pub grown: Option<Grown>,
     /// Called after each flush that wrote records, once its commits are acknowledged.
     pub durable: Option<NoteDurable>,
-    /// Encrypts the payload of each chunk. Not for the logs that P-WAL is measured against.
+    /// Encrypts the payload of each chunk. Not used for the baseline logs.
     pub cipher: Option<Arc<dyn Cipher>>,
 }
 
@@ -193,8 +194,8 @@ pub struct WalOptions {
 pub struct NoteDurable(Arc<dyn Fn(Lsn) + Send + Sync>);
 
 impl NoteDurable {
-    /// Wraps `note`. It is called by several threads at once, not always in the order of the LSNs. It must
-    /// not wait for the log.
+    /// Wraps `note`. Several threads may call `note` at the same time, not always in the order of the LSNs.
+    /// `note` must not wait for the log.
     pub fn new(note: impl Fn(Lsn) + Send + Sync + 'static) -> Self {
         Self(Arc::new(note))
     }
@@ -215,7 +216,7 @@ impl std::fmt::Debug for NoteDurable {
 pub struct Grown(Arc<dyn Fn() + Send + Sync>);
 
 impl Grown {
-    /// Wraps `note`. It must not wait for the log.
+    /// Wraps `note`, which must not wait for the log.
     pub fn new(note: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(note))
     }
@@ -231,13 +232,13 @@ impl std::fmt::Debug for Grown {
     }
 }
 
-/// The log owner's function that runs before the first chunk of an incarnation is written: the owner notes
+/// The log owner's function that runs before the first chunk of an incarnation is written: the owner records
 /// durably that this incarnation exists (W5).
 #[derive(Clone)]
 pub struct Begin(Arc<dyn Fn() -> io::Result<()> + Send + Sync>);
 
 impl Begin {
-    /// Wraps `note`; if it fails, it is called again later. It must not use the log.
+    /// Wraps `note`, which must not use the log. If `note` fails, it is called again later.
     pub fn new(note: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self(Arc::new(note))
     }
@@ -254,8 +255,9 @@ impl std::fmt::Debug for Begin {
 }
 
 impl Default for WalOptions {
-    /// Returns P-WAL, as many buffers as stripes of threads, the default number of streams, 16-MiB segments,
-    /// 1-MiB buffers, background jobs, 10 ms of delay, direct I/O, ranges of up to 64 LSNs.
+    /// Returns the defaults: P-WAL, as many buffers as stripes of threads, the default number of streams,
+    /// 16-MiB segments, 1-MiB buffers, background jobs, a delay of 10 ms, direct I/O, and ranges of up to 64
+    /// LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
@@ -285,7 +287,7 @@ pub fn default_log_buffer_count() -> usize {
     stripe_count().min(MAX_LOG_BUFFERS)
 }
 
-/// Processors per log stream where the number of streams is not set.
+/// Processors per log stream if the number of streams is not set.
 const PROCESSORS_PER_STREAM: usize = 16;
 
 /// Returns the number of streams of a log if it is not set: one per 16 processors, at least one.
@@ -316,12 +318,12 @@ impl WalOptions {
         }
     }
 
-    /// Longest body of a record.
+    /// Returns the size of the largest body of a record, in bytes.
     pub(crate) const fn max_body_bytes(&self) -> usize {
         self.buffer_bytes / 2
     }
 
-    /// Size of a segment file.
+    /// Returns the size of a segment file, in bytes.
     pub(crate) const fn segment_size(&self) -> u64 {
         self.segment_bytes.next_multiple_of(UNIT_BYTES as u64)
     }
@@ -343,7 +345,7 @@ impl WalOptions {
             return refuse("the epoch interval must be greater than 0".into());
         }
         if self.sync_interval.is_some() && self.protocol.epoch_interval().is_some() {
-            // Their acknowledgments rely on the order of writes in a single stream (CHUNK-2).
+            // Acknowledgments of epochs rely on the order of writes in each stream (CHUNK-2).
             return refuse(format!("a sync interval is set, but the log {} syncs each write", self.protocol));
         }
         let streams = self.stream_count();
@@ -374,8 +376,8 @@ impl WalOptions {
 pub struct LogIdentity {
     /// The database; a chunk of another database is never read.
     pub database_id: u64,
-    /// This opening of the database, larger than every one before. Chunks of different openings are never
-    /// mixed (W5).
+    /// Number of this opening of the database, larger than those of all earlier openings. Chunks of different
+    /// openings are never mixed (W5).
     pub incarnation: u32,
     /// The first LSN to be drawn; above every LSN that any file of the log has ever held.
     pub first_lsn: Lsn,
@@ -395,14 +397,14 @@ impl LogBufferId {
         Self { index: index as u32, may_use_reserve: false }
     }
 
-    /// Its number.
+    /// Returns the buffer's number.
     #[must_use]
     pub const fn index(self) -> usize {
         self.index as usize
     }
 
-    /// Returns the same buffer for records that undo a transaction: they are admitted when others are refused
-    /// because the disk is full, until the reserve is used up (one segment for each stream).
+    /// Returns the same buffer for records that undo a transaction. On a full disk, these records are
+    /// admitted when others are refused, until the reserve is used up (one segment per stream).
     #[must_use]
     pub const fn with_reserve(self) -> Self {
         Self { may_use_reserve: true, ..self }
@@ -418,9 +420,9 @@ impl LogBufferId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Admission {
-    /// None: they might find no prepared segment.
+    /// No record: prepared segments might have no room for it.
     None = 0,
-    /// Those that undo transactions.
+    /// Records that undo transactions.
     Undo = 1,
     /// Every record.
     All = 2,

@@ -9,7 +9,8 @@ use crate::options::{Admission, WalOptions};
 #[cfg(feature = "baseline-logs")]
 use crate::serial::SerialBuffer;
 
-/// One of the log's buffers. The choice is made when the log is created: one well-predicted branch per call.
+/// One of the log's buffers. The variant is chosen when the log is created, so each call costs one
+/// well-predicted branch.
 #[derive(Debug)]
 #[cfg_attr(
     feature = "baseline-logs",
@@ -56,7 +57,8 @@ impl ProtocolBuffer {
         }
     }
 
-    /// See [`LogBuffer::raise_floor`]. In a serial log every record comes after all before.
+    /// Raises the floor, see [`LogBuffer::raise_floor`]. In a serial log every record comes after all earlier
+    /// ones.
     pub(crate) fn raise_floor(&self, lsn: Lsn) {
         match self {
             Self::Parallel(buffer) => buffer.raise_floor(lsn),
@@ -74,7 +76,7 @@ impl ProtocolBuffer {
         }
     }
 
-    /// Lends the bytes of the batch that was taken last.
+    /// Passes the bytes of the batch that was taken last to `read`.
     pub(crate) fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
         match self {
             Self::Parallel(_) => read(&taken.bytes),
@@ -115,7 +117,7 @@ impl ProtocolBuffer {
         }
     }
 
-    /// See [`LogBuffer::set_limit`]; the serial log's buffer always has its full size.
+    /// Limits the buffer, see [`LogBuffer::set_limit`]. The buffer of a serial log always has its full size.
     pub(crate) fn set_limit(&self, bytes: usize) {
         match self {
             Self::Parallel(buffer) => buffer.set_limit(bytes),
@@ -135,7 +137,7 @@ impl ProtocolBuffer {
         }
     }
 
-    /// The buffer's number in the log.
+    /// Returns the buffer's number in the log.
     pub(crate) const fn index(&self) -> usize {
         match self {
             Self::Parallel(buffer) => buffer.index(),

@@ -8,15 +8,15 @@
 //! | length of the body | varint |
 //! | body | bytes |
 //!
-//! so a log buffer that appends alone spends two bytes on a small record (the paper's records carry 132,
-//! section 5.2.1).
+//! If only one log buffer appends, the frame of a small record has two bytes. (The paper's records carry 132
+//! bytes, section 5.2.1.)
 
 use azekura_base::varint;
 
-/// Most bytes that the frame adds to a body.
+/// Largest size of a record's frame, in bytes.
 pub const MAX_OVERHEAD_BYTES: usize = 20;
 
-/// Appends one record: `expected` is the LSN that would follow without a gap.
+/// Appends one record; `expected` is the LSN that it would have without a gap.
 pub(crate) fn put(out: &mut Vec<u8>, expected: u64, lsn: u64, body: &[u8]) {
     debug_assert!(expected <= lsn);
     varint::put_u64(out, lsn - expected);
@@ -32,7 +32,7 @@ pub(crate) struct DenseFrame {
     len: usize,
 }
 
-/// A byte for no gap, and a length.
+/// Largest size of such a frame: one byte for no gap, and a length of at most ten bytes.
 #[cfg(feature = "baseline-logs")]
 const MOST_DENSE_BYTES: usize = 11;
 
@@ -60,7 +60,7 @@ impl DenseFrame {
 /// A position in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    /// LSN that a record without a gap would have.
+    /// LSN of the next record if no LSN is skipped.
     pub(crate) expected: u64,
 }
 

@@ -2,19 +2,19 @@
 //!
 //! A stream's directory `NN` holds files named by a sequence number of 16 hexadecimal digits.
 //!
-//! | segment | content | left by |
+//! | segment | content | next state |
 //! |---|---|---|
-//! | ready | allocated zeroes, or stale chunks of a recycled segment; synced, name durable | a flush begins |
-//! | current | chunks of this run | it is full: sealed |
-//! | sealed | chunks of this run; its largest LSN is known | [`SegmentStore::trim`]: all of it is below |
-//! | old | chunks of earlier runs, never written again (W5) | `trim` |
-//! | spare | nothing that counts any more | renamed to the next sequence number: ready |
+//! | ready | zeroes, or stale chunks if recycled; synced, name durable | current, when the last one is full |
+//! | current | chunks of this run | sealed, when it is full |
+//! | sealed | chunks of this run; its largest LSN is known | spare or removed, by [`SegmentStore::trim`] |
+//! | old | chunks of earlier runs, never written again (W5) | spare or removed, by `trim` |
+//! | spare | nothing that counts any more | ready, renamed to the next sequence number |
 //!
 //! The largest LSN of an old segment is bounded by the header of the next segment, or looked up by
 //! the first trim.
 //!
 //! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses
-//!   numbers above every file that is there, so stale chunks never fit their new place (CHUNK-1).
+//!   numbers above those of all existing files, so stale chunks never fit their new place (CHUNK-1).
 //! - **SEGMENT-2** (W11) Records are admitted to the buffers only while the prepared segments have room for
 //!   everything that the buffers can hold *and* for a flush in flight that has no place yet. So each record
 //!   with an LSN always has a place on disk.
@@ -23,7 +23,8 @@
 //!   file system that is mounted with `discard` reports every removed block to the device. Segments of
 //!   earlier runs do not count as needed: otherwise each opening would keep one file more than the one
 //!   before. A spare file that is smaller than the segments made now is removed.
-//! - **SEGMENT-5** New blocks are written once in streams, and filled before small chunks: `new_blocks`.
+//! - **SEGMENT-5** New blocks are filled with zeroes before small chunks, and written without a fill by large
+//!   chunks: see `new_blocks`.
 //! - **SEGMENT-6** The first segment that a run prepares has no successor while its rest has room for three
 //!   whole flushes and the reserve, so a store with few records has one log file. Each later segment has a
 //!   successor ready, regardless of its rest.
@@ -46,7 +47,7 @@ use crate::options::{Admission, LogIdentity};
 use crate::recovery::scan;
 use crate::sizes::Sizes;
 
-/// Directory of a stream.
+/// Returns the directory of a stream.
 pub(crate) fn stream_dir(dir: &Path, stream: u32) -> PathBuf {
     dir.join(format!("{stream:02}"))
 }
@@ -56,7 +57,7 @@ pub(crate) fn parse_stream(name: &str) -> Option<u32> {
     (name.len() == 2).then(|| name.parse().ok())?
 }
 
-/// Name of a segment file.
+/// Returns the name of a segment file.
 pub(crate) fn segment_name(segment: u64) -> String {
     format!("{segment:016x}")
 }
@@ -74,15 +75,16 @@ struct Retired {
     number: u64,
     file_bytes: u64,
     used_bytes: u64,
-    /// Largest LSN of any chunk in it; `None`: not read yet.
+    /// Upper bound of the LSNs in the file; `None` if it is not known yet.
     max_lsn: Option<u64>,
 }
 
 /// Number of recent trims that determine how many segments the log needs.
 const TRIMS: usize = 16;
 
-/// Files that a trim removes before it syncs the directory. A removal that was not synced comes back after a
-/// power loss: with one sync at the end, openings that are cut off again and again would only add files.
+/// Number of files that a trim removes before it syncs the directory. A power loss may restore files with
+/// removals that were not synced. With a single sync at the end, repeatedly interrupted openings would only
+/// add files.
 const REMOVALS_PER_SYNC: usize = 8;
 
 #[derive(Debug, Default)]
@@ -90,13 +92,13 @@ struct State {
     ready: VecDeque<Segment>,
     sealed: VecDeque<Retired>,
     old: Vec<Retired>,
-    /// Paths and sizes.
+    /// Paths and sizes in bytes of the spare files.
     spare: Vec<(PathBuf, u64)>,
-    /// The directory exists, and its files are listed here.
+    /// `true` if the directory exists and its files are listed here.
     is_started: bool,
-    /// `None`: the stream is not written in this run.
+    /// The stream's sizes; `None` if the stream is not written in this run.
     sizes: Option<Sizes>,
-    /// Sealed segments before each of the last [`TRIMS`] trims that released any.
+    /// Number of sealed segments before each of the last [`TRIMS`] trims that released segments.
     needed: VecDeque<usize>,
     next_number: u64,
     prepared: u64,
@@ -104,21 +106,21 @@ struct State {
 }
 
 impl State {
-    /// Notes a trim that released segments; this run had `sealed_before` sealed ones before it.
+    /// Records a trim that released segments, and the number of this run's sealed segments before the trim.
     fn note_trim(&mut self, sealed_before: usize) {
         self.needed.truncate(TRIMS - 1);
         self.needed.push_front(sealed_before);
     }
 
-    /// Returns the bytes that flushes can always place, in chunks of at most `chunk` bytes.
+    /// Returns the number of bytes for which flushes always find room, in chunks of at most `chunk` bytes.
     fn usable(&self, rest: u64, chunk: u64) -> u64 {
-        // The end of a segment stays unused when a chunk of one buffer does not fit, so up to one chunk of
-        // each may be wasted.
+        // The end of a segment stays unused when a chunk of one buffer does not fit, so up to one chunk per
+        // segment may be wasted.
         let ready = self.ready.iter().map(|segment| segment.bytes);
         ready.chain([rest]).map(|bytes| bytes.saturating_sub(chunk)).sum()
     }
 
-    /// Returns `true` if less is ready than wanted, with `rest` bytes left in the current segment.
+    /// Returns `true` if fewer bytes are ready than wanted, with `rest` bytes left in the current segment.
     fn is_short(&self, rest: u64) -> bool {
         self.sizes.is_some_and(|sizes| {
             let chunk = sizes.next.chunk();
@@ -152,21 +154,21 @@ pub(crate) struct SegmentStore {
     database_id: u64,
     incarnation: u32,
     direct: bool,
-    /// Chunks of earlier runs do not count.
+    /// `true` if chunks of earlier runs are not needed.
     nothing_counts: bool,
     state: Mutex<State>,
-    /// Held while a segment is made, so that two threads do not make the same.
+    /// Held while a segment is made, so that two threads do not make the same segment.
     preparing: Mutex<()>,
     trimming: Mutex<()>,
 }
 
 /// The classification of an existing file.
 enum Found {
-    /// Holds chunks of which this is the first, or unknown content.
+    /// A file with chunks, and the header of the first chunk; or a file with unknown content.
     Old(Option<Header>),
-    /// Made ready and never written.
+    /// A prepared or recycled file that was not written since, or a file with chunks that are not needed.
     Unused,
-    /// Belongs to another database: not touched.
+    /// A file of another database, which is not touched.
     Foreign,
 }
 
@@ -195,12 +197,12 @@ impl SegmentStore {
         }
     }
 
-    /// Makes no chunk of an earlier run count, if `nothing_counts`.
+    /// Sets whether chunks of earlier runs are not needed.
     pub(crate) fn where_nothing_counts(self, nothing_counts: bool) -> Self {
         Self { nothing_counts, ..self }
     }
 
-    /// Reads the directory, and creates it if it will be written; once.
+    /// Reads the directory, once. Creates the directory before, if the stream will be written.
     pub(crate) fn start(&self) -> Result<(), WalError> {
         let _one_at_a_time = self.preparing.lock();
         if self.is_started() {
@@ -226,7 +228,7 @@ impl SegmentStore {
     fn survey(&self) -> Result<(), WalError> {
         let names = self.fs.list_dir(&self.dir).map_err(WalError::io("list", &self.dir))?;
         let mut state = self.state.lock();
-        (state.old, state.spare) = (Vec::new(), Vec::new()); // of a start that failed
+        (state.old, state.spare) = (Vec::new(), Vec::new()); // from a failed start
         let mut firsts = Vec::new();
         for number in names.iter().filter_map(|name| parse_segment(name)) {
             let path = self.dir.join(segment_name(number));
@@ -290,15 +292,15 @@ impl SegmentStore {
         Place { database_id: self.database_id, stream: self.stream, segment, offset }
     }
 
-    /// Returns `true` if less is ready than wanted, with `rest` bytes left in the current segment. An
+    /// Returns `true` if fewer bytes are ready than wanted, with `rest` bytes left in the current segment. An
     /// outdated `rest` only delays the next segment: an appender that is not admitted prepares it.
     pub(crate) fn is_short(&self, rest: u64) -> bool {
         let state = self.state.lock();
         state.is_started && state.is_short(rest)
     }
 
-    /// Returns the records to admit with `rest` bytes left in the current segment, `flushes` flushes to be
-    /// placed, and `open` buffers open.
+    /// Returns the records to admit with `rest` bytes left in the current segment, room for `flushes` flushes
+    /// needed, and `open` buffers open.
     pub(crate) fn admission(&self, rest: u64, open: u64, flushes: u64) -> Admission {
         let state = self.state.lock();
         let Some(sizes) = state.sizes else { return Admission::None };
@@ -310,8 +312,8 @@ impl SegmentStore {
         self.state.lock().sizes.as_mut().map(change)
     }
 
-    /// Raises the limits of the buffers to the size of the segments that are made now, if enough of these are
-    /// ready.
+    /// Raises the buffers' limits to those of the next segments, if enough segments are ready. Returns `true`
+    /// if the limits were raised.
     pub(crate) fn raise(&self, rest: u64) -> bool {
         let mut state = self.state.lock();
         let Some(mut sizes) = state.sizes else { return false };
@@ -320,10 +322,11 @@ impl SegmentStore {
         raised
     }
 
-    /// Makes one more segment ready if less is ready than wanted with `rest` bytes left in the current one:
-    /// recycles a spare one, or makes a new one.
+    /// Prepares one more segment if fewer bytes are ready than wanted with `rest` bytes left in the current
+    /// segment. Recycles a spare segment, or makes a new one.
     ///
-    /// Blocks for the device: a new segment is allocated and synced. A failure leaves no file behind.
+    /// Blocks for the device: a new segment is allocated and synced. After a failure, a new file is removed
+    /// if possible.
     pub(crate) fn prepare_one(&self, rest: u64) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let (number, spare, bytes) = {
@@ -349,7 +352,7 @@ impl SegmentStore {
             }),
         };
         let mut state = self.state.lock();
-        // A failure uses the number up as well: its file may still exist.
+        // A failed call uses up its number too: the file may still exist.
         state.next_number = number + 1;
         let file = made?;
         state.ready.push_back(Segment { number, path, file, bytes, filled });
@@ -396,13 +399,13 @@ impl SegmentStore {
         }
     }
 
-    /// Bytes of the log in sealed and old segments.
+    /// Returns the bytes of the log in sealed and old segments.
     pub(crate) fn retained_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.sealed.iter().chain(&state.old).map(|s| s.used_bytes).sum()
     }
 
-    /// Segments made ready in this run, and how many of them were recycled.
+    /// Returns the number of segments prepared in this run, and how many of them were recycled.
     pub(crate) fn prepared(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.prepared, state.recycled)
@@ -466,7 +469,7 @@ impl SegmentStore {
         freed
     }
 
-    /// Finds the largest LSN of each old segment that has none in memory yet.
+    /// Reads the old segments with an unknown largest LSN, and stores the largest LSN of each.
     fn look_up_old(&self) -> Result<(), WalError> {
         let unknown: Vec<(PathBuf, u64)> = {
             let state = self.state.lock();
@@ -513,15 +516,15 @@ fn segments_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<(u32, PathBuf, Option<Head
     Ok(found)
 }
 
-/// Removes the segments of a log without a needed record, except one of each stream: that one is cut to
-/// `keep` bytes, so that the next run can write on a full disk. A file with chunks of another database stays.
-/// The removals are not synced: a file that comes back after a power loss has no needed record either.
+/// Removes the segments of a log that has no needed record. Keeps one segment per stream, cut to `keep`
+/// bytes, so that the next run can write on a full disk. A file with chunks of another database stays. The
+/// removals are not synced: a file that comes back after a power loss has no needed record either.
 ///
 /// # Errors
 ///
 /// [`WalError::Io`]; other files may be removed already.
 pub fn remove_segments(fs: &dyn Fs, dir: &Path, database_id: u64, keep: u64) -> Result<(), WalError> {
-    let mut kept = None; // the files of a stream follow each other
+    let mut kept = None; // last stream with a kept file; a stream's files are consecutive
     for (stream, path, header) in segments_in(fs, dir)? {
         if header.is_some_and(|header| header.place.database_id != database_id) {
             continue;

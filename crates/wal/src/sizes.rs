@@ -1,17 +1,17 @@
 //! Sizes of a stream's files, and limits of its buffers: both grow while the log is written.
 //!
-//! A log with few records takes little space: its segments begin small, buffers hold little, and a buffer
-//! counts only from the first record of its log buffer on. Each filled segment doubles the size of the next
-//! one, up to the configured size. So the files' sizes follow the bytes written, and a busy log has segments
-//! of the full size after twice their bytes.
+//! A log with few records takes little space: its first segments and its buffers' limits are small, and space
+//! is reserved for a buffer only from its first record on. Each filled segment doubles the size of the next
+//! one, up to the configured size. So the files' sizes follow the bytes written, and a busy log reaches the
+//! full size after writing about twice as many bytes.
 //!
 //! - **SIZES-1** The scale `now` limits the buffers. It becomes the scale `next` only when the prepared
-//!   segments have room for everything that the buffers can hold then (SEGMENT-2).
+//!   segments have room for everything that buffers of that scale can hold (SEGMENT-2).
 
 use crate::chunk;
 use crate::options::{Admission, WalOptions};
 
-/// One buffer may fill one part of this many of a segment, while segments are below their full size.
+/// A buffer's limit is this part of a segment's size, while segments are below their full size.
 const BUFFER_PART: u64 = 8;
 
 /// A size of segments, and the limit of buffers that belongs to it.
@@ -24,7 +24,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Bytes of a chunk with one full buffer.
+    /// Returns the bytes of a chunk with one full buffer.
     pub(crate) fn chunk(self) -> u64 {
         chunk::max_chunk_bytes(self.limit)
     }
@@ -35,14 +35,14 @@ impl Scale {
 pub(crate) struct Sizes {
     /// The scale of the buffers.
     pub(crate) now: Scale,
-    /// The scale of the next segment to be made; not less than `now`.
+    /// The scale of the next new segment; not less than `now`.
     pub(crate) next: Scale,
     pub(crate) most: Scale,
-    /// Buffers that may hold records.
+    /// Number of buffers that may hold records.
     pub(crate) open: u64,
-    /// The same, including buffers that wait to be opened.
+    /// Number of these buffers, including those that wait to be opened.
     pub(crate) wanted: u64,
-    /// Bytes that only undo records may use, unless they follow from the scale.
+    /// Bytes that only undo records may use; `None` if the scale determines them.
     pub(crate) reserve: Option<u64>,
 }
 
@@ -85,42 +85,43 @@ impl Sizes {
         }
     }
 
-    /// Returns `true` if a buffer may hold so many bytes, or its largest limit is reached.
+    /// Returns `true` if a buffer may hold `bytes` bytes, or already has its largest limit.
     pub(crate) fn takes(&self, bytes: usize) -> bool {
         self.now.limit >= bytes || self.now.limit == self.most.limit
     }
 
     fn reserve(&self, scale: Scale) -> u64 {
-        // The bytes that one segment can always place; half of a small one, because only one is prepared.
+        // The bytes for which one segment always has room. Of a small segment only half, because only one is
+        // prepared.
         let segment = if scale == self.most { scale.segment } else { scale.segment / 2 };
         self.reserve.unwrap_or_else(|| segment - scale.chunk())
     }
 
-    /// Bytes that must be prepared before the buffers admit all records at this scale, with `flushes` flushes
-    /// to be placed.
+    /// Returns the bytes that must be prepared before the buffers admit all records at this scale, if
+    /// `flushes` flushes need room.
     fn needed(&self, scale: Scale, open: u64, flushes: u64) -> u64 {
         flushes * open * scale.chunk() + self.reserve(scale)
     }
 
-    /// Bytes wanted in ready segments at all times: two whole flushes and the reserve, regardless of the rest
-    /// of the current segment.
+    /// Returns the bytes wanted in ready segments at all times: two whole flushes and the reserve, regardless
+    /// of the rest of the current segment.
     pub(crate) fn wanted_bytes(&self) -> u64 {
         self.needed(self.next, self.wanted.max(self.open), 2)
     }
 
-    /// Bytes wanted in ready segments and the rest of the current one, while the rest counts (SEGMENT-6):
-    /// one flush more, so the next segment is requested before records are refused.
+    /// Returns the bytes wanted in ready segments and in the rest of the current one, while the rest counts
+    /// (SEGMENT-6). They include one more flush, so the next segment is requested before records are refused.
     pub(crate) fn wanted_with_rest(&self) -> u64 {
         self.needed(self.next, self.wanted.max(self.open), 3)
     }
 
-    /// [`wanted_bytes`](Self::wanted_bytes) as a number of segments.
+    /// Returns [`wanted_bytes`](Self::wanted_bytes) as a number of segments.
     pub(crate) fn ready_segments(&self) -> usize {
         self.wanted_bytes().div_ceil(self.next.segment - self.next.chunk()) as usize
     }
 
-    /// Returns the records to admit if flushes can place `usable` bytes, `flushes` of them must be placed,
-    /// and `open` buffers are open.
+    /// Returns the records to admit if flushes have room for `usable` bytes, `flushes` flushes need room, and
+    /// `open` buffers are open.
     pub(crate) fn admission(&self, usable: u64, open: u64, flushes: u64) -> Admission {
         if usable >= self.needed(self.now, open, flushes) {
             Admission::All
@@ -132,7 +133,7 @@ impl Sizes {
     }
 
     /// Moves the buffers to the scale `next` if `usable`, a function of a chunk's bytes, suffices (SIZES-1).
-    /// Returns whether anything changed.
+    /// Returns `true` if the scale changed.
     pub(crate) fn raise(&mut self, usable: impl FnOnce(u64) -> u64) -> bool {
         let changes =
             self.now != self.next && usable(self.next.chunk()) >= self.needed(self.next, self.open, 2);
@@ -200,7 +201,7 @@ mod tests {
         let is_enough = |rest: u64| rest - sizes.next.chunk() >= sizes.wanted_with_rest();
         assert!(is_enough(FIRST - (16 << 10)) && !is_enough(FIRST - FIRST / 8), "{sizes:?}");
         assert_eq!(sizes.admission(sizes.wanted_with_rest(), 1, 2), Admission::All, "nobody waits");
-        // More log buffers, and segments of the full size, want one at once.
+        // With more log buffers, or segments of the full size, a successor is needed at once.
         let two = Sizes { wanted: 2, ..sizes };
         let fixed = Sizes::fixed(FULL, BUFFER, 1);
         for short in [two, fixed] {

@@ -4,17 +4,18 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::options::LogProtocol;
 
-/// Counters since the log was created. They are read one after the other, so they may differ by a few units.
+/// Counters since the log was created. The counters are read one after the other, so they may be slightly
+/// inconsistent.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct WalStats {
     /// The log protocol.
     pub protocol: LogProtocol,
-    /// Buffers.
+    /// Number of log buffers.
     pub log_buffers: usize,
-    /// Files that are written at the same time.
+    /// Number of files that are written at the same time.
     pub streams: usize,
-    /// Records appended.
+    /// Number of appended records.
     pub records: u64,
     /// Bytes of those records, with their frames.
     pub record_bytes: u64,
@@ -23,46 +24,46 @@ pub struct WalStats {
     pub lsn_draws: u64,
     /// LSNs that were drawn and have no record.
     pub gap_lsns: u64,
-    /// Epochs ended, in a log with epochs.
+    /// Number of ended epochs, in a log with epochs.
     pub epochs: u64,
-    /// Flushes that wrote something.
+    /// Number of flushes that wrote records.
     pub flushes: u64,
-    /// Flushes that found nothing to write.
+    /// Number of flushes that found no records.
     pub empty_flushes: u64,
-    /// Chunks written; each is one synchronous write, that is one system call.
+    /// Number of chunks written. Each chunk is one synchronous write, that is, one system call.
     pub chunks: u64,
     /// Bytes of those chunks, with headers and padding.
     pub chunk_bytes: u64,
-    /// Records in the largest flush.
+    /// Number of records in the largest flush.
     pub largest_group: u64,
-    /// Threads that slept until a flush ended, summed over flushes.
+    /// Number of threads that slept until a flush ended, summed over the flushes.
     pub threads_woken: u64,
-    /// Segments made ready.
+    /// Number of prepared segments.
     pub segments_prepared: u64,
-    /// Those that were recycled instead of newly written.
+    /// Number of prepared segments that were recycled instead of newly made.
     pub segments_recycled: u64,
-    /// Segments released by trimming.
+    /// Number of segments released by trimming.
     pub segments_trimmed: u64,
-    /// Bytes of the log that are kept, old incarnations included.
+    /// Bytes of the log that are kept, including those of old incarnations.
     pub retained_bytes: u64,
-    /// Futures that wait for their records.
+    /// Number of futures that wait for their records.
     pub pending_futures: u64,
 }
 
 impl WalStats {
-    /// Mean number of records per flush.
+    /// Returns the mean number of records per flush.
     #[must_use]
     pub fn mean_group(&self) -> f64 {
         self.records as f64 / self.flushes.max(1) as f64
     }
 
-    /// Mean bytes on disk per record.
+    /// Returns the mean bytes on disk per record.
     #[must_use]
     pub fn bytes_per_record(&self) -> f64 {
         self.chunk_bytes as f64 / self.records.max(1) as f64
     }
 
-    /// Mean system calls per flush that write the log.
+    /// Returns the mean number of system calls per flush that write the log.
     #[must_use]
     pub fn writes_per_flush(&self) -> f64 {
         self.chunks as f64 / self.flushes.max(1) as f64

@@ -1,13 +1,13 @@
 //! A stream: a sequence of files, written by one leader at a time, for one or more log buffers.
 //!
-//! A flush has four steps. The first runs under the gate's mutex, the others by the leader alone:
+//! A flush has four steps. The first runs under the gate's mutex. The leader alone runs the others.
 //!
 //! 1. **Take** each log buffer, giving it an empty one ([`Stream::begin`]).
 //! 2. **Gather** the batches into chunks: as many batches as fit the chunk and the segment become one chunk,
 //!    each batch a block.
-//! 3. **Write** each chunk synchronously, the next only after the one before is durable (CHUNK-2); in a log
-//!    that is synced at intervals, to the operating system's cache.
-//! 4. **Settle**: marks move, sleepers wake ([`Log::lead`](crate::log::Log)).
+//! 3. **Write** each chunk synchronously, the next one only after the previous one is durable (CHUNK-2). A
+//!    log that is synced at intervals writes to the operating system's cache.
+//! 4. **Settle**: move the marks and wake the sleepers ([`Log::lead`](crate::log::Log)).
 
 use std::sync::Arc;
 
@@ -29,17 +29,17 @@ use crate::segment::SegmentStore;
 use crate::stats::StreamCounters;
 use crate::{lsn_gap, record};
 
-/// A chunk is not made larger than this by gathering several log buffers' batches.
+/// Maximum size in bytes of a chunk that gathers the batches of several log buffers.
 const GATHER_BYTES: u64 = 8 << 20;
 
-/// State that only the leader uses.
+/// State under the writer's mutex: for the leader of a flush, and for threads that open buffers.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// `None` before the first record.
+    /// The current segment; `None` before the first record.
     segment: Option<Segment>,
     /// Largest LSN in the current segment.
     segment_max: u64,
-    /// One per log buffer that the stream can have, in order: empty, or taken by a flush.
+    /// One batch per log buffer of the stream, in order: empty, or taken by a flush.
     batches: Vec<Batch>,
     block_head: Vec<u8>,
     next_chunk: u64,
@@ -55,8 +55,8 @@ pub(crate) struct Writer {
 struct Members {
     stream: usize,
     streams: usize,
-    /// One flag per log buffer, in order: the log buffer may append records, always or since its first one.
-    /// Set under the stream's writer, never cleared.
+    /// One flag per log buffer: `true` if it may append records, from the beginning or from its first record
+    /// on. Set under the stream's writer, never cleared.
     open: Box<[AtomicBool]>,
 }
 
@@ -89,7 +89,7 @@ impl Members {
     }
 }
 
-/// One stream.
+/// A stream: its log buffers, its commit gate, and its files.
 #[derive(Debug)]
 pub(crate) struct Stream {
     members: Members,
@@ -118,8 +118,7 @@ pub(crate) struct Taken<'s> {
 }
 
 impl Stream {
-    /// Returns stream `index` of a log. `are_open`: each log buffer has the space of its buffer from the
-    /// beginning, not only from its first record on.
+    /// Returns stream `index` of a log. `are_open`: segments have room for all log buffers from the start.
     pub(crate) fn new(
         index: usize,
         streams: usize,
@@ -154,12 +153,12 @@ impl Stream {
         }
     }
 
-    /// Encrypts the payloads, if there is a cipher.
+    /// Makes the stream encrypt its payloads, if there is a cipher.
     pub(crate) fn encrypted(self, cipher: Option<Arc<dyn Cipher>>) -> Self {
         Self { cipher, ..self }
     }
 
-    /// Returns its log buffers, in order.
+    /// Returns the stream's log buffers, in order.
     pub(crate) fn log_buffers(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, step, count) = (self.members.stream, self.members.streams, self.members.open.len());
         (first..).step_by(step).take(count)
@@ -170,7 +169,7 @@ impl Stream {
         horizon.pending(self.log_buffers())
     }
 
-    /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken
+    /// Takes the buffers, under the gate's mutex. Returns also the LSN below which all records are taken
     /// (GATE-3).
     pub(crate) fn begin<'s>(
         &'s self,
@@ -248,7 +247,7 @@ impl Stream {
         fits.count()
     }
 
-    /// Bytes that the cipher adds to a payload.
+    /// Returns the bytes that the cipher adds to a payload.
     fn trailer_bytes(&self) -> usize {
         self.cipher.as_ref().map_or(0, |_| TRAILER_BYTES)
     }
@@ -270,7 +269,7 @@ impl Stream {
 
     /// Changes the end of the written part of the current segment, and the segment's size.
     fn offset_and_bytes(&self, change: impl FnOnce(u64, u64) -> (u64, u64)) {
-        // Relaxed: written under the writer's mutex; other readers make statistics.
+        // Relaxed: written under the writer's mutex; readers without it tolerate outdated numbers.
         let (offset, bytes) = change(self.offset.load(Relaxed), self.segment_bytes.load(Relaxed));
         self.offset.store(offset, Relaxed);
         self.segment_bytes.store(bytes, Relaxed);
@@ -279,11 +278,11 @@ impl Stream {
     /// Returns the bytes left in the current segment. Exact under the writer's mutex; without it the two
     /// numbers may belong to different segments.
     pub(crate) fn rest(&self) -> u64 {
-        // Relaxed: each of the two is a number by itself (SEGMENT-6 allows an outdated rest).
+        // Relaxed: the numbers publish no other memory, and SEGMENT-6 allows an outdated rest.
         self.segment_bytes.load(Relaxed).saturating_sub(self.offset.load(Relaxed))
     }
 
-    /// Returns the number of its buffers that may hold records.
+    /// Returns the number of the stream's buffers that may hold records.
     fn open_count(&self) -> u64 {
         self.members.open_count()
     }
@@ -349,7 +348,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies the batches into a buffer, behind the header's place; returns also the end of the payload.
+    /// Copies the batches into a chunk's memory, behind the space for the header. Returns also the end of the
+    /// payload.
     fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[ProtocolBuffer]) -> (PageBuf, usize) {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
         let mut memory = page::spare::take(chunk::chunk_bytes(most + self.trailer_bytes()) as usize);
@@ -372,7 +372,7 @@ impl Stream {
         (memory, at)
     }
 
-    /// Writes a chunk without records if the last one states a lower durable horizon than the present one.
+    /// Writes a chunk without records if the last chunk states a lower durable horizon than the present one.
     pub(crate) fn testify(&self, writer: &mut Writer, horizon: &DurableHorizon) -> Result<(), String> {
         if writer.next_chunk == 0 || writer.testified >= horizon.survives_power_loss().0 {
             return Ok(());
@@ -391,13 +391,13 @@ impl Stream {
     pub(crate) fn sync(&self) -> Result<(), String> {
         let writer = self.writer();
         let segment = writer.segment.clone();
-        drop(writer); // flushes go on
+        drop(writer); // flushes continue during the sync
         segment.as_ref().map_or(Ok(()), sync)
     }
 
-    /// Opens the buffers for more records if everything they can hold has a place.
+    /// Opens the buffers for more records if the segments have room for full buffers.
     ///
-    /// While this thread owns the writer no flush is in flight, so a single one counts (SEGMENT-2).
+    /// The owner of the writer excludes flushes in flight, so only one flush needs room (SEGMENT-2).
     pub(crate) fn reopen(&self, writer: &mut Writer, buffers: &[ProtocolBuffer]) {
         self.begin_segment(writer);
         let is_raised = self.store.raise(self.rest());
@@ -407,8 +407,8 @@ impl Stream {
         }
     }
 
-    /// The same, and opens `log_buffer`, which had no record yet, if there is room for its limit
-    /// and for records that need this `admission`.
+    /// Opens buffers as [`reopen`](Self::reopen) does, and opens `log_buffer`, which had no record yet, if
+    /// there is room for its limit and for records that need this `admission`.
     pub(crate) fn reopen_for(
         &self,
         writer: &mut Writer,
@@ -429,7 +429,7 @@ impl Stream {
         }
     }
 
-    /// Plans for a record of `log_buffer` with so many bytes: segments that are prepared from now on are
+    /// Plans for a record of `log_buffer` with `body_bytes` bytes: segments that are prepared from now on are
     /// large enough.
     pub(crate) fn want(&self, log_buffer: usize, body_bytes: usize) {
         let open = self.open_count() + u64::from(!self.members.is_open(log_buffer));
@@ -444,7 +444,8 @@ impl Stream {
         self.store.with_sizes(|sizes| (sizes.wanted, sizes.next) = (sizes.open, sizes.now));
     }
 
-    /// Returns `true` if a record of `log_buffer` with so many bytes is admitted and its buffer is empty.
+    /// Returns `true` if `log_buffer`, when empty, accepts a record of `body_bytes` bytes with this
+    /// admission.
     pub(crate) fn takes(&self, log_buffer: usize, needed: Admission, body_bytes: usize) -> bool {
         let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES;
         let fits = self.store.with_sizes(|sizes| sizes.takes(bytes)).unwrap_or(false);
@@ -485,7 +486,7 @@ impl Stream {
         self.admission.load(Relaxed) >= admission as u8
     }
 
-    /// Bytes of log kept in this stream.
+    /// Returns the bytes of log kept in this stream.
     pub(crate) fn retained_bytes(&self) -> u64 {
         self.store.retained_bytes() + self.offset.load(Relaxed)
     }
@@ -565,7 +566,7 @@ mod tests {
 
     #[test]
     fn w11_whatever_was_admitted_before_and_during_a_flush_has_a_place() {
-        // Small flushes first, so that full ones meet the segments' ends at all distances.
+        // Small flushes come first, so that the full ones reach the segments' ends at different offsets.
         for small in 0..12 {
             let (stream, buffers, horizon) = stream_on_a_full_disk(0);
             let (mut appended, mut written) = (0, 0);

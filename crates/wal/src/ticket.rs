@@ -15,13 +15,13 @@ use crate::wal::Wal;
 
 /// The waiting tasks, by the LSN that they wait for.
 ///
-/// - **TICKET-1** A task registers, then reads the marks; a flusher moves the marks, then reads the
-///   registered tasks. Both put a sequentially consistent fence in between, so at least one of them sees the
-///   other. The task must read the marks themselves: the flusher stores the computed horizon after its fence,
-///   so a task that reads only that number can miss it while the flusher misses the task.
+/// - **TICKET-1** A task registers, then reads the marks. A flush leader moves the marks, then reads the
+///   registered tasks. Both execute a sequentially consistent fence in between, so at least one of them reads
+///   the other's write. The task must read the marks themselves. The leader stores the computed horizon after
+///   its fence, so a task that reads only the horizon can miss the flush while the leader misses the task.
 #[derive(Debug, Default)]
 pub struct Wakers {
-    /// By the LSN that the horizon must reach, and the task's number.
+    /// Wakers by the LSN that the horizon must reach, and the task's number.
     waiting: Mutex<BTreeMap<(u64, u64), Waker>>,
     /// Number of entries; changed under the mutex.
     count: AtomicU64,
@@ -29,8 +29,8 @@ pub struct Wakers {
 }
 
 impl Wakers {
-    /// One step of a poll: registers the task, or renews its waker, unless the commit is acknowledged.
-    /// Returns whether it is; after `false` a later flush wakes the task (TICKET-1).
+    /// Registers the task, or renews its waker, unless the commit is acknowledged. Returns `true` if the
+    /// commit is acknowledged; after `false` a later flush wakes the task (TICKET-1).
     ///
     /// `is_acknowledged` computes from the marks; a result that another thread has computed is not enough.
     pub fn poll(
@@ -57,7 +57,7 @@ impl Wakers {
         self.count.store(waiting.len() as u64, Relaxed);
         drop(waiting);
         drop(before); // a waker may run code of the task: no lock is held
-        fence(SeqCst); // pairs with the one in `wake_through`
+        fence(SeqCst); // pairs with the fence before a call of `wake_through`
     }
 
     /// Removes a task's entry.
@@ -67,11 +67,11 @@ impl Wakers {
         // Relaxed: a stale count causes at most a needless check.
         self.count.store(waiting.len() as u64, Relaxed);
         drop(waiting);
-        drop(forgotten); // as above
+        drop(forgotten); // dropped without a lock, as in `register`
     }
 
-    /// Wakes every task that waits for the horizon to reach an LSN up to this one, without holding a lock.
-    /// The caller has moved the marks, then put a fence, then computed `lsn` (TICKET-1).
+    /// Wakes every task that waits for an LSN up to `lsn`, without holding a lock. The caller has moved the
+    /// marks, then executed a fence, then computed `lsn` (TICKET-1).
     pub fn wake_through(&self, lsn: Lsn) {
         // Relaxed: ordered by the fences.
         if self.count.load(Relaxed) == 0 {
@@ -95,7 +95,8 @@ impl Wakers {
     }
 }
 
-/// A handle of a record: blocks, polls or awaits until the record is durable. Dropping it changes nothing.
+/// A handle of a record, for waiting until the record is acknowledged: by blocking, polling, or `await`.
+/// Dropping the ticket does not affect the record.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -117,9 +118,9 @@ impl Wakers {
 pub struct Ticket<W: Deref<Target = Wal> = Arc<Wal>> {
     wal: W,
     commit: Lsn,
-    /// No flush of the record was requested yet: a poll requests it.
+    /// `true` if no flush of the record was requested yet; a poll requests the flush.
     is_quiet: bool,
-    /// The number of our entry among the wakers, once registered.
+    /// The number of the ticket's entry among the wakers, once registered.
     id: Option<u64>,
 }
 
@@ -128,7 +129,7 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         Self { wal, commit, is_quiet, id: None }
     }
 
-    /// The record.
+    /// Returns the LSN of the record.
     #[must_use]
     pub const fn lsn(&self) -> Lsn {
         self.commit
@@ -139,19 +140,19 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         &self.wal
     }
 
-    /// Blocks until the record, and every one before it, is durable. The log's threads write. Without them,
-    /// or if no flush was requested before, the caller may write, as in [`Wal::wait_acknowledged`].
+    /// Blocks until the record is acknowledged, see [`Wal::wait_acknowledged`]. The log's background jobs
+    /// write. Without background jobs, or if no flush was requested before, the caller may write.
     ///
     /// # Errors
     ///
-    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next
-    /// recovery.
+    /// [`LogFailed`]: the log failed before that. Only the next recovery finds out whether the record is on
+    /// disk.
     pub fn wait(self) -> Result<(), LogFailed> {
         let log = self.wal.log();
         if self.is_quiet { log.wait_acknowledged(self.commit) } else { log.wait_requested(self.commit) }
     }
 
-    /// Returns a ticket that is durable once both are.
+    /// Returns the ticket with the larger LSN, which is acknowledged after the other one.
     pub fn max(self, other: Self) -> Self {
         if other.commit > self.commit { other } else { self }
     }
@@ -162,7 +163,7 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         }
     }
 
-    /// Returns `true` if the record, and every one before it, is durable. Never blocks.
+    /// Returns `true` if the record is acknowledged. Never blocks.
     ///
     /// # Errors
     ///
@@ -176,7 +177,8 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
     }
 }
 
-/// Without background jobs (`WalOptions::background`) a poll flushes, and so blocks.
+/// Waits for the acknowledgment. Without background jobs (`WalOptions::background`) a poll flushes, and so
+/// blocks.
 impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
     type Output = Result<(), LogFailed>;
 
@@ -201,7 +203,7 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
     }
 }
 
-/// Returns another handle of the same record.
+/// Clones the handle; the copy refers to the same record.
 impl<W: Deref<Target = Wal> + Clone> Clone for Ticket<W> {
     fn clone(&self) -> Self {
         Self { wal: self.wal.clone(), commit: self.commit, is_quiet: self.is_quiet, id: None }

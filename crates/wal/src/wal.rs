@@ -26,7 +26,7 @@ use crate::stats::WalStats;
 use crate::stream::Stream;
 use crate::ticket::{Ticket, Wakers};
 
-/// The reason that a closed log gives.
+/// The failure reason that a closed log reports.
 const CLOSED: &str = "the log was closed";
 
 /// A parallel write-ahead log.
@@ -36,7 +36,7 @@ const CLOSED: &str = "the log was closed";
 #[derive(Debug)]
 pub struct Wal {
     log: Arc<Log>,
-    /// `close` has succeeded.
+    /// `true` after `close` has succeeded.
     is_closed: AtomicBool,
 }
 
@@ -111,7 +111,7 @@ impl Wal {
         self.is_closed.load(Acquire) // pairs with the Release in `close`
     }
 
-    /// Returns `true` if anything was written in this incarnation, or is about to be.
+    /// Returns `true` if this incarnation has written its first chunk, or is about to write it.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.log.start.has_begun()
@@ -127,7 +127,7 @@ impl Wal {
         LogBufferId::from_index(striped::thread_stripe() % self.log.buffers.len())
     }
 
-    /// Appends a record and returns its LSN, which is above all drawn before.
+    /// Appends a record and returns its LSN, which is above all LSNs drawn before.
     ///
     /// Copies the body into the log buffer. Does I/O only if the buffer is full or no segment is ready.
     /// Then the caller waits for a flush to begin (without background jobs: leads one), or prepares a
@@ -135,17 +135,18 @@ impl Wal {
     ///
     /// # Errors
     ///
-    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
+    /// [`AppendError`]; no LSN was drawn, so the log's LSNs stay dense.
     pub fn append(&self, log_buffer: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
         self.append_in_order(log_buffer, body, Order::Newest)
     }
 
-    /// The same for a record that must only come after a given LSN, not above all drawn before. One write to
-    /// the counter then serves many records; see [`lsn_range`](crate::lsn_range).
+    /// Appends a record as [`append`](Self::append) does, with the given place in the order of LSNs. A record
+    /// that only has to come [after](Order::After) a given LSN may get an LSN that was drawn ahead: one write
+    /// to the LSN counter serves many records, see [`lsn_range`](crate::lsn_range).
     ///
     /// # Errors
     ///
-    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
+    /// [`AppendError`]; no LSN was drawn, so the log's LSNs stay dense.
     pub fn append_in_order(
         &self,
         log_buffer: LogBufferId,
@@ -155,12 +156,12 @@ impl Wal {
         self.log.append(log_buffer, body, order).map(|done| done.lsn)
     }
 
-    /// Appends a commit record, as [`append`](Self::append) does. Its LSN is above those of the log buffer's
-    /// records and above its [floor](Self::raise_floor).
+    /// Appends a commit record, as [`append`](Self::append) does. The LSN is above those of the log buffer's
+    /// earlier records and above the buffer's [floor](Self::raise_floor).
     ///
     /// # Errors
     ///
-    /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
+    /// [`AppendError`]; no LSN was drawn, so the log's LSNs stay dense.
     pub fn append_commit(&self, log_buffer: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
         self.append_in_order(log_buffer, body, Order::After(Lsn(0)))
     }
@@ -171,18 +172,18 @@ impl Wal {
         self.log.buffer(log_buffer).raise_floor(lsn);
     }
 
-    /// Blocks until a commit may be acknowledged: the record and every one before it is durable, and, in a
-    /// log with epochs, its whole epoch. For an LSN that was not drawn yet: until everything drawn so far may
-    /// be.
+    /// Blocks until a commit may be acknowledged: its record and every record before it are durable, and, in
+    /// a log with epochs, its whole epoch. If `commit` was not drawn yet, blocks until all records drawn so
+    /// far may be acknowledged.
     ///
-    /// In a P-WAL the caller writes the log if no flush is in progress; in a serial log the commit thread
-    /// writes; with epochs the caller waits for the end of the epoch (without background jobs it ends the
-    /// epoch). [`DurableLog::make_durable`], which page writes wait for, never waits for an epoch.
+    /// In a P-WAL the caller writes the log if no flush is in progress. In a serial log the commit thread
+    /// writes. With epochs the caller waits for the end of the epoch; without background jobs it ends the
+    /// epoch itself. [`DurableLog::make_durable`], which page writes wait for, never waits for an epoch.
     ///
     /// # Errors
     ///
-    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next
-    /// recovery.
+    /// [`LogFailed`]: the log failed before that. Only the next recovery finds out whether the record is on
+    /// disk.
     pub fn wait_acknowledged(&self, commit: Lsn) -> Result<(), LogFailed> {
         self.log.wait_acknowledged(commit)
     }
@@ -197,21 +198,21 @@ impl Wal {
     /// Returns a ticket for a record, and requests a flush of it. A thread that would wait for the ticket at
     /// once should call [`Wal::wait_acknowledged`], which lets it do the write itself.
     pub fn ticket(self: &Arc<Self>, commit: Lsn) -> Ticket {
-        machine::adds(&**self); // the count
+        machine::adds(&**self); // the reference count
         Self::ticket_through(Arc::clone(self), commit)
     }
 
-    /// The same, through any reference to the log. [`Wal::ticket`] changes the reference count of one `Arc`,
-    /// a cache line that all threads then write.
+    /// Returns a ticket as [`Wal::ticket`] does, through any reference to the log. Avoids the reference count
+    /// of the one `Arc`, a cache line that [`Wal::ticket`] makes all threads write.
     pub fn ticket_through<W: Deref<Target = Self>>(wal: W, commit: Lsn) -> Ticket<W> {
         wal.log.request_soon(commit);
         Ticket::new(wal, commit, false)
     }
 
-    /// The same without the request, for a caller that is about to wait for several tickets: the first wait
-    /// flushes all, mostly in the caller's own thread, and no other thread is woken. Polling the ticket makes
-    /// the request. If the ticket is dropped, the record rests like one without a request
-    /// (`WalOptions::max_delay`).
+    /// Returns a ticket without a flush request, for a caller that is about to wait for several tickets. The
+    /// first wait flushes all their records, mostly in the caller's own thread, and wakes no other thread.
+    /// Polling the ticket requests the flush. If the ticket is dropped, the record stays in the buffer like
+    /// any record without a request (`WalOptions::max_delay`).
     pub fn quiet_ticket_through<W: Deref<Target = Self>>(wal: W, commit: Lsn) -> Ticket<W> {
         Ticket::new(wal, commit, true)
     }
@@ -226,8 +227,8 @@ impl Wal {
         }
     }
 
-    /// Blocks until all records that this log buffer has appended so far are written: its own part of the
-    /// log, as in the paper, regardless of the others. A commit needs [`DurableLog::make_durable`] instead.
+    /// Blocks until all records appended to this log buffer so far are written, regardless of the other log
+    /// buffers (as in the paper). A commit needs [`DurableLog::make_durable`] instead.
     ///
     /// # Errors
     ///
@@ -268,7 +269,7 @@ impl Wal {
         result.map(|()| trimmed)
     }
 
-    /// Bytes written to the log by this incarnation, with headers and padding.
+    /// Returns the bytes that this incarnation has written to the log, with headers and padding.
     #[must_use]
     pub fn log_bytes_since_start(&self) -> u64 {
         self.log.streams.iter().map(|s| s.counters.chunk_bytes.load(Relaxed)).sum()
@@ -344,16 +345,19 @@ impl DurableLog for Wal {
     }
 
     fn lsn_bound(&self) -> Lsn {
-        // RANGE-5: every LSN up to the horizon is on disk, as a record or gap; so later LSNs are above.
+        // RANGE-5: every LSN up to the horizon is on disk, as a record or in a gap, so future LSNs are above
+        // it.
         self.log.horizon.reached().next()
     }
 
-    /// Costs a load per log buffer.
+    /// Returns the LSN up to which the log survives a power loss. Costs a load per log buffer, or one load if
+    /// the log is synced at intervals.
     fn durable_lsn(&self) -> Lsn {
         self.log.horizon.survives_power_loss()
     }
 
-    /// For an LSN that was not drawn yet: waits until everything drawn so far is durable.
+    /// Blocks until everything up to `lsn`, or everything drawn so far if that is less, survives a power
+    /// loss.
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
         self.log.make_survive_power_loss(lsn)
     }

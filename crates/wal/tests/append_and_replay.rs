@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Appends `count` records of all sizes to all log buffers, flushing now and then.
+/// Appends `count` records of different sizes to all log buffers, with some flushes.
 fn fill(wal: &Wal, tag: u32, count: u64) -> Records {
     let mut model = Records::new();
     for n in 0..count {
@@ -181,7 +181,7 @@ fn trimmed_segments_are_recycled_and_later_ones_stay() {
     assert!(wal.retained_bytes() < wal.log_bytes_since_start() / 4);
 }
 
-/// Checks SEGMENT-4.
+/// SEGMENT-4: neither makes nor removes files.
 #[test]
 fn a_log_that_grows_and_is_trimmed_in_turns_reuses_its_files() {
     let fs = FaultFs::new();
@@ -404,7 +404,7 @@ fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() 
         assert_eq!((begun.load(Relaxed), first), (1, Lsn(1)));
         // SEGMENT-6: one file, until a part of it is used.
         assert_eq!((size(&fs), counting.counts().open_files), ((FIRST, 1), 1));
-        // Other log buffers join, one with a record that needs larger buffers.
+        // Other log buffers append too. One record needs larger buffers.
         let mut model = Records::from([(1, b"first".to_vec())]);
         for n in 1..3000_u64 {
             let bytes = if n == 2000 { 100 << 10 } else { 3000 };
@@ -428,8 +428,8 @@ fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() 
     }
 }
 
-/// Without threads, the log is synced only when a page needs it. A kill loses nothing that was written; a
-/// power loss keeps a random part of the unsynced writes, also later chunks without earlier ones.
+/// Without background jobs, the log is synced only by `make_durable`. A kill loses no written record. A power
+/// loss keeps a random part of the unsynced writes, possibly later chunks without earlier ones.
 #[test]
 fn a_log_that_is_synced_at_intervals_loses_nothing_by_a_kill_and_nothing_durable_by_a_power_loss() {
     let mut lost = 0;

@@ -1,11 +1,9 @@
-//! Power cut at every I/O in turn: what was acknowledged is there, LSNs are dense, content is equal, and a
-//! recovery that is itself interrupted, again and again, gives the same answer (W5, W6). With every log
-//! protocol, every number of log buffers and streams up to 16, and another choice after each crash. Where
-//! records tell what they rest on, what is found above the first missing LSN is all that was acknowledged,
-//! and closed (REST-4, REST-5), and is found again (REST-7). In every log what is found is closed, also where
-//! log buffers draw LSNs ahead (RANGE-3).
+//! Cuts the power at every I/O in turn. Acknowledged records are found, LSNs are dense, and the content is
+//! equal. A recovery that is repeated, or interrupted, gives the same result (W5, W6). Covers every log
+//! protocol and every number of log buffers and streams up to 16, with a different choice after each crash.
+//! No found record depends on a missing one, even if log buffers draw LSNs ahead (RANGE-3).
 //!
-//! `AZEKURA_WAL_CRASH_ROUNDS=50` goes through the matrix so many times (once unless set).
+//! `AZEKURA_WAL_CRASH_ROUNDS=50` sets the number of passes through the matrix (default: 1).
 #![cfg(not(loom))]
 
 mod common;
@@ -20,11 +18,11 @@ use common::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// A record as the run that appended it knows it.
+/// An appended record in the model.
 #[derive(Clone, Debug)]
 struct Drawn {
     body: Vec<u8>,
-    /// Records that it depends on, in any log buffer.
+    /// LSNs of the records that it depends on, in any log buffer.
     seen: Vec<u64>,
 }
 
@@ -33,7 +31,7 @@ struct Run {
     /// The probability of a commit.
     commits: f64,
     drawn: BTreeMap<u64, Drawn>,
-    /// Acknowledged with all before it.
+    /// LSN up to which all records are acknowledged.
     acknowledged: u64,
     trimmed_below: u64,
 }
@@ -44,7 +42,7 @@ impl Default for Run {
     }
 }
 
-/// Appends, commits and trims as the seed says, until done or until the power is cut.
+/// Appends, commits and trims in an order that the seed determines, until done or until the power is cut.
 fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
     let mut random = StdRng::seed_from_u64(seed);
     for n in 0..steps {
@@ -76,11 +74,11 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
             }
         }
         if random.random_bool(0.2) {
-            // A stream that writes and is alone with that: the others leave LSNs missing.
+            // One stream writes alone: the LSNs of the others are missing.
             let _ = wal.flush(crate::log_buffer(random.random_range(0..16)));
         }
         if random.random_bool(run.commits / 4.0) {
-            // Sometimes the newest, sometimes one on the way.
+            // The newest LSN, or an earlier one in flight.
             let next = wal.next_lsn().0;
             let lsn = Lsn(next - random.random_range(1..4).min(next - 1));
             let outcome =
@@ -102,20 +100,20 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
     }
 }
 
-/// Events that recoveries have met.
+/// Counts of events in recoveries.
 #[derive(Debug, Default)]
 struct Met {
-    /// Records that were appended and do not count, because an LSN before them is missing.
+    /// Number of appended records that recovery cut off, because an LSN before them is missing.
     lost: usize,
-    /// LSNs without a record below the first missing one.
+    /// Number of LSNs without a record below the first missing LSN.
     gaps: u64,
 }
 
-/// A database's memory of its log, across crashes.
+/// The model of a database's log, across crashes.
 struct History {
     ranges: Vec<LogRange>,
     from: u64,
-    /// The records that every later replay must return of the closed ranges.
+    /// The records of the closed ranges that every later replay must return.
     expected: Records,
     met: Met,
 }
@@ -125,8 +123,8 @@ impl History {
         Self { ranges: Vec::new(), from: 1, expected: Records::new(), met: Met::default() }
     }
 
-    /// Recovers, checks against the run that crashed, and closes its range. Returns the first LSN of the next
-    /// one.
+    /// Recovers, checks the result against the run that crashed, and closes that run's range. Returns the
+    /// first LSN of the next range.
     fn recover(&mut self, fs: &FaultFs, run: &Run, what: &dyn Fn() -> String) -> u64 {
         self.from = self.from.max(run.trimmed_below);
         let (found, records) =
@@ -149,7 +147,7 @@ impl History {
         let next = last.max(found.max_lsn_seen.0) + 1;
         let range = self.ranges.last_mut().expect("a range");
         range.last_lsn = Some(found.last_lsn);
-        // The next opening may crash before it has logged anything.
+        // The next incarnation may crash before it has logged anything.
         let mut ranges = self.ranges.clone();
         ranges.push(open_range(u32::MAX - 1, next));
         let (_, again) = try_read(fs, &ranges, self.from).unwrap_or_else(|e| panic!("{}: {e:?}", what()));
@@ -157,7 +155,7 @@ impl History {
         next
     }
 
-    /// A record that counts depends only on records that count (RANGE-3).
+    /// Checks that a found record depends only on found records (RANGE-3).
     fn check_dependencies(&mut self, found: &Replayed, run: &Run, what: &dyn Fn() -> String) {
         for (&lsn, drawn) in &run.drawn {
             if lsn > found.last_lsn.0 {
@@ -169,16 +167,16 @@ impl History {
     }
 }
 
-/// A log of so many log buffers and streams, as `small`; most of them draw LSNs in ranges.
+/// Returns options as `small` does; most of these logs draw LSNs in ranges.
 fn shape(protocol: LogProtocol, log_buffers: usize, streams: usize) -> WalOptions {
     let lsn_range = [64, 8, 1, 3][(log_buffers + streams) % 4];
-    // Half of the logs open each log buffer with its first record.
+    // In half of the logs, a log buffer is opened by its first record.
     let first_segment_bytes = (log_buffers % 2 == 1).then_some(64 << 10);
     WalOptions { protocol, lsn_range, first_segment_bytes, ..small(log_buffers, streams) }
 }
 
-/// Runs incarnation after incarnation, each with a shape of its own and the power cut at I/O `cuts[i]`, and
-/// checks after each. Returns whether the first cut came before the run was over, and what was met.
+/// Runs one incarnation per cut, each with its own shape and a power cut at I/O `cuts[i]`, and checks after
+/// each. Returns `true` if the first cut came before the end of its run, and the counts of events.
 fn crash_and_recover(
     shapes: &dyn Fn(usize) -> WalOptions,
     seed: u64,
@@ -191,7 +189,7 @@ fn crash_and_recover(
     let (mut first_lsn, mut was_cut) = (1, false);
     for (i, &cut) in cuts.iter().enumerate() {
         let incarnation = i as u32 + 1;
-        // The control file knows of the incarnation before its log is made.
+        // The control file records the incarnation before its log is made.
         history.ranges.push(open_range(incarnation, first_lsn));
         fs.cut_power_at(cut);
         let mut this = Run { commits, trimmed_below: history.from, ..Run::default() };
@@ -201,7 +199,7 @@ fn crash_and_recover(
         }
         was_cut |= i == 0 && fs.power_is_off();
         let crashed = fs.crash(seed ^ cut);
-        drop(wal); // which flushes, onto a disk that is not looked at any more
+        drop(wal); // flushes to a disk that is not read any more
         fs = crashed;
         first_lsn = history.recover(&fs, &this, &|| what(i));
     }
@@ -225,7 +223,8 @@ fn the_power_may_go_at_any_io() {
     }
 }
 
-/// Each protocol with each number of log buffers and of streams, from 1 to 16, each followed by four others.
+/// Each protocol, with each number of log buffers and of streams from 1 to 16, is followed by four random
+/// shapes.
 #[test]
 fn every_log_of_up_to_sixteen_log_buffers_and_streams_recovers_what_every_other_has_left() {
     let rounds = std::env::var("AZEKURA_WAL_CRASH_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
@@ -248,7 +247,7 @@ fn every_log_of_up_to_sixteen_log_buffers_and_streams_recovers_what_every_other_
                     .collect();
                 let shapes =
                     |i: usize| if i == 0 { shape(protocol, log_buffers, streams) } else { others[i].clone() };
-                // Every other history hardly ever waits, so that much is above the cut.
+                // Half of the histories rarely wait, so that many records are above the cut.
                 let commits = if seed.is_multiple_of(2) { 0.3 } else { 0.02 };
                 let (_, this) = crash_and_recover(&shapes, seed, commits, &cuts);
                 met.lost += this.lost;
@@ -259,14 +258,14 @@ fn every_log_of_up_to_sixteen_log_buffers_and_streams_recovers_what_every_other_
     assert!(met.lost > 1000 && met.gaps > 1000, "too little was met: {met:?}");
 }
 
-/// One stream's tail is lost, whichever it is, and all others are on disk: the cut is right before its first
-/// record.
+/// One stream's tail is lost, and all others are on disk: the cut is right before the first lost record, for
+/// each stream.
 #[test]
 fn w5_the_cut_is_at_the_hole_wherever_it_is() {
     for protocol in protocols() {
         for (log_buffers, streams) in (1..=16).flat_map(|w| (1..=w).map(move |s| (w, s))) {
             if protocol == LogProtocol::Serial && log_buffers > 1 {
-                continue; // it has one of each
+                continue; // a serial log has one of each
             }
             for lost in 0..streams {
                 let fs = FaultFs::new();
@@ -325,8 +324,8 @@ fn threads_lose_nothing_that_was_acknowledged() {
     }
 }
 
-/// Appends to its thread's log buffer and commits every few records, blocking or by ticket; some rest on what
-/// somebody appended last.
+/// Appends to its thread's log buffer and commits every few records, blocking or by ticket. Some records
+/// depend on the newest record of any client.
 fn client(wal: &std::sync::Arc<Wal>, tag: u32, newest: &AtomicU64) -> Run {
     let mut run = Run::default();
     let by = wal.log_buffer();

@@ -1,4 +1,5 @@
-//! Bytes from disk never panic; a torn tail is an end, a loss of what was durable is a typed error.
+//! Bytes from disk never cause a panic. A torn tail ends the log; the loss of durable records is a typed
+//! error.
 #![cfg(not(loom))]
 
 mod common;
@@ -17,7 +18,8 @@ fn files(fs: &FaultFs) -> LogFiles<'_> {
     LogFiles { fs, dir: dir(), database_id: DATABASE, cipher: None }
 }
 
-/// A log of 100 records in several segments and streams, each committed; the power goes without a close.
+/// Returns the disk of a log with 100 records, each durable, in several segments and streams. The power was
+/// cut before a close.
 fn crashed_log(log_buffers: usize, streams: usize) -> FaultFs {
     let fs = FaultFs::new();
     let wal = create(&fs, small(log_buffers, streams));
@@ -29,7 +31,7 @@ fn crashed_log(log_buffers: usize, streams: usize) -> FaultFs {
     fs.crash(1)
 }
 
-/// The outcome, short enough to be printed.
+/// Returns the outcome of a replay without the records, for messages.
 fn outcome_of(fs: &FaultFs, range: LogRange) -> Result<Replayed, ReplayError<Infallible>> {
     try_read(fs, &[range], 1).map(|(found, _)| found)
 }
@@ -45,8 +47,8 @@ fn a_damaged_segment_in_the_middle_is_named() {
     fs.corrupt(file, 5 * 4096 + 150, 4, 1).expect("is there");
     match outcome_of(&fs, open_range(1, 1)) {
         Err(ReplayError::Corrupt { file: named, offset, missing, durable, incarnation }) => {
-            // A chunk per record and 16 chunks per segment, so chunk 21 holds record 22; the last one
-            // testifies to 99.
+            // There is one chunk per record, and a segment has 16 chunks, so chunk 21 holds record 22. The
+            // last chunk states the horizon 99.
             assert_eq!((named.as_path(), offset), (file, 5 * 4096));
             assert_eq!((missing, durable, incarnation), (Lsn(22), Lsn(99), 1));
         }
@@ -56,8 +58,8 @@ fn a_damaged_segment_in_the_middle_is_named() {
     assert_eq!(read(&fs, &[open_range(1, 1)], 33).0.last_lsn, Lsn(100));
 }
 
-/// Chunks at the end, which no later header refers to, are missed by the caller's knowledge: CONTROL and the
-/// page file remember how far the log was durable.
+/// Missing chunks at the end, which no later header covers, are detected if the caller passes the LSN up to
+/// which the log was durable. (CONTROL and the page file store such LSNs.)
 #[test]
 fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() {
     let replay = |fs: &FaultFs, from, durable| {
@@ -83,7 +85,7 @@ fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() 
     for (way, shorten) in ways.into_iter().enumerate() {
         let fs = crashed_log(1, 1);
         assert_eq!(replay(&fs, 1, 100).expect("is whole").last_lsn, Lsn(100));
-        // Prepared segments hold nothing: the last one with records is to be the last one of all.
+        // Removes the prepared, empty segments, so that the last segment is one with records.
         for path in segments(&fs)
             .iter()
             .rev()
@@ -97,7 +99,7 @@ fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() 
             matches!(outcome, Err(ReplayError::Corrupt { durable: Lsn(100), .. })),
             "way {way}: {outcome:?}"
         );
-        // Nothing of it is needed where the scan begins behind it.
+        // A replay that begins after the missing records needs none of them.
         assert_eq!(replay(&fs, 101, 100).expect("nothing is asked for").last_lsn, Lsn(100), "way {way}");
     }
 }
@@ -201,7 +203,7 @@ fn a_device_that_cannot_be_read_is_not_an_end() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any damage of the bytes: no panic, and either an error or a true prefix of the log.
+    /// Any damage of the bytes gives an error or a true prefix of the log, without a panic.
     #[test]
     fn mutated_bytes_give_an_error_or_a_true_prefix(
         log_buffers in 1usize..4,
@@ -235,13 +237,13 @@ proptest! {
             Err(ReplayError::Corrupt { .. }) => {}
             Err(other) => prop_assert!(false, "{}", other),
         }
-        // Opening for writing beside the wreck, and trimming it, must work as well.
+        // A new incarnation beside the damaged one, and a trim, must work as well.
         let options = WalOptions { segment_bytes: 32 << 10, ..small(2, 1) };
         let wal = try_create(&fs, identity(2, 1000), options).expect("creates");
         wal.trim(Lsn(1000)).expect("trims");
     }
 
-    /// Chunks made of any bytes at all, with a header that fits them.
+    /// Random bytes, with a valid header for them, are parsed or refused.
     #[test]
     fn any_payload_behind_a_valid_header_is_parsed_or_refused(
         payload in prop::collection::vec(any::<u8>(), 0..300),

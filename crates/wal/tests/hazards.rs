@@ -1,4 +1,5 @@
-//! The hazards that the paper leaves out, one test each (W1 and W4 as units are in `durable_lsn`).
+//! Tests of the hazards that the paper does not treat, one test each (unit tests of W1 and W4 are in
+//! `durable_lsn`).
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +12,7 @@ use azekura_io::{FailKind, FaultFs, Fs, OpenOptions};
 use azekura_wal::{AppendError, LogProtocol, Wal, WalOptions};
 use common::*;
 
-/// Not a measurement: only so that a broken log fails the test instead of hanging it.
+/// Waits with a generous limit, so that a broken log fails the test instead of hanging it.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -31,7 +32,7 @@ fn w1_idle_log_buffer_does_not_hold_the_horizon() {
         append(&wal, 5, 0);
         wal.make_durable(Lsn::MAX).expect("durable");
         for n in 1..50 {
-            let lsn = append(&wal, 2, n); // log buffer 5 has logged, and now idles; the others never logged
+            let lsn = append(&wal, 2, n); // 5 has logged and is idle now; the others never logged
             wal.wait_acknowledged(lsn).expect("durable");
             assert_eq!(wal.durable_lsn(), lsn, "{protocol}");
         }
@@ -44,7 +45,7 @@ fn w2_a_commit_pushes_out_the_records_of_an_open_transaction() {
         let fs = FaultFs::new();
         let max_delay = Duration::from_secs(3600);
         let wal = create(&fs, WalOptions { protocol, background, max_delay, ..small(2, 2) });
-        append(&wal, 0, 1); // a transaction that goes on for ever
+        append(&wal, 0, 1); // a transaction that never ends
         let commit = append(&wal, 1, 2);
         wal.wait_acknowledged(commit).expect("nobody else flushes log buffer 0");
         assert_eq!(wal.durable_lsn(), commit, "{protocol}");
@@ -99,7 +100,8 @@ fn w3_a_ticket_in_a_quiet_system_resolves_at_the_end_of_its_epoch() {
 
 #[test]
 fn w4_the_horizon_waits_for_the_slowest_log() {
-    // The first flush of stream 0 fails, so its record is never durable; stream 1's would be, alone.
+    // The first flush of stream 0 fails, so its record is never durable. The record of stream 1 alone would
+    // be.
     let fs = FaultFs::new();
     let wal = create(&fs, small(2, 2));
     let first = append(&wal, 0, 1);
@@ -115,7 +117,7 @@ fn w5_what_is_above_the_cut_is_void_for_ever() {
     let wal = create(&fs, small(2, 2));
     let acknowledged = append(&wal, 0, 1);
     wal.make_durable(acknowledged).expect("durable");
-    // A gap: LSN 2 is in stream 0 and lost, LSN 3 is in stream 1 and on disk, whole.
+    // A missing LSN: 2 is in stream 0 and lost, 3 is in stream 1 and on disk.
     append(&wal, 0, 2);
     append(&wal, 1, 3);
     let stream = fs.clone();
@@ -124,7 +126,7 @@ fn w5_what_is_above_the_cut_is_void_for_ever() {
     let crashed = stream.crash(1);
     let (found, records) = read(&crashed, &[open_range(1, 1)], 1);
     assert!(found.last_lsn < Lsn(3) && found.max_lsn_seen >= found.last_lsn);
-    // The next incarnation starts above all that was seen, and its records are not mixed with the void ones.
+    // The next incarnation starts above all LSNs found, and its records are not mixed with the cut-off ones.
     let first = found.max_lsn_seen.0 + 1;
     let cut = closed_range(1, 1, found.last_lsn.0);
     let wal = try_create(&crashed, identity(2, first), small(2, 2)).expect("creates");
@@ -154,7 +156,7 @@ fn w6_stale_chunks_of_a_recycled_segment_never_pass() {
     // The current segment is a recycled one, full of chunks that were valid at the same offsets.
     let (found, _) = read(&fs.kill(), &[open_range(1, 1)], last.0);
     assert_eq!((found.last_lsn, found.records, found.max_lsn_seen), (last, 1, last));
-    // Even its start: cut the power at each I/O of a run that begins with recycled segments only.
+    // The same holds at the start of an incarnation that begins with recycled segments.
     let next = try_create(&fs, identity(2, last.0 + 1), small(1, 1)).expect("creates");
     assert!(next.stats().segments_recycled > 0);
     let (found, _) = read(&fs.kill(), &[open_range(2, last.0 + 1)], last.0 + 1);
@@ -186,7 +188,7 @@ fn w6_a_torn_chunk_ends_its_stream() {
 fn w10_the_first_write_error_poisons_the_log_for_ever() {
     for (protocol, background) in protocols().into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let fs = FaultFs::new();
-        // Epochs that do not end while the test looks: the failing write is the one that it asks for.
+        // Epochs that do not end during the test, so that the failing write is the requested one.
         let protocol = match protocol {
             LogProtocol::Epoch { .. } => LogProtocol::Epoch { interval: Duration::from_secs(3600) },
             other => other,
@@ -211,7 +213,8 @@ fn w10_the_first_write_error_poisons_the_log_for_ever() {
     }
 }
 
-/// From then on a log with background threads does I/O only for its records.
+/// Waits until enough segments are prepared. After that, a log with background jobs does I/O only for
+/// records.
 fn wait_for_prepared_segments(wal: &Wal, count: u64) {
     while wal.stats().segments_prepared < count {
         std::thread::yield_now();
@@ -240,8 +243,8 @@ fn everybody_who_waits_hears_of_the_failure(protocol: LogProtocol) {
                 .collect();
             clients.into_iter().map(|c| c.join().expect("no panic")).collect()
         });
-        // When the device fails while segments are made and no record is in flight, nothing is lost and
-        // nothing has failed.
+        // If the device fails while segments are made and no record is in flight, no record is lost and the
+        // log has not failed.
         let failure = wal.failure();
         assert!(heard.iter().flatten().all(|reason| Some(reason) == failure.as_ref()), "one reason for all");
         assert!(failure.is_none() || heard.iter().any(Option::is_some), "a failed write was waited for");
@@ -260,7 +263,7 @@ fn client_until_failure(wal: &Arc<Wal>, client: usize) -> Option<LogFailed> {
             Err(AppendError::Failed(failed)) => Err(failed),
             Err(AppendError::Full { .. }) if full == 100 => return None,
             Err(AppendError::Full { .. }) => {
-                full += 1; // a segment could not be made either
+                full += 1; // a segment could not be made
                 continue;
             }
             Err(other) => panic!("{other}"),
@@ -298,7 +301,7 @@ fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
         let fs = FaultFs::new();
         let wal = create(&fs, WalOptions { protocol, background, ..small(log_buffers, streams) });
         let streams = wal.stats().streams;
-        let ready = if background { 3 } else { 2 * streams as u64 }; // as many as are wanted
+        let ready = if background { 3 } else { 2 * streams as u64 }; // the number that the log prepares
         wait_until("segments are ready", || wal.stats().segments_prepared >= ready);
         // Existing blocks can be written, new ones not.
         fs.full_from(1);
@@ -307,7 +310,7 @@ fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
         wal.make_durable(last).expect("what got an LSN has a place on disk");
         assert_eq!(wal.durable_lsn(), last);
         assert!(matches!(wal.append(log_buffer(0), &[0; 1000]), Err(AppendError::Full { .. }) | Ok(_)));
-        // Room by trimming: spare segments need no new blocks.
+        // Trimming makes room: spare segments need no new blocks.
         wal.make_durable(Lsn::MAX).expect("durable");
         let below = wal.durable_lsn();
         assert!(
@@ -317,7 +320,7 @@ fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
         );
         let (last, _) = append_until_full(&wal);
         assert!(last > below);
-        // Room on the device.
+        // The device has room again.
         fs.heal();
         for n in 0..500 {
             let lsn = wal.append(log_buffer(n), &[0; 1000]).expect("there is room");
@@ -347,7 +350,7 @@ fn w11_full_disk_while_flushes_go_on_loses_nothing_that_has_an_lsn() {
 
 #[test]
 fn two_processes_never_see_half_a_segment_name() {
-    // Strangers in the directory are not the log's business.
+    // The log ignores other files in its directory.
     let fs = FaultFs::new();
     fs.create_dir_all("/db/wal/00".as_ref()).expect("creates");
     for name in ["notes.txt", "00/0000000000000000.tmp", "00/12", "000"] {

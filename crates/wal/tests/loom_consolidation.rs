@@ -1,5 +1,5 @@
-//! The serial buffer: whatever groups threads form, every record has its own LSN and bytes of its own, a
-//! flush reads what was copied and nothing else, and nobody waits for ever.
+//! The serial buffer: in all groups that threads form, every record has its own LSN and its own bytes. A
+//! flush reads exactly the copied bytes, and no thread waits forever.
 #![cfg(loom)]
 
 use azekura_base::Lsn;
@@ -23,14 +23,15 @@ impl Log {
         self.buffer.append(&self.horizon, &[body], Admission::All).expect("room").0.0
     }
 
-    /// A flush: the records that it took, as (LSN, body), and the LSN below which it has taken everything.
+    /// Flushes. Returns the taken records as (LSN, body), and the LSN below which the flush has taken
+    /// everything.
     fn flush(&self) -> (Vec<(u64, u8)>, u64) {
         let mut taken = Batch::default();
         let covers = self.buffer.take(&self.horizon, &mut taken, Admission::All);
         let mut records = Vec::new();
         if taken.records > 0 {
             self.buffer.with_bytes(&taken, |bytes| {
-                // A frame of two bytes (no LSN skipped, a body of one byte), and the body.
+                // A record is a frame of two bytes (no LSN skipped, a body of one byte), and the body.
                 assert_eq!(bytes.len() as u64, 3 * taken.records);
                 for (lsn, record) in (taken.first_lsn..).zip(bytes.chunks(3)) {
                     assert_eq!(record[..2], [0, 1], "record {lsn} was not copied yet");

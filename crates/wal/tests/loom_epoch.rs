@@ -1,5 +1,5 @@
-//! Epochs: no commit is acknowledged before all of its epoch is durable in every stream, none is acknowledged
-//! apart from the others of its epoch, and nobody sleeps over a published one.
+//! Epochs: no commit is acknowledged before its whole epoch is durable in every stream. The commits of an
+//! epoch are acknowledged together. No thread sleeps after its epoch is published.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use azekura_wal::epoch::EpochClock;
 use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
 
-/// Two streams of one log buffer each. The disk is std's atomic, so that it orders nothing in the model.
+/// Two streams of one log buffer each. The disk is an atomic of `std`, which orders nothing in the model.
 struct Log {
     horizon: DurableHorizon,
     buffers: [LogBuffer; 2],
@@ -40,12 +40,12 @@ impl Log {
             self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn, SeqCst);
         }
         self.buffers[log_buffer].settle(&self.horizon);
-        // As `Log::acknowledge`.
+        // The steps of `Log::acknowledge`.
         loom::sync::atomic::fence(SeqCst);
         self.epochs.publish(&self.horizon);
     }
 
-    /// Everything up to what is published is on disk.
+    /// Checks that everything up to the published LSN is on disk. Returns that LSN.
     fn check(&self) -> u64 {
         let published = self.epochs.published().0;
         let disk = self.disk.load(SeqCst);
@@ -84,7 +84,7 @@ fn what_is_published_is_durable_in_every_stream() {
         log.check();
         let boundary = log.epochs.boundary().0;
         assert!(published == 0 || published == boundary - 1, "EPOCH-1: {published} is no boundary");
-        // Both flushes that the epoch needs have ended, or its second record came after its end.
+        // Both flushes that the epoch needs have ended, or the second record was drawn after the epoch's end.
         assert_eq!(log.epochs.published().0, boundary - 1, "EPOCH-2: nobody is left to publish it");
     });
 }
@@ -145,7 +145,7 @@ fn a_failure_wakes_who_waits_for_an_epoch() {
             }
         });
         failed.store(true, SeqCst);
-        // As `Log::fail`.
+        // The steps of `Log::fail`.
         loom::sync::atomic::fence(SeqCst);
         log.epochs.wake_everyone();
         waiter.join().expect("no panic");

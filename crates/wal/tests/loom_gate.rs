@@ -1,5 +1,5 @@
-//! Models of the commit gate: no thread sleeps for ever, no commit is reported as durable too early, and no
-//! record is lost or written twice while buffers are exchanged beside appenders.
+//! Models of the commit gate: no thread sleeps forever, and no commit is reported as durable too early. No
+//! record is lost or written twice while buffers are exchanged during appends.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::notifier::Notifier;
 use azekura_wal::options::Admission;
 
-/// One stream with some log buffers, as `Log` has it, with a bit per LSN for a disk.
+/// One stream with its log buffers, as in `Log`. The disk has one bit per LSN.
 struct Log {
     horizon: DurableHorizon,
     buffers: Vec<LogBuffer>,
@@ -44,7 +44,7 @@ impl Log {
         self.make_durable_with(None, lsn);
     }
 
-    /// Adds a thread that writes on request.
+    /// Makes `lsn` durable; `thread` is a flusher that writes on request, if there is one.
     fn make_durable_with(&self, thread: Option<&Notifier>, lsn: u64) {
         while !self.horizon.has_reached(Lsn(lsn)) {
             let is_needed = || self.horizon.pending(0..self.buffers.len()).is_some_and(|mark| mark <= lsn);
@@ -70,11 +70,11 @@ impl Log {
         (covers.expect("log buffers"), taken)
     }
 
-    /// The flusher: writes on request, until this number of records is durable.
+    /// Runs the flusher: writes on request until this number of records is durable.
     fn write_when_asked(&self, notifier: &Notifier, records: u64) {
         while self.horizon.compute() < Lsn(records) {
             if !notifier.take_request() {
-                thread::yield_now(); // its rest has a model of its own
+                thread::yield_now(); // `Notifier::rest` has its own model
                 continue;
             }
             let lsn = self.horizon.next_lsn().0 - 1;
@@ -86,7 +86,7 @@ impl Log {
     }
 
     fn write(&self, batch: &Batch) {
-        // With at most two records a batch is its first and last.
+        // A batch of at most two records has only a first and a last one.
         assert!(batch.records <= 2);
         let mut bits = 1 << batch.first_lsn;
         bits |= 1 << batch.last_lsn;
@@ -164,7 +164,7 @@ fn an_heir_with_nothing_to_do_passes_the_wake_up_on() {
             .map(|_| {
                 let (gate, needed) = (gate.clone(), needed.clone());
                 thread::spawn(move || {
-                    // Assumes that the current flush does not cover it, but the flush does.
+                    // The thread expects to need the next flush, but the current one suffices.
                     match gate.enter(5, || needed.load(SeqCst), || (9, ())) {
                         Turn::Lead(lead, ()) => drop(lead),
                         Turn::NotNeeded | Turn::Finished => {}
@@ -186,7 +186,7 @@ fn a_failure_wakes_who_sleeps() {
         let (other, has_failed) = (gate.clone(), failed.clone());
         let Turn::Lead(lead, ()) = gate.enter(1, || true, || (1, ())) else { panic!("idle") };
         let sleeper = thread::spawn(move || {
-            // Needs the next flush; the current one fails.
+            // The thread needs the next flush; the current one fails.
             loop {
                 let is_needed = || !has_failed.load(SeqCst);
                 match other.enter(5, is_needed, || (9, ())) {
@@ -207,7 +207,7 @@ fn a_failure_wakes_who_sleeps() {
     });
 }
 
-/// Commits twice, so that the second commit may wait for the others of the first one's flush.
+/// Commits twice, so that the second commit may wait for the other committers of the first flush.
 fn commit_twice(log: &Log) {
     for _ in 0..2 {
         let lsn = log.append(0);
@@ -250,7 +250,7 @@ fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
         let threads = [
             thread::spawn(move || commit_twice(&second)),
             thread::spawn(move || {
-                // A flusher: it waits for no committer.
+                // A flusher, which waits for no committer.
                 let begin = || (u64::MAX, ());
                 if let Turn::Lead(lead, ()) = third.gate.enter(1, || true, begin) {
                     third.gate.wake_everyone();
@@ -265,7 +265,7 @@ fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
     });
 }
 
-/// Commits, each of which may be left to the flusher.
+/// Makes `commits` commits; the flusher may write each of them.
 fn commit_with_thread(log: &Log, notifier: &Notifier, commits: usize) {
     for _ in 0..commits {
         let lsn = log.append(0);
@@ -273,7 +273,7 @@ fn commit_with_thread(log: &Log, notifier: &Notifier, commits: usize) {
     }
 }
 
-/// Committers, and a flusher with a pending request.
+/// Runs committers, and a flusher with a pending request.
 fn committers_and_the_thread(bound: usize, commits: [usize; 2]) {
     model(bound, move || {
         let log = Log::with_gate(1, CommitGate::with_alternating_leaders());
@@ -306,7 +306,7 @@ fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
         let of_thread = (gate.clone(), notifier.clone(), needed.clone());
         let log_thread = thread::spawn(move || {
             let (gate, notifier, needed) = of_thread;
-            notifier.request(); // of another thread
+            notifier.request(); // stands for a request of another thread
             while needed.load(SeqCst) {
                 if !notifier.take_request() {
                     thread::yield_now();
@@ -331,7 +331,7 @@ fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
     });
 }
 
-/// A commit thread with a flag for requests: writes while there are records, then checks the flag again.
+/// Follows flushes of a commit thread until `lsn` is durable; requests them by `notifier`.
 fn follow(log: &Log, lsn: u64, notifier: &azekura_wal::notifier::Notifier) {
     while !log.horizon.has_reached(Lsn(lsn)) {
         let is_needed = || log.horizon.pending(0..1).is_some_and(|mark| mark <= lsn);
@@ -354,7 +354,7 @@ fn followers_of_a_commit_thread_all_return() {
                 })
             })
             .collect();
-        // The commit thread, until both records are on disk.
+        // Acts as the commit thread until both records are on disk.
         while log.horizon.compute() < Lsn(2) {
             if notifier.take_request() {
                 log.make_durable(log.horizon.next_lsn().0 - 1);
@@ -413,7 +413,7 @@ fn a_follower_of_a_flush_that_turns_out_needless_goes_on() {
     model(3, || {
         let gate = Arc::new(CommitGate::new());
         let follower = thread::spawn(move || {
-            // The commit thread is the request itself: it finds nothing to write.
+            // The request acts as the commit thread, and finds nothing to write.
             let come = || {
                 assert!(matches!(gate.enter(9, || false, || (10, ())), Turn::NotNeeded));
             };

@@ -1,4 +1,4 @@
-//! W1: no reader ever takes a record for durable that is not, whatever the idle log buffers do.
+//! W1: the horizon never covers a record that is not durable, in all interleavings with idle log buffers.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use azekura_wal::durable_lsn::DurableHorizon;
 use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
 
-/// The disk: one bit per durable LSN. std's atomic, so that it orders nothing in the model.
+/// The disk: one bit per durable LSN. An atomic of `std`, which orders nothing in the model.
 #[derive(Default)]
 struct Disk(AtomicU64);
 

@@ -1,5 +1,5 @@
-//! W3: a flusher never rests or ends over a request, nor ends over a record (NOTIFY-1), and there is one at a
-//! time (NOTIFY-2).
+//! W3: a flusher never rests or ends while a request is open, and never ends while a record is buffered
+//! (NOTIFY-1). There is one flusher at a time (NOTIFY-2).
 #![cfg(loom)]
 
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn every_requested_record_is_flushed_though_the_flusher_may_sleep_without_end() 
     model(|| {
         let log = Log::new();
         let other = log.clone();
-        // A model has no time: a rest with a limit that nobody ends is a deadlock, and so is found.
+        // A model has no time: a rest that no request ends is a deadlock, which the model reports.
         let flusher = thread::spawn(move || {
             while other.horizon.compute() < Lsn(2) {
                 if other.notifier.take_request() {
@@ -86,10 +86,10 @@ fn two_requesters_share_one_flusher() {
     });
 }
 
-/// The flusher's jobs: each has a thread of its own.
+/// The flusher's jobs, each in its own thread.
 type Jobs = std::sync::Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
 
-/// A log with a notifier that starts `flush` in a job.
+/// Returns a log with a notifier that starts `flush` in a job.
 fn with_jobs(flush: fn(&Log)) -> (std::sync::Arc<Log>, Jobs) {
     let log = Log {
         horizon: DurableHorizon::new(1, Lsn(1)),

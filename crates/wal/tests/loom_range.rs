@@ -1,6 +1,6 @@
-//! RANGE-1 to RANGE-3 and RANGE-6, in all interleavings: each LSN below the horizon is a record or a gap on
-//! disk; page LSNs rise; a transaction that got a lock comes after the commit that released it; and records
-//! that a flush does not take lie above the LSN that it covers.
+//! RANGE-1 to RANGE-3 and RANGE-6, in all interleavings. Each LSN up to the horizon is a record or in a gap
+//! on disk. Page LSNs increase. A transaction that acquires a lock comes after the commit that released the
+//! lock. Records that a flush does not take are above the LSN that the flush covers.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,20 +13,20 @@ use azekura_wal::lsn_gap::LsnGapCursor;
 use azekura_wal::lsn_range::Order;
 use azekura_wal::options::Admission;
 
-/// A log of two log buffers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a
-/// lock's slot.
+/// A log of two log buffers that both draw two LSNs at once, with a disk of one bit per LSN, a page, and a
+/// lock.
 struct Log {
     horizon: DurableHorizon,
     buffers: [LogBuffer; 2],
-    /// std's, so that it orders nothing in the model.
+    /// An atomic of `std`, which orders nothing in the model.
     disk: AtomicU64,
-    /// LSN of the page's last change; the latch is the mutex.
+    /// LSN of the page's last change; the mutex is the page latch.
     page: Mutex<u64>,
-    /// Commit LSN that let go of the lock; the lock is the mutex.
+    /// LSN of the commit that released the lock last; the mutex is the lock.
     lock: Mutex<u64>,
 }
 
-/// LSNs that each log buffer used before the model begins, so that it expects batches of two.
+/// Number of LSNs that each log buffer uses before the model begins, so that it expects batches of two.
 const BEFORE: u64 = 2;
 
 impl Log {
@@ -48,12 +48,13 @@ impl Log {
         buffer.append_in_order(&self.horizon, b"x", Admission::All, order).expect("room").lsn.0
     }
 
-    /// In the range if it can be.
+    /// Appends a record, in the open range if possible.
     fn append_next(&self, log_buffer: usize) -> u64 {
         self.append(log_buffer, Order::After(Lsn(0)))
     }
 
-    /// Writes what is buffered: records and gaps. Gives the last LSN that it took, or 0, and what it covers.
+    /// Writes the buffered records and gaps. Returns the last LSN that the flush took, or 0, and the LSN
+    /// below which the flush covers everything.
     fn flush(&self, log_buffer: usize) -> (u64, u64) {
         let mut taken = Batch::default();
         let covers = self.buffers[log_buffer].take(&self.horizon, &mut taken, Admission::All);
@@ -75,7 +76,7 @@ impl Log {
         }
     }
 
-    /// Changes the page.
+    /// Changes the page, and checks that its LSN increases.
     fn change_page(&self, log_buffer: usize) {
         let mut page = self.page.lock();
         let lsn = self.append(log_buffer, Order::After(Lsn(*page)));
@@ -83,7 +84,7 @@ impl Log {
         *page = lsn;
     }
 
-    /// Takes the lock, commits, and releases.
+    /// Acquires the lock, commits, and releases the lock.
     fn commit(&self, log_buffer: usize) {
         let mut lock = self.lock.lock();
         self.buffers[log_buffer].raise_floor(Lsn(*lock));
@@ -144,7 +145,7 @@ fn a_range_that_was_opened_before_a_flush_is_not_used_after_it() {
 fn w7_a_page_that_log_buffers_with_ranges_change_in_turn_never_goes_back() {
     loom::model(|| {
         let log = Log::new();
-        log.append_next(0); // and its range is open
+        log.append_next(0); // leaves its range open
         let other = log.clone();
         let changer = thread::spawn(move || {
             other.change_page(1);
@@ -165,7 +166,7 @@ fn w8_who_got_a_lock_comes_after_the_commit_that_let_go_of_it() {
             other.commit(1);
             other.flush(1);
         });
-        log.commit(0); // and its range is open
+        log.commit(0); // leaves its range open
         log.commit(0);
         committer.join().expect("no panic");
         log.flush(0);

@@ -1,4 +1,5 @@
-//! TICKET-1: a task that awaits a commit is woken when it is durable, whichever flush comes last.
+//! TICKET-1: a task that awaits a commit is woken when the commit is durable, regardless of which flush ends
+//! last.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -12,7 +13,7 @@ use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
 use azekura_wal::ticket::Wakers;
 
-/// Number of wake-ups of the task. std's atomic, so that it orders nothing in the model.
+/// Number of wake-ups of the task. An atomic of `std`, which orders nothing in the model.
 #[derive(Default)]
 struct Woken(AtomicU64);
 
@@ -29,7 +30,7 @@ struct Log {
 }
 
 impl Log {
-    /// One record in each log buffer.
+    /// Returns a log with one record in each log buffer.
     fn new(log_buffers: usize) -> Arc<Self> {
         let log = Self {
             horizon: DurableHorizon::new(log_buffers, Lsn(1)),
@@ -42,7 +43,7 @@ impl Log {
         Arc::new(log)
     }
 
-    /// The steps of `Log::lead`.
+    /// Flushes a log buffer, with the steps of `Log::lead`.
     fn flush(&self, log_buffer: usize) {
         self.buffers[log_buffer].take(&self.horizon, &mut Batch::default(), Admission::All);
         self.buffers[log_buffer].settle(&self.horizon);
@@ -50,12 +51,13 @@ impl Log {
         self.wakers.wake_through(self.horizon.compute());
     }
 
-    /// `Ticket::poll`, with the rule of `Log::is_acknowledged`; returns `true` if the record is durable.
+    /// Polls as `Ticket::poll` does, with the rule of `Log::is_acknowledged`. Returns `true` if the record is
+    /// durable.
     fn poll(&self, lsn: Lsn, id: &mut Option<u64>, waker: &Waker) -> bool {
         self.wakers.poll(lsn, id, waker, || self.horizon.has_reached(lsn))
     }
 
-    /// The same with a second look that a sleeper may not rely on: at the horizon as last computed.
+    /// Polls with a check that is too weak for a sleeper: the horizon as last computed.
     fn poll_known(&self, lsn: Lsn, id: &mut Option<u64>, waker: &Waker) -> bool {
         self.wakers.poll(lsn, id, waker, || self.horizon.reached() >= lsn)
     }
@@ -72,7 +74,7 @@ fn the_last_flush_wakes(log_buffers: usize, poll: Poll) {
         })
         .collect();
     let woken = std::sync::Arc::new(Woken::default());
-    let lsn = Lsn(log_buffers as u64); // the last one drawn: it needs every flush
+    let lsn = Lsn(log_buffers as u64); // the last LSN drawn, which needs every flush
     let is_durable = poll(&log, lsn, &mut None, &Waker::from(woken.clone()));
     flushers.into_iter().for_each(|flusher| flusher.join().expect("no panic"));
     assert!(log.horizon.has_reached(lsn));
@@ -84,7 +86,7 @@ fn a_task_that_registers_while_its_record_is_flushed_is_woken_or_sees_it() {
     loom::model(|| the_last_flush_wakes(1, Log::poll));
 }
 
-/// The control: the model notices a second look that is too weak (TICKET-1).
+/// The negative control: the model detects a check that is too weak (TICKET-1).
 #[test]
 #[should_panic(expected = "a task sleeps though its commit is durable")]
 fn a_look_at_the_horizon_as_last_computed_would_lose_the_wake_up() {

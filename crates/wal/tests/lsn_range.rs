@@ -1,5 +1,5 @@
-//! Log buffers that draw LSNs in ranges: recovery learns which LSNs are unused, unused LSNs delay no commit,
-//! and never lets a record come before what it has to follow.
+//! Log buffers that draw LSNs in ranges: recovery finds the unused LSNs on disk, unused LSNs delay no commit,
+//! and no record gets an LSN below one that it must follow.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +11,7 @@ use common::*;
 
 const AFTER_NOTHING: Order = Order::After(Lsn(0));
 
-/// A log of two log buffers with a stream each.
+/// Creates a log of two log buffers with one stream each.
 fn log(fs: &FaultFs, protocol: LogProtocol, lsn_range: u32) -> std::sync::Arc<Wal> {
     create(fs, WalOptions { protocol, lsn_range, ..small(2, 2) })
 }
@@ -20,7 +20,7 @@ fn append(wal: &Wal, by: usize, n: u64, order: Order) -> u64 {
     wal.append_in_order(log_buffer(by), &body(by as u32, n, 40), order).expect("appends").0
 }
 
-/// Protocols with log buffers that draw ranges.
+/// Returns the protocols with log buffers that draw ranges.
 fn ranged() -> impl Iterator<Item = LogProtocol> {
     protocols().into_iter().filter(|protocol| *protocol != LogProtocol::Serial)
 }
@@ -140,7 +140,7 @@ fn w5_a_recovery_counts_gaps_as_present_and_finds_the_cut_behind_them() {
         assert_eq!(records.into_keys().collect::<Vec<_>>(), lsns, "{protocol}");
         assert_eq!(found.last_lsn.next(), wal.next_lsn(), "{protocol}: to the end of the last gap");
         assert!(found.max_lsn_seen >= found.last_lsn, "{protocol}");
-        // From each LSN on, in the midst of gaps too; and up to each, as a later recovery asks.
+        // Replays from many LSNs on, some inside gaps, and up to each of these, as a later recovery does.
         for from in (1..found.last_lsn.0).step_by(7) {
             let (part, records) = read(&fs.crash_losing_all(), &[open_range(1, 1)], from);
             assert_eq!(
@@ -155,7 +155,7 @@ fn w5_a_recovery_counts_gaps_as_present_and_finds_the_cut_behind_them() {
 fn w5_a_range_whose_buffer_was_lost_is_missing_and_no_gap() {
     let fs = FaultFs::new();
     let wal = log(&fs, LogProtocol::PWal, 64);
-    let first = open_a_range(&wal); // in log buffer 0, and seven more LSNs are drawn
+    let first = open_a_range(&wal); // in log buffer 0; seven more LSNs are drawn
     let lsn = append(&wal, 1, 1, Order::Newest);
     wal.flush(log_buffer(1)).expect("writes");
     let (found, records) = read(&fs.crash_losing_all(), &[open_range(1, 1)], 1);

@@ -1,5 +1,5 @@
-//! Every log protocol, the same questions: what was acknowledged is found by the replay, LSNs are dense, and
-//! what the protocol promises beyond that.
+//! Tests for every log protocol: a replay finds all acknowledged records, LSNs are dense, and each protocol's
+//! own guarantees hold.
 #![cfg(not(loom))]
 
 mod common;
@@ -14,7 +14,8 @@ use azekura_io::FaultFs;
 use azekura_wal::{LogProtocol, Ticket, Wal, WalOptions};
 use common::*;
 
-/// Appends by `threads` threads, waiting for some of the records; everything comes back.
+/// Appends by `threads` threads, which wait for some of the records. Checks that a replay returns all
+/// records.
 fn everything_comes_back(options: WalOptions, threads: u32) {
     let fs = FaultFs::new();
     let wal = create(&fs, options.clone());
@@ -116,7 +117,7 @@ fn a_log_that_closes_lets_nobody_wait() {
             for c in 0..4 {
                 let wal = &wal;
                 s.spawn(move || {
-                    // Until the log is closed under our hands.
+                    // Until the log is closed by the other thread.
                     while let Ok(lsn) = wal.append(log_buffer(c), b"x") {
                         if wal.wait_acknowledged(lsn).is_err() {
                             break;
@@ -141,8 +142,8 @@ fn a_lone_committer_writes_by_itself_and_switches_no_thread() {
     });
 }
 
-/// Does `work` two hundred times with a log in which nobody else has a reason to write: no record ever rests
-/// for an hour.
+/// Does `work` two hundred times and checks that each makes one write. The log has no other reason to write:
+/// `max_delay` is an hour.
 fn assert_one_write_each_and_nobody_woken(work: impl Fn(&Arc<Wal>, u64)) {
     for background in [false, true] {
         let max_delay = Duration::from_secs(3600);
@@ -182,7 +183,7 @@ fn a_quiet_ticket_that_is_awaited_has_itself_flushed() {
             let lsn = wal.append(log_buffer(n), b"commit").expect("appends");
             let mut ticket = std::pin::pin!(Wal::quiet_ticket_through(Arc::clone(&wal), lsn));
             let mut context = Context::from_waker(Waker::noop());
-            // The first poll asks for it, and nobody else does.
+            // The first poll requests the flush; there is no other request.
             while ticket.as_mut().poll(&mut context).is_pending() {
                 std::thread::yield_now();
             }

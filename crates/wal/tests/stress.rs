@@ -1,4 +1,4 @@
-//! Many threads, tickets of all kinds, no faults: every ticket that resolved is found by the replay.
+//! Many threads, tickets of all kinds, no faults: a replay finds the record of every resolved ticket.
 #![cfg(not(loom))]
 
 mod common;
@@ -34,8 +34,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Appends `count` records and waits for them in a way of its own. Some come after the newest record of any
-/// client.
+/// Appends `count` records and waits for them in a way that depends on `c`. Some records come after the
+/// newest record of any client.
 fn client(wal: &Arc<Wal>, c: u32, count: u64, newest: &AtomicU64) -> Records {
     let mut model = Records::new();
     let mut in_flight = std::collections::VecDeque::new();
@@ -62,7 +62,8 @@ fn client(wal: &Arc<Wal>, c: u32, count: u64, newest: &AtomicU64) -> Records {
                 }
             }
             3 => {
-                // Of a batch of eight the last is waited for, or polled, and nobody was asked before.
+                // In a batch of eight, only the last ticket is waited for, or polled, without an earlier
+                // flush request.
                 let ticket = Wal::quiet_ticket_through(Arc::clone(wal), commit);
                 match n % 16 {
                     7 => ticket.wait().expect("durable"),
@@ -72,7 +73,7 @@ fn client(wal: &Arc<Wal>, c: u32, count: u64, newest: &AtomicU64) -> Records {
             }
             _ => {
                 let mut ticket = pin!(wal.ticket(commit));
-                let _ = ticket.as_mut().poll(&mut Context::from_waker(Waker::noop())); // and forgotten
+                let _ = ticket.as_mut().poll(&mut Context::from_waker(Waker::noop())); // then dropped
             }
         }
     }
@@ -136,7 +137,7 @@ fn a_full_buffer_waits_for_the_flusher_and_goes_on() {
 
 #[test]
 fn the_last_ticket_may_go_inside_a_waker() {
-    /// Holds the ticket's log, and lets it go when woken: in the flusher's own thread.
+    /// Holds the ticket's log, and drops it when woken, in the flusher's own thread.
     struct LastHandle(std::sync::Mutex<Option<Arc<Wal>>>, Thread);
     impl Wake for LastHandle {
         fn wake(self: Arc<Self>) {

@@ -1,6 +1,6 @@
 //! `DeviceFs`: a layer over any file system that takes as long as a modeled device.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`model`] | `DeviceModel`: the costs, and the devices by name |
 //! | [`state`] | `DeviceState`: completion times of commands; pure, for simulators as well |
@@ -9,20 +9,20 @@
 //! The bytes go to the file system below (usually memory). Then the caller waits, in real time, for the
 //! device:
 //!
-//! | call | charged |
+//! | call | charged as |
 //! |---|---|
 //! | [`File::write_at_sync`] | a write, then a flush |
 //! | [`File::write_at`], [`File::write_zeroes`] of a direct file | a write |
-//! | the same of a buffered file | nothing yet |
+//! | [`File::write_at`], [`File::write_zeroes`] of a buffered file | nothing yet |
 //! | [`File::sync`] | a write of the unsynced bytes of a buffered file, then a flush |
 //! | [`File::read_at`] | a read |
 //! | [`File::discard`] | a write without bytes |
 //! | [`File::allocate`] | nothing: a change of metadata, made durable by the next [`File::sync`] |
-//! | names ([`Fs::sync_dir`]) | a flush |
+//! | [`Fs::sync_dir`] | a flush |
 //!
 //! Waits are exact to some microseconds: a thread sleeps, with its timer slack permanently set to one
-//! nanosecond, and spins through the last part. With fewer processors than threads, waits are longer than in
-//! the model.
+//! nanosecond, and spins for the last part. With fewer processors than threads, waits are longer than in the
+//! model.
 
 pub mod model;
 pub mod state;
@@ -52,19 +52,19 @@ const SPIN: Duration = Duration::from_micros(12);
 pub struct Device {
     state: Mutex<DeviceState>,
     on_since: Instant,
-    /// Waits on a simulated machine use processors as on a real one.
+    /// `true` if waits on a simulated machine use processor time as on a real one.
     spins_when_simulated: bool,
 }
 
 impl Device {
-    /// A device, switched on now.
+    /// Returns a device that is switched on now.
     #[must_use]
     pub fn new(model: DeviceModel) -> Arc<Self> {
         Arc::new(Self::switched_on(model, false))
     }
 
-    /// As [`new`](Self::new), but waits on a simulated machine end with a spin, as on a real one, instead of
-    /// using no processor time at all: for comparisons of the two.
+    /// Returns a device as [`new`](Self::new) does, for comparisons of a simulated machine with a real one.
+    /// Waits on the simulated machine also end with a spin, instead of using no processor time.
     #[must_use]
     pub fn spinning(model: DeviceModel) -> Arc<Self> {
         Arc::new(Self::switched_on(model, true))
@@ -80,7 +80,7 @@ impl Device {
         self.state.lock().counts()
     }
 
-    /// The costs now.
+    /// Returns the current costs.
     #[must_use]
     pub fn model(&self) -> DeviceModel {
         *self.state.lock().model()
@@ -95,7 +95,7 @@ impl Device {
         u64::try_from(self.on_since.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Waits for a command; returns its completion time by the device's clock.
+    /// Executes a command and waits until it is complete. Returns the completion time by the device's clock.
     fn serve(&self, command: impl FnOnce(&mut DeviceState, u64) -> u64) -> u64 {
         let mut state = self.state.lock();
         let done = command(&mut state, self.now());
@@ -110,7 +110,7 @@ impl Device {
             let written = state.write(now, bytes);
             if sync && state.model().is_power_safe() { state.flush(written) } else { written }
         });
-        // Requested when the bytes are written, not before, so that other requests are served meanwhile.
+        // The flush is requested after the bytes are written, so that other requests are served meanwhile.
         if sync && !self.model().is_power_safe() {
             self.serve(|state, _| state.flush(written));
         }
@@ -135,7 +135,7 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// [`sleep_exactly`] on a simulated machine.
+/// Returns at `deadline` on a simulated machine, as [`sleep_exactly`] does on a real one.
 fn spin_simulated(deadline: Instant) {
     let own = 0_u8;
     if left(deadline) > SPIN {
@@ -154,7 +154,7 @@ fn sleep_exactly(deadline: Instant) {
         static IS_EXACT: Cell<bool> = const { Cell::new(false) };
     }
     if !IS_EXACT.replace(true) {
-        // Where it is refused, sleeps end up to 50 µs late.
+        // If this call is refused, sleeps end up to 50 µs late.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
     loop {
@@ -190,19 +190,19 @@ pub struct DeviceFs {
 }
 
 impl DeviceFs {
-    /// A device of its own for the files of `below`.
+    /// Returns the files of `below` on a new device.
     #[must_use]
     pub fn new(below: Arc<dyn Fs>, model: DeviceModel) -> Self {
         Self { below, device: Device::new(model) }
     }
 
-    /// The files of `below` on a device that others use too.
+    /// Returns the files of `below` on a device that other file systems may share.
     #[must_use]
     pub fn on(below: Arc<dyn Fs>, device: Arc<Device>) -> Self {
         Self { below, device }
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
@@ -260,10 +260,10 @@ impl Fs for DeviceFs {
 struct DeviceFile {
     below: Arc<dyn File>,
     device: Arc<Device>,
-    /// The file is opened for direct I/O: its writes go to the device at once, regardless of the file system
-    /// below.
+    /// `true` if the file was opened for direct I/O: each write is charged at once, even if the file system
+    /// below is buffered.
     direct: bool,
-    /// Bytes written to a buffered file since it was synced. Relaxed: a counter that nothing else depends on.
+    /// Bytes written to a buffered file since its last sync. Relaxed: a counter that nothing else depends on.
     owed: AtomicU64,
 }
 
@@ -328,7 +328,7 @@ impl File for DeviceFile {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.below.allocate(offset, len) // no data is written: the default would charge zeroes
+        self.below.allocate(offset, len) // charges nothing: the default would charge a write of zeroes
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

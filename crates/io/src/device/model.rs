@@ -1,11 +1,11 @@
-//! `DeviceModel`: the costs of a storage device's commands, and the devices that the labs use.
+//! `DeviceModel`: the costs of a storage device's commands, and models of known devices.
 //!
-//! | number | meaning |
+//! | field | meaning |
 //! |---|---|
-//! | `channels`, `write_ns`, `read_ns` | concurrent commands, and the time of one without its bytes |
-//! | `channel_bytes_per_s`, `bytes_per_s` | transfer rate of one command, and of all together |
+//! | `channels`, `write_ns`, `read_ns` | number of concurrent commands; time of a command without its bytes |
+//! | `channel_bytes_per_s`, `bytes_per_s` | transfer rate of one command, and of all commands together |
 //! | `flush_ns`, `flush_slots`, `merges_flushes` | flush of the cache: time, concurrency, merging |
-//! | `jitter_permille`, `seed` | uniform variation of `write_ns`, `read_ns` and `flush_ns`, to both sides |
+//! | `jitter_permille`, `seed` | uniform variation of `write_ns`, `read_ns` and `flush_ns`, up and down |
 
 /// The costs of a device.
 ///
@@ -19,23 +19,23 @@
 pub struct DeviceModel {
     /// Name in reports.
     pub name: &'static str,
-    /// Largest number of concurrent commands, at least 1; more wait.
+    /// Largest number of concurrent commands, at least 1; further commands wait.
     pub channels: u32,
-    /// Nanoseconds for a write command, besides those for its bytes.
+    /// Nanoseconds of a write command, without the transfer of its bytes.
     pub write_ns: u64,
-    /// Nanoseconds for a read command, besides those for its bytes.
+    /// Nanoseconds of a read command, without the transfer of its bytes.
     pub read_ns: u64,
-    /// Bytes per second of one command.
+    /// Transfer rate of one command, in bytes per second.
     pub channel_bytes_per_s: u64,
-    /// Bytes per second of all commands together.
+    /// Transfer rate of all commands together, in bytes per second.
     pub bytes_per_s: u64,
-    /// Nanoseconds to empty the cache; 0: written bytes are durable, and a flush costs nothing.
+    /// Nanoseconds of a flush of the cache. 0 if written bytes are durable and a flush costs nothing.
     pub flush_ns: u64,
-    /// Largest number of concurrent flushes, at least 1; more wait.
+    /// Largest number of concurrent flushes, at least 1; further flushes wait.
     pub flush_slots: u32,
     /// `true` if waiting flushes are merged into one.
     pub merges_flushes: bool,
-    /// Times of commands and flushes vary by up to this many thousandths, to both sides; at most 1000.
+    /// Variation of the times of commands and flushes, up and down, in thousandths; at most 1000.
     pub jitter_permille: u32,
     /// Seed of the variation.
     pub seed: u64,
@@ -45,18 +45,19 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 impl DeviceModel {
-    /// Every model that has a name.
+    /// All named models.
     pub const ALL: [Self; 5] = [Self::iodrive(), Self::iodrive_2x(), Self::cloud(), Self::ssd(), Self::plp()];
 
-    /// The ioDrive of the P-WAL paper (160 GB, SLC, PCI Express 2.0, 2017), with the values that its text
-    /// states.
+    /// Returns the ioDrive of the P-WAL paper (160 GB, SLC, PCI Express 2.0, 2017), with the values that its
+    /// text states.
     ///
-    /// - All together 806 MiB/s: the most that Fig. 3 reached (§5.3.3, 64 KiB by 16 writers; 801 with 8 KiB).
-    /// - A write of 8 KiB takes some 80 µs alone. Fig. 3's curve is not in the text; this follows from
-    ///   §5.3.1: the serial log did a tenth of 1.82 M transactions per second in groups of 16, that is 11,400
-    ///   writes per second one after the other.
-    /// - 16 at once: the curve rises up to 16 writers (§2.2, R1).
-    /// - No flush: the driver writes past volatile caches. Jitter of 10 % is assumed.
+    /// - `bytes_per_s`: 806 MiB/s, the maximum of Fig. 3 (§5.3.3, 64 KiB by 16 writers; 801 MiB/s with 8
+    ///   KiB).
+    /// - `write_ns`: a write of 8 KiB takes about 80 µs alone. The text does not state the values of Fig. 3,
+    ///   so this follows from §5.3.1: the serial log did a tenth of 1.82 M transactions per second in groups
+    ///   of 16, that is, 11,400 sequential writes per second.
+    /// - `channels`: 16, because the curve rises up to 16 writers (§2.2, R1).
+    /// - `flush_ns`: 0, because the driver bypasses volatile caches. A jitter of 10 % is assumed.
     #[must_use]
     pub const fn iodrive() -> Self {
         Self {
@@ -74,20 +75,21 @@ impl DeviceModel {
         }
     }
 
-    /// The same with twice the bandwidth: not a measured drive, but a test whether a log at the ioDrive's
-    /// limit is limited by the device.
+    /// Returns the ioDrive with twice the bandwidth. Not a real drive: it tests if the device limits a log at
+    /// the ioDrive's limit.
     #[must_use]
     pub const fn iodrive_2x() -> Self {
         let bytes_per_s = 2 * Self::iodrive().bytes_per_s;
         Self { name: "iodrive-2x", channel_bytes_per_s: bytes_per_s, bytes_per_s, ..Self::iodrive() }
     }
 
-    /// A cloud volume behind virtio-blk: FLUSH instead of FUA, and concurrent FLUSHes merged.
+    /// Returns a cloud volume behind virtio-blk: FLUSH instead of FUA, and concurrent FLUSHes are merged.
     ///
-    /// Fitted to measurements (medians) of such a volume on 2026-11-20: a direct write of 4 KiB 47 µs, FLUSH
-    /// some 60 µs more, eight writers without flush 67 k/s (so three at once), one write of 1 MiB with flush
-    /// 534 µs, at most 1.75 GiB/s. Synchronous 4-KiB writers, measured: 1: 111 µs, 2: 151, 4: 203, 8: 234,
-    /// 16: 334. Jitter of 20 % is assumed.
+    /// Fitted to measurements (medians) of such a volume on 2026-11-20. A direct write of 4 KiB took 47 µs,
+    /// and a FLUSH about 60 µs more. Eight writers without flush made 67,000 writes per second (so three are
+    /// concurrent). One write of 1 MiB with flush took 534 µs, and the largest rate was 1.75 GiB/s.
+    /// Synchronous writes of 4 KiB took 111 µs with 1 writer, 151 with 2, 203 with 4, 234 with 8, and 334
+    /// with 16. A jitter of 20 % is assumed.
     #[must_use]
     pub const fn cloud() -> Self {
         Self {
@@ -105,11 +107,11 @@ impl DeviceModel {
         }
     }
 
-    /// A consumer's NVMe drive with a volatile cache: fast to take bytes, slow to make them safe.
+    /// Returns a consumer NVMe drive with a volatile cache: fast writes, slow flushes.
     ///
-    /// `fsync` after 16 KiB on a Samsung 990 Pro: some 890 µs (M. Callaghan, "SSDs, power loss protection and
-    /// fsync latency", January 2026). The rest is of the order that such drives' data sheets give, and
-    /// assumed: 20 µs, 8 at once, 3 GiB/s.
+    /// `fsync` after 16 KiB on a Samsung 990 Pro takes about 890 µs (M. Callaghan, "SSDs, power loss
+    /// protection and fsync latency", January 2026). The other values are assumed, in the order of the data
+    /// sheets of such drives: 20 µs, 8 concurrent commands, 3 GiB/s.
     #[must_use]
     pub const fn ssd() -> Self {
         Self {
@@ -127,10 +129,11 @@ impl DeviceModel {
         }
     }
 
-    /// A data-center NVMe drive with capacitors: its cache is safe, a flush is free.
+    /// Returns a data-center NVMe drive with capacitors (power-loss protection): the cache is durable, and a
+    /// flush is free.
     ///
-    /// A synced write of 16 KiB on such drives (Samsung PM9A3): from 12 µs up (Callaghan, as above); 8 at
-    /// once and 4 GiB/s are of the order of its data sheet, and assumed.
+    /// A synced write of 16 KiB on such a drive (Samsung PM9A3) takes at least 12 µs (Callaghan, see
+    /// [`ssd`](Self::ssd)). 8 concurrent commands and 4 GiB/s are assumed, in the order of its data sheet.
     #[must_use]
     pub const fn plp() -> Self {
         Self {
@@ -148,7 +151,7 @@ impl DeviceModel {
         }
     }
 
-    /// A device with commands that take no time.
+    /// Returns a device with commands that take no time.
     #[must_use]
     pub const fn free() -> Self {
         Self {
@@ -166,25 +169,25 @@ impl DeviceModel {
         }
     }
 
-    /// The model of this name.
+    /// Returns the model with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.name == name)
     }
 
-    /// The same, with times that do not vary.
+    /// Returns the same device without variation of its times.
     #[must_use]
     pub const fn without_jitter(self) -> Self {
         Self { jitter_permille: 0, ..self }
     }
 
-    /// The same device with another seed of the variation.
+    /// Returns the same device with another seed of the variation.
     #[must_use]
     pub const fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// Returns `true` if written bytes are safe without a flush.
+    /// Returns `true` if written bytes are durable without a flush.
     #[must_use]
     pub const fn is_power_safe(&self) -> bool {
         self.flush_ns == 0

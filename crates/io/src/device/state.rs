@@ -1,47 +1,47 @@
-//! `DeviceState`: completion times of commands. Pure: it takes times and returns times, and has no clock.
+//! `DeviceState`: completion times of commands. Pure: its functions take and return times, and use no clock.
 //!
-//! A command waits for a channel, occupies it for its own time and its bytes', and is done no earlier than
-//! the shared bus has carried its bytes. A flush waits for a slot; while it waits, others join it if the
-//! model merges.
+//! A command waits for a channel and occupies it for the time of the command and of the transfer of its
+//! bytes. The command ends no earlier than the transfer on the shared bus. A flush waits for a slot. If the
+//! model merges flushes, others join a waiting flush.
 //!
-//! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls. A
-//! time before an earlier call's is used unchanged (the device may appear idle to it), so calls should have
-//! ascending times.
+//! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls.
+//! Calls should have ascending times: a time before that of an earlier call is used unchanged, and that call
+//! may find the device idle.
 
 use super::model::{DeviceModel, transfer_ns};
 
 /// Counters of requests to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
-    /// Write commands.
+    /// Number of write commands.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of the write commands.
     pub bytes_written: u64,
-    /// Read commands.
+    /// Number of read commands.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes of the read commands.
     pub bytes_read: u64,
-    /// Requested flushes.
+    /// Number of requested flushes.
     pub flushes_asked: u64,
-    /// Flushes done; fewer if some were merged.
+    /// Number of executed flushes; fewer than requested if some were merged.
     pub flushes_done: u64,
 }
 
-/// A device at work.
+/// The state of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceState {
     model: DeviceModel,
     /// Time at which each channel becomes free.
     channels: Vec<u64>,
     bus_free: u64,
-    /// The last flush of each slot: when it begins and ends.
+    /// The last flush of each slot: its begin and its end.
     flushes: Vec<(u64, u64)>,
     random: u64,
     counts: DeviceCounts,
 }
 
 impl DeviceState {
-    /// An idle device.
+    /// Returns an idle device.
     #[must_use]
     pub fn new(model: DeviceModel) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl DeviceState {
         }
     }
 
-    /// The costs now.
+    /// Returns the current costs.
     #[must_use]
     pub const fn model(&self) -> &DeviceModel {
         &self.model
@@ -75,8 +75,8 @@ impl DeviceState {
         self.model = model;
     }
 
-    /// Returns the time at which a write that arrives at `at` is in the device; durable only if the device
-    /// is power-safe.
+    /// Returns the time at which a write that arrives at `at` has ended. The bytes are durable then only if
+    /// the device is power-safe.
     pub fn write(&mut self, at: u64, bytes: u64) -> u64 {
         self.counts.writes += 1;
         self.counts.bytes_written += bytes;
@@ -99,7 +99,7 @@ impl DeviceState {
             return at;
         }
         if self.model.merges_flushes {
-            // A flush that has not begun will include our bytes too.
+            // A flush that has not begun includes these bytes too.
             let joined = self.flushes.iter().filter(|f| f.0 >= at && f.1 > f.0).map(|f| f.1).min();
             if let Some(ends) = joined {
                 return ends;
@@ -135,7 +135,7 @@ impl DeviceState {
         u64::try_from(varied).unwrap_or(u64::MAX)
     }
 
-    /// The next number of SplitMix64.
+    /// Returns the next number of SplitMix64.
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;
@@ -154,7 +154,7 @@ mod tests {
         channels: 2,
         write_ns: 100,
         read_ns: 50,
-        channel_bytes_per_s: 1_000_000_000, // a byte each nanosecond
+        channel_bytes_per_s: 1_000_000_000, // one byte per nanosecond
         bytes_per_s: 2_000_000_000,
         flush_ns: 1000,
         flush_slots: 1,
@@ -182,7 +182,7 @@ mod tests {
     fn flushes_that_wait_become_one_which_covers_them_all() {
         let mut device = DeviceState::new(PLAIN);
         assert_eq!(device.flush(0), 1000);
-        // The first has begun: these wait for the next.
+        // The first flush has begun: these wait for the next one.
         assert_eq!([device.flush(1), device.flush(500), device.flush(1000)], [2000, 2000, 2000]);
         assert_eq!(device.flush(1001), 3000);
         assert_eq!((device.counts().flushes_asked, device.counts().flushes_done), (5, 3));

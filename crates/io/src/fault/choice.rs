@@ -1,8 +1,8 @@
-//! `Choice`: a stream of decisions that is determined by a seed, on every machine and in every version.
+//! `Choice`: a stream of decisions that the seed determines, on every machine and in every version.
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014, figure 1).
 ///
-/// Not from a generator crate: a seed in an old bug report must always tear the same sectors.
+/// Not taken from a crate, because the seed of an old bug report must always tear the same sectors.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice(u64);
 
@@ -11,7 +11,7 @@ impl Choice {
         Self(seed)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub(crate) const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -20,7 +20,7 @@ impl Choice {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; 0 if `n` is 0.
+    /// Returns a number below `n`; 0 if `n` is 0.
     pub(crate) const fn below(&mut self, n: u64) -> u64 {
         ((self.bits() as u128 * n as u128) >> 64) as u64
     }

@@ -21,7 +21,7 @@ use crate::image::MAX_LEN;
 pub(super) struct FaultFile {
     disk: Arc<Disk>,
     node: Arc<Node>,
-    /// The name it was opened by, for messages.
+    /// The name at the opening, for messages.
     path: Arc<str>,
     alignment: usize,
     read_only: bool,
@@ -33,7 +33,7 @@ impl FaultFile {
         Self { disk, node, path, alignment, read_only: options.read_only }
     }
 
-    /// Passes a call on this file by the meter, which lets at most one file through at a time.
+    /// Counts a call on this file and decides about it. The returned guards serialize I/Os of all files.
     fn begin(
         &self,
         kind: IoKind,
@@ -57,7 +57,7 @@ impl FaultFile {
             Verdict::Done | Verdict::Cut => inode.write(io, offset, bytes),
             Verdict::Fails(FailKind::Io) if kind == IoKind::WriteAtSync => {
                 inode.write(io, offset, bytes);
-                inode.forget_io(io); // it was written and not synced, and that is the failed sync
+                inode.forget_io(io); // the bytes are written, and their sync has failed
             }
             Verdict::Fails(failure) => {
                 let range = offset..offset + bytes.len();

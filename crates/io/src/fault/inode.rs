@@ -1,15 +1,16 @@
 //! `Inode`: the contents of one file on a fault disk: its durable bytes, and the writes since.
 //!
-//! Steps of a write: (1) it changes the volatile image, which every read sees; (2) it joins the list of
-//! unsynced changes; (3) a sync *promotes* it: into the durable image, off the list. A crash starts from the
-//! durable image and applies a part of the list, chosen by the seed.
+//! Steps of a write: (1) it changes the volatile image, which all reads use; (2) it is added to the list of
+//! unsynced changes; (3) a sync *promotes* it: the write is applied to the durable image and removed from the
+//! list. A crash starts from the durable image and applies a part of the list that the seed selects.
 //!
-//! - **INODE-1** The volatile image is the durable one with the unsynced changes made in their order.
-//! - **INODE-2** No unsynced change is older than a durable byte it covers: promotion removes the promoted
-//!   range from the rest of the list, so that the newer bytes remain.
-//! - **INODE-3** A sector holds what the cache held at *some* moment: if a crash keeps one write to a sector,
-//!   it has every earlier one to that sector too (writes smaller than a sector share one).
-//! - **INODE-4** A change of length is promoted with the next promoted change: the file system's journal
+//! - **INODE-1** The volatile image is the durable image with the unsynced changes applied in order.
+//! - **INODE-2** No unsynced change is older than a durable byte in its range: promotion removes the promoted
+//!   range from the earlier changes on the list, so that the newer bytes remain.
+//! - **INODE-3** A sector has the content that the cache had at *some* moment: if a crash keeps one write to
+//!   a sector, it also keeps every earlier write to that sector. (Writes smaller than a sector share
+//!   sectors.)
+//! - **INODE-4** A change of length is promoted with the next promotion, because the file system's journal
 //!   keeps lengths in order.
 
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ impl Bytes {
         }
     }
 
-    /// The bytes from `from` to `to`, counted from the first.
+    /// Returns the bytes from `from` to `to`, counted from the first byte of the write.
     fn slice(&self, from: u64, to: u64) -> Self {
         match self {
             Self::Data { all, part } => Self::Data {
@@ -65,7 +66,7 @@ enum Change {
 }
 
 impl Change {
-    /// The bytes it decides about.
+    /// Returns the range of bytes that the change determines.
     const fn range(&self) -> Range<u64> {
         match self {
             Self::Write { offset, bytes } => *offset..*offset + bytes.len(),
@@ -84,10 +85,10 @@ impl Change {
 /// A change that no sync has covered.
 #[derive(Clone, Debug)]
 struct Unsynced {
-    /// Number of the I/O that made it.
+    /// Number of the I/O that made the change.
     io: u64,
     change: Change,
-    /// A sync failed over it: the cache treats it as clean, and no later sync writes it.
+    /// `true` after a failed sync of the change: the cache treats it as clean, and no later sync writes it.
     forgotten: bool,
 }
 
@@ -105,17 +106,17 @@ impl Inode {
         Self { volatile: image.clone(), durable: image, unsynced: Vec::new() }
     }
 
-    /// Content that reads return.
+    /// Returns the content that reads return.
     pub(crate) const fn volatile_image(&self) -> &Image {
         &self.volatile
     }
 
-    /// Content that every crash keeps, unless an unsynced change overwrites it.
+    /// Returns the content that every crash keeps, unless an unsynced change overwrites it.
     pub(crate) const fn durable_image(&self) -> &Image {
         &self.durable
     }
 
-    /// Numbers of the I/Os with unsynced changes.
+    /// Returns the numbers of the I/Os with unsynced changes.
     pub(crate) fn unsynced_ios(&self) -> impl Iterator<Item = u64> {
         self.unsynced.iter().map(|u| u.io)
     }
@@ -132,7 +133,7 @@ impl Inode {
         }
     }
 
-    /// A change of length, in the cache.
+    /// Changes the length, in the cache.
     pub(crate) fn set_len(&mut self, io: u64, len: u64) {
         self.change(io, Change::SetLen(len));
     }
@@ -143,7 +144,7 @@ impl Inode {
         self.promote(|u| u.io == io);
     }
 
-    /// Makes a write of which only some sectors reached the cache.
+    /// Writes only some sectors into the cache.
     pub(crate) fn write_partly(&mut self, io: u64, offset: u64, bytes: &Bytes, sectors: &Sectors) {
         for run in sectors.runs(&(offset..offset + bytes.len())) {
             self.write(io, run.start, bytes.slice(run.start - offset, run.end - offset));
@@ -155,12 +156,12 @@ impl Inode {
         self.promote(|u| !u.forgotten);
     }
 
-    /// Effect of a failed sync: the written bytes stay readable, and no later sync writes them.
+    /// Applies the effect of a failed sync: the written bytes stay readable, and no later sync writes them.
     pub(crate) fn forget(&mut self) {
         self.forget_where(|_| true);
     }
 
-    /// As [`Inode::forget`], for the writes of one I/O.
+    /// Applies [`Inode::forget`] to the writes of one I/O.
     pub(crate) fn forget_io(&mut self, io: u64) {
         self.forget_where(|u| u.io == io);
     }
@@ -184,7 +185,7 @@ impl Inode {
         self.unsynced = kept;
     }
 
-    /// Damages the disk: sets `bytes`, in the cache and durable.
+    /// Damages the disk: sets `bytes` in the cache and in the durable image.
     pub(crate) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         self.promote(|_| false);
         self.volatile.write(offset, bytes);
@@ -192,7 +193,7 @@ impl Inode {
         subtract(&mut self.unsynced, &(offset..offset + bytes.len() as u64));
     }
 
-    /// The contents after a power loss.
+    /// Returns the content after a power loss.
     pub(crate) fn after_crash(&self, survival: &mut Survival) -> Image {
         let mut image = self.durable.clone();
         let mut fates: Vec<Fate> =
@@ -204,9 +205,9 @@ impl Inode {
         image
     }
 
-    /// INODE-3: for each sector that some write covers only in part, keeps all writes up to the last kept
-    /// one. By I/O and not by position on the list: the pieces of a write that promotion has split have one
-    /// fate.
+    /// Establishes INODE-3: for each sector that some write covers only in part, keeps all writes up to the
+    /// last kept one. Compares the numbers of I/Os instead of positions on the list, because the pieces of a
+    /// write that promotion has split are kept or lost together.
     fn complete_shared_sectors(&self, fates: &mut [Fate]) {
         let mut last_kept: BTreeMap<u64, Option<u64>> = BTreeMap::new();
         for u in &self.unsynced {
@@ -233,14 +234,14 @@ impl Inode {
         }
     }
 
-    /// Returns `true` if a write there takes space from the disk.
+    /// Returns `true` if a write there needs space on the disk.
     pub(crate) fn needs_space(&self, offset: u64, len: u64) -> bool {
         self.volatile.needs_space(offset, len)
     }
 }
 
 impl Unsynced {
-    /// The bytes that a crash may tear; none for a change of length.
+    /// Returns the range of bytes that a crash may tear; empty for a change of length.
     const fn write_range(&self) -> Range<u64> {
         match self.change {
             Change::Write { .. } => self.change.range(),
@@ -258,14 +259,14 @@ impl Unsynced {
                     bytes.slice(run.start - offset, run.end - offset).write_to(image, run.start);
                 }
                 if fate.length && image.len() < range.end {
-                    image.set_len(range.end); // the length got there before the data: a hole
+                    image.set_len(range.end); // the length is durable without the data: a hole
                 }
             }
         }
     }
 }
 
-/// Takes `range` out of every write on the list.
+/// Removes `range` from every write on the list.
 fn subtract(list: &mut Vec<Unsynced>, range: &Range<u64>) {
     let overlaps = |u: &Unsynced| {
         let own = u.change.range();

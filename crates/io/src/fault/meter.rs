@@ -1,4 +1,4 @@
-//! `Meter`: counts every I/O, remembers the last ones, and selects the one that fails.
+//! `Meter`: counts all I/Os, records the last ones, and decides which I/Os fail.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::error::{os, power_cut};
 
-/// Number of recent I/Os that are remembered.
+/// Number of recent I/Os that are recorded.
 const REMEMBERED: usize = 256;
 
 /// The kinds of calls that are counted as I/O.
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 256;
 pub enum IoKind {
     /// A file was created by opening or locking it.
     Create,
-    /// A directory was created; one for each directory.
+    /// A directory was created; each new directory counts.
     CreateDir,
     /// [`File::write_at`](crate::File::write_at).
     WriteAt,
@@ -41,11 +41,11 @@ pub enum IoKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailKind {
-    /// EIO. Of a write, any sectors may have been written.
+    /// EIO. Any sectors of a write may have been written.
     Io,
-    /// ENOSPC. Of a write, a prefix may have been written.
+    /// ENOSPC. A prefix of a write may have been written.
     NoSpace,
-    /// EDQUOT: as ENOSPC, for the user alone.
+    /// EDQUOT: like ENOSPC, but for the user's quota.
     Quota,
 }
 
@@ -59,12 +59,12 @@ impl FailKind {
     }
 }
 
-/// One I/O, as remembered.
+/// The record of one I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoRecord {
-    /// Number, from 1.
+    /// Number of the I/O, from 1.
     pub number: u64,
-    /// The call.
+    /// Kind of the call.
     pub kind: IoKind,
     /// The file's name when it was opened; for a rename, both names.
     pub path: Arc<str>,
@@ -72,7 +72,8 @@ pub struct IoRecord {
     pub offset: u64,
     /// Number of bytes of a write; for `set_len` the length.
     pub len: u64,
-    /// `None` if it was done. Otherwise the reason: `"EIO"`, `"ENOSPC"`, `"EDQUOT"`, `"power cut"`.
+    /// `None` if the I/O succeeded. Otherwise the reason of the failure: `"EIO"`, `"ENOSPC"`, `"EDQUOT"`,
+    /// `"power cut"`.
     pub failure: Option<&'static str>,
 }
 
@@ -90,17 +91,17 @@ impl std::fmt::Display for IoRecord {
     }
 }
 
-/// Result of an I/O.
+/// Decision about an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,
     Fails(FailKind),
-    /// The power was cut during it: its effect is unknown.
+    /// The power is cut during the I/O, so its effect is unknown.
     Cut,
 }
 
 impl Verdict {
-    /// Result that the caller gets.
+    /// Returns the result for the caller.
     pub(crate) fn result(self) -> io::Result<()> {
         match self {
             Self::Done => Ok(()),
@@ -120,7 +121,8 @@ impl Verdict {
     }
 }
 
-/// Counts, memory and plans. Numbers are those of I/Os since the file system was made; the first is 1.
+/// Counters, recorded I/Os, and planned failures. I/Os are numbered from the creation of the file system; the
+/// first is 1.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     ios: u64,
@@ -135,13 +137,13 @@ pub(crate) struct Meter {
     fail_read_at: Option<u64>,
 }
 
-/// An I/O about to happen.
+/// A requested I/O.
 pub(crate) struct Request<'a> {
     pub(crate) kind: IoKind,
     pub(crate) path: &'a Arc<str>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// The call takes space from the disk.
+    /// `true` if the call needs space on the disk.
     pub(crate) needs_space: bool,
 }
 
@@ -227,7 +229,7 @@ impl Meter {
         self.fail_read_at = Some(self.reads + n);
     }
 
-    /// Forgets every plan. Power that is off stays off.
+    /// Cancels all planned failures. Power that is off stays off.
     pub(crate) fn heal(&mut self) {
         self.cut_at = None;
         self.fail_at.clear();

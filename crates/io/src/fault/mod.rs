@@ -5,23 +5,23 @@
 //!
 //! - A write is in the cache until its file is synced. A crash keeps any subset of its 512-byte sectors, in
 //!   any order among writes; a sector itself is never torn.
-//! - `write_at_sync` makes its own range durable, and changes of length made before; no other bytes.
+//! - `write_at_sync` makes its own range and earlier changes of length durable, but no other bytes.
 //! - A created, renamed or removed name is in the cache until its directory is synced. A crash keeps any
-//!   subset of these changes; those that share a name keep their order, and a rename is never torn.
-//! - A failed `sync` is never repeated: its writes are readable until the crash, count as clean, and no later
-//!   sync writes them. A crash may keep them nevertheless.
-//! - A failed write leaves any subset of its sectors; on a full disk, a prefix.
+//!   subset of these changes. Changes that share a name keep their order, and a rename is never torn.
+//! - After a failed `sync`, its writes are readable until the crash, but count as clean: no later sync writes
+//!   them. A crash may keep them nevertheless.
+//! - A failed write leaves any subset of its sectors; on a full disk, it leaves a prefix.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | `inode` | contents of a file: durable bytes, and writes since |
-//! | `names` | names: durable ones, and changes since |
+//! | `inode` | content of a file: durable bytes, and later writes |
+//! | `names` | names: durable ones, and later changes |
 //! | `meter` | counts, planned failures, the last I/Os |
-//! | `survival` | the part that a crash keeps, by seed |
+//! | `survival` | the part of the changes that a crash keeps, by seed |
 //! | `sectors`, `choice` | subsets of a write's sectors; random decisions |
 //!
-//! One mutex guards names and meter; each file has its own, taken after it. So the order of I/Os is one order
-//! for all threads, and a crash is a moment in it.
+//! One mutex protects names and meter. Each file has its own mutex, which is locked after the first one. So
+//! all threads' I/Os have one order, and a crash is a moment in this order.
 
 mod choice;
 mod file;
@@ -52,7 +52,7 @@ pub use self::meter::{FailKind, IoKind, IoRecord};
 
 /// A file system in memory that injects faults. Clones share one file system.
 ///
-/// I/Os are counted from 1; "the `n`-th from now" with `n = 1` is the next one. [`IoKind`] lists the calls
+/// I/Os are counted from 1: the `n`-th I/O from now with `n = 1` is the next one. [`IoKind`] lists the calls
 /// that count as an I/O; reads are counted separately, and reading lengths or names is not counted.
 ///
 /// ```
@@ -98,14 +98,14 @@ impl Default for FaultFs {
 
 /// Creation of a disk, and crashes.
 impl FaultFs {
-    /// An empty disk that refuses direct I/O: every file has alignment 1.
+    /// Returns an empty disk without direct I/O: every file has alignment 1.
     #[must_use]
     pub fn new() -> Self {
         Self::with_alignment(1)
     }
 
-    /// An empty disk on which files opened with `direct` have this alignment (512, say), and refuse other
-    /// accesses.
+    /// Returns an empty disk on which files opened with `direct` have this alignment (for example 512), and
+    /// refuse other accesses.
     ///
     /// # Panics
     ///
@@ -121,26 +121,28 @@ impl FaultFs {
         Self { disk: Arc::new(Disk { alignment, state }), locks: Locks::default() }
     }
 
-    /// Returns the disk after a power loss at this moment: a separate disk with everything durable, nothing
-    /// locked, counters at zero, no failure planned. `self` is unchanged.
+    /// Returns the disk after a power loss at this moment: a separate disk on which everything is durable and
+    /// nothing is locked, without counts and planned failures. `self` is unchanged.
     ///
-    /// The seed decides which unsynced changes survive: sometimes all or none, otherwise everything up to a
-    /// moment, or a subset, whole or torn. The same history and the same seed give the same disk.
+    /// The seed decides which unsynced changes survive: all, none, everything up to a moment, or a subset,
+    /// whole or torn. The same history and the same seed give the same disk.
     ///
-    /// Costs as much as the unsynced changes, not as much as the disk holds: contents are shared until
-    /// written.
+    /// The cost depends on the unsynced changes, not on the size of the disk, because both disks share
+    /// contents until they are written.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         self.crash_by(|names| Survival::new(seed, names.unsynced_ios()))
     }
 
-    /// As [`FaultFs::crash`], in the worst case: only synced changes survive.
+    /// Returns the disk after a power loss in the worst case: only synced changes survive. See
+    /// [`FaultFs::crash`].
     #[must_use]
     pub fn crash_losing_all(&self) -> Self {
         self.crash_by(|_| Survival::uniform(false))
     }
 
-    /// As [`FaultFs::crash`], but all changes had just reached the disk, including the interrupted I/O.
+    /// Returns the disk after a power loss in which all changes survive, including the interrupted I/O. See
+    /// [`FaultFs::crash`].
     #[must_use]
     pub fn crash_keeping_all(&self) -> Self {
         self.crash_by(|_| Survival::uniform(true))
@@ -152,16 +154,15 @@ impl FaultFs {
         Self::with_names(self.disk.alignment, state.names.after_crash(&mut survival))
     }
 
-    /// Returns the disk and the cache after every process was killed at this moment: a copy with nothing
-    /// locked, counters at zero and no failure planned, in which unsynced changes are readable and still
-    /// unsynced.
+    /// Returns the disk and the cache after every process was killed at this moment: a copy without locks,
+    /// counts and planned failures. Unsynced changes are readable in the copy, and still unsynced.
     ///
-    /// After `kill -9` a restart reads data that a later power loss could still drop; test both one after the
-    /// other.
+    /// After `kill -9` a restart reads data that a later power loss could still lose, so a test should also
+    /// crash the copy.
     ///
     /// # Panics
     ///
-    /// If the power is off: then the cache is gone, and [`FaultFs::crash`] is what remains.
+    /// If the power is off, because the cache is lost then. Use [`FaultFs::crash`].
     #[must_use]
     pub fn kill(&self) -> Self {
         let state = self.disk.state.lock();
@@ -172,9 +173,9 @@ impl FaultFs {
 
 /// Planned failures.
 impl FaultFs {
-    /// Cuts the power during the `n`-th I/O from now: it fails, [`FaultFs::crash`] decides how much of it
-    /// happened, and every later call fails too, reads included ([`is_power_cut`](crate::is_power_cut)). 0:
-    /// now.
+    /// Cuts the power during the `n`-th I/O from now; 0 cuts it now. That I/O and every later call fail,
+    /// including reads ([`is_power_cut`](crate::is_power_cut)). [`FaultFs::crash`] decides how much of the
+    /// interrupted I/O happened.
     pub fn cut_power_at(&self, n: u64) {
         self.disk.state.lock().meter.cut_at(n);
     }
@@ -190,7 +191,7 @@ impl FaultFs {
         self.disk.state.lock().meter.power_is_off()
     }
 
-    /// Makes the `n`-th I/O from now fail, once. Several may be planned.
+    /// Makes the `n`-th I/O from now fail, once. Several failures may be planned.
     pub fn fail_at(&self, n: u64, kind: FailKind) {
         self.disk.state.lock().meter.fail_at(n, kind);
     }
@@ -200,8 +201,9 @@ impl FaultFs {
         self.disk.state.lock().meter.fail_from(n, kind);
     }
 
-    /// Fills the disk up: from the `n`-th I/O on, those that need space (a new name, a longer file, a write
-    /// into a hole) fail with ENOSPC; overwriting, syncing and removing still work. Removing frees no space.
+    /// Fills the disk up: from the `n`-th I/O from now on, I/Os that need space (a new name, a longer file, a
+    /// write into a hole) fail with ENOSPC. Overwriting, syncing and removing still work. Removing frees no
+    /// space.
     pub fn full_from(&self, n: u64) {
         self.disk.state.lock().meter.full_from(n);
     }
@@ -216,7 +218,7 @@ impl FaultFs {
         self.disk.state.lock().meter.heal();
     }
 
-    /// Flips one bit (0..8) of the byte at `offset`, on the disk and in the cache, uncounted.
+    /// Flips one bit (0..8) of the byte at `offset`, on the disk and in the cache. Not counted as an I/O.
     ///
     /// # Errors
     ///
@@ -226,7 +228,7 @@ impl FaultFs {
     }
 
     /// Changes each of `len` bytes at `offset` to another value, random by `seed`, on the disk and in the
-    /// cache, uncounted.
+    /// cache. Not counted as an I/O.
     ///
     /// # Errors
     ///
@@ -252,33 +254,33 @@ impl FaultFs {
     }
 }
 
-/// Inspection of the disk from outside; nothing here is counted, or fails without power.
+/// Inspection of the disk. These calls are not counted, and work without power.
 impl FaultFs {
-    /// I/Os so far, the failed ones included.
+    /// Returns the number of I/Os so far, including failed ones.
     #[must_use]
     pub fn io_count(&self) -> u64 {
         self.disk.state.lock().meter.ios()
     }
 
-    /// I/Os of one kind so far.
+    /// Returns the number of I/Os of one kind so far.
     #[must_use]
     pub fn io_count_of(&self, kind: IoKind) -> u64 {
         self.disk.state.lock().meter.of_kind(kind)
     }
 
-    /// Reads so far.
+    /// Returns the number of reads so far.
     #[must_use]
     pub fn read_count(&self) -> u64 {
         self.disk.state.lock().meter.reads()
     }
 
-    /// The last I/Os (256 at most), oldest first.
+    /// Returns the last I/Os (256 at most), oldest first.
     #[must_use]
     pub fn last_ios(&self) -> Vec<IoRecord> {
         self.disk.state.lock().meter.last().cloned().collect()
     }
 
-    /// Describes I/O number `number` for a message; "unknown" for one that is to come or was forgotten.
+    /// Describes I/O number `number` for a message; as "unknown" if it is not among the last I/Os.
     #[must_use]
     pub fn describe_io(&self, number: u64) -> String {
         let state = self.disk.state.lock();
@@ -286,21 +288,21 @@ impl FaultFs {
         found.map_or_else(|| format!("#{number} unknown"), IoRecord::to_string)
     }
 
-    /// Every file, by name, sorted.
+    /// Returns the paths of all files, sorted.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.disk.state.lock().names.volatile.files();
         files.into_iter().map(|(path, _)| path).collect()
     }
 
-    /// The bytes that a read of the whole file would see; `None` if there is no such file.
+    /// Returns the bytes of the file as a read returns them; `None` if there is no such file.
     #[must_use]
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         self.look(path, Inode::volatile_image)
     }
 
     /// Returns the bytes of the file at `path` that are durable: the content after a crash that loses as much
-    /// as possible. The name may be lost nevertheless.
+    /// as possible. The crash may lose the name nevertheless.
     #[must_use]
     pub fn durable_contents(&self, path: &Path) -> Option<Vec<u8>> {
         self.look(path, Inode::durable_image)
@@ -313,13 +315,13 @@ impl FaultFs {
     }
 }
 
-/// A path as messages show it.
+/// Returns a path for messages.
 fn label(path: &Path) -> Arc<str> {
     path.display().to_string().into()
 }
 
 impl State {
-    /// Passes a call that changes names by the meter, and makes its changes.
+    /// Counts a call that changes names, and makes its changes unless it fails.
     fn change_names(&mut self, kind: IoKind, path: &Arc<str>, changes: Vec<Change<Node>>) -> io::Result<()> {
         let needs_space = matches!(kind, IoKind::Create | IoKind::CreateDir);
         let (io, verdict) = self.meter.begin(&Request { kind, path, offset: 0, len: 0, needs_space })?;

@@ -2,7 +2,7 @@
 //!
 //! - **NAMES-1** A rename is one change of two names: a crash keeps both or neither.
 //! - **NAMES-2** Changes that share a name keep their order: making a change durable makes the earlier
-//!   changes to its names durable too. Changes that share none survive independently.
+//!   changes to its names durable too. Changes without a common name survive independently.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use super::survival::Survival;
 use crate::tree::{Change, DirId, Name, Tree};
 use azekura_base::sync::Mutex;
 
-/// A file: the mutex is taken after the file system's own.
+/// A file. Its mutex is locked after that of the file system.
 pub(crate) type Node = Mutex<Inode>;
 
-/// One call's changes of names, not durable yet.
+/// The changes of names by one call, which are not durable yet.
 #[derive(Debug)]
 struct Unsynced {
     io: u64,
     changes: Vec<Change<Node>>,
-    /// A sync of the directory failed over it: later ones do not write it.
+    /// `true` after a failed sync of a directory of the changes: no later sync writes them.
     forgotten: bool,
 }
 
@@ -33,7 +33,7 @@ impl Unsynced {
 /// The names of a fault disk.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Names that calls see.
+    /// Names that calls use.
     pub(crate) volatile: Tree<Node>,
     /// Names that every crash keeps, unless an unsynced change affects them.
     pub(crate) durable: Tree<Node>,
@@ -61,12 +61,12 @@ impl Names {
         });
     }
 
-    /// Effect of a failed sync of a directory: no later sync writes these changes.
+    /// Applies the effect of a failed sync of a directory: no later sync writes these changes.
     pub(crate) fn forget(&mut self, dir: DirId) {
         self.unsynced.iter_mut().filter(|u| u.touches(dir)).for_each(|u| u.forgotten = true);
     }
 
-    /// Returns for each unsynced call whether it is chosen, or needed by a later chosen one (NAMES-2).
+    /// Returns `true` for each unsynced call that is chosen, or that a later chosen call needs (NAMES-2).
     fn with_what_they_need(&self, mut is_chosen: impl FnMut(&Unsynced) -> bool) -> Vec<bool> {
         let mut needed: BTreeSet<&Name> = BTreeSet::new();
         let mut chosen = vec![false; self.unsynced.len()];
@@ -80,7 +80,7 @@ impl Names {
         chosen
     }
 
-    /// Numbers of the I/Os with changes that are not durable, of names and of the bytes of every file.
+    /// Returns the numbers of the I/Os with changes of names or of bytes that are not durable.
     pub(crate) fn unsynced_ios(&self) -> Vec<u64> {
         let mut ios: Vec<u64> = self.unsynced.iter().map(|u| u.io).collect();
         for (_, node) in self.volatile.files() {
@@ -89,7 +89,7 @@ impl Names {
         ios
     }
 
-    /// The names and files after a power loss.
+    /// Returns the names and files after a power loss.
     pub(crate) fn after_crash(&self, survival: &mut Survival) -> Self {
         let mut tree = self.durable.clone();
         let kept = self.with_what_they_need(|u| survival.keeps_name(u.io));
@@ -102,7 +102,7 @@ impl Names {
         Self { durable: volatile.clone(), volatile, unsynced: Vec::new() }
     }
 
-    /// The same names and files, on a disk of their own.
+    /// Returns a copy of all names and files, for a separate disk.
     pub(crate) fn deep_copy(&self) -> Self {
         let mut copies = std::collections::BTreeMap::new();
         let mut copy = |node: &Arc<Node>| {

@@ -1,12 +1,12 @@
 //! `Sectors`: the 512-byte sectors of a write that reached the disk.
 //!
-//! A sector is the unit that a disk writes whole or not at all; that is assumed of every disk.
+//! A disk writes a sector whole or not at all. This is assumed for all disks.
 
 use std::ops::Range;
 
 use super::choice::Choice;
 
-/// Bytes that a disk writes whole or not at all.
+/// Number of bytes that a disk writes whole or not at all.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A subset of the sectors that a range of bytes touches.
@@ -17,7 +17,7 @@ pub(crate) struct Sectors {
     bits: Vec<u64>,
 }
 
-/// The sectors that a range of bytes touches.
+/// Returns the sectors that a range of bytes touches.
 pub(crate) const fn touched(bytes: &Range<u64>) -> Range<u64> {
     if bytes.start >= bytes.end {
         return 0..0;
@@ -26,7 +26,7 @@ pub(crate) const fn touched(bytes: &Range<u64>) -> Range<u64> {
 }
 
 impl Sectors {
-    /// All or none of the sectors of a range of bytes.
+    /// Returns all or none of the sectors of a range of bytes.
     pub(crate) fn uniform(bytes: &Range<u64>, all: bool) -> Self {
         let touched = touched(bytes);
         let count = touched.end - touched.start;
@@ -34,7 +34,7 @@ impl Sectors {
         Self { first: touched.start, count, bits: vec![word; count.div_ceil(64) as usize] }
     }
 
-    /// The sectors before a random one: a write cut off by the power, or by a full disk.
+    /// Returns the sectors before a random one: a write that a power loss or a full disk has cut off.
     pub(crate) fn prefix(bytes: &Range<u64>, choice: &mut Choice) -> Self {
         let mut sectors = Self::uniform(bytes, false);
         let kept = choice.below(sectors.count + 1);
@@ -79,12 +79,12 @@ impl Sectors {
         self.set_nth(sector - self.first, kept);
     }
 
-    /// The sectors that this is a subset of.
+    /// Returns the range of sectors from which the subset is taken.
     pub(crate) const fn range(&self) -> Range<u64> {
         self.first..self.first + self.count
     }
 
-    /// Maximal runs of bytes in the subset, cut to `bytes`.
+    /// Returns the maximal runs of bytes in the subset, limited to `bytes`.
     pub(crate) fn runs(&self, bytes: &Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for (w, &word) in self.bits.iter().enumerate() {

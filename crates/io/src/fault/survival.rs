@@ -1,29 +1,30 @@
 //! `Survival`: the part of the unsynced changes that a power loss keeps, determined by a seed.
 //!
-//! One crash has one pattern for bytes and one for names, so that over many seeds the simple cases (nothing
-//! kept, everything kept, everything up to a moment) are as common as the irregular ones.
+//! A crash has one pattern for bytes and one for names. So over many seeds the simple cases (nothing,
+//! everything, or everything up to a moment is kept) are as common as the irregular ones.
 
 use std::ops::Range;
 
 use super::choice::Choice;
 use super::sectors::Sectors;
 
-/// Treatment of unsynced changes in a crash.
+/// The pattern by which a crash keeps unsynced changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Temper {
-    /// Everything had just reached the disk.
+    /// Everything has reached the disk.
     All,
-    /// The disk had written nothing back yet.
+    /// Nothing has reached the disk.
     Nothing,
-    /// The disk wrote in order: everything before one I/O, that one torn, nothing after it.
+    /// The disk wrote in order: everything before one I/O is kept, that I/O may be torn, and nothing after it
+    /// is kept.
     InOrder,
-    /// Each change independently is kept whole or lost: reordered.
+    /// Each change is kept whole or lost, independently of the others.
     Whole,
-    /// Each change independently is kept, lost, or torn.
+    /// Each change is kept, lost, or torn, independently of the others.
     Torn,
 }
 
-/// Surviving part of one write.
+/// The surviving part of one change.
 #[derive(Debug)]
 pub(crate) struct Fate {
     /// The sectors that survive.
@@ -43,7 +44,7 @@ pub(crate) struct Survival {
 }
 
 impl Survival {
-    /// Decides by `seed`; `unsynced` are the numbers of the I/Os that are not durable.
+    /// Returns the decisions for `seed`; `unsynced` are the numbers of the I/Os that are not durable.
     pub(crate) fn new(seed: u64, mut unsynced: Vec<u64>) -> Self {
         let mut choice = Choice::new(seed);
         unsynced.sort_unstable();
@@ -57,14 +58,14 @@ impl Survival {
         }
     }
 
-    /// Decides that everything survives, or nothing.
+    /// Returns the decision that everything survives, or nothing.
     pub(crate) const fn uniform(all: bool) -> Self {
         let temper = if all { Temper::All } else { Temper::Nothing };
         Self { choice: Choice::new(0), bytes: temper, names: temper, interrupted: 0 }
     }
 
-    /// Returns the surviving part of the write of `bytes` (of the change of length, if they are none) by I/O
-    /// `io`.
+    /// Returns the surviving part of the write of `bytes` by I/O `io`; an empty range stands for a change of
+    /// length.
     pub(crate) fn of_write(&mut self, io: u64, bytes: &Range<u64>) -> Fate {
         let whole = |kept| Fate { sectors: Sectors::uniform(bytes, kept), length: kept };
         match self.bytes {

@@ -1,5 +1,5 @@
 //! Reads into several runs of words, while other threads may read these words.
-#![allow(unsafe_code, reason = "no safe call reads into memory that others may look at meanwhile")]
+#![allow(unsafe_code, reason = "no safe call reads a file into memory that other threads may read meanwhile")]
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 use azekura_base::page::PageWord;
 
-/// Most runs of one call (POSIX lets a system refuse more than 16; Linux and the BSDs accept 1024).
+/// Largest number of runs in one call. (POSIX guarantees 16; Linux and the BSDs accept 1024.)
 const MOST_RUNS: usize = 1024;
 
 /// Fills `out` from `offset` on, up to the end of the file; returns the number of bytes. A read of a direct
@@ -16,7 +16,7 @@ pub(super) fn read(file: &File, offset: u64, out: &[&[PageWord]], alignment: usi
     let (wanted, mut done) = (out.iter().map(|words| size_of_val(*words)).sum(), 0);
     while done < wanted {
         let at = offset + done as u64;
-        // A miss reads one run, which needs no list in memory.
+        // A page miss reads one run, which needs no allocated list.
         let once = match out {
             [words] => read_once(file, at, &[without(words, done)]),
             _ => read_once(file, at, &rest(out, done)),
@@ -34,7 +34,7 @@ pub(super) fn read(file: &File, offset: u64, out: &[&[PageWord]], alignment: usi
     Ok(done)
 }
 
-/// The runs without their first `done` bytes.
+/// Returns the runs without their first `done` bytes.
 fn rest(out: &[&[PageWord]], mut done: usize) -> Vec<libc::iovec> {
     let mut runs = Vec::with_capacity(out.len().min(MOST_RUNS));
     for words in out {
@@ -48,7 +48,7 @@ fn rest(out: &[&[PageWord]], mut done: usize) -> Vec<libc::iovec> {
     runs
 }
 
-/// One run without its first `skipped` bytes, which are not more than it has.
+/// Returns a run without its first `skipped` bytes. The run has at least that many.
 fn without(words: &[PageWord], skipped: usize) -> libc::iovec {
     let start = words.as_ptr().cast::<u8>().wrapping_add(skipped).cast_mut();
     libc::iovec { iov_base: start.cast(), iov_len: size_of_val(words) - skipped }
@@ -56,10 +56,10 @@ fn without(words: &[PageWord], skipped: usize) -> libc::iovec {
 
 fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize> {
     let offset = offset.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: each run lies within words that `read` borrows; they are atomics, so they may be written
+    // SAFETY: each run is inside words that `read` borrows. The words are atomics, so they may be written
     // through a shared borrow. A thread that reads them at the same time loads whole words in an unspecified
-    // order, as of any other thread's relaxed stores. Any bytes are a valid value. There are no more runs
-    // than an `i32` holds.
+    // order, as with relaxed stores of another thread. Any bytes are a valid value. The number of runs fits
+    // an `i32`.
     let read = unsafe { libc::preadv(file.as_raw_fd(), runs.as_ptr(), runs.len() as i32, offset) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }

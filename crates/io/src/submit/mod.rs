@@ -1,20 +1,20 @@
-//! `SubmitFs`: the operating system's files, with a choice of the submission of synchronous writes to the
+//! `SubmitFs`: the operating system's files, with a choice of how synchronous writes are submitted to the
 //! kernel.
 //!
-//! The P-WAL paper compares `write` with the batch interface of its device (OpenNVM, the variants P-WAL++ and
-//! Aether++), which no longer exists. Its successors:
+//! The P-WAL paper compares `write` with the batch interface of its device (OpenNVM; the variants P-WAL++ and
+//! Aether++), which no longer exists. The successors of that interface:
 //!
 //! | way | system call | not available for |
 //! |---|---|---|
 //! | [`Way::Pwrite`] | `pwritev2` with `RWF_DSYNC` on a direct file | – |
-//! | [`Way::Ring`] | io_uring with a registered buffer, `RWF_DSYNC` | kernels, containers that refuse it |
-//! | [`SubmitFs::atomic`] | `RWF_ATOMIC` as well: no torn writes | files without atomic units (`statx`) |
+//! | [`Way::Ring`] | io_uring with a registered buffer, `RWF_DSYNC` | kernels, containers without io_uring |
+//! | [`SubmitFs::atomic`] | `RWF_ATOMIC` in addition: no torn writes | files without atomic units (`statx`) |
 //!
-//! With a ring, writes above 256 KiB go by `pwritev2`. An atomic write has a length of a power of two within
+//! With a ring, writes above 256 KiB use `pwritev2`. An atomic write has a length of a power of two within
 //! the units of the file, at a multiple of that length; other writes are plain.
 //!
-//! If a way is not available, a fallback is used, for one write or permanently, and reported by
-//! [`SubmitFs::report`]; a write is never less durable for it. All other calls are those of [`OsFs`].
+//! If a way is not available, a fallback is used, for one write or permanently. [`SubmitFs::report`] reports
+//! the fallback, which is equally durable. All other calls are those of [`OsFs`].
 
 mod ring;
 
@@ -32,14 +32,14 @@ use crate::fs::{File, FileLock, Fs, OpenOptions};
 use crate::os::{OsFile, OsFs};
 use ring::{BUFFER_BYTES, Lost, Ring};
 
-/// `STATX_WRITE_ATOMIC` and `RWF_ATOMIC` of Linux 6.11, which rustix has no names for.
+/// Flags `STATX_WRITE_ATOMIC` and `RWF_ATOMIC` of Linux 6.11, for which rustix has no names.
 const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
 const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
 
-/// Submission of synchronous writes to the kernel.
+/// The way in which synchronous writes are submitted to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
-    /// A system call for each.
+    /// One system call per write.
     #[default]
     Pwrite,
     /// io_uring, with a registered buffer.
@@ -55,7 +55,7 @@ pub enum Fallback {
         /// The kernel's error number.
         errno: i32,
     },
-    /// The kernel's rings do not support such writes; they use `pwritev2`.
+    /// The kernel's rings do not support synchronous writes; all writes use `pwritev2`.
     RingRefuses {
         /// The kernel's error number.
         errno: i32,
@@ -64,7 +64,7 @@ pub enum Fallback {
     NoAtomicUnits,
     /// The kernel refused an atomic write within the units that it reports.
     AtomicRefused {
-        /// Its error number.
+        /// The kernel's error number.
         errno: i32,
     },
 }
@@ -83,14 +83,14 @@ impl std::fmt::Display for Fallback {
     }
 }
 
-/// Statistics of synchronous writes. A write that the kernel did in parts counts for each part.
+/// Statistics of synchronous writes. If the kernel writes in parts, each part counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubmitReport {
-    /// By `pwritev2`.
+    /// Number of writes by `pwritev2`.
     pub by_pwrite: u64,
-    /// By io_uring.
+    /// Number of writes by io_uring.
     pub by_ring: u64,
-    /// Of these, atomic.
+    /// Number of atomic writes among both.
     pub atomic: u64,
     /// Reasons of fallbacks, each once.
     pub fallbacks: Vec<Fallback>,
@@ -101,10 +101,10 @@ pub struct SubmitReport {
 struct Shared {
     way: Way,
     atomic: bool,
-    /// Unused rings. There are as many as there were concurrent writers.
+    /// Unused rings. The number of rings is the largest number of concurrent writers so far.
     rings: Mutex<Vec<Ring>>,
-    /// Rings are not available any more. Relaxed everywhere: a hint; a thread that sees it late is refused
-    /// once more.
+    /// `true` if rings are not available. Relaxed everywhere: a hint; a thread that reads an outdated `false`
+    /// is refused once more.
     no_rings: AtomicBool,
     // Relaxed: counters.
     by_pwrite: AtomicU64,
@@ -135,19 +135,20 @@ pub struct SubmitFs {
 }
 
 impl SubmitFs {
-    /// Returns the operating system's files, written in this way if available.
+    /// Returns the operating system's file system, with synchronous writes submitted in this way if
+    /// available.
     #[must_use]
     pub fn new(way: Way) -> Self {
         let fs = Self { shared: Arc::new(Shared { way, ..Shared::default() }) };
         if way == Way::Ring {
-            // Tried at once, so that the report has it before the first write.
+            // Tries to make a ring at once, so that a fallback is reported before the first write.
             fs.shared.put_back(fs.shared.take_ring());
         }
         fs
     }
 
-    /// Requests atomic writes in addition, for files opened from now on. Other handles of the same file
-    /// system are unchanged.
+    /// Returns a file system that also requests atomic writes if `yes`, with its own counters. Files that are
+    /// open already are unchanged.
     #[must_use]
     pub fn atomic(self, yes: bool) -> Self {
         Self { shared: Arc::new(Shared { way: self.shared.way, atomic: yes, ..Shared::default() }) }
@@ -254,7 +255,8 @@ fn atomic_units(file: &OsFile) -> Option<(u64, u64)> {
     (told && min > 0 && file.is_direct()).then_some((min.into(), max.into()))
 }
 
-/// Returns `true` if a write may be atomic: a power of two within the units, at a multiple of itself.
+/// Returns `true` if a write may be atomic: a length that is a power of two within the units, at a multiple
+/// of the length.
 fn may_be_atomic(units: Option<(u64, u64)>, offset: u64, len: u64) -> bool {
     units.is_some_and(|(min, max)| (min..=max).contains(&len))
         && len.is_power_of_two()
@@ -266,14 +268,14 @@ fn may_be_atomic(units: Option<(u64, u64)>, offset: u64, len: u64) -> bool {
 struct SubmitFile {
     os: OsFile,
     shared: Arc<Shared>,
-    /// `None`: atomic writes are not wanted, or not available.
+    /// Sizes that an atomic write may have; `None` if atomic writes are not requested or not available.
     atomic_units: Option<(u64, u64)>,
-    /// They were refused nevertheless. Relaxed: a hint.
+    /// `true` if the kernel has refused an atomic write nevertheless. Relaxed: a hint.
     no_atomic: AtomicBool,
 }
 
 impl SubmitFile {
-    /// Writes some of `buf`, at least a byte, durably or with `unsynced` set.
+    /// Writes at least one byte of `buf`, durably or with `unsynced` set. Returns the number of bytes.
     fn write_some(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
         if !self.no_atomic.load(Relaxed) && may_be_atomic(self.atomic_units, offset, buf.len() as u64) {
             match self.write_flagged(buf, offset, ReadWriteFlags::DSYNC | RWF_ATOMIC, unsynced) {
@@ -327,7 +329,7 @@ impl SubmitFile {
     }
 }
 
-/// Returns `true` if the kernel reports that it does not support the operation, not that it failed.
+/// Returns `true` if the error means that the kernel does not support the operation.
 fn is_refusal(error: &io::Error) -> bool {
     let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
     refusals.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
@@ -486,7 +488,7 @@ mod tests {
                 atomic_units: Some((1, 1 << 20)),
                 no_atomic: AtomicBool::new(false),
             };
-            // Buffered, so an atomic write is refused by every kernel
+            // The file is buffered, so every kernel refuses an atomic write.
             file.write_at_sync(0, &[5; 4096]).unwrap();
             let report = fs.report();
             assert!(matches!(report.fallbacks[..], [.., Fallback::AtomicRefused { .. }]), "{report:?}");

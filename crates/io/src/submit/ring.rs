@@ -1,10 +1,10 @@
 //! `Ring`: an io_uring of one entry and one registered buffer, for one synchronous write at a time.
 //!
-//! - **RING-1** The kernel gets only the ring's own buffer, which stays at its address as long as the ring
+//! - **RING-1** The kernel reads only the ring's own buffer, which keeps its address as long as the ring
 //!   exists.
-//! - **RING-2** A write is submitted only when none is in progress, and awaited before [`Ring::write`]
-//!   returns. If it cannot be awaited, the ring with its buffer is leaked.
-#![allow(unsafe_code, reason = "io_uring reads memory that the compiler does not know it reads")]
+//! - **RING-2** A write is submitted only when no write is in progress, and [`Ring::write`] returns only
+//!   after the write has ended. If the wait fails, the ring with its buffer is leaked.
+#![allow(unsafe_code, reason = "the kernel reads the buffer of an io_uring, which the compiler cannot check")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use azekura_base::PageBuf;
 use io_uring::{IoUring, opcode, types};
 
-/// Size of the buffer: the longest write.
+/// Size of the buffer in bytes, and so of the largest write.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
-/// Of the registered buffer, in its table.
+/// Index of the registered buffer in the ring's table of buffers.
 const BUFFER: u16 = 0;
 
 /// A ring with its buffer.
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Ring {
     }
 }
 
-/// A write that could not be awaited; the ring cannot be used any more (RING-2).
+/// The error of a failed wait for a write; the ring cannot be used any more (RING-2).
 #[derive(Debug)]
 pub(super) struct Lost(pub(super) io::Error);
 
@@ -44,14 +44,15 @@ impl Ring {
         let ring = IoUring::new(1)?;
         let mut buffer = PageBuf::zeroed(BUFFER_BYTES);
         let whole = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // SAFETY: RING-1: the memory is the buffer's own, and it is freed only after the ring, which is
-        // declared before it.
+        // SAFETY: RING-1: the memory belongs to the buffer, which is freed only after the ring, because
+        // `ring` is declared before `buffer`.
         unsafe { ring.submitter().register_buffers(&[whole])? };
         Ok(Self { ring, buffer })
     }
 
-    /// Writes the first bytes of `bytes`, as many as the buffer holds, at `offset` with these flags of
-    /// `pwritev2`; blocks until it is done. Returns the number of written bytes, or the kernel's error.
+    /// Writes the first bytes of `bytes`, as many as fit the buffer, at `offset`, with these flags of
+    /// `pwritev2`. Blocks until the write has ended. Returns the number of written bytes, or the kernel's
+    /// error.
     ///
     /// # Errors
     ///
@@ -89,7 +90,7 @@ impl Ring {
         }
     }
 
-    /// RING-2.
+    /// Leaks the ring with its buffer (RING-2).
     fn give_up(self, error: io::Error) -> Lost {
         std::mem::forget(self);
         Lost(error)

@@ -1,12 +1,12 @@
-//! Shared by the tests of the fault disk.
-#![allow(dead_code, reason = "each test file is a program of its own and uses a part")]
+//! Helpers of the tests of the fault disk.
+#![allow(dead_code, reason = "each test file uses only some of the helpers")]
 
 use std::path::Path;
 use std::sync::Arc;
 
 use azekura_io::{FaultFs, File, Fs, OpenOptions};
 
-/// Crashes per question: the rarest outcome asked for below has a chance of more than 1 in 50 for a seed.
+/// Number of crashes per check. The rarest expected outcome has a probability above 1 in 50 per seed.
 pub(crate) const SEEDS: u64 = 1000;
 
 pub(crate) const SECTOR: usize = 512;
@@ -15,24 +15,24 @@ pub(crate) fn path(name: &str) -> &Path {
     Path::new(name)
 }
 
-/// A new file with a durable name.
+/// Creates a file with a durable name.
 pub(crate) fn create(fs: &FaultFs, name: &str) -> Arc<dyn File> {
     let file = fs.open(path(name), OpenOptions::new().create_new(true)).expect("a new file");
     fs.sync_dir(path("/")).expect("the power is on");
     file
 }
 
-/// `count` sectors of one byte.
+/// Returns `count` sectors filled with one byte.
 pub(crate) fn sectors(count: usize, byte: u8) -> Vec<u8> {
     vec![byte; count * SECTOR]
 }
 
-/// The file's contents after each of many crashes.
+/// Returns the file's contents after each of [`SEEDS`] crashes.
 pub(crate) fn outcomes(fs: &FaultFs, name: &str) -> Vec<Vec<u8>> {
     (0..SEEDS).map(|seed| fs.crash(seed).contents(path(name)).expect("its name is durable")).collect()
 }
 
-/// Fails unless some outcome is so, and some is not.
+/// Fails unless `is_so` holds for some outcomes and does not hold for others.
 #[track_caller]
 pub(crate) fn sometimes<T: std::fmt::Debug>(outcomes: &[T], what: &str, is_so: impl Fn(&T) -> bool) {
     let count = outcomes.iter().filter(|outcome| is_so(outcome)).count();
@@ -40,7 +40,7 @@ pub(crate) fn sometimes<T: std::fmt::Debug>(outcomes: &[T], what: &str, is_so: i
     assert!(count < outcomes.len(), "in each of {} crashes: {what}", outcomes.len());
 }
 
-/// The one byte that a sector consists of.
+/// Returns the byte that fills a sector.
 #[track_caller]
 pub(crate) fn sector_byte(bytes: &[u8], sector: usize) -> u8 {
     let sector = &bytes[sector * SECTOR..(sector + 1) * SECTOR];

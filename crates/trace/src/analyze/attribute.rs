@@ -1,5 +1,5 @@
-//! Attribution of the time of each operation to CPU, waits and the rest (Tables 2 and 3 of the paper), and
-//! to sites (Figures 5 and 6).
+//! Attribution of each operation's time to CPU, waits and the rest (Tables 2 and 3 of the paper), and to
+//! sites (Figures 5 and 6).
 //!
 //! For one execution: `elapsed = cpu + lock wait + I/O wait + idle + other - cpu while waiting`. *Other* is
 //! time off the processor without a probe: preemption, or blocking outside of probes. CPU time and waits
@@ -8,10 +8,10 @@
 //! A nested wait (hazard T4) counts as gross time of both sites, and as net time of the inner one only, so
 //! the net times of all sites add up to the time spent waiting.
 //!
-//! Nested operations: each row has the whole of its executions, inner operations included. The total has
-//! outermost executions only. A recursive operation counts each execution, but its time once.
+//! Nested operations: each row has the whole time of its executions, including inner operations. The total
+//! has outermost executions only. For a recursive operation each execution counts, but its time counts once.
 //!
-//! Of short operations only some executions are timed
+//! Only some executions of short operations are timed
 //! ([`Event::executions`](crate::event::Event::executions)). The time of a timed execution *between* its
 //! waits is multiplied by its weight; waits are recorded in all executions and count once.
 
@@ -22,11 +22,11 @@ use super::spread::Spread;
 use crate::{WaitClass, WaitKind};
 use std::collections::BTreeMap;
 
-/// Executions that are too few to be spread over the slices.
+/// Largest number of executions that is too small for a distribution over the slices.
 const FEW: usize = 2 * SLICES;
-/// A thread that waits again within this time has done nothing but look at the lock.
+/// If a thread waits again within this time, it has only checked the lock.
 const AT_ONCE_NS: u64 = 50_000;
-/// Number of time slices of a recording, from which a difference is distinguished from noise.
+/// Number of time slices of a recording. The variation between slices distinguishes a difference from noise.
 pub(crate) const SLICES: usize = 32;
 
 /// Sums over executions of an operation, ns.
@@ -39,19 +39,19 @@ pub(crate) struct Sums {
     pub(crate) io: u64,
     pub(crate) idle: u64,
     pub(crate) cpu_in_wait: u64,
-    /// Preempted outside of waits; 0 where the kernel's records are missing.
+    /// Time preempted outside of waits; 0 without the kernel's records.
     pub(crate) preempted: u64,
 }
 
 impl Sums {
-    /// Time off the processor without a recorded reason.
+    /// Returns the time off the processor without a recorded reason.
     pub(crate) fn other(&self) -> u64 {
         let explained = self.lock + self.io + self.idle + self.cpu.saturating_sub(self.cpu_in_wait);
         self.elapsed.saturating_sub(explained)
     }
 
-    /// The waits, cut to what an execution of this length can hold: guards dropped in another order than they
-    /// were made could overlap so that some time counts twice.
+    /// Returns the sums with the waits limited to an execution of this length. Without this limit, guards
+    /// that are dropped in another order than they were created could count some time twice.
     fn within(&self, elapsed: u64, cpu: u64) -> Self {
         let lock = self.lock.min(elapsed);
         let io = self.io.min(elapsed - lock);
@@ -59,7 +59,7 @@ impl Sums {
         Self { lock, io, idle, cpu_in_wait: self.cpu_in_wait.min(cpu), ..*self }
     }
 
-    /// Returns the sums of an execution for `weight` of its kind; its waits count once.
+    /// Returns the sums of an execution that represents `weight` executions; its waits count once.
     fn standing_for(&self, weight: u32) -> Self {
         if weight == 1 {
             return *self;
@@ -87,16 +87,16 @@ impl Sums {
     }
 }
 
-/// An operation's sums, in all, per slice, and how its executions spread.
+/// An operation's sums, in total and per slice, and the distribution of its executions' durations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OperationSums {
     pub(crate) all: Sums,
     pub(crate) slices: Vec<Sums>,
-    /// Executions that were timed.
+    /// Number of timed executions.
     pub(crate) timed: u64,
-    /// Their durations.
+    /// Durations of the timed executions.
     durations: Spread,
-    /// Threads that executed it.
+    /// Number of threads that executed the operation.
     pub(crate) threads: u64,
 }
 
@@ -105,26 +105,26 @@ pub(crate) struct OperationSums {
 pub(crate) struct WaitSums {
     pub(crate) kind: Option<WaitKind>,
     pub(crate) count: u64,
-    /// Of them, those that ended in vain; counted by site only.
+    /// Number of these waits that ended in vain; counted by site only.
     pub(crate) vain: u64,
-    /// Without the waits inside.
+    /// Time without the waits inside.
     pub(crate) net: u64,
-    /// With the waits inside.
+    /// Time with the waits inside.
     pub(crate) gross: u64,
-    /// CPU time burnt in the net time.
+    /// CPU time used in the net time.
     pub(crate) cpu: u64,
     pub(crate) longest: u64,
     /// Net time per slice.
     pub(crate) slices: Vec<u64>,
 }
 
-/// All threads' times, by operation and site.
+/// The times of all threads, by operation and site.
 #[derive(Debug, Default)]
 pub(crate) struct Attribution {
     pub(crate) operations: BTreeMap<u16, OperationSums>,
-    /// Outermost executions of any operation.
+    /// Sums of the outermost executions of all operations.
     pub(crate) total: OperationSums,
-    /// Their time by operation.
+    /// Time of the outermost executions, by operation.
     pub(crate) outermost: BTreeMap<u16, u64>,
     accounts: Accounts,
 }
@@ -132,11 +132,11 @@ pub(crate) struct Attribution {
 /// State of an operation of a thread that continues in the next window.
 #[derive(Debug, Default)]
 pub(crate) struct Ongoing {
-    /// Waiting inside of it so far.
+    /// Waits inside the operation so far.
     inside: Sums,
-    /// The same by site, reported when it ends.
+    /// These waits by site, which are reported when the operation ends.
     waits: BTreeMap<u32, WaitSums>,
-    /// The operations right inside of it so far: outermost ones, should it never end.
+    /// The operations directly inside it so far. If the operation never ends, these are outermost ones.
     instead: OperationSums,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct Ongoing {
 #[derive(Debug, Default)]
 pub(crate) struct ThreadAccount {
     ongoing: Vec<Ongoing>,
-    /// Operations that it executed.
+    /// Operations that the thread has executed.
     executed: Vec<u16>,
 }
 
@@ -160,7 +160,7 @@ impl Attribution {
         let slice = |ns: u64| {
             ((u128::from(ns) * SLICES as u128 / u128::from(duration.max(1))) as usize).min(SLICES - 1)
         };
-        // Those that come out of the window before stand first.
+        // Operations that continue from the previous window have the first indexes.
         let mut ongoing: BTreeMap<u32, Ongoing> = (0..).zip(account.ongoing.drain(..)).collect();
         thread.ongoing.iter().for_each(|op| _ = ongoing.entry(*op).or_default());
         let inside = self.accounts.add_waits(thread, &mut ongoing, &slice);
@@ -169,7 +169,7 @@ impl Attribution {
             let more = Ongoing { inside: inside[*op as usize], ..ongoing.remove(op).unwrap_or_default() };
             account.ongoing.push(more);
         }
-        // The others have ended, or never will.
+        // The other operations have ended, or will never end.
         for (op, more) in ongoing {
             let span = &thread.ops[op as usize];
             if span.end.is_some() {
@@ -183,17 +183,18 @@ impl Attribution {
         self.accounts.instances.prune();
     }
 
-    /// By operation and site; operation 0 is "outside of any".
+    /// Returns the waits by operation and site; operation 0 stands for "outside of any operation".
     pub(crate) fn waits(&self) -> BTreeMap<(u16, u32), &WaitSums> {
         self.accounts.waits.iter().map(|(key, sums)| (*key, sums)).collect()
     }
 
-    /// By site, wherever the waits happened.
+    /// Returns the waits by site, for all operations together.
     pub(crate) fn sites(&self) -> BTreeMap<u32, &WaitSums> {
         self.accounts.sites.iter().map(|(key, sums)| (*key, sums)).collect()
     }
 
-    /// Instances of a site: object, count and net time, in no order; and how many more there were at least.
+    /// Returns the instances of a site, in no order: object, count, and net time. Also returns the minimum
+    /// number of further instances.
     pub(crate) fn instances(&self, site: u32) -> (Vec<(u64, u64, u64)>, u64) {
         let of_site = self.accounts.instances.iter().filter(|((of, _), _)| *of == site);
         let rows = of_site.map(|((_, object), (count, net))| (*object, *count, *net)).collect();
@@ -201,17 +202,17 @@ impl Attribution {
     }
 }
 
-/// Sums while they grow.
+/// Sums of waits by operation, site and instance.
 #[derive(Debug, Default)]
 struct Accounts {
     waits: QuickMap<(u16, u32), WaitSums>,
     sites: QuickMap<u32, WaitSums>,
-    /// By (site, object): count and net time.
+    /// Count and net time of the waits, by (site, object).
     instances: Bounded<(u64, u64)>,
 }
 
 impl Accounts {
-    /// Adds the thread's waits to sites and cells; answers the waiting sums inside each of its executions.
+    /// Adds the thread's waits to the sums. Returns the sums of the waits inside each of its executions.
     fn add_waits(
         &mut self,
         thread: &ThreadSpans,
@@ -231,7 +232,7 @@ impl Accounts {
             let instance = self.instances.entry((wait.site, wait.object));
             *instance = (instance.0 + 1, instance.1 + net.ns);
             seen.clear();
-            // Here: preempted inside of waits.
+            // In these sums, `preempted` is the time preempted inside of waits.
             let preempted = if wait.parent.is_none() { thread.off.between(wait.begin, end) } else { 0 };
             let mut op = wait.op;
             if op.is_none() {
@@ -240,8 +241,8 @@ impl Accounts {
             while let Some(index) = op {
                 let span = &thread.ops[index as usize];
                 let sums = &mut inside[index as usize];
-                // A guard may be dropped after its operation; the time after it does not belong to the
-                // operation.
+                // A wait's guard may be dropped after its operation has ended. The time after that end does
+                // not belong to the operation.
                 let inside = span.end.map_or(net.ns, |end| net.ns.min(end.saturating_sub(wait.begin)));
                 *sums.of_class(wait.kind.class()) += inside;
                 sums.cpu_in_wait += net.cpu;
@@ -249,7 +250,7 @@ impl Accounts {
                 if !seen.contains(&span.operation) {
                     let sums = match ongoing.get_mut(&index) {
                         Some(ongoing) => Some(ongoing.waits.entry(wait.site).or_default()),
-                        None if span.end.is_none() => None, // it never ends
+                        None if span.end.is_none() => None, // the operation never ends
                         None => Some(self.waits.entry((span.operation, wait.site)).or_default()),
                     };
                     if let Some(sums) = sums {
@@ -329,8 +330,9 @@ fn is_inside_itself(thread: &ThreadSpans, mut parent: Option<u32>, operation: u1
     false
 }
 
-/// Answers whether a wait for a lock was followed at once by another one for it, with no hold between: the
-/// thread was woken and did not get it. (A hold that follows a wait is always recorded.)
+/// Returns `true` if a wait for a lock was followed at once by another wait for the same lock, without a hold
+/// in between: the thread was woken and did not get the lock. (A hold that follows a wait is always
+/// recorded.)
 fn is_vain(thread: &ThreadSpans, index: usize, end: u64) -> bool {
     let wait = &thread.waits[index];
     let Some(next) = thread.waits.get(index + 1) else { return false };
@@ -346,7 +348,7 @@ fn is_vain(thread: &ThreadSpans, index: usize, end: u64) -> bool {
     !thread.holds[from..].iter().take_while(|hold| hold.end <= next.begin).any(is_it)
 }
 
-/// Each wait's time and CPU time without those of the waits inside it.
+/// Returns each wait's time and CPU time, without those of the waits inside it.
 pub(crate) fn net_times(waits: &[WaitSpan]) -> Vec<Net> {
     let own = |w: &WaitSpan| {
         let ns = w.end.map_or(0, |end| end - w.begin);
@@ -384,7 +386,7 @@ impl OperationSums {
         self.slices[slice].add(sums);
     }
 
-    /// Adds an execution of this duration, with this weight.
+    /// Adds a timed execution of this duration, with this weight.
     fn time(&mut self, elapsed: u64, weight: u32) {
         if weight > 0 {
             self.timed += 1;
@@ -403,12 +405,12 @@ impl OperationSums {
         self.durations.merge(more.durations);
     }
 
-    /// The durations of the executions, if they are few.
+    /// Returns the durations of the executions, if there are few.
     pub(crate) fn few(&self) -> Vec<u64> {
         self.durations.few(FEW)
     }
 
-    /// Returns the median, the 99th percentile and the maximum of the executions.
+    /// Returns the median, the 99th percentile and the maximum of the executions' durations.
     pub(crate) fn spread(&self) -> [u64; 3] {
         self.durations.clone().quantiles()
     }

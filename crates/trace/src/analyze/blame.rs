@@ -2,15 +2,15 @@
 //!
 //! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise
 //! the wait is divided among the threads with recorded holds ([`hold`](crate::hold)) of the same object
-//! inside it: in a convoy a thread waits for several holders in turn, and between two of them, and at the
-//! end, for the next one to wake up (*handover*). In a recording with sampled holds a longer gap may be a
-//! hold that was not sampled: its holder is unknown. Without recorded holds the holder is the thread that
-//! released the object nearest to the wait's end ([`released`](crate::released)). The rest of the wait has an
-//! unknown holder. A wait is attributed to the thread that released the object.
+//! during the wait. In a convoy a thread waits for several holders in turn. Between two holders, and at the
+//! end, it waits until the next thread has woken up (*handover*). In a recording with sampled holds, a longer
+//! gap may be a hold that was not sampled, so its holder is unknown. Without recorded holds, the holder is
+//! the thread that released the object nearest to the wait's end ([`released`](crate::released)). The rest of
+//! the wait has an unknown holder. The count of a wait goes to the thread that released the object.
 //!
-//! While it was waited for, a holder ran, or waited itself (then the blame belongs further down: the site it
-//! waited at is told), or was off its processor. On few processors the last is often the largest part: not
-//! the lock is slow, its holder was preempted.
+//! During the wait, a holder ran, or waited itself (the site of that wait is reported, because the cause is
+//! there), or was off its processor. On few processors the last part is often the largest: the holder was
+//! preempted, and the lock is not the cause.
 
 use super::nearby::partition_point_from;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
@@ -18,21 +18,21 @@ use super::quick::QuickMap;
 use crate::WaitClass;
 use std::collections::BTreeMap;
 
-/// A release is looked for up to this long after the wait ended: the holder's record may come a moment late.
+/// A release counts up to this time after the wait's end, because the holder may record it a moment late.
 const LATE_NS: u64 = 50_000;
 
 /// Longest gap between two recorded holds that counts as a handover, if holds are sampled.
 const WAKE_UP_NS: u64 = 50_000;
 
-/// Waiter's operation, site, holder (`None`: unknown).
+/// Key of a row: the waiter's operation, the site, and the holder (`None`: unknown).
 pub(crate) type BlameKey = (u16, u32, Option<Holder>);
 
 /// Holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
-    /// Some thread, in this operation.
+    /// Any thread, in this operation.
     In(u16),
-    /// This thread, in none: one that serves others, like the one that writes pages.
+    /// This thread, outside of operations, such as a background thread that writes pages.
     Thread(u32),
 }
 
@@ -44,15 +44,15 @@ pub(crate) struct BlameSums {
     pub(crate) holder_ran: u64,
     pub(crate) holder_waited: u64,
     pub(crate) holder_off: u64,
-    /// Part of `holder_off`.
+    /// The part of `holder_off` in which the holder was preempted.
     pub(crate) holder_preempted: u64,
     pub(crate) handover: u64,
-    /// Sites at which holders waited in turn.
+    /// Time in which holders themselves waited, by site.
     pub(crate) via: BTreeMap<u32, u64>,
 }
 
 impl BlameSums {
-    /// Adds another row.
+    /// Adds the sums of another row.
     pub(crate) fn merge(&mut self, more: &Self) {
         self.count += more.count;
         self.waited += more.waited;
@@ -65,11 +65,11 @@ impl BlameSums {
     }
 }
 
-/// Sums while they grow.
+/// The sums of all rows.
 pub(crate) type Blame = QuickMap<BlameKey, BlameSums>;
 
-/// Adds a window's waits for locks, and for I/O of another thread. The holder at the start of a wait is
-/// unknown if the wait began in the window before.
+/// Adds a window's waits for locks, and for I/O of another thread. If a wait began in the previous window,
+/// the holder at its start is unknown.
 pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blame) {
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
@@ -101,7 +101,7 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
                 row.add(piece, wait, held, &mut cursors[piece.thread]);
                 at = piece.end;
             }
-            // Time before the first recorded hold, or all of it.
+            // Time before the first recorded hold, or the whole wait.
             unknown += pieces.first().map_or(end, |p| p.begin) - wait.begin;
             if unknown > 0 || pieces.is_empty() {
                 let row = rows.entry((operation, wait.site, None)).or_default();
@@ -112,8 +112,8 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
     }
 }
 
-/// Returns whether a wait is caused by another thread: a wait for a lock always is; a wait for I/O is if it
-/// names a thread, as a commit names the thread that flushes for it.
+/// Returns `true` if another thread causes the wait. This holds for each wait for a lock, and for a wait for
+/// I/O that names a thread, as a commit names the thread that flushes for it.
 fn is_for_somebody(wait: &WaitSpan) -> bool {
     match wait.kind.class() {
         WaitClass::Lock => true,
@@ -122,8 +122,8 @@ fn is_for_somebody(wait: &WaitSpan) -> bool {
     }
 }
 
-/// Answers whether the operation around a wait was still going on when the recording ended: its waits are in
-/// no table.
+/// Returns `true` if the operation around a wait had not ended when the recording ended: no table has its
+/// waits.
 fn is_in_endless(thread: &ThreadSpans, wait: &WaitSpan) -> bool {
     wait.op.is_some_and(|op| thread.ops[op as usize].end.is_none() && !thread.is_ongoing(op))
 }
@@ -145,7 +145,7 @@ struct Piece {
 }
 
 impl BlameSums {
-    /// Adds time without a recorded holder.
+    /// Adds time of a handover, without a recorded holder.
     fn hand_over(&mut self, ns: u64) {
         self.waited += ns;
         self.handover += ns;
@@ -166,7 +166,7 @@ impl BlameSums {
             let overlap = wait.end.unwrap_or(wait.begin).min(end) - wait.begin.max(begin);
             waited += overlap;
             if (wait.site, wait.object) == (waiter.site, waiter.object) {
-                self.handover += overlap; // it was given the lock and does not know yet
+                self.handover += overlap; // the holder has the lock and is still waking up
             } else {
                 self.holder_waited += overlap;
                 *self.via.entry(wait.site).or_default() += overlap;
@@ -183,16 +183,16 @@ impl BlameSums {
     }
 }
 
-/// Finished waits that stand in no other, in order of time.
+/// Returns the thread's ended waits that are not inside another wait, in order of time.
 fn outermost_waits(thread: &ThreadSpans) -> Vec<&WaitSpan> {
     thread.waits.iter().filter(|w| w.parent.is_none() && w.end.is_some()).collect()
 }
 
-/// The holders of all objects, as far as they were recorded.
+/// The recorded holders of all objects.
 struct Holders<'t> {
     threads: &'t [ThreadSpans],
     by_tag: QuickMap<u32, usize>,
-    /// By object: (thread, hold), in order of the hold's end.
+    /// (thread, hold) by object, in order of the holds' ends.
     holds: QuickMap<(u32, u64), Vec<(usize, &'t HoldSpan)>>,
 }
 
@@ -233,7 +233,8 @@ impl<'t> Holders<'t> {
     }
 }
 
-/// The parts of `begin..end` that others' holds cover; where shared holds overlap, the one that ends first.
+/// Returns the parts of `begin..end` that other threads' holds cover. Overlapping shared holds count in the
+/// order of their ends.
 fn pieces(holds: &[(usize, &HoldSpan)], waiter: usize, begin: u64, end: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut covered = begin;

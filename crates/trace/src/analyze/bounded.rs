@@ -1,5 +1,4 @@
-//! Sums by lock instance for a bounded number of instances: a store has more rows to lock than an analysis
-//! has memory.
+//! Sums by lock instance, for a bounded number of instances: the row locks of a store may not fit in memory.
 
 use super::quick::QuickMap;
 use std::collections::BTreeMap;
@@ -7,24 +6,24 @@ use std::collections::BTreeMap;
 /// A site and an object.
 pub(crate) type Instance = (u32, u64);
 
-/// Instances that are kept when there are too many: those with the most.
+/// Number of instances that are kept when there are too many: the largest ones by [`Size`].
 const KEPT: usize = 1 << 15;
 
-/// Order in which instances are kept.
+/// The size by which instances are kept.
 pub(crate) trait Size: Default {
-    /// Larger is kept.
+    /// Returns the size; larger instances are kept.
     fn size(&self) -> u64;
 }
 
-/// Count and time.
+/// Count and time of an instance; its size is the time.
 impl Size for (u64, u64) {
     fn size(&self) -> u64 {
         self.1
     }
 }
 
-/// Sums by instance. After [`Bounded::prune`] there are twice [`KEPT`] at most; what is released is counted
-/// by site.
+/// Sums by instance. After [`Bounded::prune`] there are at most twice [`KEPT`] instances. Removed instances
+/// are counted by site.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded<V> {
     map: QuickMap<Instance, V>,
@@ -40,17 +39,18 @@ impl<V: Size> Bounded<V> {
         self.map.get(instance)
     }
 
-    /// In no order.
+    /// Returns all instances, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Instance, &V)> {
         self.map.iter()
     }
 
-    /// Instances of a site that were released; one that came again counts again.
+    /// Returns the number of removed instances of a site. An instance that was added and removed again counts
+    /// again.
     pub(crate) fn left_out(&self, site: u32) -> u64 {
         self.left_out.get(&site).copied().unwrap_or(0)
     }
 
-    /// Removes the smallest, when there are too many.
+    /// Removes the smallest instances if there are too many.
     pub(crate) fn prune(&mut self) {
         self.prune_to(KEPT);
     }
@@ -59,7 +59,7 @@ impl<V: Size> Bounded<V> {
         if self.map.len() <= 2 * kept {
             return;
         }
-        // By size, then by instance: the same trace gives the same report.
+        // Ordered by size, then by instance, so that the same trace gives the same report.
         let mut order: Vec<(u64, Instance)> = self.map.iter().map(|(key, v)| (v.size(), *key)).collect();
         let cut = order.len() - kept;
         order.select_nth_unstable(cut);

@@ -1,23 +1,23 @@
 //! A thread's CPU time at every one of its events, from its anchors.
 //!
-//! A *segment* is a stretch of events without a switch between them; the thread runs all through it, so its
-//! CPU time is the clock plus a constant, and one anchor anywhere in it gives the constant. A segment without
-//! an anchor (the thread left its CPU again before it could afford one) gets its constant by interpolation:
-//! what its neighbors leave unexplained is spread evenly over the gaps between.
+//! A *segment* is a sequence of events without a switch between them. The thread runs during the whole
+//! segment, so its CPU time is the clock plus a constant, which one anchor anywhere in the segment gives. If
+//! the thread left its CPU before it took an anchor, the constant is interpolated: the CPU time between the
+//! neighboring anchors that no segment explains is distributed evenly over the gaps between segments.
 
 use super::nearby::partition_point_from;
 use crate::event::{Event, EventKind};
 use crate::file::Calibration;
 
-/// CPU time over time; empty when CPU time was not recorded.
+/// CPU time as a function of time; empty if CPU time was not recorded.
 #[derive(Debug, Default)]
 pub(crate) struct CpuCurve {
-    /// (time, CPU time), ns, one per event, both never falling; before them the last one of the window
-    /// before.
+    /// (time, CPU time) of each event in nanoseconds; neither decreases. The last point of the previous
+    /// window precedes them.
     points: Vec<(u64, u64)>,
-    /// Points before that of the first event.
+    /// Number of points before that of the first event.
     shift: usize,
-    /// Segments that had no anchor.
+    /// Number of segments without an anchor.
     pub(crate) interpolated: u64,
 }
 
@@ -34,19 +34,19 @@ struct Segment {
 pub(crate) struct CpuCarried {
     /// The last point.
     last: Option<(u64, u64)>,
-    /// CPU time less time, in the segment that may go on.
+    /// CPU time less time, in the last segment, which may continue.
     offset: Option<i64>,
 }
 
 impl CpuCurve {
-    /// The curve of one window's events, which goes on where the one before ended.
+    /// Returns the curve of one window's events, which continues the previous window's curve.
     pub(crate) fn new(events: &[Event], calibration: &Calibration, carried: &mut CpuCarried) -> Self {
         let ns = |i: usize| calibration.ns(events[i].ticks) as i64;
         let mut segments = segments(events, &ns);
         if let Some(first) = segments.first_mut()
             && !breaks(&events[first.first])
         {
-            // The last segment of the window before goes on.
+            // The last segment of the previous window continues.
             first.offset = first.offset.or(carried.offset);
         }
         if carried.last.is_none() && segments.iter().all(|s| s.offset.is_none()) {
@@ -71,18 +71,18 @@ impl CpuCurve {
         Self { points, shift, interpolated }
     }
 
-    /// Returns whether CPU time is known.
+    /// Returns `true` if CPU time is known.
     pub(crate) fn is_known(&self) -> bool {
         !self.points.is_empty()
     }
 
-    /// CPU time at the `i`-th event.
+    /// Returns the CPU time at the `i`-th event.
     pub(crate) fn at_event(&self, i: usize) -> u64 {
         self.points.get(i + self.shift).map_or(0, |p| p.1)
     }
 
-    /// CPU time at an instant between events; 0 growth outside of them. `near` is where the last one was
-    /// looked for.
+    /// Returns the CPU time at an instant between events; constant outside of them. `near` is the position of
+    /// the last lookup.
     pub(crate) fn at(&self, ns: u64, near: &mut usize) -> u64 {
         let after = partition_point_from(&self.points, near, |p| p.0 <= ns);
         let (Some(&before), Some(&after)) =
@@ -94,7 +94,7 @@ impl CpuCurve {
         before.1 + (part / u128::from((after.0 - before.0).max(1))) as u64
     }
 
-    /// CPU time used in all.
+    /// Returns the total CPU time.
     pub(crate) fn total(&self) -> u64 {
         match (self.points.first(), self.points.last()) {
             (Some(first), Some(last)) => last.1 - first.1,
@@ -103,7 +103,7 @@ impl CpuCurve {
     }
 }
 
-/// Returns whether a segment begins with the event. The lost events before a loss may include a switch.
+/// Returns `true` if a segment begins with the event. Lost events may include a switch.
 fn breaks(event: &Event) -> bool {
     event.is_switched() || event.kind == EventKind::Lost
 }
@@ -125,7 +125,7 @@ fn segments(events: &[Event], ns: &impl Fn(usize) -> i64) -> Vec<Segment> {
     segments
 }
 
-/// Gives an offset to each segment that has none. `before`: the last point of the window before.
+/// Sets the offset of each segment without one. `before` is the last point of the previous window.
 fn interpolate(segments: &mut [Segment], ns: &impl Fn(usize) -> i64, before: Option<(u64, u64)>) {
     let mut at = 0;
     while at < segments.len() {
@@ -139,7 +139,8 @@ fn interpolate(segments: &mut [Segment], ns: &impl Fn(usize) -> i64, before: Opt
     }
 }
 
-/// Fills the segments `from..until` from the neighboring segments, which are known or do not exist.
+/// Sets the offsets of the segments `from..until` from the neighboring segments, which are known or do not
+/// exist.
 fn fill(
     segments: &mut [Segment],
     from: usize,
@@ -154,7 +155,7 @@ fn fill(
         None => before.map(|(_, cpu)| cpu as i64),
     };
     let begin_after = segments.get(until).and_then(|s| s.offset.map(|offset| ns(s.first) + offset));
-    // CPU time in the gaps between segments, one gap more than segments.
+    // CPU time per gap; there is one gap more than segments.
     let gap = match (end_before, begin_after) {
         (Some(before), Some(after)) => (after - before - ran).max(0) / (until - from + 1) as i64,
         _ => 0,
@@ -177,7 +178,7 @@ mod tests {
     use crate::event::SWITCHED;
     use crate::file::ClockSample;
 
-    /// A tick is a nanosecond.
+    /// Returns a calibration with ticks of a nanosecond.
     fn calibration() -> Calibration {
         let sample = |ticks| ClockSample { ticks, monotonic_ns: ticks, process_cpu_ns: 0 };
         Calibration::new(&sample(0), &sample(1_000_000_000), 1)

@@ -1,9 +1,9 @@
 //! Sums over all windows of a recording.
 //!
-//! A short recording is one window. A long one is analyzed window by window, so that one window at a time is
-//! in memory; spans that are open at the end of a window continue in the next. The result differs little
-//! from an analysis of the whole: a wait that crosses the border does not know the holder of the window
-//! before, one wait of each thread per million events.
+//! A short recording is one window. A long recording is analyzed window by window, so that only one window is
+//! in memory. Spans that are open at the end of a window continue in the next one. The result differs little
+//! from an analysis of the whole: if a wait crosses the border of a window, its holder in the previous window
+//! is unknown. This affects one wait of each thread per million events.
 
 use super::Names;
 use super::attribute::{Attribution, ThreadAccount};
@@ -21,7 +21,7 @@ pub(crate) struct Totals {
     pub(crate) attribution: Attribution,
     pub(crate) uses: Uses,
     pub(crate) blame: Blame,
-    /// By thread, in the order of the trace.
+    /// Sums by thread, in the order of the trace.
     pub(crate) thread_totals: Vec<ThreadTotals>,
     pub(crate) lines: Vec<Line>,
     /// Open spans of each thread at the end.
@@ -34,9 +34,9 @@ pub(crate) struct Totals {
     carried: Vec<Carried>,
 }
 
-/// The tables that a recording's events belong to.
+/// The data of a recording that do not change from window to window.
 pub(crate) struct Frame<'t> {
-    /// The recording; its threads' events may be elsewhere.
+    /// The recording, possibly without its threads' events.
     pub(crate) trace: &'t Trace,
     pub(crate) names: &'t Names<'t>,
     pub(crate) calibration: Calibration,
@@ -44,7 +44,7 @@ pub(crate) struct Frame<'t> {
 }
 
 impl Totals {
-    /// Adds a window: the events of each thread. `is_last`: open spans stay open.
+    /// Adds a window with the events of each thread. `is_last` means that open spans will not end.
     pub(crate) fn add(&mut self, frame: &Frame<'_>, events: &[&[Event]], is_last: bool) {
         let count = frame.trace.threads.len();
         self.carried.resize_with(count, Carried::default);

@@ -11,7 +11,7 @@
 //! | lock instances as queues, and throughput ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
 //! | sums over the windows of a long recording | `fold` |
-//! | one sentence | [`verdict`] |
+//! | the verdict in one sentence | [`verdict`] |
 //! | activity of each thread over time | [`timeline`] |
 //!
 //! The same trace gives the same [`Analysis`], byte for byte.
@@ -56,14 +56,14 @@ pub(crate) use attribute::{SLICES, Sums};
 /// Options of an analysis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnalyzeOptions {
-    /// The operation for which waits are reported per execution and throughput is predicted. `None`: the
-    /// outermost operation with the most time that is not idle.
+    /// The operation for which waits are reported per execution and throughput is predicted. `None` selects
+    /// the outermost operation with the largest time that is not idle.
     pub operation: Option<String>,
-    /// Executions per second of that operation without a recording: gives the measured slowdown (Table 4).
+    /// Executions per second of that operation without a recording, for the measured slowdown (Table 4).
     pub baseline_per_second: Option<f64>,
 }
 
-/// The requested object is not in the trace.
+/// The error for an operation that is not in the trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyzeError {
@@ -72,7 +72,7 @@ pub enum AnalyzeError {
     UnknownOperation {
         /// The requested name.
         name: String,
-        /// Those that are there.
+        /// Names of the recorded operations.
         known: Vec<String>,
     },
 }
@@ -80,33 +80,33 @@ pub enum AnalyzeError {
 /// The content of a report. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
-    /// The recording itself.
+    /// Properties of the recording.
     pub recorded: Recorded,
-    /// The chosen operation; empty when none was recorded.
+    /// The chosen operation; empty if no operation was recorded.
     pub operation: String,
     /// The bottleneck.
     pub verdict: Verdict,
     /// Cost of the recording, if a baseline was given.
     pub slowdown: Option<Slowdown>,
-    /// CPU time of the process over the time its processors offered.
+    /// CPU time of the process, as a fraction of its processors' time.
     pub cpu_utilisation: Option<f64>,
-    /// CPU time of the whole machine over the time its processors offered.
+    /// CPU time of the whole machine, as a fraction of its processors' time.
     pub machine_utilisation: Option<f64>,
-    /// One row per operation, most time first.
+    /// One row per operation, in descending order of time.
     pub operations: Vec<OperationRow>,
-    /// All outermost executions.
+    /// Sums of all outermost executions.
     pub total: OperationRow,
-    /// One row per operation and site, by operation, longest wait first.
+    /// One row per operation and site, by operation, then in descending order of wait.
     pub waits: Vec<WaitRow>,
-    /// One row per site, longest wait first.
+    /// One row per site, in descending order of wait.
     pub sites: Vec<SiteRow>,
-    /// Spin loops, most CPU time first.
+    /// Spin loops, in descending order of CPU time.
     pub spins: Vec<SpinRow>,
-    /// Holders that threads waited for, longest first.
+    /// Holders for which threads waited, in descending order of wait.
     pub blame: Vec<BlameRow>,
     /// Predictions for the chosen operation.
     pub what_if: WhatIfRows,
-    /// Spans that were open when the recording ended, longest first.
+    /// Spans that were open at the end of the recording, longest first.
     pub open: Vec<OpenRow>,
     /// Activity of each thread over time.
     #[serde(skip)]
@@ -114,8 +114,8 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Analyzes a trace in memory. One pass over the events of each thread; memory about three times the
-    /// events'.
+    /// Analyzes a trace in memory. Makes one pass over the events of each thread, and takes about three times
+    /// the memory of the events.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Analysis {
         let names = Names::new(trace);
         let calibration = trace.calibration();
         let events: Vec<&[Event]> = trace.threads.iter().map(|t| t.events.as_slice()).collect();
-        // A file cut short lasts to its last event.
+        // A truncated file lasts until its last event.
         let last = events.iter().flat_map(|e| e.iter()).map(|e| e.ticks).fold(trace.end.ticks, u64::max);
         let duration = calibration.ns(last);
         let mut totals = Totals::default();
@@ -135,12 +135,12 @@ impl Analysis {
     }
 
     /// Analyzes a trace file: a small one as [`Analysis::new`] does, a larger one in windows of
-    /// `window_events` or a little more, so that memory does not grow with the file. Then the few rows kept
-    /// of a very large number of lock instances, and quantiles of very many executions, are approximate, and
-    /// the holder of a lock is not known beyond the border of a window.
+    /// `window_events` or a little more, so that memory does not grow with the file. In that case rows of
+    /// very many lock instances, and quantiles of very many executions, are approximate, and the holder of a
+    /// lock is unknown beyond the border of a window.
     ///
-    /// Needs some hundred bytes for each event of a window, and reads the file twice. (A file with events out
-    /// of order of time, of the first version of this recorder, is read as a whole.)
+    /// Needs some hundred bytes for each event of a window, and reads the file twice. (A file of format
+    /// version 1 is read as a whole, because its events are not in order of time.)
     ///
     /// # Errors
     ///
@@ -157,11 +157,11 @@ impl Analysis {
         Self::of_windows(&outline, window_events, options)
     }
 
-    /// As [`Analysis::of_file`] of a long file.
+    /// Analyzes a file in windows, as [`Analysis::of_file`] does for a large file.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// The errors of [`Analysis::of_file`].
     pub fn of_windows(
         outline: &Outline,
         window_events: usize,
@@ -187,22 +187,22 @@ impl Analysis {
         Ok(Ok(Work { trace, names, count, totals, duration, chosen, calibration }.analysis(options)))
     }
 
-    /// The chosen operation's row.
+    /// Returns the chosen operation's row.
     #[must_use]
     pub fn chosen(&self) -> Option<&OperationRow> {
         self.operations.iter().find(|o| o.name == self.operation)
     }
 }
 
-/// The machine's CPU time is counted in steps of 10 ms on each processor: it tells nothing about less than
-/// this.
+/// Shortest duration for which the machine's CPU time is used, because the kernel counts it in steps of 10 ms
+/// per processor.
 const MACHINE_CLOCK_TELLS_NS: u64 = 100_000_000;
 
-/// Everything the rows are made of.
+/// The data from which the rows are made.
 pub(crate) struct Work<'t> {
     pub(crate) trace: &'t Trace,
     pub(crate) names: Names<'t>,
-    /// Events.
+    /// Number of events.
     pub(crate) count: u64,
     pub(crate) totals: Totals,
     pub(crate) duration: u64,
@@ -281,7 +281,7 @@ impl Work<'_> {
         }
     }
 
-    /// CPU time of the whole machine during the recording, if it is known; never less than that of the
+    /// Returns the CPU time of the whole machine during the recording, if it is known; at least that of the
     /// process.
     pub(crate) fn machine_cpu_ns(&self) -> Option<u64> {
         let process = self.trace.end.process_cpu_ns.saturating_sub(self.trace.begin.process_cpu_ns);
@@ -289,7 +289,7 @@ impl Work<'_> {
         Some(last.saturating_sub(first).max(process))
     }
 
-    /// Returns whether CPU time is known on all threads.
+    /// Returns `true` if the CPU time of all threads is known.
     pub(crate) fn cpu_known(&self) -> bool {
         self.trace.threads.iter().all(|t| t.cpu != CpuSource::None)
     }
@@ -314,13 +314,13 @@ fn choose(
     Ok(candidates.max_by_key(|id| (busy(id), std::cmp::Reverse(*id))).unwrap_or(0))
 }
 
-/// Names of ids; several ids of one name and line (arrays of statics, generic code) become one.
+/// Names by id. Several ids with the same name and line (arrays of statics, generic code) become one.
 pub(crate) struct Names<'t> {
     sites: BTreeMap<u32, &'t Name>,
     operations: BTreeMap<u16, &'t Name>,
     same_site: BTreeMap<u32, u32>,
     same_operation: BTreeMap<u16, u16>,
-    /// Names of operations at several lines: reported with their line.
+    /// Operation names that occur at several lines; these are reported with their line.
     ambiguous: Vec<&'t str>,
 }
 
@@ -344,12 +344,12 @@ impl<'t> Names<'t> {
         }
     }
 
-    /// The spans with one id per name.
+    /// Returns the spans with one id per name.
     fn merged(&self, mut spans: ThreadSpans) -> ThreadSpans {
         let is_plain = self.same_site.iter().all(|(id, first)| id == first)
             && self.same_operation.iter().all(|(id, first)| id == first);
         if is_plain {
-            return spans; // as a rule
+            return spans; // the usual case
         }
         let site = |id: &mut u32| *id = self.same_site.get(id).copied().unwrap_or(*id);
         let operation = |id: &mut u16| *id = self.same_operation.get(id).copied().unwrap_or(*id);
@@ -388,7 +388,7 @@ impl<'t> Names<'t> {
         name.map_or_else(String::new, |n| format!("{}:{}", n.file, n.line))
     }
 
-    /// A site as reports call it: name and line, as the paper does.
+    /// Returns the label of a site in reports: name and line, as in the paper.
     pub(crate) fn site(&self, id: u32) -> String {
         match self.sites.get(&id) {
             Some(n) if n.line > 0 => format!("{} ({}:{})", n.name, short(&n.file), n.line),
@@ -404,13 +404,13 @@ impl<'t> Names<'t> {
     }
 }
 
-/// Each id's first id of the same name and line.
+/// Returns, for each id, the first id with the same name and line.
 fn same<I: Copy + Ord>(names: &BTreeMap<I, Name>) -> BTreeMap<I, I> {
     let mut first: BTreeMap<&Name, I> = BTreeMap::new();
     names.iter().map(|(id, name)| (*id, *first.entry(name).or_insert(*id))).collect()
 }
 
-/// The last two parts of a path.
+/// Returns the last two components of a path.
 fn short(file: &str) -> &str {
     let from = file.rmatch_indices('/').nth(1).map_or(0, |(i, _)| i + 1);
     &file[from..]

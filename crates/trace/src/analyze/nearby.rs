@@ -1,15 +1,15 @@
-//! Binary search that starts at the last result. Successive lookups are close to each other in time, and a
+//! Binary search that starts at the last result. Successive lookups are close to each other in time. A
 //! thread's events in a window take megabytes, so a plain search would miss the cache at each step.
 
-/// As [`slice::partition_point`], from `hint`, which is set to the result. As quick as the logarithm of the
-/// distance.
+/// Returns the result of [`slice::partition_point`]. The search starts at `hint`, which is set to the result.
+/// Takes time logarithmic in the distance.
 pub(crate) fn partition_point_from<T>(
     items: &[T],
     hint: &mut usize,
     is_before: impl Fn(&T) -> bool,
 ) -> usize {
     let mut low = (*hint).min(items.len());
-    // Backwards: all from `high` on are behind.
+    // Backwards: all items from `high` on are after the point.
     let (mut high, mut step) = (low, 1);
     while low > 0 && !is_before(&items[low - 1]) {
         high = low - 1;
@@ -17,7 +17,7 @@ pub(crate) fn partition_point_from<T>(
         step *= 2;
     }
     if high == low {
-        // Forwards: all before `low` are before.
+        // Forwards: all items below `low` are before the point.
         high = items.len();
         step = 1;
         while low < items.len() && is_before(&items[(low + step - 1).min(items.len() - 1)]) {

@@ -2,7 +2,7 @@
 
 use crate::file::OffCpu;
 
-/// Preempted time over time; empty where the kernel's records are not there.
+/// Preempted time as a function of time; empty without the kernel's records.
 #[derive(Debug, Default)]
 pub(crate) struct OffCurve {
     /// (begin, end, preempted time before it), ns, in order of time.
@@ -14,7 +14,7 @@ impl OffCurve {
         let (mut preempted, mut before) = (Vec::new(), 0);
         let mut reached = 0;
         for off in off.iter().filter(|off| off.preempted) {
-            // A file may hold anything: stretches that run into one another count once.
+            // A faulty file may have overlapping intervals, which count once.
             let (begin, end) = (off.begin_ns.max(reached), off.end_ns);
             if begin < end {
                 preempted.push((begin, end, before));
@@ -25,7 +25,7 @@ impl OffCurve {
         Self { preempted }
     }
 
-    /// Preempted time between two instants.
+    /// Returns the preempted time between two instants.
     pub(crate) fn between(&self, begin: u64, end: u64) -> u64 {
         if self.preempted.is_empty() { 0 } else { self.until(end).saturating_sub(self.until(begin)) }
     }

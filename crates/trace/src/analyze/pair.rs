@@ -1,11 +1,11 @@
-//! From one thread's events to spans: operations, waits, holds, each with begin, end and CPU time.
+//! Converts one thread's events to spans: operations, waits, and holds, each with begin, end and CPU time.
 //!
-//! Enter meets its exit, and the begin of a wait its end, on a stack. An event without a partner makes no
-//! span: an operation that was open when the recording began, one that is open at its end (listed as
-//! [`OpenSpan`]), and, after lost events (hazard T2), all that was open when they were lost. Each is counted.
+//! A stack pairs each enter with its exit, and the begin of each wait with its end. An event without a
+//! partner makes no span. This happens to spans that were open at the start of the recording, or are open at
+//! its end (listed as [`OpenSpan`]), and to spans that were open when events were lost (hazard T2).
 //!
-//! A long recording comes in windows of time: what is open at a window's end is [`Carried`] into the next,
-//! where it stands before all else.
+//! A long recording is read in windows of time. Spans that are open at a window's end are [`Carried`] into
+//! the next one, where they precede all others.
 
 use super::cpu_curve::{CpuCarried, CpuCurve};
 use super::off_curve::OffCurve;
@@ -17,13 +17,13 @@ use crate::file::{Calibration, ThreadTrace};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpSpan {
     pub(crate) operation: u16,
-    /// The operation around it, as an index into [`ThreadSpans::ops`].
+    /// The operation around this one, as an index into [`ThreadSpans::ops`].
     pub(crate) parent: Option<u32>,
     pub(crate) begin: u64,
-    /// `None`: never seen to end.
+    /// End; `None` if the end was not recorded.
     pub(crate) end: Option<u64>,
     pub(crate) cpu: u64,
-    /// Number of executions that it stands for; 0: it was not timed, and is kept for its waits.
+    /// Number of executions that this one represents; 0 if it was not timed and is kept only for its waits.
     pub(crate) weight: u32,
 }
 
@@ -33,25 +33,25 @@ pub(crate) struct WaitSpan {
     pub(crate) site: u32,
     pub(crate) object: u64,
     pub(crate) kind: WaitKind,
-    /// Tag of the thread waited for, 0 for unknown.
+    /// Tag of the thread that holds the resource, 0 for unknown.
     pub(crate) holder: u32,
-    /// The operation that thread was in when the wait began, 0 for unknown.
+    /// The holder's operation at the begin of the wait, 0 for unknown.
     pub(crate) holder_in: u16,
-    /// The innermost operation around it.
+    /// The innermost operation around the wait.
     pub(crate) op: Option<u32>,
-    /// The wait around it (hazard T4).
+    /// The wait around this one (hazard T4).
     pub(crate) parent: Option<u32>,
     pub(crate) begin: u64,
-    /// `None`: never seen to end.
+    /// End; `None` if the end was not recorded.
     pub(crate) end: Option<u64>,
     pub(crate) cpu: u64,
-    /// Ended by a wake-up, according to the event.
+    /// `true` if a wake-up ended the wait, according to the event.
     pub(crate) is_woken: bool,
-    /// Time and CPU time of the waits inside of it that ended in windows before.
+    /// Time and CPU time of the inner waits that ended in earlier windows.
     pub(crate) inside: (u64, u64),
 }
 
-/// One hold that was recorded.
+/// One recorded hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldSpan {
     pub(crate) site: u32,
@@ -59,12 +59,12 @@ pub(crate) struct HoldSpan {
     pub(crate) operation: u16,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// Number of holds that it stands for; 0 for a release.
+    /// Number of holds that this one represents; 0 for a release.
     pub(crate) weight: u32,
     pub(crate) shared: bool,
 }
 
-/// A thread, as spans. All times are ns since the recording began.
+/// The spans of a thread. All times are in nanoseconds since the start of the recording.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadSpans {
     pub(crate) tag: u32,
@@ -72,20 +72,20 @@ pub(crate) struct ThreadSpans {
     pub(crate) waits: Vec<WaitSpan>,
     /// Holds, and releases as holds without length.
     pub(crate) holds: Vec<HoldSpan>,
-    /// (since when, which) innermost operation; 0 for none.
+    /// Changes of the innermost operation: (time, operation); 0 for none.
     pub(crate) op_changes: Vec<(u64, u16)>,
     pub(crate) cpu: CpuCurve,
     pub(crate) off: OffCurve,
-    /// First and last event.
+    /// Times of the first and the last event.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// Beginnings and ends without a partner, for other reasons than the recording's own begin and end.
+    /// Number of begins and ends without a partner, for other reasons than the recording's own begin and end.
     pub(crate) unmatched: u64,
     /// Executions and waits open at the end of the thread's events.
     pub(crate) open: Vec<OpenSpan>,
-    /// Indexes of the operations that go on in the next window, in ascending order; they will end, or never.
+    /// Indexes of the operations that continue in the next window, in ascending order.
     pub(crate) ongoing: Vec<u32>,
-    /// The same for waits.
+    /// Indexes of the waits that continue in the next window.
     pub(crate) ongoing_waits: Vec<u32>,
 }
 
@@ -97,25 +97,25 @@ pub(crate) enum OpenSpan {
 }
 
 impl ThreadSpans {
-    /// The innermost operation at an instant, 0 for none.
+    /// Returns the innermost operation at an instant, 0 for none.
     pub(crate) fn operation_at(&self, ns: u64) -> u16 {
         let after = self.op_changes.partition_point(|c| c.0 <= ns);
         after.checked_sub(1).map_or(0, |i| self.op_changes[i].1)
     }
 
-    /// Returns whether an operation that has not ended may still end.
+    /// Returns `true` if an operation that has not ended may still end.
     pub(crate) fn is_ongoing(&self, op: u32) -> bool {
-        self.ongoing.contains(&op) // a few, as deep as the stack was
+        self.ongoing.contains(&op) // at most as many as the stack is deep
     }
 }
 
 /// State of a thread between two windows of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
-    /// Open operations, outermost first, each with the CPU time at its beginning. Their parents are their
-    /// numbers here.
+    /// Open operations, outermost first, each with the CPU time at its beginning. Their parents are indexes
+    /// in this list.
     ops: Vec<(OpSpan, u64)>,
-    /// Open waits, likewise.
+    /// Open waits, each with the CPU time at its beginning.
     waits: Vec<(WaitSpan, u64)>,
     lost_yet: bool,
     /// Time of the last event.
@@ -124,7 +124,7 @@ pub(crate) struct Carried {
     cpu: CpuCarried,
 }
 
-/// Pairs one thread's events of a window. `is_last`: no other follows.
+/// Pairs one thread's events of a window. `is_last` means that no other window follows.
 pub(crate) fn pair(
     thread: &ThreadTrace,
     events: &[Event],
@@ -136,7 +136,7 @@ pub(crate) fn pair(
     let mut pairing = Pairing::new(thread, cpu, carried);
     let mut last = carried.last;
     for (i, event) in events.iter().enumerate() {
-        // A thread's clock does not run back; two events of one nanosecond keep their order.
+        // A thread's clock never decreases; two events of one nanosecond keep their order.
         last = calibration.ns(event.ticks).max(last);
         pairing.take(i, event, last, calibration);
     }
@@ -156,7 +156,7 @@ struct Pairing {
     spans: ThreadSpans,
     /// Open operations: index into `spans.ops`, and the CPU time at their beginning.
     ops: Vec<(u32, u64)>,
-    /// Open waits, likewise.
+    /// Open waits: index into `spans.waits`, and the CPU time at their beginning.
     waits: Vec<(u32, u64)>,
     lost_yet: bool,
 }
@@ -197,7 +197,7 @@ impl Pairing {
             let (op, parent) = (place(&spans.ongoing, span.op), place(&spans.ongoing_waits, span.parent));
             (WaitSpan { op, parent, ..span }, *cpu)
         }));
-        // Spans that ended inside an open one.
+        // Waits that ended inside an open one.
         for inner in &spans.waits {
             if let (Some(end), Some(parent)) = (inner.end, inner.parent)
                 && let Some(at) = place(&spans.ongoing_waits, Some(parent))
@@ -237,7 +237,7 @@ impl Pairing {
         let spans = &mut self.spans;
         let Some(depth) = self.ops.iter().rposition(|o| spans.ops[o.0 as usize].operation == operation)
         else {
-            // Began before the recording, or its beginning was lost.
+            // The span began before the recording, or its begin was lost.
             spans.unmatched += u64::from(self.lost_yet);
             return;
         };
@@ -278,7 +278,7 @@ impl Pairing {
             self.spans.unmatched += u64::from(self.lost_yet);
             return;
         };
-        // A guard of an outer wait may be dropped first; the inner one goes on.
+        // The guard of an outer wait may be dropped first; the inner wait then continues.
         let (index, cpu_before) = self.waits.remove(depth);
         let span = &mut self.spans.waits[index as usize];
         (span.end, span.cpu) = (Some(ns), cpu - cpu_before);

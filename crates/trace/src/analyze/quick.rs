@@ -1,14 +1,14 @@
 //! Hash maps with small integer keys for the inner loops of the analyzer: one multiplication instead of a
-//! keyed hash. Keys are numbers of sites, operations and threads, and addresses. A crafted file can make
-//! such a map slow, and nothing worse.
+//! keyed hash. Keys are numbers of sites, operations and threads, and addresses. A crafted file can only make
+//! such a map slow.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map with that hash.
+/// A hash map with the hash function of this module.
 pub(crate) type QuickMap<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
-/// See the module.
+/// The hash function of this module.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Quick(u64);
 
@@ -31,7 +31,7 @@ impl Hasher for Quick {
 
     #[inline]
     fn write_u64(&mut self, n: u64) {
-        // A 64-bit odd number with its bits well spread; the table looks at both ends of the result.
+        // A 64-bit odd number with well-distributed bits. The hash table uses both ends of the result.
         self.0 = (self.0.rotate_left(23) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
     }
 }
@@ -48,7 +48,7 @@ mod tests {
             key(&mut quick);
             quick.finish()
         };
-        // Sites one after the other, and addresses a page apart.
+        // Consecutive sites, and addresses one page apart.
         for shift in [0, 6, 12, 20] {
             let mut slots = vec![0; 1 << 10];
             for n in 0..1_u64 << 10 {

@@ -11,59 +11,59 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Instances reported for each site.
+/// Number of instances reported for each site.
 const INSTANCES: usize = 5;
-/// Open spans reported.
+/// Number of open spans reported.
 const OPEN: usize = 20;
 
-/// The recording: how long, how much, how trustworthy, how dear.
+/// Properties of the recording: duration, size, reliability, and cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recorded {
     /// The user's label.
     pub label: String,
-    /// Its duration.
+    /// Duration of the recording.
     pub duration_ns: u64,
-    /// Threads that recorded something.
+    /// Number of threads that recorded events.
     pub threads: u64,
-    /// Processors the process could use.
+    /// Number of processors that the process could use.
     pub processors: u32,
-    /// Events in the trace.
+    /// Number of events in the trace.
     pub events: u64,
-    /// Events that found their ring full (hazard T2).
+    /// Number of events that were lost because their ring was full (hazard T2).
     pub lost: u64,
-    /// Beginnings and ends that lost their partners with them.
+    /// Number of begins and ends without a partner because of lost events.
     pub unmatched: u64,
-    /// Offset of the file's end, if its writer did not finish it.
+    /// Offset of the last complete block's end, if the writer did not finish the file.
     pub cut_short_at: Option<u64>,
     /// The clock (hazard T3).
     pub clock: &'static str,
-    /// Threads with CPU time from the kernel's sign of a switch.
+    /// Number of threads with CPU time by restartable sequences.
     pub cpu_by_rseq: u64,
-    /// Threads with CPU time read at each event.
+    /// Number of threads with CPU time read at each event.
     pub cpu_by_thread_clock: u64,
-    /// Threads with CPU time from the kernel's records of switches.
+    /// Number of threads with CPU time from the kernel's records of switches.
     pub cpu_by_switches: u64,
-    /// Threads with unknown CPU time.
+    /// Number of threads with unknown CPU time.
     pub cpu_unknown: u64,
-    /// Stretches between two switches with interpolated CPU time.
+    /// Number of segments between two switches with interpolated CPU time.
     pub interpolated_segments: u64,
-    /// Source of the distinction of preempted and blocked time off the processor.
+    /// Source of the distinction between preempted and blocked time off the processor.
     pub switches: Preemption,
     /// CPU time of the process.
     pub process_cpu_ns: u64,
-    /// CPU time of the whole machine, other processes included; `None`: unknown.
+    /// CPU time of the whole machine, including other processes; `None` if unknown.
     pub machine_cpu_ns: Option<u64>,
     /// CPU time of the recorded threads between their first and last events.
     pub traced_cpu_ns: u64,
     /// Cost of an event, measured at the start.
     pub event_cost_ns: f64,
-    /// Events times cost (hazard T1).
+    /// Number of events times the cost of an event (hazard T1).
     pub own_cost_ns: u64,
-    /// The same, of the process's CPU time.
+    /// `own_cost_ns` as a fraction of the process's CPU time.
     pub own_cost_of_cpu: Option<f64>,
 }
 
-/// Source of the distinction of preempted and blocked time: the kernel's records of context switches.
+/// Source of the distinction between preempted and blocked time: the kernel's records of context switches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum Preemption {
@@ -71,9 +71,9 @@ pub enum Preemption {
     NotAsked,
     /// The kernel recorded switches.
     Kernel {
-        /// Stretches off the processor that were recorded.
+        /// Number of recorded intervals off the processor.
         stretches: u64,
-        /// Records lost.
+        /// Number of lost records.
         lost: u64,
     },
     /// No distinction: the records were not available.
@@ -96,53 +96,53 @@ impl Preemption {
 /// Cost of the recording in throughput (Table 4 of the paper).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slowdown {
-    /// Without recording; given by the user.
+    /// Executions per second without recording, given by the user.
     pub baseline_per_second: f64,
-    /// In this recording.
+    /// Executions per second in this recording.
     pub recorded_per_second: f64,
-    /// Part of the throughput that was lost.
+    /// Lost fraction of the throughput.
     pub slowdown: f64,
 }
 
 /// The parts of an operation's time (Tables 2 and 3 of the paper).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OperationRow {
-    /// Its name.
+    /// Name of the operation.
     pub name: String,
-    /// The line that created it.
+    /// The line that created the operation.
     pub place: String,
     /// Executions that began and ended in the recording.
     pub executions: u64,
-    /// Of them timed: the others were left out at random, and their time is told by these. Waits are there
-    /// of all.
+    /// Number of timed executions, a random sample that represents the times of the others. Waits are
+    /// recorded in all executions.
     pub timed: u64,
-    /// Threads that executed it.
+    /// Number of threads that executed the operation.
     pub threads: u64,
-    /// Their time from beginning to end.
+    /// Time of the executions from begin to end.
     pub elapsed_ns: u64,
-    /// CPU time, spinning included (hazard T5).
+    /// CPU time, including spinning (hazard T5).
     pub cpu_ns: Option<u64>,
-    /// Waiting for locks.
+    /// Time in waits for locks.
     pub lock_wait_ns: u64,
-    /// Waiting for devices, network and log.
+    /// Time in waits for devices, network and log.
     pub io_wait_ns: u64,
-    /// Waiting for work.
+    /// Time in waits for work.
     pub idle_wait_ns: u64,
     /// Time off the processor without a recorded reason.
     pub other_ns: Option<u64>,
-    /// Of it, preempted: another thread was given the processor. `None`: the kernel's records are missing.
+    /// The part of `other_ns` in which the thread was preempted; `None` without the kernel's records.
     pub preempted_ns: Option<u64>,
-    /// CPU time burnt in waits: counted in both `cpu_ns` and the waits.
+    /// CPU time used in waits: counted in both `cpu_ns` and the waits.
     pub cpu_while_waiting_ns: Option<u64>,
-    /// Half of the executions took no longer.
+    /// Median duration of an execution.
     pub p50_ns: u64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of the executions' durations.
     pub p99_ns: u64,
-    /// The longest.
+    /// Longest duration of an execution.
     pub max_ns: u64,
     #[serde(skip)]
     pub(crate) slices: Vec<Sums>,
-    /// The durations of the executions, if they are few: threads are one execution each.
+    /// The durations of the executions, if there are few, as with threads that are one execution each.
     #[serde(skip)]
     pub(crate) few: Vec<u64>,
 }
@@ -156,15 +156,15 @@ pub struct WaitRow {
     pub site: String,
     /// Kind of the wait.
     pub kind: Option<WaitKind>,
-    /// Their number.
+    /// Number of waits.
     pub count: u64,
-    /// Without the waits inside (hazard T4): these add up.
+    /// Time without the waits inside (hazard T4): the net times of all rows add up.
     pub net_ns: u64,
-    /// With the waits inside.
+    /// Time with the waits inside.
     pub gross_ns: u64,
-    /// CPU time burnt meanwhile.
+    /// CPU time used during the waits.
     pub cpu_ns: Option<u64>,
-    /// The longest.
+    /// Longest wait.
     pub longest_ns: u64,
     /// Net wait per execution of the operation.
     pub per_execution_ns: f64,
@@ -172,34 +172,35 @@ pub struct WaitRow {
     pub(crate) slices: Vec<u64>,
 }
 
-/// A site, whatever the operation.
+/// Waits at a site, in all operations.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SiteRow {
-    /// Name, file, line in one.
+    /// Label of the site: name, file and line.
     pub label: String,
-    /// Name.
+    /// Name of the site.
     pub name: String,
-    /// File.
+    /// Source file of the site.
     pub file: String,
-    /// Line.
+    /// Source line of the site.
     pub line: u32,
     /// Kind of the wait.
     pub kind: Option<WaitKind>,
     /// Number of waits.
     pub count: u64,
-    /// Waits for a lock after which the thread waited for it again at once and had not held it.
+    /// Number of waits for a lock after which the thread waited for the lock again at once, without holding
+    /// it.
     pub vain: u64,
-    /// Without the waits inside.
+    /// Time without the waits inside.
     pub net_ns: u64,
-    /// With them.
+    /// Time with the waits inside.
     pub gross_ns: u64,
-    /// CPU time burnt meanwhile.
+    /// CPU time used during the waits.
     pub cpu_ns: Option<u64>,
-    /// The longest.
+    /// Longest wait.
     pub longest_ns: u64,
-    /// Instances waited for.
+    /// Number of instances with waits.
     pub instances: u64,
-    /// The most waited for.
+    /// The instances with the longest waits.
     pub worst: Vec<InstanceRow>,
 }
 
@@ -208,34 +209,36 @@ pub struct SiteRow {
 pub struct InstanceRow {
     /// The object as given to the probe.
     pub object: u64,
-    /// Waits.
+    /// Number of waits.
     pub count: u64,
-    /// Their net time.
+    /// Net time of the waits.
     pub net_ns: u64,
 }
 
-/// Waits by the thread waited for.
+/// Waits by the thread that held the resource.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BlameRow {
     /// The waiter's operation.
     pub operation: String,
     /// The site's label.
     pub site: String,
-    /// The holder's operation, or its thread's name if it was in none; `None` when the holder is not known.
+    /// The holder's operation, or its thread's name if it was in no operation; `None` if the holder is
+    /// unknown.
     pub holder: Option<String>,
-    /// Waits.
+    /// Number of waits.
     pub count: u64,
-    /// Their gross time.
+    /// Gross time of the waits.
     pub wait_ns: u64,
-    /// Of it, the holder was running.
+    /// Part of `wait_ns` in which the holder ran.
     pub holder_ran_ns: u64,
-    /// Of it, the holder was waiting itself.
+    /// Part of `wait_ns` in which the holder itself waited.
     pub holder_waited_ns: u64,
-    /// Of it, the holder was off its processor otherwise: preempted, most likely.
+    /// Part of `wait_ns` in which the holder was off its processor for another reason, most likely preempted.
     pub holder_off_ns: u64,
-    /// Of that, preempted for certain; `None`: the kernel's records are missing.
+    /// Part of `holder_off_ns` in which the kernel recorded a preemption; `None` without the kernel's
+    /// records.
     pub holder_preempted_ns: Option<u64>,
-    /// Of it, nobody ran with the lock: the next one was waking up (or a hold was not recorded).
+    /// Part of `wait_ns` without a holder: the next thread was waking up (or a hold was not recorded).
     pub handover_ns: u64,
     /// Site at which the holder waited most.
     pub via: Option<String>,
@@ -246,11 +249,11 @@ pub struct BlameRow {
 pub struct WhatIfRows {
     /// Executions per second in the recording.
     pub throughput_per_second: f64,
-    /// Threads that execute it.
+    /// Number of threads that execute the operation.
     pub threads: u64,
     /// Executions per second that the processors allow.
     pub cpu_ceiling_per_second: Option<f64>,
-    /// Its locks, most gain first.
+    /// The locks of the operation, in descending order of gain.
     pub locks: Vec<LockRow>,
 }
 
@@ -259,15 +262,16 @@ pub struct WhatIfRows {
 pub struct LockRow {
     /// The site's label.
     pub site: String,
-    /// Part of the time its busiest instance is in use.
+    /// Fraction of the time in which the lock's busiest instance is in use.
     pub utilisation: f64,
-    /// No hold of it was recorded: `utilisation`, and so the ceiling, is inferred from the waits.
+    /// `true` if no hold of the lock was recorded: then `utilisation`, and so the ceiling, is inferred from
+    /// the waits.
     pub is_inferred: bool,
-    /// Executions per second that this instance allows; `None` when it was hardly used.
+    /// Executions per second that this instance allows; `None` if it was rarely used.
     pub ceiling_per_second: Option<f64>,
-    /// Executions per second if it cost nothing.
+    /// Executions per second if the lock cost nothing.
     pub if_free_per_second: f64,
-    /// The same over the throughput measured, minus 1.
+    /// `if_free_per_second` divided by the measured throughput, minus 1.
     pub gain: f64,
     /// The next limit: `cpu`, `threads`, or a site's label.
     pub then_limited_by: String,
@@ -280,11 +284,11 @@ pub struct OpenRow {
     pub thread: u32,
     /// The operation, or `(outside)`.
     pub operation: String,
-    /// The site it waits at; `None`: it was executing.
+    /// The site at which the thread waits; `None` if it was executing.
     pub site: Option<String>,
-    /// The instance.
+    /// The instance at which the thread waits.
     pub object: u64,
-    /// Its duration so far.
+    /// Duration of the span so far.
     pub so_far_ns: u64,
 }
 
@@ -404,7 +408,7 @@ impl Work<'_> {
     }
 
     pub(super) fn blame_rows(&self) -> Vec<BlameRow> {
-        // Threads of one name, and numbers of one operation, are one holder.
+        // Threads with the same name, and ids of the same operation, are one holder.
         let mut by_name: BTreeMap<(u16, u32, Option<String>), BlameSums> = BTreeMap::new();
         for ((operation, site, holder), sums) in &self.totals.blame {
             let holder = holder.map(|holder| self.holder(holder));
@@ -433,7 +437,7 @@ impl Work<'_> {
         rows
     }
 
-    /// A holder as reports call it: its operation, or the thread's name if it is in none.
+    /// Returns the name of a holder in reports: its operation, or the thread's name if it is in no operation.
     fn holder(&self, holder: Holder) -> String {
         match holder {
             Holder::In(operation) => self.names.operation(operation),

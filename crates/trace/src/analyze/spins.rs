@@ -5,22 +5,22 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Fewer samples of a program prove nothing.
+/// Smallest number of samples of a program that allows a conclusion.
 const LEAST_SAMPLES: u64 = 20;
 
-/// A spin loop: it waits for another thread and uses a processor meanwhile.
+/// A spin loop, in which a thread waits for another one and uses a processor meanwhile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpinRow {
     /// The site's label.
     pub site: String,
-    /// Samples in the loop.
+    /// Number of samples in the loop.
     pub samples: u64,
-    /// Part of all samples of the program's threads, and so of their CPU time.
+    /// Fraction of all samples of the program's threads, and so of their CPU time.
     pub share: f64,
 }
 
 impl Work<'_> {
-    /// The spin loops with most CPU time first; none if there are too few samples.
+    /// Returns the spin loops in descending order of CPU time; none if there are too few samples.
     pub(super) fn spin_rows(&self) -> Vec<SpinRow> {
         let samples = &self.trace.samples;
         let all: u64 = samples.iter().map(|sample| sample.count).sum();

@@ -1,17 +1,17 @@
-//! Distribution of values in constant memory: exact while there are few, then exact to one part in 128.
+//! Distribution of values in bounded memory: exact for few values, otherwise exact to one part in 128.
 
 /// Number of values that are kept exactly.
 const EXACT: usize = 1 << 16;
-/// Buckets for each power of two.
+/// Logarithm of the number of buckets for each power of two.
 const FINE_LOG: u32 = 7;
 const BUCKETS: usize = (65 - FINE_LOG as usize) << FINE_LOG;
 
-/// Values, each standing for some.
+/// Values with weights.
 #[derive(Debug, Clone)]
 pub(crate) enum Spread {
-    /// In the order of arrival.
+    /// Values and weights, in order of arrival.
     Few(Vec<(u64, u32)>),
-    /// Counted by size, and the largest.
+    /// Weights by bucket, and the largest value.
     Many { counts: Box<[u64]>, largest: u64 },
 }
 
@@ -47,7 +47,7 @@ impl Spread {
         }
     }
 
-    /// All that `other` has.
+    /// Adds all values of `other`.
     pub(crate) fn merge(&mut self, other: Self) {
         match other {
             Self::Few(values) => values.into_iter().for_each(|(value, weight)| self.add(value, weight)),
@@ -71,7 +71,7 @@ impl Spread {
         }
     }
 
-    /// The values that half, 99 of 100, and all do not exceed.
+    /// Returns the median, the 99th percentile, and the maximum.
     pub(crate) fn quantiles(self) -> [u64; 3] {
         match self {
             Self::Few(values) => exact(values),
@@ -92,12 +92,13 @@ impl Spread {
     }
 }
 
-/// Below 128 each value has its own bucket; above, 128 share a power of two.
+/// Returns the bucket of a value. Below 128 each value has its own bucket; above, each power of two has 128
+/// buckets.
 fn bucket(value: u64) -> usize {
     let log = 63 - (value | 1 << FINE_LOG).leading_zeros();
     let octave = (log - FINE_LOG) as usize;
     let fine = (value >> octave) as usize;
-    // The first two octaves lie one behind the other: of the others the leading bit says nothing.
+    // The leading bit of `fine` is set in all octaves but the first, so consecutive octaves do not overlap.
     (octave << FINE_LOG) + fine
 }
 
@@ -107,7 +108,7 @@ fn middle(bucket: usize) -> u64 {
     (fine << octave) + (1_u64 << octave >> 1)
 }
 
-/// Sorting is avoided if all have weight 1.
+/// Returns the exact quantiles. Avoids sorting if all values have weight 1.
 fn exact(mut values: Vec<(u64, u32)>) -> [u64; 3] {
     let Some(&(longest, _)) = values.iter().max_by_key(|v| v.0) else { return [0; 3] };
     let all: u64 = values.iter().map(|v| u64::from(v.1)).sum();
@@ -150,7 +151,7 @@ mod tests {
             let at = |part: f64| sorted[((n as f64 * part).ceil() as usize).saturating_sub(1)];
             let expected = [at(0.5), at(0.99), at(1.0)];
             assert_eq!(of(values.iter().map(|v| (*v, 1))).quantiles(), expected, "{n}");
-            // Every value three times is every value standing for three.
+            // A value with weight 3 is equivalent to the value three times.
             let thrice = of(values.iter().flat_map(|v| [(*v, 1); 3])).quantiles();
             assert_eq!(of(values.into_iter().map(|v| (v, 3))).quantiles(), thrice, "{n}");
         }

@@ -2,18 +2,18 @@
 //! threads at them.
 //!
 //! An instance is in use for a fraction *U* of the time, estimated from recorded holds: holds after a wait
-//! are all recorded, each other recorded hold counts with its weight. *U* is at least the fraction *B* of
-//! the time in which a thread waits for the instance, because it is held then or is being handed over.
+//! are all recorded, and each other recorded hold counts with its weight. *U* is at least the fraction *B* of
+//! the time in which a thread waits for the instance, because the instance is then held or handed over.
 //! Without a recorded hold, *U* is the square root of *B*: in a queue with random arrivals and services a
 //! thread is served with probability *U* and a thread waits with probability *U* squared. (With constant
 //! times fewer threads wait and the estimate of *U* is too low; recorded holds do not have that error.)
 //!
 //! **Hand-over.** When sleepers wait for a lock, the lock is free but unusable from its release until the
 //! next thread has woken up. So an instance serves its threads more slowly *in a row* than *alone*, by the
-//! median of that time per hold. The recording shows this time at the locks that have queues; a lock without
-//! a queue is assumed to need the same if it gets one, because wake-up time is a property of the machine. It
-//! is at most the mean hold: while a sleeper wakes up, running threads acquire a lock that is held for less
-//! than that again and again. The **ceiling** is the throughput of service in a row.
+//! median of that time per hold. The recording shows this time at locks with queues. A lock without a queue
+//! is assumed to need the same time if it gets a queue, because wake-up time is a property of the machine.
+//! The assumed time is at most the mean hold: if holds are shorter than a wake-up, running threads acquire
+//! the lock repeatedly while a sleeper wakes up. The **ceiling** is the throughput of service in a row.
 //!
 //! Queue lengths follow from mean value analysis, with one station per instance: its service takes `alone`
 //! for a single thread and `in_a_row` for more.
@@ -25,38 +25,38 @@ use super::quick::QuickMap;
 use crate::WaitClass;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Instances used less than this are no queues worth a look.
+/// Smallest utilization of an instance that is modeled as a queue.
 const LEAST_USE: f64 = 0.01;
-/// More threads than this change nothing but the time the recursion takes.
+/// Largest number of threads in the recursion. More threads do not change the result noticeably.
 const MOST_CUSTOMERS: u64 = 100_000;
 /// Smallest number of waits from which the handover time is estimated.
 const LEAST_HANDOVERS: usize = 16;
-/// A hold is recorded up to this long after the next thread has the lock.
+/// A hold may be recorded up to this time after the next thread has the lock.
 const LATE_NS: u64 = 50_000;
 
 /// A lock instance as a station of the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Station {
     pub(crate) site: u32,
-    /// Part of the time it is in use.
+    /// Fraction of the time in which the instance is in use.
     pub(crate) utilisation: f64,
-    /// No hold was recorded: all here is inferred from the waits.
+    /// `true` if no hold was recorded, so that all values are inferred from the waits.
     pub(crate) is_inferred: bool,
     /// Seconds of use per execution of the chosen operation, without waits.
     pub(crate) alone: f64,
-    /// The same when others wait: with the handing over.
+    /// Seconds of use per execution if other threads wait, including the handover.
     pub(crate) in_a_row: f64,
-    /// By site: the part of its holds in which the holder itself waited there.
+    /// Fraction of the holds in which the holder itself waited, by the site of that wait.
     waiting: BTreeMap<u32, f64>,
 }
 
 impl Station {
-    /// Executions per second that it allows.
+    /// Returns the executions per second that the station allows.
     pub(crate) fn ceiling(&self) -> f64 {
         if self.in_a_row > 0.0 { 1.0 / self.in_a_row } else { f64::INFINITY }
     }
 
-    /// The station without waits at `site`: a wait there under this lock takes no time.
+    /// Returns the station without waits at `site`: a wait there under this lock takes no time.
     pub(crate) fn without(&self, site: u32) -> Self {
         let gone = self.alone * self.waiting.get(&site).copied().unwrap_or(0.0);
         let left = if self.alone > 0.0 { 1.0 - gone / self.alone } else { 1.0 };
@@ -69,14 +69,14 @@ impl Station {
     }
 }
 
-/// Throughput of `customers` threads that think for `delay` seconds and then pass all stations: the recursion
-/// for one class, over the number of threads. Exact for services of random length.
+/// Returns the throughput of `customers` threads that think for `delay` seconds and then pass all stations,
+/// by the recursion over the number of threads for one class. Exact for exponential service times.
 ///
-/// A station serves a thread in `s1` if it is alone and in `s2` if threads come in a row. A thread that finds
-/// `j` others stays for `(j + 1) * s2`, but for `s1` if it finds none; the recursion needs the probability
-/// that the station is empty beside the mean.
+/// A station serves a thread in time `s1` if the thread is alone, and in `s2` if threads are served in a row.
+/// A thread that finds `j` others stays for `(j + 1) * s2`, but for `s1` if it finds none. So in addition to
+/// the mean, the recursion needs the probability that the station is empty.
 pub(crate) fn mean_value_analysis(customers: u64, delay: f64, stations: &[&Station]) -> f64 {
-    // (mean number of threads there, probability of none)
+    // (mean number of threads at the station, probability of none)
     let mut queues = vec![(0.0, 1.0); stations.len()];
     let mut throughput = 0.0;
     for n in 1..=customers.min(MOST_CUSTOMERS) {
@@ -117,7 +117,7 @@ impl Uses {
         self.gaps.prune();
     }
 
-    /// Lock instances in use for a noticeable part of the time, in order of site and object.
+    /// Returns the lock instances with a noticeable utilization, in order of site and object.
     pub(crate) fn stations(&self, duration: u64, throughput: f64) -> Vec<Station> {
         let usual = self.usual_handover();
         let seconds = duration.max(1) as f64 / 1e9;
@@ -158,7 +158,7 @@ impl Uses {
             .collect()
     }
 
-    /// Nanoseconds in which a thread waited for each instance.
+    /// Adds the time in which a thread waited for each instance.
     fn add_waits(&mut self, threads: &[ThreadSpans]) {
         let mut spans: QuickMap<Instance, Vec<(u64, u64)>> = QuickMap::default();
         for thread in threads {
@@ -184,7 +184,7 @@ impl Uses {
         }
     }
 
-    /// Adds the times from the release by a holder until the waiting thread has the lock.
+    /// Adds the handover times: from the release by a holder until the waiting thread has the lock.
     fn add_handovers(&mut self, threads: &[ThreadSpans]) {
         let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
         for (index, thread) in threads.iter().enumerate() {
@@ -208,9 +208,9 @@ impl Uses {
         }
     }
 
-    /// The usual handing over at all instances together.
+    /// Returns the median handover time of all instances together.
     fn usual_handover(&self) -> f64 {
-        // Each kept value represents all that its instance's values were thinned by.
+        // Each kept value has the weight by which its instance's values were thinned.
         let mut all: Vec<(u64, u64)> = Vec::new();
         for (_, gaps) in self.gaps.iter() {
             all.extend(gaps.kept.iter().map(|gap| (*gap, gaps.one_of)));
@@ -229,11 +229,11 @@ impl Uses {
     }
 }
 
-/// The time in which a thread waited.
+/// The time in which at least one thread waited for an instance.
 #[derive(Debug, Default)]
 struct Waited {
     length: u64,
-    /// Up to when that is counted.
+    /// Time up to which `length` is counted.
     reached: u64,
 }
 
@@ -244,8 +244,8 @@ impl Size for Waited {
 }
 
 impl Waited {
-    /// Adds a window's waits: the union of intervals. (Of a wait that began in the window before, what lies
-    /// before the last counted instant is taken as counted.)
+    /// Adds a window's waits: the union of intervals. (Of a wait that began in the previous window, the time
+    /// before the last counted instant is treated as counted.)
     fn add(&mut self, mut spans: Vec<(u64, u64)>) {
         spans.sort_unstable();
         for (begin, end) in spans {
@@ -258,10 +258,10 @@ impl Waited {
 /// Exclusive use of an instance.
 #[derive(Debug, Default)]
 struct Used {
-    /// Holds, and nanoseconds held, those not recorded included by weight.
+    /// Number of holds, and nanoseconds held; weights represent the holds that were not recorded.
     holds: f64,
     held: f64,
-    /// Nanoseconds of recorded holds, and of them, by site, of waits inside.
+    /// Nanoseconds of recorded holds, and of the waits inside them by site.
     recorded: u64,
     waited: BTreeMap<u32, u64>,
 }
@@ -279,7 +279,7 @@ impl Used {
     }
 }
 
-/// Times of handing over at one instance; of very many, one of some.
+/// Handover times at one instance, thinned if there are very many.
 #[derive(Debug)]
 struct Gaps {
     kept: Vec<u64>,
@@ -300,7 +300,7 @@ impl Size for Gaps {
 }
 
 impl Gaps {
-    /// Kept at most.
+    /// Largest number of kept times.
     const MOST: usize = 1 << 12;
 
     fn add(&mut self, gap: u64) {
@@ -318,8 +318,8 @@ impl Gaps {
         self.seen += 1;
     }
 
-    /// The median, if there are enough. Not the mean: a thread that comes just then may take the lock before
-    /// the one that wakes up, and its hold need not be recorded.
+    /// Returns the median, if there are enough times. The mean would be wrong: a running thread may acquire
+    /// the lock before the woken thread, and its hold may not be recorded.
     fn usual(&self) -> Option<f64> {
         let mut kept = self.kept.clone();
         kept.sort_unstable();
@@ -327,7 +327,8 @@ impl Gaps {
     }
 }
 
-/// The thread's recorded exclusive holds, each with its own waits for locks inside of it, by site.
+/// Returns the thread's recorded exclusive holds, each with the thread's waits for locks inside the hold, by
+/// site.
 fn waits_in_holds(thread: &ThreadSpans) -> impl Iterator<Item = (&HoldSpan, Vec<(u32, u64)>)> {
     let nets = net_times(&thread.waits);
     thread.holds.iter().filter(|h| !h.shared && h.begin < h.end).map(move |hold| {
@@ -339,8 +340,8 @@ fn waits_in_holds(thread: &ThreadSpans) -> impl Iterator<Item = (&HoldSpan, Vec<
     })
 }
 
-/// The waits that prove that their object was held. A wait with waits inside (hazard T4) does not: between
-/// them it does work of its own, and a rw_lock would seem in use whenever its mutex is.
+/// Returns the waits that prove that their object was held. A wait with inner waits (hazard T4) is no proof:
+/// between the inner waits the thread works, and a rw_lock would seem in use whenever its mutex is.
 fn proofs(waits: &[WaitSpan]) -> impl Iterator<Item = (&WaitSpan, u64)> {
     let mut is_outer = vec![false; waits.len()];
     waits.iter().filter_map(|w| w.parent).for_each(|parent| is_outer[parent as usize] = true);
@@ -375,7 +376,7 @@ mod tests {
     #[test]
     fn the_recursion_meets_its_two_limits() {
         let (slow, quick) = (station(0.01, 0.01), station(0.001, 0.001));
-        // One thread: no queue. Many: the slowest station's rate.
+        // One thread has no queue. Many threads reach the rate of the slowest station.
         let one = mean_value_analysis(1, 0.089, &[&slow, &quick]);
         assert!((one - 10.0).abs() < 1e-9);
         let many = mean_value_analysis(500, 0.089, &[&slow, &quick]);
@@ -383,8 +384,8 @@ mod tests {
         assert!(mean_value_analysis(3, 0.0, &[]).is_infinite());
     }
 
-    /// Against the stationary distribution, computed state by state: with k of n threads at the station, it
-    /// serves at rate 1/s1 (k = 1) or 1/s2, and each of the others comes at rate 1/z.
+    /// Checks the result against the stationary distribution. With k of n threads at the station, it serves
+    /// at rate 1/s1 (k = 1) or 1/s2, and each of the other threads arrives at rate 1/z.
     #[test]
     fn a_station_that_serves_more_slowly_in_a_row_is_exact() {
         let (s1, s2, z) = (0.004, 0.007, 0.030);
@@ -429,8 +430,8 @@ mod tests {
             is_woken: true,
             inside: (0, 0),
         };
-        // Two threads take turns: a millisecond under the log's lock, handed over in 60 µs, and 300 times the
-        // counter's for 20 ns.
+        // Two threads take turns. Each holds the log's lock for a millisecond, with a handover of 60 µs,
+        // while the other one holds the counter's lock 300 times for 20 ns.
         let mut threads = [ThreadSpans::default(), ThreadSpans::default()];
         for turn in 0..40_u64 {
             let begin = turn * 1_060_000;

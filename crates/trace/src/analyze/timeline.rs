@@ -1,5 +1,5 @@
-//! Activity of each thread over time, in cells of equal duration: small enough for a page, independently of
-//! the length of the recording.
+//! Activity of each thread over time, in cells of equal duration. The number of cells is small enough for a
+//! page, and independent of the length of the recording.
 
 use super::pair::ThreadSpans;
 use crate::WaitClass;
@@ -7,41 +7,42 @@ use crate::file::Trace;
 use serde::Serialize;
 use std::ops::Range;
 
-/// Cells per thread.
+/// Number of cells per thread.
 pub const CELLS: usize = 240;
 
-/// All threads over the whole recording.
+/// The activity of all threads over the whole recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Timeline {
-    /// Length of a cell.
+    /// Duration of a cell.
     pub cell_ns: u64,
     /// Threads in the order of the trace.
     pub threads: Vec<ThreadLine>,
 }
 
-/// One thread.
+/// The activity of one thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ThreadLine {
-    /// Its name, or its number.
+    /// Name of the thread, or its number.
     pub name: String,
-    /// Its cells.
+    /// The thread's cells.
     pub cells: Vec<Cell>,
 }
 
-/// Activity of a thread in one cell of time, in thousandths of it; the rest is outside of any operation.
+/// Activity of a thread in one cell of time, in thousandths of the cell. The rest is outside of any
+/// operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Cell {
-    /// In an operation and not waiting.
+    /// Time in an operation without waiting.
     pub working: u16,
-    /// Waiting for a lock (a wait inside a wait counts as the outer one).
+    /// Time waiting for a lock (a nested wait counts as the outer one).
     pub lock: u16,
-    /// Waiting for I/O.
+    /// Time waiting for I/O.
     pub io: u16,
-    /// Waiting for work.
+    /// Time waiting for work.
     pub idle: u16,
 }
 
-/// A thread's cells while they grow: ns in operations, and in waits of each class.
+/// The sums for a thread's cells: nanoseconds in operations, and in waits of each class.
 #[derive(Debug)]
 pub(crate) struct Line(Vec<[u64; 4]>);
 
@@ -51,7 +52,7 @@ impl Default for Line {
     }
 }
 
-/// The length of a cell.
+/// Returns the duration of a cell.
 pub(super) fn cell_ns(duration: u64) -> u64 {
     duration.div_ceil(CELLS as u64).max(1)
 }

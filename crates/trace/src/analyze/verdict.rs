@@ -7,21 +7,22 @@ use crate::WaitKind;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// A lock without which less than this is gained is no bottleneck.
+/// Smallest predicted gain of throughput without a lock that makes the lock a bottleneck.
 const LEAST_GAIN: f64 = 0.05;
-/// Processors busier than this are the bottleneck if no lock is.
+/// Utilization from which on the processors are the bottleneck if no lock is.
 const BUSY: f64 = 0.85;
-/// A part of the elapsed time that is worth naming.
+/// Fraction of the elapsed time from which on I/O or unexplained time is named.
 const LARGE: f64 = 0.30;
 
-/// A part of the elapsed time in waits of one class, from which on no report passes over them.
+/// Fraction of the elapsed time in waits of one class from which on the report names these waits.
 const WAITS: f64 = 0.10;
-/// A part of the program's CPU time in one spin loop from which on the loop is the bottleneck. An uncontended
-/// atomic instruction takes about 20 processor cycles, a smaller part of any work of 80 cycles.
+/// Fraction of the program's CPU time in one spin loop from which on the loop is the bottleneck. An
+/// uncontended atomic instruction takes about 20 processor cycles, a smaller fraction of any work of 80
+/// cycles or more.
 const SPINS: f64 = 0.20;
-/// A part of the wake-ups that are in vain, from which on waiters are a herd.
+/// Fraction of wake-ups in vain from which on the waiters are reported as a thundering herd.
 const HERD: f64 = 0.5;
-/// A part of the elapsed time off the processors, unexplained, that makes busy processors the reason.
+/// Fraction of unexplained elapsed time off the processors from which on busy processors are the reason.
 const QUEUES: f64 = 0.10;
 
 /// Bottleneck of the chosen operation.
@@ -30,63 +31,64 @@ const QUEUES: f64 = 0.10;
 pub enum Verdict {
     /// A lock.
     Lock {
-        /// Its site's label.
+        /// The label of the lock's site.
         site: String,
-        /// Predicted throughput without it, over the measured one, minus 1.
+        /// Predicted throughput without the lock, divided by the measured one, minus 1.
         gain: f64,
-        /// The lock limits the number of threads inside, so it hides the cost of the code that it protects.
-        /// Record again without it.
+        /// `true` if the lock limits the number of threads inside, so that it hides the cost of the code that
+        /// it protects. Record again without the lock.
         is_limit: bool,
-        /// Its waiters mostly waited for a holder that was off its processor or just waking up, not for the
-        /// work under the lock, and the processors were busy.
+        /// `true` if the waiters mostly waited for a holder that was off its processor or waking up, and the
+        /// processors were busy.
         holder_off_cpu: bool,
-        /// Part of the waits that was CPU time: the waiters spin. `None`: unknown.
+        /// Fraction of the waits that was CPU time of spinning waiters; `None` if unknown.
         burnt: Option<f64>,
-        /// Part of the wake-ups after which the thread did not get the lock and waited again.
+        /// Fraction of the wake-ups after which the thread did not get the lock and waited again.
         vain: f64,
     },
     /// A spin loop: threads wait for each other and keep processors busy meanwhile.
     Spin {
-        /// Its site's label.
+        /// The label of the loop's site.
         site: String,
-        /// Part of the program's CPU time.
+        /// Fraction of the program's CPU time.
         share: f64,
     },
     /// The processors are busy, or the operation's threads compute nearly all of the time.
     Cpu {
-        /// Part of all processors' time that was used.
+        /// Fraction of all processors' time that was used.
         utilisation: f64,
-        /// Part of it that the recorded process used.
+        /// Fraction of all processors' time that the recorded process used.
         own: f64,
     },
     /// Devices, network or the log.
     Io {
         /// The site with the longest waits.
         site: String,
-        /// Part of the elapsed time.
+        /// Fraction of the elapsed time.
         share: f64,
         /// The kind of the waits at that site.
         kind: Option<WaitKind>,
     },
     /// Time off the processor that no probe explains: other processes, or waits without a probe.
     OffCpu {
-        /// Part of the elapsed time.
+        /// Fraction of the elapsed time.
         share: f64,
     },
     /// Waits, none of which is known to limit the operation.
     Waits {
-        /// Part of the elapsed time in waits that look idle.
+        /// Fraction of the elapsed time in waits for work.
         idle: f64,
-        /// In waits for locks without which little would be gained.
+        /// Fraction of the elapsed time in waits for locks that do not limit throughput.
         lock: f64,
-        /// In waits for devices, network and log.
+        /// Fraction of the elapsed time in waits for devices, network and log.
         io: f64,
-        /// The sites with the longest waits, and the part of each; at most three.
+        /// The sites with the longest waits, and the fraction of each; at most three.
         largest: Vec<(String, f64)>,
-        /// The parts are of the time of all operations: those of the chosen one are small.
+        /// `true` if the fractions are of the time of all operations, because those of the chosen one are
+        /// small.
         of_all: bool,
     },
-    /// Nothing stands out.
+    /// No bottleneck was found.
     Nothing,
 }
 
@@ -96,8 +98,8 @@ impl Verdict {
         let own = analysis.cpu_utilisation.unwrap_or(0.0);
         let utilisation = analysis.machine_utilisation.unwrap_or(0.0).max(own);
         let is_busy = utilisation >= BUSY;
-        // Threads that stand in the queue for busy processors longer than for locks would only stand there
-        // longer without them.
+        // If threads wait longer for busy processors than for locks, they would wait even longer for
+        // processors without the locks.
         let queues_more = is_busy && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
         if let Some(lock) = Self::lock(analysis, is_busy).filter(|_| !queues_more) {
             return lock;
@@ -106,8 +108,8 @@ impl Verdict {
             return spin;
         }
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
-        // Where others keep the processors busy, that matters only to an operation that stands in the queue
-        // for them.
+        // If other processes keep the processors busy, this matters only to an operation that waits for
+        // processors.
         let queues = row.other_ns.is_none_or(|ns| share(ns) >= QUEUES);
         if own >= BUSY || (is_busy && queues) {
             return Self::Cpu { utilisation, own };
@@ -128,16 +130,17 @@ impl Verdict {
         of_row.or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
     }
 
-    /// The spin loop with most samples, if it takes a large part of the CPU time and of the operation's time.
+    /// Returns the spin loop with most samples, if it takes a large part of the CPU time and of the
+    /// operation's time.
     fn spin(analysis: &Analysis, row: &OperationRow) -> Option<Self> {
         let spin = analysis.spins.first().filter(|spin| spin.share >= SPINS)?;
-        // Of the time that is not spent in the queue for a processor.
+        // Fraction of the time without waits for a processor.
         let known = row.elapsed_ns.saturating_sub(row.other_ns?).max(1);
         let is_large = spin.share * row.cpu_ns? as f64 >= WAITS * known as f64;
         is_large.then(|| Self::Spin { site: spin.site.clone(), share: spin.share })
     }
 
-    /// The operation's waits, if those of one class are more than a tenth of its time.
+    /// Returns the operation's waits, if those of one class are more than a tenth of its time.
     fn waits(analysis: &Analysis, row: &OperationRow) -> Option<Self> {
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
         let [idle, lock, io] = [row.idle_wait_ns, row.lock_wait_ns, row.io_wait_ns].map(share);
@@ -149,7 +152,7 @@ impl Verdict {
         (idle.max(lock).max(io) > WAITS).then_some(Self::Waits { idle, lock, io, largest, of_all })
     }
 
-    /// The same of all operations together: another one may wait more.
+    /// Returns the waits of all operations together, because another operation may wait more.
     fn waits_of_all(analysis: &Analysis) -> Option<Self> {
         let row = &analysis.total;
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
@@ -159,8 +162,8 @@ impl Verdict {
         (idle.max(lock).max(io) > WAITS).then_some(Self::Waits { idle, lock, io, largest, of_all: true })
     }
 
-    /// A sentence about the waits of the chosen operation, or of all, if they are more than a tenth of the
-    /// time; for verdicts that are about something else.
+    /// Returns a sentence about the waits of the chosen operation, or of all operations, if they are more
+    /// than a tenth of the time. For verdicts about something other than waits.
     #[must_use]
     pub fn waits_sentence(analysis: &Analysis) -> Option<String> {
         let of_row = Self::waits(analysis, analysis.chosen()?);
@@ -184,12 +187,12 @@ impl Verdict {
         let off_cpu =
             |b: &super::BlameRow| if b.holder.is_some() { b.holder_off_ns + b.handover_ns } else { 0 };
         let (waited, off) = blame.fold((0, 0), |(w, o), b| (w + b.wait_ns, o + off_cpu(b)));
-        // Holders are off idle processors because they sleep or wait where there is no probe.
+        // If processors are idle, holders are off them because they sleep or wait without a probe.
         let holder_off_cpu = is_busy && waited > 0 && off as f64 > 0.5 * waited as f64;
         Some(Self::Lock { site: best.site.clone(), gain: best.gain, is_limit, holder_off_cpu, burnt, vain })
     }
 
-    /// The verdict as a sentence.
+    /// Returns the verdict as a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         match self {
@@ -267,7 +270,7 @@ impl Verdict {
     }
 }
 
-/// The site with the operation's longest waits for I/O, and its kind.
+/// Returns the site with the operation's longest waits for I/O, and the kind of the waits.
 fn slowest_io(analysis: &Analysis, row: &OperationRow) -> Option<(String, Option<WaitKind>)> {
     let is_io = |kind: Option<WaitKind>| kind.is_some_and(|kind| kind.class() == crate::WaitClass::Io);
     let waits = analysis.waits.iter().filter(|wait| wait.operation == row.name && is_io(wait.kind));

@@ -8,11 +8,11 @@
 //! A lock instance in use imposes a **ceiling**: see `stations`.
 //!
 //! **If a lock cost nothing**, its wait is zero and its holds overlap. Locks that were held while threads
-//! waited for it are held for less time accordingly. The threads then queue at the remaining locks,
-//! according to mean value analysis of the closed network (one queue per lock instance in use, everything
-//! else a delay). The result is bounded by the ceilings of the other locks and by the processors, *m/D'*,
-//! where *D'* is *D* without the time spent spinning at the lock and *m* is the number of processors not
-//! used by other threads.
+//! waited for it are held for less time accordingly. The threads then queue at the remaining locks, according
+//! to mean value analysis of the closed network (one queue per lock instance in use, and a delay for
+//! everything else). The result is bounded by the ceilings of the other locks and by the processors, *m/D'*,
+//! where *D'* is *D* without the time spent spinning at the lock and *m* is the number of processors not used
+//! by other threads.
 //!
 //! Limits: service times are assumed to be exponential, though most have shorter tails. So between the knee
 //! and saturation of the next lock the prediction is low by up to a few percent.
@@ -29,26 +29,26 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct WhatIf {
     /// Executions per second.
     pub(crate) throughput: f64,
-    /// Threads that execute it.
+    /// Number of threads that execute the operation.
     pub(crate) population: u64,
-    /// Limit of the processors.
+    /// Executions per second that the processors allow.
     pub(crate) cpu_ceiling: Option<f64>,
     pub(crate) locks: Vec<LockWhatIf>,
 }
 
-/// One lock site.
+/// The prediction for one lock site.
 #[derive(Debug, Clone)]
 pub(crate) struct LockWhatIf {
     pub(crate) site: u32,
-    /// Part of the time its busiest instance is in use, estimated.
+    /// Estimated fraction of the time in which the lock's busiest instance is in use.
     pub(crate) utilisation: f64,
-    /// No hold was recorded: `utilisation` is inferred from the waits.
+    /// `true` if no hold was recorded, so that `utilisation` is inferred from the waits.
     pub(crate) is_inferred: bool,
     /// Executions per second that this instance allows.
     pub(crate) ceiling: f64,
     /// Executions per second if the lock cost nothing.
     pub(crate) if_free: f64,
-    /// The next limit.
+    /// The next limit without the lock.
     pub(crate) limited_by: Limit,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Limit {
     Cpu,
     /// Another lock.
     Lock(u32),
-    /// Only the threads' own pace.
+    /// Only the threads' own speed.
     Threads,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Setting {
     pub(crate) process_cpu_ns: u64,
 }
 
-/// Predicts for each lock site at which the threads of the chosen operation waited.
+/// Returns a prediction for each lock site at which the threads of the chosen operation waited.
 pub(crate) fn what_if(threads: &[ThreadTotals], uses: &Uses, operation: u16, setting: Setting) -> WhatIf {
     let group = ThreadGroup::new(threads, operation);
     let seconds = setting.duration_ns.max(1) as f64 / 1e9;
@@ -82,7 +82,7 @@ pub(crate) fn what_if(threads: &[ThreadTotals], uses: &Uses, operation: u16, set
     let others = setting.process_cpu_ns.saturating_sub(group.cpu) as f64 / 1e9 / seconds;
     let model = Model {
         throughput,
-        // Others cannot take all processors: ours got some.
+        // At least the processor time that the threads used was available to them.
         processors: (f64::from(setting.processors.max(1)) - others).max(group.cpu as f64 / 1e9 / seconds),
         stations: uses.stations(setting.duration_ns, throughput),
         group,
@@ -92,13 +92,13 @@ pub(crate) fn what_if(threads: &[ThreadTotals], uses: &Uses, operation: u16, set
     WhatIf { throughput, population: model.group.threads, cpu_ceiling: model.cpu_ceiling(0.0), locks }
 }
 
-/// The threads that execute the chosen operation, and all they do, ns.
+/// The threads that execute the chosen operation, and the sums of all their work, in nanoseconds.
 #[derive(Debug, Default)]
 struct ThreadGroup {
     threads: u64,
     executions: u64,
     cpu: u64,
-    /// By lock site: net wait, and CPU time burnt in it.
+    /// Net wait, and CPU time used in it, by lock site.
     waits: BTreeMap<u32, (u64, u64)>,
 }
 
@@ -107,12 +107,12 @@ struct ThreadGroup {
 pub(crate) struct ThreadTotals {
     executions: QuickMap<u16, u64>,
     pub(crate) cpu: u64,
-    /// As in [`ThreadGroup`].
+    /// Net wait and CPU time by lock site, as in [`ThreadGroup`].
     waits: QuickMap<u32, (u64, u64)>,
 }
 
 impl ThreadTotals {
-    /// Adds a window's.
+    /// Adds the spans of a window.
     pub(crate) fn add(&mut self, thread: &ThreadSpans) {
         for span in thread.ops.iter().filter(|s| s.end.is_some()) {
             *self.executions.entry(span.operation).or_default() += u64::from(span.weight);
@@ -149,7 +149,7 @@ impl ThreadGroup {
         group
     }
 
-    /// Seconds per execution.
+    /// Returns nanoseconds as seconds per execution.
     fn per_execution(&self, ns: u64) -> f64 {
         ns as f64 / 1e9 / self.executions as f64
     }
@@ -184,7 +184,7 @@ impl Model {
         let ceiling = busiest.map_or(f64::INFINITY, |s| s.ceiling());
         let mut if_free = mean_value_analysis(self.group.threads, self.delay(site, &others), &others);
         let mut limited_by = Limit::Threads;
-        // Near the ceiling of another lock, that lock is in the way.
+        // Near the ceiling of another lock, that lock is the limit.
         if let Some(tightest) = others.iter().max_by(by_use) {
             let ceiling = tightest.ceiling();
             if if_free >= 0.8 * ceiling {
@@ -199,8 +199,8 @@ impl Model {
         LockWhatIf { site, utilisation, is_inferred, ceiling, if_free, limited_by }
     }
 
-    /// Seconds of a thread's cycle that are spent neither waiting nor being served at one of the other locks.
-    /// Includes this lock's own hold, but not its wait.
+    /// Returns the seconds of a thread's cycle outside of waits and of service at the other locks. Includes
+    /// this lock's own hold, but not its wait.
     fn delay(&self, site: u32, others: &[&Station]) -> f64 {
         let sites: BTreeSet<u32> = others.iter().map(|s| s.site).collect();
         let waited: f64 = sites.into_iter().map(|s| self.group.wait_at(s)).sum();

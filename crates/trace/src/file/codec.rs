@@ -1,4 +1,4 @@
-//! Events as bytes: differences to the event before, about ten bytes instead of 32.
+//! Encoding of events as differences to the previous event, in about ten bytes instead of 32.
 //!
 //! ```text
 //! event = head u8: kind in bits 0-3, same operation as before 4, same site as before 5, object 0 6,
@@ -26,7 +26,7 @@ struct Before {
 
 /// Appends `events` to `out`.
 pub(super) fn encode(events: &[Event], out: &mut Vec<u8>) {
-    /// Memory is reserved for this number at once.
+    /// Number of events for which memory is reserved at once.
     const TOGETHER: usize = 32;
     put_u64(out, events.len() as u64);
     let mut before = Before::default();
@@ -41,10 +41,10 @@ pub(super) fn encode(events: &[Event], out: &mut Vec<u8>) {
     }
 }
 
-/// An event takes 41 bytes at most. A power of two, so that no index need be looked at twice.
+/// Bytes reserved for an event, which takes 41 at most. A power of two, so that masked indexes need no check.
 const ROOM: usize = 64;
 
-/// Bytes of one event, in the making.
+/// The bytes of one event that is being encoded.
 struct Writer<'r> {
     room: &'r mut [u8; ROOM],
     len: usize,
@@ -57,7 +57,7 @@ impl Writer<'_> {
         self.len += 1;
     }
 
-    /// As `varint::put_u64`.
+    /// Writes a number as `varint::put_u64` does.
     #[inline]
     fn number(&mut self, mut value: u64) {
         while value >= 0x80 {
@@ -68,7 +68,7 @@ impl Writer<'_> {
     }
 }
 
-/// Writes the event; answers how many bytes it took.
+/// Writes the event. Returns the number of bytes.
 #[inline]
 fn encode_one(event: &Event, before: &mut Before, room: &mut [u8; ROOM]) -> usize {
     let bit = |condition: bool, bit: u8| if condition { bit } else { 0 };
@@ -98,11 +98,10 @@ fn encode_one(event: &Event, before: &mut Before, room: &mut [u8; ROOM]) -> usiz
     out.len
 }
 
-/// Takes what [`encode`] appended; `Err` says what is wrong.
+/// Decodes the bytes that [`encode`] appended; `Err` is a description of the error.
 pub(super) fn decode(input: &mut &[u8], events: &mut Vec<Event>) -> Result<(), &'static str> {
     let count = take_u64(input).ok_or("the number of events is cut off")?;
-    // An event takes three bytes at least: a false count cannot make us allocate more than the input
-    // deserves.
+    // An event takes at least three bytes, so a false count cannot cause a large allocation.
     if count > input.len() as u64 / 3 {
         return Err("more events than bytes for them");
     }
@@ -114,7 +113,8 @@ pub(super) fn decode(input: &mut &[u8], events: &mut Vec<Event>) -> Result<(), &
     Ok(())
 }
 
-/// Of what [`encode`] appended: the number of events, and the ticks of the first (0 if there is none).
+/// Returns, for the bytes that [`encode`] appended, the number of events and the ticks of the first one (0
+/// without events).
 pub(super) fn peek(input: &mut &[u8]) -> Result<(u64, u64), &'static str> {
     let count = take_u64(input).ok_or("the number of events is cut off")?;
     if count > input.len() as u64 / 3 {
@@ -156,7 +156,7 @@ fn decode_one(input: &mut &[u8], before: &mut Before) -> Result<Event, &'static 
     })
 }
 
-/// Small differences of either sign become small numbers.
+/// Converts small differences of either sign to small numbers.
 const fn zigzag(difference: u64) -> u64 {
     let signed = difference as i64;
     ((signed << 1) ^ (signed >> 63)) as u64
@@ -201,7 +201,7 @@ mod tests {
     fn the_longest_events_come_back_and_are_as_long_as_is_said() {
         let event = |i: u64| {
             let (operation, site) = (u16::MAX - (i % 2) as u16, u32::MAX - (i % 2) as u32);
-            let (flags, object) = (u8::MAX, 1 | i << 63); // each the farthest from the one before
+            let (flags, object) = (u8::MAX, 1 | i << 63); // each farthest from the previous one
             Event {
                 flags,
                 operation,

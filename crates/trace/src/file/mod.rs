@@ -1,4 +1,4 @@
-//! The trace file: the form of a recording on disk, and in memory once read.
+//! The trace file: the format of a recording on disk, and the decoded recording in memory.
 //!
 //! ```text
 //! file  = magic "AZKTRACE", version u32, CRC-32C of the twelve bytes before u32, blocks
@@ -9,20 +9,20 @@
 //! | kind | payload |
 //! |---|---|
 //! | 1 session | [`SessionInfo`]; the first block, once |
-//! | 2 sites, 3 operations | id, name, file, line of each; grows as names are first recorded |
+//! | 2 sites, 3 operations | id, name, file, line of each newly recorded name |
 //! | 4 thread | [`ThreadTrace`] without its events; before the thread's first events |
 //! | 5 events | a thread's tag, its losses so far, and delta-coded events (about ten bytes each) |
 //! | 6 clock | [`ClockSample`]; one at the start, one with each drain, one at the end |
-//! | 7 end | events and losses of the whole; nothing follows |
-//! | 8 modules | [`Module`]s; each such block replaces the one before |
+//! | 7 end | number of all events and losses; the last block |
+//! | 8 modules | [`Module`]s; each such block replaces the previous one |
 //! | 9 machine | CPU time used by the whole machine; one at the start, one at the end |
-//! | 10 switches | [`Switches`]: whether the kernel's records of switches are there; at most once |
+//! | 10 switches | [`Switches`]: presence of the kernel's records of switches; at most once |
 //! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
 //! | 12 samples | [`CpuSample`]s of all threads |
 //!
-//! From version 2 on, events come in *rounds*: in a round each thread has one block of events at most, and
-//! what is in a later round happened later, but for what a ring's owner wrote while the others were drained.
-//! So a file can be read window by window.
+//! From version 2 on, events are in *rounds*: in a round each thread has at most one block of events. Events
+//! of a later round happened later, except those that a thread wrote while the other rings were drained. So a
+//! file can be read window by window.
 //!
 //! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no
 //! index: the file of a killed writer is read up to its last whole block, and [`Ending::CutShort`] says so.
@@ -40,9 +40,10 @@ use crate::event::Event;
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"AZKTRACE";
-/// 2: an `Enter` may have a weight of several executions, or of none; events come in rounds.
+/// Version of the format. Since version 2 an `Enter` may represent several executions, or none, and events
+/// are in rounds.
 const VERSION: u32 = 2;
-/// The oldest that is still read: all in it means the same now.
+/// The oldest version that is still read; its blocks have the same meaning in the current version.
 const OLDEST_VERSION: u32 = 1;
 
 /// Kinds of blocks.
@@ -62,8 +63,8 @@ mod block {
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
-    /// The first eight bytes of a block. Their own check distinguishes a damaged length from a file cut
-    /// short.
+    /// Returns the first eight bytes of a block. These bytes have their own checksum, which distinguishes a
+    /// damaged length from a truncated file.
     pub(super) fn head(kind: u8, len: u32) -> [u8; 8] {
         let mut head = [0; 8];
         head[0] = kind;
@@ -74,7 +75,7 @@ mod block {
     }
 }
 
-/// Clock that gives the ticks.
+/// The clock that counts ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum TimeSource {
@@ -88,19 +89,19 @@ pub enum TimeSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CpuSource {
-    /// Not at all.
+    /// No CPU time.
     None = 0,
-    /// At every event: the kernel shows switches through restartable sequences, and the thread clock is
-    /// read once after each.
+    /// Known at every event: restartable sequences show context switches, and the thread clock is read once
+    /// after each switch.
     Rseq = 1,
     /// The thread clock is read at every event, at 200 ns each.
     ThreadClock = 2,
-    /// By the kernel's records of switches, between two readings of the thread clock: of a process recorded
-    /// from outside.
+    /// Computed from the kernel's records of switches between two readings of the thread clock, for a process
+    /// that is recorded from outside.
     Switches = 3,
 }
 
-/// Clocks at one instant.
+/// Readings of the clocks at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSample {
     /// The trace's clock.
@@ -114,21 +115,21 @@ pub struct ClockSample {
 /// Facts about a whole recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Clock that gives the ticks.
+    /// The clock of the ticks.
     pub time: TimeSource,
-    /// Source of CPU time, for threads that name no other.
+    /// Source of CPU time for threads without another source.
     pub cpu: CpuSource,
     /// One of this number of holds is sampled at random.
     pub hold_sampling: u32,
     /// Cost of one event, picoseconds, measured when the recording started.
     pub event_cost_ps: u64,
-    /// Ticks per second as estimated at the start; used when the file has no second clock sample.
+    /// Ticks per second, as estimated at the start. Used if the file has no second clock sample.
     pub ticks_per_second: u64,
-    /// The process.
+    /// The process's number.
     pub process_id: u32,
-    /// Processors the process could use.
+    /// Number of processors that the process could use.
     pub processors: u32,
-    /// Start, ns since 1970.
+    /// Start of the recording in nanoseconds since 1970.
     pub started_wall_ns: u64,
     /// The user's label.
     pub label: String,
@@ -137,7 +138,7 @@ pub struct SessionInfo {
 /// A site's or operation's name and the line that created it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// As given by the program.
+    /// The name in the program.
     pub name: String,
     /// Source file.
     pub file: String,
@@ -145,12 +146,12 @@ pub struct Name {
     pub line: u32,
 }
 
-/// A program or library as it lay in the memory of the process: maps addresses to symbols.
+/// A mapping of a program or library in the process's memory, by which addresses are resolved to symbols.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Module {
     /// Address of a mapping of the file.
     pub base: u64,
-    /// Bytes mapped there.
+    /// Length of the mapping in bytes.
     pub len: u64,
     /// Offset of the mapping in the file.
     pub offset: u64,
@@ -158,15 +159,15 @@ pub struct Module {
     pub path: String,
 }
 
-/// A stretch of time in which a thread was off its processor, as the kernel recorded it; ns since the
-/// recording began.
+/// An interval in which a thread was off its processor, as the kernel recorded it, in nanoseconds since the
+/// start of the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OffCpu {
     /// Time at which the thread left its processor.
     pub begin_ns: u64,
-    /// Time at which it came back.
+    /// Time at which the thread was on a processor again.
     pub end_ns: u64,
-    /// The kernel gave its processor to another thread. Otherwise the thread had blocked.
+    /// `true` if the thread was preempted, `false` if it had blocked.
     pub preempted: bool,
 }
 
@@ -176,26 +177,26 @@ pub enum Switches {
     /// The records were not requested.
     #[default]
     NotAsked,
-    /// They are.
+    /// The records are in the trace.
     Recorded {
-        /// Records that the kernel had no room for.
+        /// Number of records that were lost because the kernel's buffer was full.
         lost: u64,
     },
-    /// They could not be had.
+    /// The records were requested and not available.
     Unavailable {
         /// The reason.
         reason: String,
     },
 }
 
-/// Samples of a thread's program counter, taken at equal distances of its CPU time.
+/// Samples of a thread's program counter, taken at equal intervals of its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSample {
     /// The thread's number in traces.
     pub tag: u32,
     /// The program counter; 0 once the recording has names.
     pub address: u64,
-    /// The site of the spin loop around the address; 0: none is known there.
+    /// The site of the spin loop around the address; 0 if none is known.
     pub site: u32,
     /// Number of samples.
     pub count: u64,
@@ -212,35 +213,35 @@ pub struct ThreadTrace {
     pub name: String,
     /// Source of its CPU time.
     pub cpu: CpuSource,
-    /// Events that found the ring full (hazard T2).
+    /// Number of events that were lost because the ring was full (hazard T2).
     pub lost: u64,
-    /// In the order in which the thread recorded them.
+    /// The events, in the order of their recording by the thread.
     pub events: Vec<Event>,
-    /// Intervals off its processor, in order of time; empty unless [`Trace::switches`] says that they were
-    /// recorded.
+    /// Intervals in which the thread was off its processor, in order of time; empty unless
+    /// [`Trace::switches`] is [`Switches::Recorded`].
     pub off: Vec<OffCpu>,
 }
 
 /// End of a trace file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With its end block.
+    /// The file has its end block.
     Complete,
-    /// Somewhere: the writer was killed. All whole blocks before were read.
+    /// The file is truncated, because the writer was killed. All complete blocks were read.
     CutShort {
-        /// Offset of the end of the last whole block.
+        /// Offset of the end of the last complete block.
         offset: u64,
     },
 }
 
-/// A recording, read.
+/// A decoded recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// Facts about the whole recording.
     pub session: SessionInfo,
     /// The first clock sample.
     pub begin: ClockSample,
-    /// The last one.
+    /// The last clock sample.
     pub end: ClockSample,
     /// Names of sites, by id.
     pub sites: BTreeMap<u32, Name>,
@@ -250,18 +251,18 @@ pub struct Trace {
     pub threads: Vec<ThreadTrace>,
     /// Mapped files and their addresses, in recordings of other programs.
     pub modules: Vec<Module>,
-    /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`:
-    /// unknown.
+    /// CPU time of the whole machine since its start, in nanoseconds, at the first and last reading; `None`
+    /// if unknown.
     pub machine_cpu_ns: Option<(u64, u64)>,
     /// Presence of the kernel's records of switches.
     pub switches: Switches,
     /// Samples of the program counter, by thread; empty if there are none.
     pub samples: Vec<CpuSample>,
-    /// End of the file.
+    /// Completeness of the file.
     pub ending: Ending,
 }
 
-/// Turns ticks into nanoseconds since the recording began.
+/// The conversion of ticks to nanoseconds since the start of the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Calibration {
     begin: u64,
@@ -270,8 +271,8 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// From two samples; from `ticks_per_second` where they lie too close together (under a millisecond) to
-    /// tell a rate.
+    /// Returns the conversion that follows from two samples. Uses `ticks_per_second` if the samples are less
+    /// than a millisecond apart, which is too close for a rate.
     #[must_use]
     pub fn new(begin: &ClockSample, end: &ClockSample, ticks_per_second: u64) -> Self {
         let ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
@@ -282,14 +283,14 @@ impl Calibration {
         Self { begin: begin.ticks, scale: u64::try_from(scale).unwrap_or(u64::MAX) }
     }
 
-    /// Nanoseconds since the beginning; 0 for times before it.
+    /// Returns the nanoseconds since the beginning; 0 for times before it.
     #[inline]
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
         self.span_ns(ticks.saturating_sub(self.begin))
     }
 
-    /// Nanoseconds of a number of ticks.
+    /// Returns the nanoseconds of a number of ticks.
     #[inline]
     #[must_use]
     pub fn span_ns(&self, ticks: u64) -> u64 {
@@ -298,19 +299,19 @@ impl Calibration {
 }
 
 impl Trace {
-    /// The trace's conversion of ticks.
+    /// Returns the trace's conversion of ticks.
     #[must_use]
     pub fn calibration(&self) -> Calibration {
         Calibration::new(&self.begin, &self.end, self.session.ticks_per_second)
     }
 
-    /// Events in all threads.
+    /// Returns the number of events of all threads.
     #[must_use]
     pub fn event_count(&self) -> u64 {
         self.threads.iter().map(|t| t.events.len() as u64).sum()
     }
 
-    /// Events lost in all threads.
+    /// Returns the number of events that all threads have lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.threads.iter().map(|t| t.lost).sum()

@@ -1,5 +1,5 @@
-//! A trace file in pieces: first all but its events, then these, window by window, so that memory does not
-//! grow with the file.
+//! A trace file in parts: first everything except the events, then the events window by window. So the memory
+//! does not grow with the file.
 
 use super::read::{HEAD, Parts, PassedOver, check_block_head, check_head, check_payload, number, small};
 use super::{Trace, block, codec};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The first version with events in rounds.
 const IN_ROUNDS: u32 = 2;
 
-/// All that a trace file has but its events: names, threads, clocks, how it ends.
+/// The content of a trace file without its events: names, threads, clocks, and its ending.
 #[derive(Debug)]
 pub struct Outline {
     source: Source,
@@ -25,20 +25,21 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Reads a trace file once, and keeps all but its events. Memory: its largest block, and what is kept.
+    /// Reads a trace file once, and keeps everything except its events. Takes memory for the largest block
+    /// and for the kept content.
     ///
     /// # Errors
     ///
-    /// As [`Trace::read`].
+    /// The errors of [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         Self::of(Source::File(path.as_ref().to_owned()))
     }
 
-    /// Reads the bytes of a trace file likewise.
+    /// Reads the bytes of a trace file, as [`Outline::read`] reads a file.
     ///
     /// # Errors
     ///
-    /// As [`Trace::read`].
+    /// The errors of [`Trace::read`].
     pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, ReadError> {
         Self::of(Source::Bytes(bytes.into()))
     }
@@ -57,35 +58,36 @@ impl Outline {
         Ok(Self { source, version, trace, passed_over })
     }
 
-    /// The trace without its events.
+    /// Returns the trace without its events.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// Events in the file.
+    /// Returns the number of events in the file.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.passed_over.events
     }
 
-    /// Returns whether events come in the order of time, so that windows can be made of them.
+    /// Returns `true` if events are in order of time, so that they can be read in windows.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.version >= IN_ROUNDS
     }
 
-    /// The last clock sample, or the beginning of a block of events behind it in a file cut short.
+    /// Returns the ticks of the last clock sample, or of the first event of a later block in a truncated
+    /// file.
     #[must_use]
     pub fn last_ticks(&self) -> u64 {
         self.trace.end.ticks.max(self.passed_over.latest_first)
     }
 
-    /// Reads the events, so many or a few more at a time.
+    /// Returns a reader of the events in windows of `events` events or a few more.
     ///
     /// # Errors
     ///
-    /// As [`Trace::read`].
+    /// The errors of [`Trace::read`].
     pub fn windows(&self, events: usize) -> Result<Windows<'_>, ReadError> {
         let threads = &self.trace.threads;
         Ok(Windows {
@@ -105,7 +107,7 @@ impl Outline {
 pub struct Windows<'o> {
     outline: &'o Outline,
     blocks: Blocks,
-    /// Threads by tag.
+    /// Index of each thread by its tag.
     places: BTreeMap<u32, usize>,
     most: usize,
     events: Vec<Vec<Event>>,
@@ -115,11 +117,11 @@ pub struct Windows<'o> {
 }
 
 impl Windows<'_> {
-    /// Goes on to the next window; answers whether it is the last. `None`: there was one already.
+    /// Advances to the next window. Returns `true` if it is the last one, and `None` after the last one.
     ///
     /// # Errors
     ///
-    /// As [`Trace::read`].
+    /// The errors of [`Trace::read`].
     pub fn advance(&mut self) -> Result<Option<bool>, ReadError> {
         if self.is_over {
             return Ok(None);
@@ -139,7 +141,7 @@ impl Windows<'_> {
                     self.is_over = true;
                     return Ok(Some(true));
                 }
-                // A drain ends with a look at the clock.
+                // A drain ends with a clock sample.
                 Some((block::CLOCK, _)) => round.fill(false),
                 Some((block::EVENTS, mut payload)) => {
                     let tag = small(&mut payload).map_err(malformed)?;
@@ -168,13 +170,13 @@ impl Windows<'_> {
         }
     }
 
-    /// The window's events, by thread, in the order of [`Outline::trace`].
+    /// Returns the window's events by thread, in the order of [`Outline::trace`].
     #[must_use]
     pub fn events(&self) -> &[Vec<Event>] {
         &self.events
     }
 
-    /// The file's other parts.
+    /// Returns the file's other parts.
     #[must_use]
     pub fn outline(&self) -> &Outline {
         self.outline
@@ -199,7 +201,7 @@ impl Source {
         }
     }
 
-    /// The length as it is now.
+    /// Returns the current length.
     fn len(&self) -> Result<u64, ReadError> {
         match self {
             Self::File(path) => Ok(std::fs::metadata(path).map_err(|error| self.failed(error))?.len()),
@@ -236,7 +238,7 @@ impl Blocks {
         Ok(Self { source: source.clone(), file, version, offset: offset as u64, payload: Vec::new() })
     }
 
-    /// The next block; `None` when the file ends before it does.
+    /// Returns the next block; `None` if the file ends before the block does.
     fn next(&mut self) -> Result<Option<(u8, &[u8])>, ReadError> {
         let mut head = [0; block::HEAD];
         if !self.fill(&mut head)? {
@@ -244,7 +246,7 @@ impl Blocks {
         }
         let len = check_block_head(&head, self.offset)?;
         self.payload.clear();
-        // Memory only for what is there: a length may say anything.
+        // Allocates memory only for existing bytes, because the length may be false.
         let read = self.file.by_ref().take(len as u64).read_to_end(&mut self.payload);
         read.map_err(|error| self.source.failed(error))?;
         if self.payload.len() < len {
@@ -255,7 +257,7 @@ impl Blocks {
         Ok(Some((head[0], &self.payload)))
     }
 
-    /// Reads exactly so much; `false` when there is less.
+    /// Fills the buffer. Returns `false` if the file has fewer bytes left.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, ReadError> {
         match self.file.read_exact(buffer) {
             Ok(()) => Ok(true),

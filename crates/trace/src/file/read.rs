@@ -1,4 +1,4 @@
-//! From bytes to a [`Trace`]: every length checked, every checksum verified, no byte trusted.
+//! Decodes bytes to a [`Trace`]. Every length is checked, and every checksum verified.
 
 use super::{
     ClockSample, CpuSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo,
@@ -14,11 +14,11 @@ use std::path::Path;
 pub(super) type Wrong = &'static str;
 
 impl Trace {
-    /// Reads a trace file. Memory: 32 bytes per event.
+    /// Reads a trace file. Takes 32 bytes of memory per event.
     ///
     /// # Errors
     ///
-    /// [`ReadError`]. A file cut short after its head is no error: see [`Trace::ending`].
+    /// [`ReadError`]. A truncated file with a complete head is no error: see [`Trace::ending`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
@@ -29,7 +29,7 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// As [`Trace::read`].
+    /// The errors of [`Trace::read`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ReadError> {
         let (start, _) = check_head(bytes)?;
         let mut parts = Parts::default();
@@ -43,10 +43,10 @@ impl Trace {
     }
 }
 
-/// Bytes before the first block.
+/// Number of bytes before the first block.
 pub(super) const HEAD: usize = 16;
 
-/// Checks magic and version; answers where the blocks begin, and the version. Needs no more than the first
+/// Checks magic and version. Returns the offset of the first block, and the version. Needs only the first
 /// [`HEAD`] bytes.
 pub(super) fn check_head(bytes: &[u8]) -> Result<(usize, u32), ReadError> {
     const LEN: usize = HEAD;
@@ -65,7 +65,7 @@ pub(super) fn check_head(bytes: &[u8]) -> Result<(usize, u32), ReadError> {
     }
 }
 
-/// The block at `at`; `None` when the file ends before the block does.
+/// Returns the block at `at`; `None` if the file ends before the block does.
 fn next_block(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8])>, ReadError> {
     let rest = &bytes[at..];
     let Some(head) = rest.get(..block::HEAD) else { return Ok(None) };
@@ -75,7 +75,7 @@ fn next_block(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8])>, ReadError>
     Ok(Some((head[0], payload)))
 }
 
-/// Checks a block's first eight bytes of [`block::HEAD`]; answers the length of its payload.
+/// Checks the first eight of a block's [`block::HEAD`] bytes. Returns the length of its payload.
 pub(super) fn check_block_head(head: &[u8], offset: u64) -> Result<usize, ReadError> {
     let expected = block::head(head[0], u32_at(head, 4));
     if head[..8] != expected {
@@ -95,18 +95,18 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Events that were not kept.
+/// Counts of the events that were not kept.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PassedOver {
     pub(super) events: u64,
-    /// The latest ticks with which a block of events begins.
+    /// The largest ticks of the first event of a block.
     pub(super) latest_first: u64,
 }
 
 /// Content of the blocks read so far.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// Events that were passed over and not kept, if that is what is done with them.
+    /// Counts of the skipped events; `None` if events are kept.
     pub(super) passed_over: Option<PassedOver>,
     session: Option<SessionInfo>,
     clock: Option<(ClockSample, ClockSample)>,
@@ -117,12 +117,12 @@ pub(super) struct Parts {
     machine: Option<(u64, u64)>,
     switches: Option<Switches>,
     samples: Vec<CpuSample>,
-    /// Events and losses, as the end block counts them.
+    /// Numbers of events and losses in the end block.
     end: Option<(u64, u64)>,
 }
 
 impl Parts {
-    /// For all of a file but its events.
+    /// Returns an empty content that skips events.
     pub(super) fn passing_over_events() -> Self {
         Self { passed_over: Some(PassedOver::default()), ..Self::default() }
     }
@@ -148,7 +148,7 @@ impl Parts {
                 let now = number(input)?;
                 self.machine = Some((self.machine.map_or(now, |(first, _)| first), now));
             }
-            _ => return Ok(()), // of a later minor version
+            _ => return Ok(()), // a block of a later minor version
         }
         if payload.is_empty() { Ok(()) } else { Err("bytes behind the end of a block's content") }
     }
@@ -197,7 +197,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Returns whether the end of the recording was met.
+    /// Returns `true` if the end block was read.
     pub(super) fn has_ended(&self) -> bool {
         self.end.is_some()
     }

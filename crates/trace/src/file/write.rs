@@ -1,4 +1,4 @@
-//! A recording as bytes: blocks, appended to a buffer that goes to a file or stays in memory.
+//! Encodes a recording as blocks in a buffer, which is written to a file or stays in memory.
 
 use super::{
     ClockSample, CpuSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, ThreadTrace, VERSION,
@@ -8,9 +8,10 @@ use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::varint::{put_bytes, put_u64};
 
-/// Appends a recording's blocks to a buffer.
+/// An encoder that appends a recording's blocks to a buffer.
 ///
-/// Order: [`Encoder::session`] first, [`Encoder::end`] last, a thread before its events; the rest is free.
+/// Order: [`Encoder::session`] first, [`Encoder::end`] last, a thread before its events. The rest of the
+/// order is free.
 #[derive(Debug, Default)]
 pub struct Encoder {
     out: Vec<u8>,
@@ -18,27 +19,27 @@ pub struct Encoder {
     events: u64,
 }
 
-/// A thread, before its events.
+/// The properties of a thread, which precede its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadInfo {
-    /// Its number in traces.
+    /// The thread's number in traces.
     pub tag: u32,
     /// The operating system's number.
     pub os_id: u32,
-    /// Its name, or empty.
+    /// The thread's name, or empty.
     pub name: String,
-    /// Source of its CPU time.
+    /// Source of the thread's CPU time.
     pub cpu: CpuSource,
 }
 
 impl Encoder {
-    /// An encoder that has written nothing yet.
+    /// Returns an encoder without any block.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The head of the file and the session.
+    /// Writes the head of the file and the session.
     pub fn session(&mut self, session: &SessionInfo) {
         let mut head = [0; 12];
         head[..8].copy_from_slice(MAGIC);
@@ -61,12 +62,12 @@ impl Encoder {
         });
     }
 
-    /// Names of sites: id, name, file, line.
+    /// Writes names of sites: id, name, file, line.
     pub fn sites<'a>(&mut self, names: impl IntoIterator<Item = (u32, &'a str, &'a str, u32)>) {
         self.names(block::SITES, names);
     }
 
-    /// Names of operations: id, name, file, line.
+    /// Writes names of operations: id, name, file, line.
     pub fn operations<'a>(&mut self, names: impl IntoIterator<Item = (u32, &'a str, &'a str, u32)>) {
         self.names(block::OPERATIONS, names);
     }
@@ -86,7 +87,7 @@ impl Encoder {
         });
     }
 
-    /// A thread that is about to have events.
+    /// Writes a thread, before its first events.
     pub fn thread(&mut self, thread: &ThreadInfo) {
         self.block(block::THREAD, |out| {
             put_u64(out, thread.tag.into());
@@ -96,7 +97,7 @@ impl Encoder {
         });
     }
 
-    /// More events of a thread; `lost` counts its losses since it began.
+    /// Writes more events of a thread; `lost` is the number of all its lost events so far.
     pub fn events(&mut self, tag: u32, lost: u64, events: &[Event]) {
         self.events += events.len() as u64;
         self.block(block::EVENTS, |out| {
@@ -106,7 +107,7 @@ impl Encoder {
         });
     }
 
-    /// Both clocks at one instant.
+    /// Writes a reading of the clocks.
     pub fn clock(&mut self, sample: &ClockSample) {
         self.block(block::CLOCK, |out| {
             put_u64(out, sample.ticks);
@@ -127,12 +128,12 @@ impl Encoder {
         });
     }
 
-    /// CPU time of the whole machine so far, ns.
+    /// Writes the CPU time of the whole machine so far, in nanoseconds.
     pub fn machine(&mut self, cpu_ns: u64) {
         self.block(block::MACHINE, |out| put_u64(out, cpu_ns));
     }
 
-    /// Writes whether the recording has the kernel's records of switches; nothing if they were not requested.
+    /// Writes the presence of the kernel's records of switches; nothing if they were not requested.
     pub fn switches(&mut self, switches: &Switches) {
         let (status, lost, reason) = match switches {
             Switches::NotAsked => return,
@@ -146,7 +147,7 @@ impl Encoder {
         });
     }
 
-    /// Writes all intervals off its processor of a thread, in order of time.
+    /// Writes all intervals in which a thread was off its processor, in order of time.
     pub fn off(&mut self, tag: u32, off: &[OffCpu]) {
         self.block(block::OFF, |out| {
             put_u64(out, tag.into());
@@ -159,7 +160,7 @@ impl Encoder {
         });
     }
 
-    /// Samples of the program counter; nothing is written if there are none.
+    /// Writes samples of the program counter; nothing if there are none.
     pub fn samples(&mut self, samples: &[CpuSample]) {
         if samples.is_empty() {
             return;
@@ -174,7 +175,7 @@ impl Encoder {
         });
     }
 
-    /// The end of the recording.
+    /// Writes the end of the recording.
     pub fn end(&mut self, lost: u64) {
         let events = self.events;
         self.block(block::END, |out| {
@@ -183,24 +184,24 @@ impl Encoder {
         });
     }
 
-    /// Events encoded so far.
+    /// Returns the number of events encoded so far.
     #[must_use]
     pub fn event_count(&self) -> u64 {
         self.events
     }
 
-    /// Bytes not taken yet.
+    /// Returns the bytes since the last [`Encoder::clear`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.out
     }
 
-    /// Forgets the bytes not taken yet: they have been written.
+    /// Removes the bytes from the buffer, after the caller has written them.
     pub fn clear(&mut self) {
         self.out.clear();
     }
 
-    /// The bytes not taken yet.
+    /// Returns the bytes since the last [`Encoder::clear`].
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
@@ -220,7 +221,7 @@ impl Encoder {
 
 impl super::Trace {
     /// Returns the trace as the bytes of a trace file. [`Trace::from_bytes`](super::Trace::from_bytes)
-    /// returns an equal trace; for a trace that was cut short, all but the position of the cut is equal.
+    /// returns an equal trace; for a truncated trace, everything except the position of the cut is equal.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut encoder = Encoder::new();
@@ -258,10 +259,10 @@ impl super::Trace {
     }
 }
 
-/// Events of several threads in the order of time, in rounds of about [`Rounds::EVENTS`].
+/// Events of several threads in order of time, in rounds of about [`Rounds::EVENTS`] events.
 struct Rounds<'t> {
     threads: &'t [ThreadTrace],
-    /// By thread: events that are written, and the latest ticks of its next share.
+    /// By thread: number of written events, and the latest ticks of its next share.
     at: Vec<(usize, u64)>,
 }
 
@@ -274,7 +275,7 @@ impl<'t> Rounds<'t> {
         rounds
     }
 
-    /// A thread's share of a round.
+    /// Returns the number of a thread's events in a round.
     fn share(&self) -> usize {
         (Self::EVENTS / self.threads.len().max(1)).max(16)
     }
@@ -286,7 +287,7 @@ impl<'t> Rounds<'t> {
         *latest = next.map(|e| e.ticks).max().unwrap_or(u64::MAX);
     }
 
-    /// Each round goes up to where the first of the threads has used up its share.
+    /// Writes all rounds. A round ends when the first thread has used up its share.
     fn write(mut self, encoder: &mut Encoder) {
         while let Some(until) = self.until() {
             for (index, thread) in self.threads.iter().enumerate() {
@@ -301,7 +302,7 @@ impl<'t> Rounds<'t> {
         }
     }
 
-    /// Ticks of the round's end; `None` when all is written.
+    /// Returns the ticks of the round's end; `None` if all events are written.
     fn until(&self) -> Option<u64> {
         let left =
             self.threads.iter().zip(&self.at).filter(|(thread, (written, _))| *written < thread.events.len());

@@ -1,16 +1,16 @@
 //! The one clock of a recording (hazard T3), and CPU clocks.
 //!
-//! Where the processor's time-stamp counter runs at a constant rate in all states (CPUID's "invariant TSC",
-//! which the kernel shows as `constant_tsc` and `nonstop_tsc`), a tick is one `rdtsc`, 8 ns, comparable
-//! between processors. Elsewhere a tick is a nanosecond of `CLOCK_MONOTONIC`. Samples of both, taken at start
-//! and stop, let the analyzer turn ticks into nanoseconds.
+//! If the processor's time-stamp counter runs at a constant rate in all states (CPUID's "invariant TSC",
+//! which the kernel shows as `constant_tsc` and `nonstop_tsc`), a tick is a count of `rdtsc`. Reading it
+//! takes 8 ns, and processors' counts are comparable. Otherwise a tick is a nanosecond of `CLOCK_MONOTONIC`.
+//! From samples of both clocks at start and stop, the analyzer converts ticks to nanoseconds.
 
 use crate::file::{ClockSample, TimeSource};
 use azekura_base::sync::machine::simulated;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 
-/// Returns the clock of this machine; determined once. A simulated one has a clock of nanoseconds.
+/// Returns the clock of this machine; determined once. A simulated machine has a clock of nanoseconds.
 #[must_use]
 pub fn time_source() -> TimeSource {
     if simulated().is_some() {
@@ -33,19 +33,21 @@ fn has_invariant_tsc() -> bool {
     false
 }
 
-/// The clock's reading now. No fence: neighbors may slip past it by a few nanoseconds.
+/// Returns the clock's current reading. There is no fence: neighboring instructions may be reordered with the
+/// reading by a few nanoseconds.
 #[inline]
 #[must_use]
 pub fn ticks(source: TimeSource) -> u64 {
     match source {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: every x86-64 has the instruction; TimeSource::Tsc is chosen only where it counts time.
+        // SAFETY: every x86-64 processor has the instruction; TimeSource::Tsc is chosen only if it counts
+        // time.
         TimeSource::Tsc => unsafe { std::arch::x86_64::_rdtsc() },
         _ => monotonic_ns(),
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, or of the simulated machine's clock.
+/// Returns the nanoseconds of `CLOCK_MONOTONIC`, or of the simulated machine's clock.
 pub(super) fn monotonic_ns() -> u64 {
     if let Some(machine) = simulated() {
         return machine.now().as_nanos() as u64;
@@ -53,7 +55,7 @@ pub(super) fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// CPU time of the calling thread, exact; about 200 ns.
+/// Returns the exact CPU time of the calling thread. Takes about 200 ns.
 pub(super) fn thread_cpu_ns() -> u64 {
     if let Some(machine) = simulated() {
         return machine.processor_time(Some(machine.thread_number())).as_nanos() as u64;
@@ -61,7 +63,7 @@ pub(super) fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// CPU time of another thread of this process; `None` when it has ended.
+/// Returns the CPU time of another thread of this process; `None` if the thread has ended.
 #[must_use]
 pub fn cpu_ns_of(os_id: u32) -> Option<u64> {
     if let Some(machine) = simulated() {
@@ -82,7 +84,8 @@ fn nanoseconds(clock: ClockId) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Both clocks at one instant: of several tries, the one with the least time between its two tick readings.
+/// Returns both clocks at one instant: of several tries, the one with the least time between its two tick
+/// readings.
 #[must_use]
 pub fn sample(source: TimeSource) -> ClockSample {
     let (_, ticks, monotonic_ns) = (0..16)
@@ -98,7 +101,7 @@ pub fn sample(source: TimeSource) -> ClockSample {
     ClockSample { ticks, monotonic_ns, process_cpu_ns: process_cpu_ns() }
 }
 
-/// CPU time of the process; on a simulated machine, of all its threads.
+/// Returns the CPU time of the process; on a simulated machine, that of all its threads.
 pub(super) fn process_cpu_ns() -> u64 {
     match simulated() {
         Some(machine) => machine.processor_time(None).as_nanos() as u64,
@@ -106,7 +109,7 @@ pub(super) fn process_cpu_ns() -> u64 {
     }
 }
 
-/// CPU time of another process; `None` when it has ended.
+/// Returns the CPU time of another process; `None` if the process has ended.
 #[must_use]
 pub fn process_cpu_ns_of(process: u32) -> Option<u64> {
     let mut clock = 0;
@@ -119,7 +122,7 @@ pub fn process_cpu_ns_of(process: u32) -> Option<u64> {
     done.then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The calling thread's number to the system, from 1.
+/// Returns the operating system's number of the calling thread, from 1.
 #[must_use]
 pub fn thread_id() -> u32 {
     match simulated() {
@@ -128,8 +131,8 @@ pub fn thread_id() -> u32 {
     }
 }
 
-/// Returns the system's name of the calling thread. Threads of a simulated machine have no names; the thread
-/// that runs them has one.
+/// Returns the system's name of the calling thread. Threads of a simulated machine have no names; the name of
+/// the thread that runs them does not matter.
 pub(super) fn thread_name() -> String {
     match simulated() {
         Some(_) => String::new(),
@@ -139,7 +142,8 @@ pub(super) fn thread_name() -> String {
     }
 }
 
-/// The wall clock, ns since 1970: only to label the recording. A simulated machine was started in 1970.
+/// Returns the wall clock in nanoseconds since 1970, which only labels the recording. A simulated machine
+/// starts in 1970.
 pub(super) fn wall_ns() -> u64 {
     simulated().map_or_else(|| nanoseconds(ClockId::Realtime), |machine| machine.now().as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! The collector: takes events out of the rings, and encodes and writes them, or keeps them to be encoded at
+//! The collector: takes events from the rings, and encodes and writes them, or keeps them and encodes them at
 //! the end.
 
 use super::event_buffer::{self, EventBuffer};
@@ -30,27 +30,27 @@ pub(super) struct Joining {
     pub(super) consumer: Consumer,
 }
 
-/// Next action of the collector's thread.
+/// The next action of the collector's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub(super) enum Task {
-    /// To drain now and then.
+    /// Drain the rings at intervals.
     #[default]
     Drain = 0,
-    /// To sleep: the recording is suspended.
+    /// Sleep: the recording is suspended.
     Rest = 1,
-    /// To come to its end. No other task follows.
+    /// End the thread. No other task follows.
     End = 2,
 }
 
 /// Sets the task of the collector's thread, and wakes it.
 ///
-/// A word to sleep on, and no condition variable of the workspace: see [`PlainMutex`].
+/// Uses a wait word instead of a condition variable of the workspace, for the reason of [`PlainMutex`].
 #[derive(Default)]
 pub(super) struct Notifier(WaitWord);
 
 impl Notifier {
-    /// Called by one thread at a time (SESSION-1).
+    /// Sets the task. Called by one thread at a time (SESSION-1).
     pub(super) fn request(&self, task: Task) {
         // Relaxed: the word publishes no other data; the events are in the rings.
         self.0.word().store(task as u32, Relaxed);
@@ -67,8 +67,8 @@ impl Notifier {
     }
 }
 
-/// Runs the collector's thread: drains and sleeps until the task is to end. Does not sleep while a ring fills
-/// quickly.
+/// Runs the collector's thread: drains and sleeps until the task is [`Task::End`]. Does not sleep while a
+/// ring fills quickly.
 pub(super) fn collect(mut collector: Box<Collector>, notifier: &Notifier, pause: Duration) -> Box<Collector> {
     loop {
         let busy = collector.drain();
@@ -90,19 +90,19 @@ enum Sink {
     File { path: PathBuf, file: File, failed: Option<io::Error> },
 }
 
-/// The ring of a thread that was alive when it was drained last.
+/// The ring of a thread that was alive at the last drain.
 struct Open {
     tag: u32,
     os_id: u32,
     cpu: CpuSource,
-    /// Ticks of its latest event.
+    /// Ticks of the thread's latest event.
     last: u64,
     consumer: Consumer,
 }
 
 impl Open {
-    /// The thread's CPU time now, as if it had recorded an anchor: so the sum since its last event is known.
-    /// `None` when the thread has ended or CPU time is not recorded.
+    /// Returns an anchor with the thread's current CPU time, so that the CPU time since its last event is
+    /// known. `None` if the thread has ended or CPU time is not recorded.
     fn last_anchor(&self, time: TimeSource) -> Option<Event> {
         if self.cpu == CpuSource::None || self.last == 0 {
             return None;
@@ -113,14 +113,14 @@ impl Open {
     }
 }
 
-/// Drains rings, encodes, writes.
+/// The state of the collector, which drains rings, encodes events, and writes them.
 pub(super) struct Collector {
     session: u32,
     time: TimeSource,
     encoder: Encoder,
     sink: Sink,
     rings: Vec<Open>,
-    /// Losses of closed rings.
+    /// Number of events that closed rings have lost.
     lost_before: u64,
     threads: u64,
     sites_seen: *const Definition,
@@ -128,7 +128,7 @@ pub(super) struct Collector {
     kept: EventBuffer,
 }
 
-// SAFETY: the two pointers are positions on the registries' lists of statics; any thread may follow them.
+// SAFETY: the two pointers are positions in the registries' lists of statics, which any thread may follow.
 unsafe impl Send for Collector {}
 
 impl Collector {
@@ -163,7 +163,7 @@ impl Collector {
         }
     }
 
-    /// Drains all rings and writes their events. Returns whether some ring was half full.
+    /// Drains all rings and writes their events. Returns `true` if some ring was half full.
     fn drain(&mut self) -> bool {
         self.admit();
         let kept = &mut self.kept;
@@ -197,7 +197,7 @@ impl Collector {
 
     fn admit(&mut self) {
         for joining in std::mem::take(&mut *JOINING.lock()) {
-            // A thread may join a recording that has just ended: its ring is dropped here.
+            // A thread may have joined a recording that ended before: its ring is dropped here.
             if joining.session == self.session {
                 self.encoder.thread(&joining.thread);
                 let (tag, os_id, cpu) = (joining.thread.tag, joining.thread.os_id, joining.thread.cpu);
@@ -213,15 +213,16 @@ impl Collector {
         self.encoder.operations(OPERATIONS.since(&mut self.operations_seen).into_iter().map(tell));
     }
 
-    /// After a failure the recording is over: probes are switched off, and [`stop`] returns the reason.
+    /// Writes the encoded bytes to the file, if there is one. A failure ends the recording: probes are
+    /// switched off, and [`stop`] returns the reason.
     fn write(&mut self) {
         let Sink::File { file, failed, .. } = &mut self.sink else { return };
         if failed.is_none() {
             *failed = file.write_all(self.encoder.as_bytes()).err();
         }
         if failed.is_some() {
-            // Each time, for it may have been suspended, and resumed. Only our own recording: a later one
-            // cannot begin before `stop` took this one away.
+            // Repeated at each write, because a suspended recording may have been resumed. The exchange ends
+            // only this recording; a later one cannot begin before `stop` has removed this one.
             let _ = SESSION.compare_exchange(self.session, 0, Relaxed, Relaxed);
         }
         self.encoder.clear();
@@ -231,7 +232,7 @@ impl Collector {
         self.drain();
         self.kept.encode(&mut self.encoder);
         for ring in &self.rings {
-            // The open operation that a thread has not recorded yet: it may be the one in which it hangs.
+            // The open operation that the thread has not recorded yet: the thread may hang in it.
             let open = thread_state::unrecorded(ring.tag).filter(|open| open.since >= ring.last);
             let open =
                 open.map(|o| Event { operation: o.operation, ..Event::new(o.since, EventKind::Enter) });

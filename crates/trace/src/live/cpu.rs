@@ -1,17 +1,19 @@
-//! Has this thread left its CPU since the last event? One load (hazards T1, T5).
+//! Detection of context switches: a thread determines by one load if it has left its CPU since its last event
+//! (hazards T1, T5).
 //!
 //! The kernel clears a thread's `rseq_cs` pointer whenever the thread returns to user mode after a preemption
-//! or a blocking call, unless it is inside the critical section that the pointer describes. The pointer is
-//! kept at the description of a section that no thread ever enters. While it is unchanged, the thread ran
-//! without a break, so its CPU time advanced as its clock did. When it is cleared, the thread's CPU clock is
-//! read once (200 ns, an *anchor*) and the pointer is set again. So CPU time is known at every event at the
-//! price of one load.
+//! or a blocking call, unless it is inside the critical section that the pointer describes. The recorder sets
+//! the pointer to the description of a section that no thread ever enters. While the pointer is unchanged,
+//! the thread ran without a break, so its CPU time advanced like its clock. When the pointer is cleared, the
+//! recorder reads the thread's CPU clock once (200 ns, an *anchor*) and sets the pointer again. So the CPU
+//! time at every event costs one load.
 //!
-//! Others that use restartable sequences overwrite the pointer: we then take an anchor too many, never one
-//! too few. Kernels differ and change: [`rseq_works`] tries it, and the thread clock stands in.
+//! Other users of restartable sequences overwrite the pointer, which causes additional anchors but no missing
+//! ones. Kernels differ: [`rseq_works`] tests the method, and the thread clock replaces it if necessary.
 //!
-//! - **RSEQ-1** The descriptor and its landing signature are statics: they outlive every thread.
-//! - **RSEQ-2** The word is thread-local; only its own thread, and the kernel on that thread's behalf, touch
+//! - **RSEQ-1** The descriptor and the signature of its abort handler are statics, so they outlive every
+//!   thread.
+//! - **RSEQ-2** The word is thread-local; only its own thread, and the kernel on that thread's behalf, access
 //!   it.
 //! - **RSEQ-3** The word is used only if the thread library reports that it registered the area with the
 //!   kernel.
@@ -19,7 +21,7 @@
 use super::clock;
 use std::time::Duration;
 
-/// The word by which one thread learns whether it left its CPU. Belongs to the thread that made it.
+/// The word that shows if a thread has left its CPU. Belongs to the thread that created it.
 #[derive(Debug)]
 pub(super) struct SwitchWord {
     word: *mut u64,
@@ -30,48 +32,48 @@ pub(super) struct SwitchWord {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The kernel's word.
+    /// The kernel's `rseq_cs` word of the thread.
     Rseq,
-    /// A constant: nothing to arm.
+    /// A constant, which is never armed.
     Fixed,
 }
 
 static ZERO: u64 = 0;
 
 impl SwitchWord {
-    /// The calling thread's word, if its thread library registered one.
+    /// Returns the calling thread's word, if the thread library has registered one.
     pub(super) fn of_thread() -> Option<Self> {
         let (word, armed) = rseq::word_and_descriptor()?;
         Some(Self { word, armed, kind: Kind::Rseq })
     }
 
-    /// A word that always means "not left": for recordings without CPU time.
+    /// Returns a word that always means "not left", for recordings without CPU time.
     pub(super) fn never_left() -> Self {
         Self { word: (&raw const ZERO).cast_mut(), armed: 0, kind: Kind::Fixed }
     }
 
-    /// A word that always means "left": every event reads the thread clock.
+    /// Returns a word that always means "left", so that every event reads the thread clock.
     pub(super) fn always_left() -> Self {
         Self { word: (&raw const ZERO).cast_mut(), armed: 1, kind: Kind::Fixed }
     }
 
-    /// Returns whether the kernel reports switches (otherwise the word is a constant).
+    /// Returns `true` if the kernel reports switches; otherwise the word is a constant.
     pub(super) fn is_rseq(&self) -> bool {
         self.kind == Kind::Rseq
     }
 
-    /// Returns whether the thread has run without a break since [`SwitchWord::arm`].
+    /// Returns `true` if the thread has run without a break since [`SwitchWord::arm`].
     #[inline]
     pub(super) fn is_armed(&self) -> bool {
         // SAFETY: RSEQ-2 and RSEQ-3, or the static ZERO; aligned and alive in both cases. Volatile: the
-        // kernel writes it behind the compiler's back.
+        // kernel writes the word.
         unsafe { self.word.read_volatile() == self.armed }
     }
 
-    /// From here on a switch shows.
+    /// Sets the word, so that the next switch shows.
     pub(super) fn arm(&self) {
         if self.kind == Kind::Rseq {
-            // SAFETY: as above; RSEQ-1 makes the descriptor's address good for as long as the word holds it.
+            // SAFETY: as in `is_armed`; by RSEQ-1 the descriptor exists as long as the word has its address.
             unsafe { self.word.write_volatile(self.armed) }
         }
     }
@@ -80,13 +82,13 @@ impl SwitchWord {
 impl Drop for SwitchWord {
     fn drop(&mut self) {
         if self.kind == Kind::Rseq && self.is_armed() {
-            // SAFETY: as in `arm`. Nothing of ours is left behind when recording ends on this thread.
+            // SAFETY: as in `arm`. Clears the word when recording ends on this thread.
             unsafe { self.word.write_volatile(0) }
         }
     }
 }
 
-/// Returns whether a switch of this thread shows in its word: sleeps once to try. Takes a millisecond.
+/// Returns `true` if a switch of this thread shows in its word. Tests this with a sleep of a millisecond.
 pub(super) fn rseq_works() -> bool {
     let Some(word) = SwitchWord::of_thread() else { return false };
     let stays = (0..100).any(|_| {
@@ -113,11 +115,12 @@ mod rseq {
         abort: *const u8,
     }
 
-    // SAFETY: immutable; its pointers are compared by the kernel and never followed by us.
+    // SAFETY: the descriptor is immutable; the kernel compares its pointers, and no code here dereferences
+    // them.
     unsafe impl Sync for Descriptor {}
 
-    /// Signature that must precede an abort handler: glibc's on x86. No abort handler here is ever entered,
-    /// but the kernel checks the signature when it reads the descriptor.
+    /// An abort handler with the signature that must precede it (glibc's value on x86). The handler is never
+    /// entered, but the kernel checks the signature when it reads the descriptor.
     #[repr(C, align(8))]
     struct AbortHandler {
         signature: u32,
@@ -127,7 +130,7 @@ mod rseq {
     static ABORT_HANDLER: AbortHandler = AbortHandler { signature: 0x5305_3053, code: 0 };
     static SECTION: [u8; 8] = [0; 8];
 
-    /// A section of one byte of data, where no thread ever executes.
+    /// The descriptor of a section of one byte of data, which no thread executes.
     static DESCRIPTOR: Descriptor = Descriptor {
         version: 0,
         flags: 0,
@@ -136,7 +139,8 @@ mod rseq {
         abort: (&raw const ABORT_HANDLER.code).cast(),
     };
 
-    /// Distance of the registered area from the thread pointer, exported by glibc 2.35 and later.
+    /// Returns the distance of the registered area from the thread pointer, which glibc 2.35 and later
+    /// export.
     fn area_offset() -> Option<isize> {
         static OFFSET: OnceLock<Option<isize>> = OnceLock::new();
         *OFFSET.get_or_init(|| {
@@ -150,17 +154,18 @@ mod rseq {
             if size.is_null() || offset.is_null() {
                 return None;
             }
-            // SAFETY: glibc documents them as `const unsigned int` and `const ptrdiff_t`.
+            // SAFETY: glibc documents the two symbols as `const unsigned int` and `const ptrdiff_t`.
             let (size, offset) = unsafe { (*size.cast::<u32>(), *offset.cast::<isize>()) };
             (size > 0).then_some(offset)
         })
     }
 
-    /// The calling thread's `rseq_cs` word and the value that arms it; `None` when it is not registered.
+    /// Returns the calling thread's `rseq_cs` word and the value that arms it; `None` if it is not
+    /// registered.
     pub(super) fn word_and_descriptor() -> Option<(*mut u64, u64)> {
         let offset = area_offset()?;
         let thread_pointer: *mut u8;
-        // SAFETY: on x86-64 the word at fs:0 holds the thread pointer itself (the ABI's TLS variant II).
+        // SAFETY: on x86-64 the word at fs:0 is the thread pointer itself (the ABI's TLS variant II).
         unsafe {
             std::arch::asm!("mov {}, fs:0", out(reg) thread_pointer,
                 options(nostack, preserves_flags, readonly));
@@ -172,7 +177,7 @@ mod rseq {
         if cpu_id < 0 {
             return None; // not registered with the kernel, or refused
         }
-        // SAFETY: as above.
+        // SAFETY: `rseq_cs` is at offset 8 of the same structure.
         Some((unsafe { area.add(8).cast() }, (&raw const DESCRIPTOR) as u64))
     }
 }
@@ -201,7 +206,7 @@ mod tests {
     #[test]
     fn t5_where_the_self_test_passes_every_sleep_shows() {
         if !rseq_works() {
-            return; // this kernel or libc has none; the thread clock is used and says so
+            return; // this kernel or libc has no rseq; the thread clock is used
         }
         let word = SwitchWord::of_thread().expect("the self-test found it");
         for _ in 0..20 {

@@ -1,14 +1,14 @@
 //! Events that the collector has taken from the rings and not encoded yet.
 //!
-//! A recording in memory is encoded after its end, so that the program has the processors while it is
-//! recorded; only events beyond [`MOST`] are encoded earlier. A recording to a file is encoded in each
-//! round: the encoding reduces the written bytes to a third, which costs less than writing them all.
+//! A recording in memory is encoded after its end, so that encoding takes no processor time from the recorded
+//! program. Only when [`MOST`] events are kept are they encoded earlier. A recording to a file is encoded in
+//! each round: encoding reduces the written bytes to a third, which costs less than writing all bytes.
 
 use crate::event::{Event, EventKind};
 use crate::file::Encoder;
 use crate::ring::Consumer;
 
-/// 64 MiB.
+/// Number of events (64 MiB) from which on kept events are encoded.
 pub(super) const MOST: usize = 1 << 21;
 
 /// Events of many threads, in the order of arrival.
@@ -16,21 +16,21 @@ pub(super) const MOST: usize = 1 << 21;
 pub(super) struct EventBuffer {
     events: Vec<Event>,
     shares: Vec<Share>,
-    /// A share as a file has it.
+    /// The events of one share, as a file has them.
     expanded: Vec<Event>,
 }
 
-/// Events that follow one another and are one thread's.
+/// Consecutive events of one thread.
 #[derive(Debug)]
 struct Share {
     tag: u32,
-    /// Events of the thread that were lost by then.
+    /// Number of events that the thread has lost so far.
     lost: u64,
     count: usize,
 }
 
 impl EventBuffer {
-    /// Takes all that is in a thread's ring; answers how many that are, and the ticks of the last.
+    /// Takes all events of a thread's ring. Returns their number and the ticks of the last event.
     pub(super) fn take(&mut self, tag: u32, consumer: &mut Consumer) -> (usize, Option<u64>) {
         let before = self.events.len();
         consumer.drain(|event| self.events.push(event));
@@ -39,19 +39,20 @@ impl EventBuffer {
         (count, self.events[before..].last().map(|event| event.ticks))
     }
 
-    /// Drops an empty share, unless it is the thread's last, which has the number of lost events.
+    /// Removes the last share if it is empty. (The last share of a closed ring stays: it has the number of
+    /// lost events.)
     pub(super) fn forget_last_if_empty(&mut self) {
         if self.shares.last().is_some_and(|share| share.count == 0) {
             self.shares.pop();
         }
     }
 
-    /// Events that are kept.
+    /// Returns the number of kept events.
     pub(super) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Hands all over to the encoder, in the order in which it came.
+    /// Passes all events to the encoder, in order of arrival.
     pub(super) fn encode(&mut self, encoder: &mut Encoder) {
         let mut rest = self.events.as_slice();
         for Share { tag, lost, count } in self.shares.drain(..) {
@@ -65,7 +66,7 @@ impl EventBuffer {
     }
 }
 
-/// The events of a file for one of a ring.
+/// Appends the events that a file has for an event of a ring.
 fn expand(event: Event, into: &mut Vec<Event>) {
     if event.kind == EventKind::Ran {
         let begin = event.ticks.saturating_sub(event.argument);
@@ -88,7 +89,7 @@ mod tests {
         let (mut later, mut now) = (Encoder::new(), Encoder::new());
         for turn in 0..20_u64 {
             for (tag, (producer, consumer)) in producers.iter_mut().zip(&mut consumers).enumerate() {
-                // More than the ring holds, in some turns.
+                // In some turns, more events than the ring holds.
                 let events: Vec<_> = (0..(turn * 7 + tag as u64) % 6)
                     .map(|i| {
                         let ran =

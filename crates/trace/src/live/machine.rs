@@ -4,18 +4,18 @@
 use crate::file::Module;
 use azekura_base::sync::machine::simulated;
 
-/// CPU time that the whole machine has used since its start; `None` if the kernel does not report it. Counted
-/// by the kernel in steps of its user clock, 10 ms.
+/// Returns the CPU time that the whole machine has used since its start; `None` if the kernel does not report
+/// it. The kernel counts in steps of its user clock, 10 ms.
 #[must_use]
 pub fn cpu_ns() -> Option<u64> {
     if simulated().is_some() {
-        return Some(super::clock::process_cpu_ns()); // it runs nothing else
+        return Some(super::clock::process_cpu_ns()); // a simulated machine runs nothing else
     }
     parse_stat(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Nanoseconds of user, nice, system, irq, softirq and steal of the first line; the unit is 1/100 s on every
-/// Linux ABI.
+/// Returns the nanoseconds of user, nice, system, irq, softirq and steal of the first line; the unit is 1/100
+/// s on every Linux ABI.
 fn parse_stat(stat: &str) -> Option<u64> {
     const TICK_NS: u64 = 10_000_000;
     let first = stat.lines().next()?.strip_prefix("cpu ")?;
@@ -24,12 +24,12 @@ fn parse_stat(stat: &str) -> Option<u64> {
     (fields.len() >= 4).then(|| busy.sum::<u64>().saturating_mul(TICK_NS))
 }
 
-/// This process; a simulated machine's is 0, in each run.
+/// Returns the number of this process; on a simulated machine always 0.
 pub(super) fn process_id() -> u32 {
     if simulated().is_some() { 0 } else { std::process::id() }
 }
 
-/// Processors.
+/// Returns the number of processors.
 pub(super) fn processors() -> u32 {
     match simulated() {
         Some(machine) => machine.processors() as u32,

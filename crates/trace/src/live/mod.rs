@@ -1,14 +1,15 @@
 //! The probes of a build that records.
 //!
-//! Off, a probe is one relaxed load and a branch; the guard remembers that it is not to end anything. On, it
-//! finds the thread's recorder through a thread-local pointer without destructor, and writes 32 bytes.
+//! Without a recording, a probe is one relaxed load and a branch, and its guard records no end. During a
+//! recording, a probe finds the thread's recorder through a thread-local pointer without destructor, and
+//! writes 32 bytes.
 //!
-//! - **PROBE-1** [`RECORDER`] is null or points at a `Recorder` that this thread made, without any other
-//!   pointer to it; it is freed only by this thread, in [`renew`] or in [`Owner`]'s destructor, and the
-//!   pointer is nulled before.
+//! - **PROBE-1** [`RECORDER`] is null or the only pointer to a `Recorder` that this thread created. Only this
+//!   thread frees the recorder, in [`renew`] or in [`Owner`]'s destructor, and sets the pointer to null
+//!   before.
 //! - **PROBE-2** No code of the program runs while a reference to the recorder exists (no callback, no
-//!   allocation, no destructor of others), so there is never a second one. Probes are not for signal
-//!   handlers.
+//!   allocation, no foreign destructor), so there is never a second reference. Signal handlers must not call
+//!   probes.
 
 mod clock;
 mod collector;
@@ -44,19 +45,19 @@ use std::num::NonZeroU32;
 use std::ptr;
 use track::When;
 
-// Through the door, so that each thread of a simulated machine has its own.
+// `per_thread!` gives each thread of a simulated machine its own value.
 azekura_base::per_thread! { static RECORDER: Cell<*mut Recorder> = const { Cell::new(ptr::null_mut()) }; }
 azekura_base::per_thread! { static STATE: Cell<State> = const { Cell::new(State::Open) }; }
 azekura_base::per_thread! { static OWNER: Owner = const { Owner }; }
 azekura_base::per_thread! { static TAG: Cell<u32> = const { Cell::new(0) }; }
-// Declared before the recorder: most holds are only counted, and this order costs least. Number of holds up
-// to the next one that the recorder records; 0 before the first. The rest of an earlier recording's count is
-// used by the next one: draws are independent.
+// Number of holds up to and including the next recorded one; 0 before the first hold. A separate
+// thread-local, because most holds are only counted. The next recording continues the count of an earlier
+// one: draws are independent.
 azekura_base::per_thread! { static HOLDS_LEFT: Cell<u32> = const { Cell::new(0) }; }
-// Not 0: the thread waited, so the recorder records the very next hold; this is the count that was left.
+// The remaining count while the next hold is recorded out of turn, because the thread waited; otherwise 0.
 azekura_base::per_thread! { static HOLDS_KEPT: Cell<u32> = const { Cell::new(0) }; }
 
-/// Returns whether the hold that begins is not recorded; counts it then.
+/// Returns `true` if the hold that begins is not recorded, and counts it.
 #[inline]
 fn is_passed_over() -> bool {
     let left = HOLDS_LEFT.get();
@@ -66,7 +67,7 @@ fn is_passed_over() -> bool {
     left > 1
 }
 
-/// The thread waited: its next hold is looked at.
+/// Makes the next hold reach the recorder, because the thread waited.
 fn look_at_next_hold() {
     if HOLDS_KEPT.get() == 0 && HOLDS_LEFT.get() > 1 {
         HOLDS_KEPT.set(HOLDS_LEFT.replace(1));
@@ -77,7 +78,7 @@ fn look_at_next_hold() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// The thread is making one: an allocator with probes in it must not make another.
+    /// The thread is creating its recorder: an allocator with probes must not create another one.
     Making,
     /// The thread is ending.
     Ended,
@@ -101,7 +102,7 @@ fn discard() {
     }
 }
 
-/// Runs `f` with this thread's recorder of `session`, if that is still the recording under way.
+/// Runs `f` with this thread's recorder of `session`, if `session` is still the current recording.
 #[inline]
 fn with_recorder<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<R> {
     let mut recorder = RECORDER.get();
@@ -113,15 +114,15 @@ fn with_recorder<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<
     Some(f(unsafe { &mut *recorder }))
 }
 
-/// Runs `f` with this thread's recorder of `session`, if it has one yet: for ends, which are recorded whether
-/// or not the recording is suspended by then (SESSION-2).
+/// Runs `f` with this thread's recorder of `session`, if there is one already. For ends, which are recorded
+/// even if the recording is suspended (SESSION-2).
 #[inline]
 fn with_recorder_of<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<R> {
     // SAFETY: PROBE-1, PROBE-2: as in `with_recorder`.
     unsafe { RECORDER.get().as_mut() }.filter(|recorder| recorder.session == session).map(f)
 }
 
-/// The thread's first event in a recording: a new recorder. Allocates; happens once per thread and recording.
+/// Creates the thread's recorder at its first event in a recording. Allocates, once per thread and recording.
 #[cold]
 #[inline(never)]
 fn renew(session: u32) -> Option<*mut Recorder> {
@@ -130,7 +131,8 @@ fn renew(session: u32) -> Option<*mut Recorder> {
     }
     STATE.set(State::Making);
     discard();
-    // From here on the destructor runs at the thread's end; if that is now, there is nothing to record.
+    // From here on the destructor runs at the thread's end. If the thread is already ending, nothing is
+    // recorded.
     let recorder = OWNER
         .try_with(|_| ())
         .ok()
@@ -142,22 +144,24 @@ fn renew(session: u32) -> Option<*mut Recorder> {
     current.then_some(recorder)
 }
 
-/// The time from [`operation`] to its drop. Belongs to the thread that began it.
+/// A guard of an operation, which lasts from [`operation`] to the drop. Belongs to the thread that began the
+/// operation.
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
 pub struct OperationGuard {
-    /// 0 if nothing is to be recorded at the end.
+    /// The recording; 0 if no end is recorded.
     session: u32,
     depth: u32,
     here: PhantomData<*const ()>,
 }
 
-/// Begins an operation on this thread, inside the one it is in, if any.
+/// Begins an operation on this thread, inside the thread's current operation, if there is one.
 ///
-/// Off: one relaxed load. On: a nanosecond, and as much at the end; of operations under forty microseconds
-/// some are drawn at random to be timed
-/// ([`Options::operation_sampling`](crate::Options::operation_sampling)), of longer ones all, which costs
-/// about twenty. Never blocks; the thread's first event in a recording allocates its ring.
+/// Costs one relaxed load without a recording. During a recording, costs a nanosecond, and another one at the
+/// end. A timed execution costs about twenty nanoseconds. All executions of operations of forty microseconds
+/// or more are timed, and a random sample of shorter ones
+/// ([`Options::operation_sampling`](crate::Options::operation_sampling)). Never blocks; the thread's first
+/// event in a recording allocates its ring.
 #[inline]
 pub fn operation(operation: &'static Operation) -> OperationGuard {
     match SESSION.load(Relaxed) {
@@ -166,7 +170,8 @@ pub fn operation(operation: &'static Operation) -> OperationGuard {
     }
 }
 
-/// The way of most executions, where the caller is; the others go by [`enter_slowly`].
+/// Begins an operation on the fast path of most executions, which is inlined; the others use
+/// [`enter_slowly`].
 #[inline]
 fn enter(session: u32, operation: &'static Operation) -> OperationGuard {
     let id = Registry::known(&operation.0);
@@ -182,7 +187,7 @@ fn enter(session: u32, operation: &'static Operation) -> OperationGuard {
     enter_slowly(session, operation)
 }
 
-/// Events have 16 bits for an operation's number; further ones are none.
+/// Largest number of an operation: events have 16 bits for it. Further operations are not recorded.
 const MOST_OPERATIONS: u32 = u16::MAX as u32;
 
 #[inline(never)]
@@ -200,7 +205,7 @@ impl Drop for OperationGuard {
         if self.session == 0 {
             return;
         }
-        // SAFETY: PROBE-1, PROBE-2. The state of the recording does not matter: nothing is recorded.
+        // SAFETY: PROBE-1, PROBE-2. The state of the recording does not matter here: no event is recorded.
         let is_left = unsafe { RECORDER.get().as_mut() }
             .is_some_and(|r| r.session == self.session && r.leave_silently(self.depth as usize));
         if !is_left {
@@ -214,7 +219,7 @@ fn leave(guard: &OperationGuard) {
     with_recorder_of(guard.session, |r| r.leave(guard.depth as usize));
 }
 
-/// The time from [`wait`] to its drop. Belongs to the thread that waits.
+/// A guard of a wait, which lasts from [`wait`] to the drop. Belongs to the thread that waits.
 #[derive(Debug)]
 #[must_use = "the wait ends when this is dropped"]
 pub struct WaitGuard {
@@ -226,15 +231,14 @@ pub struct WaitGuard {
 
 /// Begins a contended wait for `object`, an instance of `site`; the guard's drop ends it.
 ///
-/// To be called only when the resource could not be had at once: an uncontended acquisition is not a wait,
-/// and recording it would accuse the innocent (hazard T1). Waits may stand inside waits (hazard T4). Costs as
-/// [`operation`].
+/// Call this function only if the resource was not available at once: an uncontended acquisition is no wait,
+/// and recording it would distort the result (hazard T1). Waits may be nested (hazard T4).
 #[inline]
 pub fn wait(site: &'static Site, object: usize, kind: WaitKind) -> WaitGuard {
     wait_for(site, object, kind, ThreadTag::NONE)
 }
 
-/// As [`wait`], for a resource with a known holder: the report then names the holder.
+/// Begins a wait as [`wait`] does, for a resource with a known holder, which the report then names.
 #[inline]
 pub fn wait_for(site: &'static Site, object: usize, kind: WaitKind, holder: ThreadTag) -> WaitGuard {
     match SESSION.load(Relaxed) {
@@ -273,9 +277,9 @@ impl Drop for WaitGuard {
 fn end_wait(guard: &WaitGuard) {
     let is_suspended = SESSION.load(Relaxed) != guard.session;
     with_recorder_of(guard.session, |r| {
-        // Later: the waiter now holds the resource, and others may be waiting for it.
+        // `Later`: the waiter now holds the resource, and others may wait for it.
         r.record(When::Later, EventKind::WaitEnd, guard.site, guard.object, 0);
-        // The hold that follows is not recorded then.
+        // While the recording is suspended, the hold that follows is not recorded.
         r.waited = if is_suspended { (0, 0) } else { (guard.site, guard.object) };
     });
     if !is_suspended {
@@ -283,11 +287,11 @@ fn end_wait(guard: &WaitGuard) {
     }
 }
 
-/// The time from [`hold`] to its drop.
+/// A guard of a hold, which lasts from [`hold`] to the drop.
 #[derive(Debug)]
 #[must_use = "the hold ends when this is dropped"]
 pub struct HoldGuard {
-    /// `None`: it is not recorded.
+    /// The hold; `None` if it is not recorded.
     held: Option<Held>,
     here: PhantomData<*const ()>,
 }
@@ -302,11 +306,11 @@ struct Held {
     flags: u8,
 }
 
-/// Begins to hold `object`; to be dropped just after it was released.
+/// Begins a hold of `object`. Drop the guard just after the release of `object`.
 ///
-/// A sample of the holds is recorded at random ([`Options::hold_sampling`](crate::Options::hold_sampling);
-/// the ceiling that the lock sets to throughput is computed from them), and each hold that followed a wait
-/// (it names the holder for the next waiter). The others cost about a nanosecond and read no clock.
+/// A random sample of the holds is recorded ([`Options::hold_sampling`](crate::Options::hold_sampling)), from
+/// which the throughput ceiling of the lock is computed. Each hold that follows a wait is recorded too,
+/// because it names the holder for the next waiter. Other holds cost about a nanosecond and read no clock.
 #[inline]
 pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     let session = SESSION.load(Relaxed);
@@ -323,8 +327,8 @@ fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) ->
     HoldGuard { held: held.map(|held| Held { site, object, ..held }), here: PhantomData }
 }
 
-/// Returns the hold that begins, of no object yet, if it is recorded. `is_of` returns whether the thread's
-/// last wait was for this object.
+/// Returns the hold that begins, still without its object, if it is recorded. `is_of` returns `true` if the
+/// thread's last wait was for this object.
 fn drawn(session: u32, mode: HoldMode, is_of: impl FnOnce((u32, u64)) -> bool) -> Option<Held> {
     let begun = with_recorder(session, |r| {
         let waited = is_of(std::mem::take(&mut r.waited));
@@ -360,9 +364,9 @@ fn end_hold(held: &Held) {
     });
 }
 
-/// Records that `object` was just released while other threads wait for it: they waited for this thread.
+/// Records that this thread has just released `object` while other threads wait for it.
 ///
-/// For locks that see their waiters when they are released; one event, after the release.
+/// For locks that detect waiters at the release. Writes one event.
 #[inline]
 pub fn released(site: &'static Site, object: usize) {
     match SESSION.load(Relaxed) {
@@ -371,7 +375,7 @@ pub fn released(site: &'static Site, object: usize) {
     }
 }
 
-/// Marks this instant with a value of the program's own: the start of the measured part, a phase, a size.
+/// Marks this instant with a value that the program chooses, such as a phase or a size.
 #[inline]
 pub fn mark(site: &'static Site, value: u64) {
     match SESSION.load(Relaxed) {
@@ -395,7 +399,7 @@ fn record_once(session: u32, kind: EventKind, site: &'static Site, object: u64) 
     with_recorder(session, |r| r.record(When::After, kind, site, object, 0));
 }
 
-/// This thread's number in traces; the same for its whole life. A lock may keep it to name its holder.
+/// Returns this thread's number in traces, which never changes. A lock may store it to name its holder.
 #[inline]
 #[must_use]
 pub fn thread_tag() -> ThreadTag {
@@ -405,20 +409,20 @@ pub fn thread_tag() -> ThreadTag {
     }
 }
 
-/// On a simulated machine it is the machine's number of the thread: random samples depend on it, and must be
-/// the same in each run.
+/// Draws this thread's number. On a simulated machine, uses the machine's number of the thread: random
+/// samples depend on this number, and must be the same in each run.
 #[cold]
 fn draw_tag() -> u32 {
     static TAGS: AtomicU32 = AtomicU32::new(0);
     let tag = match simulated() {
         Some(machine) => machine.thread_number() as u32 + 1,
-        None => TAGS.fetch_add(1, Relaxed) + 1, // a number and nothing else
+        None => TAGS.fetch_add(1, Relaxed) + 1, // only distinct numbers matter
     };
     TAG.set(tag);
     tag
 }
 
-/// Returns whether a recording is under way. One relaxed load.
+/// Returns `true` if a recording is running. One relaxed load.
 #[inline]
 #[must_use]
 pub fn is_enabled() -> bool {

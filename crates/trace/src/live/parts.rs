@@ -8,7 +8,7 @@ pub use super::sampler::Sampler;
 pub use super::session::session_info;
 pub use super::track::{Track, When};
 
-/// Determines the clock and the sign of a switch of this machine once: that may allocate.
+/// Determines this machine's clock and its method of detecting switches, once. May allocate.
 pub fn settle() {
     let _ = time_source();
     let _ = super::cpu::SwitchWord::of_thread();

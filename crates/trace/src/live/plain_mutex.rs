@@ -1,4 +1,4 @@
-//! The mutex of a recording's own state: std's and not the workspace's, because the workspace's has probes.
+//! The mutex of a recording's own state: the one of `std`, because the workspace's mutex has probes.
 
 use azekura_base::sync::machine::simulated;
 use azekura_base::sync::thread;
@@ -12,10 +12,11 @@ impl<T> PlainMutex<T> {
         Self(Mutex::new(value))
     }
 
-    /// Locks it.
+    /// Locks the mutex.
     pub(super) fn lock(&self) -> MutexGuard<'_, T> {
         let mutex = &self.0;
-        // A thread of a simulated machine may not block the thread that carries them all, the holder too.
+        // One thread runs all threads of a simulated machine, including the lock's holder, so it must not
+        // block.
         while simulated().is_some() {
             match mutex.try_lock() {
                 Ok(guard) => return guard,

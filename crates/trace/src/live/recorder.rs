@@ -1,7 +1,6 @@
 //! The recording state of one thread: its ring, its clock, its operation stack, and its source of CPU time.
 //! [`Track`] assigns times to events. [`Strides`] selects the executions that are timed; most executions of
-//! short operations write nothing. [`Stack`] explains why a timed execution without inner events is a single
-//! event.
+//! short operations write nothing. [`Stack`] makes a timed execution without inner events a single event.
 
 use super::sample_counts::SampleCounts;
 use super::sampler::Sampler;
@@ -22,11 +21,11 @@ pub(super) struct Common {
     pub(super) cpu: CpuSource,
     /// One of this number of holds is sampled.
     pub(super) hold_sampling: u32,
-    /// Strides of executions are as long at most.
+    /// Largest length of a stride of executions.
     pub(super) operation_sampling: u32,
-    /// Ticks of an operation that is timed always.
+    /// Ticks of an operation that is always timed.
     pub(super) long: u64,
-    /// Samples of all of them.
+    /// Counts of samples of all threads.
     pub(super) drawn: Arc<SampleCounts>,
 }
 
@@ -44,7 +43,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// The recorder of the thread with this number.
+    /// Returns the recorder of the thread with this number.
     pub(super) fn new(common: Common, tag: u32, producer: Producer) -> Self {
         Self {
             session: common.session,
@@ -62,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Source of this thread's CPU time.
+    /// Returns the source of this thread's CPU time.
     pub(super) fn cpu_source(&self) -> CpuSource {
         self.track.cpu_source()
     }
@@ -75,8 +74,8 @@ impl Recorder {
         self.stack.innermost()
     }
 
-    /// Begins an operation if it is none that is to be timed; answers its depth, to be handed to
-    /// [`Recorder::leave`]. `None`: it is [`Recorder::enter`]'s business.
+    /// Begins an execution if it is not timed. Returns its depth, for [`Recorder::leave`]. `None`: the caller
+    /// must call [`Recorder::enter`].
     #[inline]
     pub(super) fn enter_silently(&mut self, operation: u16) -> Option<usize> {
         let depth = self.stack.depth();
@@ -87,7 +86,7 @@ impl Recorder {
         Some(depth)
     }
 
-    /// Begins an operation; answers its depth, to be handed to [`Recorder::leave`]. `None`: too deep.
+    /// Begins an operation. Returns its depth, for [`Recorder::leave`]; `None` if the stack is too deep.
     pub(super) fn enter(&mut self, operation: u16) -> Option<usize> {
         if self.strides.is_drawn(operation) {
             return self.enter_drawn(operation);
@@ -100,15 +99,15 @@ impl Recorder {
         Some(depth)
     }
 
-    /// Begins an operation that is to be timed. Its event is deferred to the next event.
+    /// Begins an execution that is timed. Its event is deferred until the next event.
     fn enter_drawn(&mut self, operation: u16) -> Option<usize> {
         let depth = self.stack.depth();
         let flags = self.strides.draw(operation);
-        self.tell(); // STACK-1: also the event that may tell all of it at its end
+        self.tell(); // STACK-1, also for the single event at its end
         if !self.stack.enter(operation) {
             return None;
         }
-        // The clock first, as in `record_event`.
+        // The clock is read first, as in `record_event`.
         let ticks = self.ticks();
         if self.track.is_steady() {
             self.stack.begin(ticks, flags);
@@ -123,7 +122,7 @@ impl Recorder {
         Some(depth)
     }
 
-    /// Ends the operation that was begun at `depth`, if the ring need not have it.
+    /// Ends the operation that was begun at `depth` if it is not recorded. Returns `false` otherwise.
     #[inline]
     pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
         let is_silent = self.stack.leave_silently(depth);
@@ -133,7 +132,7 @@ impl Recorder {
         is_silent
     }
 
-    /// Ends the operation that was begun at `depth`, and those further in that never ended.
+    /// Ends the operation that was begun at `depth`, and inner operations that never ended.
     pub(super) fn leave(&mut self, depth: usize) {
         if !self.leave_silently(depth) {
             self.leave_drawn(depth);
@@ -155,7 +154,7 @@ impl Recorder {
         self.state.is_within(self.stack.innermost());
     }
 
-    /// Ends an operation in which nothing happened: in one event, if the thread did not leave its CPU.
+    /// Ends an operation without inner events: writes one event if the thread did not leave its CPU.
     #[inline]
     fn leave_held_back(&mut self, level: Level) {
         let ticks = self.ticks();
@@ -172,7 +171,7 @@ impl Recorder {
         self.state.is_in(operation);
     }
 
-    /// Records all operations that the thread is in (STACK-1).
+    /// Records all open operations of the thread (STACK-1).
     #[inline]
     fn tell(&mut self) {
         if !self.stack.is_told() {
@@ -184,8 +183,8 @@ impl Recorder {
     #[inline(never)]
     fn tell_all(&mut self) {
         while let Some(level) = self.stack.tell() {
-            // One that was not drawn: at the last instant that is known. A switch since is the next event's
-            // to tell.
+            // An operation that was not sampled is recorded with the last known time. The next event reports
+            // a switch since then.
             let (ticks, flags) =
                 if level.begin > 0 { (level.begin, level.flags) } else { (self.track.last(), UNTIMED) };
             self.push(Event { flags, operation: level.operation, ..Event::new(ticks, EventKind::Enter) });
@@ -193,7 +192,7 @@ impl Recorder {
         self.state.is_in(self.stack.innermost());
     }
 
-    /// Records the operation that is held back, if there is one (STACK-2).
+    /// Records the operation that was held back, if there is one (STACK-2).
     #[inline]
     fn tell_held_back(&mut self) {
         if let Some(Level { operation, flags, begin }) = self.stack.tell_held_back() {
@@ -207,7 +206,7 @@ impl Recorder {
         self.track.push(event);
     }
 
-    /// Records an event of this instant.
+    /// Records an event with the current time.
     #[inline]
     pub(super) fn record(&mut self, when: When, kind: EventKind, site: u32, object: u64, argument: u64) {
         let operation = self.operation();
@@ -215,7 +214,7 @@ impl Recorder {
         self.record_event(when, event);
     }
 
-    /// Records that something was released, after it was: a hold or a release.
+    /// Records a hold or a release, after the object was released.
     pub(super) fn record_let_go(&mut self, event: Event) {
         self.tell_held_back();
         self.record_told(When::After, event);
@@ -233,13 +232,14 @@ impl Recorder {
         self.track.record(when, event);
     }
 
-    /// Holds up to and with the next one that is drawn.
+    /// Returns the number of holds up to and including the next sampled one.
     pub(super) fn holds_left(&self) -> u32 {
         self.sampler.until()
     }
 
-    /// Begins a hold of an object that this thread waited for or not, with `left` of [`Recorder::holds_left`]
-    /// (0: none was counted yet). Returns its begin and its flags if it is recorded.
+    /// Begins a hold; `waited` if the thread waited for its object. `left` is what remains of
+    /// [`Recorder::holds_left`] (0: no hold was counted yet). Returns the begin and the flags of the hold if
+    /// it is recorded.
     pub(super) fn begin_hold(&mut self, left: u32, waited: bool) -> Option<(u64, u8)> {
         if left > 0 {
             self.sampler.wind_to(left);
@@ -252,7 +252,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         while let Some(innermost) = self.stack.depth().checked_sub(1) {
-            // The thread ends inside an operation without the drop of its guard (`pthread_exit`).
+            // The thread ends inside an operation without dropping its guard (`pthread_exit`).
             self.leave(innermost);
         }
         self.track.settle();

@@ -1,8 +1,8 @@
-//! The recorded sites and operations: a list that only grows, without lock or allocation.
+//! The recorded sites and operations: lists that only grow, without locks and allocations.
 //!
-//! A definition gets its id when it is first recorded, by CAS from 0, and the winner pushes it onto a list
-//! that runs through the definitions themselves (they are statics). The collector reads the list. It may read
-//! an id in an event a moment before the id's definition, but never longer than one drain before.
+//! A definition gets its id when it is first recorded, by a CAS from 0. The thread that succeeds pushes the
+//! definition onto a list that links the definitions themselves, which are statics. The collector reads the
+//! list. It may find an id in an event one drain before the id's definition, but not earlier.
 
 use crate::site::Definition;
 use azekura_base::sync::atomic::{
@@ -12,12 +12,13 @@ use azekura_base::sync::atomic::{
 use azekura_base::sync::machine;
 use std::ptr;
 
-/// A definition's place in its registry.
+/// The registration of a definition: its id, and its link in the list.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    /// 0 until first recorded; then never changes.
+    /// The id: 0 until the definition is first recorded, then constant.
     id: AtomicU32,
-    /// The definition registered before this one. Written before the push that publishes it.
+    /// The definition that was registered before this one. Written before the push that publishes this
+    /// definition.
     next: AtomicPtr<Definition>,
 }
 
@@ -27,7 +28,7 @@ impl Registration {
     }
 }
 
-/// All definitions of one sort that were recorded in this process.
+/// All definitions of one type that were recorded in this process.
 pub(super) struct Registry {
     newest: AtomicPtr<Definition>,
     ids: AtomicU32,
@@ -41,23 +42,24 @@ impl Registry {
         Self { newest: AtomicPtr::new(ptr::null_mut()), ids: AtomicU32::new(0) }
     }
 
-    /// The definition's id, drawn now if it has none.
+    /// Returns the definition's id; draws one if it has none.
     #[inline]
     pub(super) fn id(&self, definition: &'static Definition) -> u32 {
-        // Relaxed: the id itself is all we use.
+        // Relaxed: only the id itself is used.
         match definition.registration.id.load(Relaxed) {
             0 => self.register(definition),
             id => id,
         }
     }
 
-    /// The definition's id; 0 if it has none yet.
+    /// Returns the definition's id; 0 if it has none yet.
     #[inline]
     pub(super) fn known(definition: &Definition) -> u32 {
         definition.registration.id.load(Relaxed) // as in `id`
     }
 
-    /// Outside of a simulated machine: it happens once in a process, so only the first run would see it.
+    /// Registers a definition, outside of a simulated machine: this happens once per process, so only a first
+    /// run would contain it.
     #[cold]
     fn register(&self, definition: &'static Definition) -> u32 {
         machine::outside(|| self.push(definition))
@@ -67,7 +69,7 @@ impl Registry {
         let drawn = self.ids.fetch_add(1, Relaxed) + 1;
         let registration = &definition.registration;
         if let Err(theirs) = registration.id.compare_exchange(0, drawn, Relaxed, Relaxed) {
-            return theirs; // another thread was first; our number stays unused
+            return theirs; // another thread was first; this number stays unused
         }
         let mut newest = self.newest.load(Relaxed);
         loop {
@@ -81,8 +83,9 @@ impl Registry {
         }
     }
 
-    /// Returns the definitions registered since `seen` was last moved here, newest first, with their ids.
-    /// `seen` is null at first. Not for a simulated machine: their number depends on earlier runs.
+    /// Returns the definitions registered since the last call with `seen`, newest first, with their ids.
+    /// `seen` is null at first. Runs outside of a simulated machine, because the number of definitions
+    /// depends on earlier runs.
     pub(super) fn since(&self, seen: &mut *const Definition) -> Vec<(u32, &'static Definition)> {
         machine::outside(|| self.walk(seen))
     }
@@ -93,8 +96,8 @@ impl Registry {
         let mut found = Vec::new();
         let mut at = newest;
         while at != *seen {
-            // SAFETY: only `register` stores pointers here, all from `&'static Definition`, and `seen` is on
-            // the list or null, so the walk reaches it before it reaches null.
+            // SAFETY: only `register` stores pointers in the list, all from `&'static Definition`. `seen` is
+            // in the list or null, so the walk reaches it before the list ends.
             let definition: &'static Definition = unsafe { &*at };
             found.push((definition.registration.id.load(Relaxed), definition));
             at = definition.registration.next.load(Relaxed).cast_const();

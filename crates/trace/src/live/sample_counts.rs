@@ -1,16 +1,16 @@
-//! Counts of samples over all threads of a recording: with many threads each one records fewer of its first
-//! executions and holds.
+//! Counts of samples over all threads of a recording, so that with many threads each one records fewer of its
+//! first executions and holds.
 //!
 //! A thread alone cannot determine whether a recording has enough samples of an operation or of holds. Each
-//! thread adds its own while the total is small, and reads the total. So a recording of thirty threads costs
-//! little more at its start than one of a single thread.
+//! thread adds its own samples while the total is small, and reads the total. So at its start a recording of
+//! thirty threads costs little more than one of a single thread.
 //!
 //! Relaxed everywhere: estimates that only control sampling. Each sample carries its weight, so sums stay
 //! correct.
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Operations that have an account of their own; others share one with an operation of the same remainder.
+/// Number of accounts of operations. Operations with the same remainder share an account.
 pub(super) const ACCOUNTS: usize = 64;
 
 /// The number of samples, or their weight, over all threads. Exact only while it is small.
@@ -22,7 +22,7 @@ impl Count {
         Self(AtomicU32::new(0))
     }
 
-    /// Adds to it, unless it is "many" already: then all threads only read the line.
+    /// Adds `number` unless the count has reached `many`. From then on all threads only read the cache line.
     #[inline]
     pub(super) fn add(&self, number: u32, many: u32) {
         if self.0.load(Relaxed) < many {
@@ -30,7 +30,7 @@ impl Count {
         }
     }
 
-    /// The count so far.
+    /// Returns the count so far.
     #[inline]
     pub(super) fn get(&self) -> u32 {
         self.0.load(Relaxed)
@@ -40,14 +40,14 @@ impl Count {
 /// The counts of one recording.
 #[derive(Debug)]
 pub struct SampleCounts {
-    /// Holds, those that were not drawn too.
+    /// Number of holds, including those that were not sampled.
     pub(super) holds: Count,
-    /// Executions, those that were not drawn too, by account.
+    /// Number of executions by account, including those that were not sampled.
     pub(super) executions: [Count; ACCOUNTS],
 }
 
 impl SampleCounts {
-    /// Nothing was drawn yet.
+    /// Returns counts of 0.
     #[must_use]
     pub const fn new() -> Self {
         Self { holds: Count::new(), executions: [const { Count::new() }; ACCOUNTS] }

@@ -9,7 +9,7 @@
 //! | further | further | the configured interval (256) |
 //!
 //! The lower of the two rows applies, and never more than the configured interval. So a short recording has
-//! enough holds to estimate the use of a lock, and a long one costs no more. Within a row every hold is
+//! enough holds to estimate the use of a lock, and a long recording costs no more. Within a row every hold is
 //! selected with the same probability, independently of any period of the program. A recorded hold carries
 //! the logarithm of its weight, so weighted sums are unbiased.
 
@@ -18,23 +18,24 @@ use crate::event::SAMPLED;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Up to this number of holds of a thread, one of `1 << log` is sampled. The last row has no end.
+/// Rows of the table: the number of a thread's holds in the row, and the logarithm of the sampling interval.
+/// The last row has no end.
 const ROWS: [(u32, u32); 4] = [(256, 2), (4_096 - 256, 4), (16_384 - 4_096, 6), (u32::MAX, MOST_LOG)];
 /// Number of holds of all threads at which a row begins.
 const OF_ALL: [u32; 4] = [0, 8 * 256, 8 * 4_096, 8 * 16_384];
 
-/// Largest weight of a recorded hold, as a logarithm: it has four bits in the event's flags.
+/// Logarithm of the largest weight of a recorded hold, which has four bits in the event's flags.
 pub(super) const MOST_LOG: u32 = 15;
 
-/// One thread's lottery.
+/// The sampler of one thread's holds.
 #[derive(Debug)]
 pub struct Sampler<D: Deref<Target = SampleCounts> = Arc<SampleCounts>> {
-    /// Holds up to and with the next one that is drawn.
+    /// Number of holds up to and including the next sampled one.
     until: u32,
     /// Logarithm of the weight of that hold.
     log: u32,
     row: usize,
-    /// Holds left of the row behind that one.
+    /// Number of holds of the row after that one.
     left: u32,
     most_log: u32,
     random: u64,
@@ -42,7 +43,7 @@ pub struct Sampler<D: Deref<Target = SampleCounts> = Arc<SampleCounts>> {
 }
 
 impl<D: Deref<Target = SampleCounts>> Sampler<D> {
-    /// In the long run one of `every` (a power of two) is drawn.
+    /// Returns a sampler that in the long run samples one of `every` (a power of two) holds.
     pub fn new(every: u32, seed: u32, of_all: D) -> Self {
         let most_log = every.max(1).ilog2().min(MOST_LOG);
         let random = mixed(seed);
@@ -51,17 +52,17 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
         sampler
     }
 
-    /// Holds up to and with the next one that is drawn.
+    /// Returns the number of holds up to and including the next sampled one.
     pub fn until(&self) -> u32 {
         self.until
     }
 
-    /// Sets the number of holds up to the next sample: the others were counted elsewhere.
+    /// Sets the number of holds up to the next sampled one, because the caller has counted the others.
     pub fn wind_to(&mut self, left: u32) {
         self.until = left.clamp(1, self.until);
     }
 
-    /// Flags of the thread's next hold: 0 if it was not drawn.
+    /// Returns the flags of the thread's next hold; 0 if it is not sampled.
     #[inline]
     pub fn draw_next(&mut self) -> u8 {
         self.until -= 1;
@@ -75,8 +76,8 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
         flags
     }
 
-    /// Advances to the row of all threads together. It applies to later draws only, so no hold's probability
-    /// depends on the result of a later draw.
+    /// Advances to the row that the holds of all threads determine. The row applies to later draws only, so
+    /// no hold's probability depends on the result of a later draw.
     fn keep_up(&mut self) {
         let holds = self.of_all.holds.get();
         let row = OF_ALL.partition_point(|&begin| begin <= holds) - 1;
@@ -102,7 +103,7 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
         }
     }
 
-    /// Holds to the next drawn one: geometric, of mean `1 << log`.
+    /// Returns the distance to the next sampled hold: geometrically distributed, with the mean `1 << log`.
     fn distance(&mut self, log: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -118,8 +119,8 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
     }
 }
 
-/// A well-mixed number that is not zero: neighboring threads must not draw alike (the finalizer of
-/// SplitMix64).
+/// Returns a well-mixed number that is not zero (the finalizer of SplitMix64), because neighboring threads
+/// must not draw alike.
 pub(super) fn mixed(seed: u32) -> u64 {
     let mut z = (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -131,7 +132,8 @@ pub(super) fn mixed(seed: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Threads are often short: also the first hold of each must be sampled with its probability.
+    /// Each hold is sampled with its probability, including the first one of a thread, because threads are
+    /// often short-lived.
     #[test]
     fn each_hold_is_drawn_as_often_as_it_should_and_stands_for_as_many() {
         const THREADS: u32 = 20_000;
@@ -175,7 +177,7 @@ mod tests {
                 }
             }
         }
-        // By themselves 304 each.
+        // Separately, each thread would sample 304.
         assert!((5_000..8_000).contains(&drawn), "{drawn}");
         assert!(stand_for.abs_diff(64 * 4_096) < 20_000, "{stand_for}");
     }

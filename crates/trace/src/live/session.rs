@@ -6,15 +6,15 @@
 //! | n | the n-th recording of this process is running |
 //!
 //! A thread joins a recording at its first event: it creates a ring and puts the consumer end into
-//! [`JOINING`](super::collector::JOINING). The collector takes it from there, drains all rings every few
-//! milliseconds, encodes and writes. After `SESSION` has become 0 it drains once more; an event that a
-//! thread is writing at that moment may be lost. A ring lives as long as either end, so the order in which
-//! the ends are dropped does not matter.
+//! [`JOINING`](super::collector::JOINING). The collector takes the consumer from there. It drains all rings
+//! every few milliseconds, encodes the events, and writes them. After `SESSION` has become 0 it drains once
+//! more; an event that a thread is writing at that moment may be lost. A ring lives as long as either end, so
+//! the order in which the ends are dropped does not matter.
 //!
-//! - **SESSION-1** `SESSION` and the collector's [`Notifier`] are written under [`ACTIVE`]'s lock; the last
-//!   write of the notifier is by the thread that removed the recording from `ACTIVE`. One exception: the
-//!   collector itself ends a recording that it cannot write, by a compare-and-swap from that recording's
-//!   number to 0 at each attempt to write, so that a concurrent resume is undone.
+//! - **SESSION-1** `SESSION` and the collector's [`Notifier`] are written under [`ACTIVE`]'s lock; the thread
+//!   that removed the recording from `ACTIVE` writes the notifier last. There is one exception: the collector
+//!   itself ends a recording that it cannot write, by a compare-and-swap from that recording's number to 0 at
+//!   each attempt to write, so that a concurrent resume is undone.
 //! - **SESSION-2** An operation, wait or hold that began during a recording is recorded to its end even if
 //!   `SESSION` is 0 by then, so a suspended recording has no unfinished spans. After [`stop`] no collector
 //!   drains the ring, so such an event has no effect.
@@ -38,14 +38,14 @@ use azekura_base::sync::machine::simulated;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The recording under way, 0 for none. Written by [`start`] and [`stop`], read by every probe: on a line of
-/// its own. Relaxed everywhere: a joining thread takes its data from [`ACTIVE`]'s mutex.
+/// Number of the current recording, 0 for none. Every probe reads it, so it has its own cache line. Relaxed
+/// everywhere: a joining thread takes its data from [`ACTIVE`]'s mutex.
 pub(super) static SESSION: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
 
-/// The recording under way. Held for moments, except by [`start`] and [`stop`] themselves.
+/// The current recording. Its lock is held briefly, except by [`start`].
 static ACTIVE: PlainMutex<Option<Active>> = PlainMutex::new(None);
 
-/// The recording under way: the data for joining threads, and for [`stop`].
+/// The data of the current recording for joining threads and for [`stop`].
 struct Active {
     session: u32,
     info: SessionInfo,
@@ -56,9 +56,9 @@ struct Active {
 }
 
 enum Collecting {
-    /// By the caller of [`stop`]: no thread, one drain at the end.
+    /// The caller of [`stop`] collects: one drain at the end.
     AtStop(Box<Collector>),
-    /// By a thread.
+    /// A background thread collects.
     Thread { notifier: Arc<Notifier>, thread: std::thread::JoinHandle<Box<Collector>> },
 }
 
@@ -70,11 +70,11 @@ impl Collecting {
     }
 }
 
-/// Begins to record.
+/// Starts a recording.
 ///
 /// # Errors
 ///
-/// [`StartError`]: another recording is under way, or the file or the thread could not be had.
+/// [`StartError`]: another recording is running, or the file or the thread could not be created.
 pub fn start(options: Options) -> Result<(), StartError> {
     static SESSIONS: AtomicU32 = AtomicU32::new(0);
     let mut active = ACTIVE.lock();
@@ -102,7 +102,7 @@ pub fn start(options: Options) -> Result<(), StartError> {
 ///
 /// # Errors
 ///
-/// [`StopError`]: there was nothing to stop, or the file could not be written.
+/// [`StopError`]: no recording is running, or the file could not be written.
 pub fn stop() -> Result<Recording, StopError> {
     let active = {
         let mut active = ACTIVE.lock();
@@ -119,26 +119,26 @@ pub fn stop() -> Result<Recording, StopError> {
     collector.finish()
 }
 
-/// A recording that stands still, until this is dropped.
+/// A guard of a suspended recording, which continues when the guard is dropped.
 #[derive(Debug)]
 #[must_use = "the recording goes on when this is dropped"]
 pub struct Suspension {
     session: u32,
 }
 
-/// Suspends the recording under way: until the guard is dropped, probes cost as little as without a
-/// recording, and the collector sleeps. `None`: no recording is under way, it is suspended already, or its
+/// Suspends the current recording. Until the guard is dropped, probes cost as little as without a recording,
+/// and the collector sleeps. Returns `None` if no recording is running, if it is suspended already, or if its
 /// file could not be written (which [`stop`] reports).
 ///
-/// Serves to measure the cost of recording, in turns of some milliseconds, without the start of a recording
-/// in each. Spans that began before are recorded to their end; spans that begin meanwhile are not recorded.
-/// Reports do not take it into account: the threads appear idle, and rates per second refer to the whole
-/// time. Blocks while another thread starts or stops a recording.
+/// Used to measure the cost of recording in turns of some milliseconds, without starting a recording in each
+/// turn. Spans that began before are recorded to their end; spans that begin meanwhile are not recorded.
+/// Reports do not consider suspensions: the threads appear idle, and rates per second refer to the whole
+/// time. Blocks while another thread starts a recording.
 #[must_use]
 pub fn suspend() -> Option<Suspension> {
     let active = ACTIVE.lock();
     let active = active.as_ref()?;
-    // Relaxed: as all accesses.
+    // Relaxed: as for all accesses of `SESSION`.
     SESSION.compare_exchange(active.session, 0, Relaxed, Relaxed).ok()?;
     active.collector.request(Task::Rest);
     Some(Suspension { session: active.session })
@@ -147,7 +147,7 @@ pub fn suspend() -> Option<Suspension> {
 impl Drop for Suspension {
     fn drop(&mut self) {
         let active = ACTIVE.lock();
-        // It may have been stopped meanwhile, and another begun.
+        // The recording may have been stopped meanwhile, and another one started.
         if let Some(active) = active.as_ref().filter(|active| active.session == self.session) {
             SESSION.store(self.session, Relaxed);
             active.collector.request(Task::Drain);
@@ -155,16 +155,16 @@ impl Drop for Suspension {
     }
 }
 
-/// Returns the properties of a recording that begins now in this process: its clocks and their cost.
+/// Returns the properties of a recording that starts now in this process: its clocks and their cost.
 ///
 /// # Errors
 ///
-/// [`StartError::NoRseq`].
+/// [`StartError::NoRseq`]: restartable sequences were requested and do not work.
 pub fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     let time = clock::time_source();
     let first = clock::sample(time);
-    // Sleeps a millisecond, which also gives the clock a first rate. A simulated machine's kernel has no such
-    // sign.
+    // Sleeps a millisecond, which also gives a first estimate of the clock's rate. A simulated machine does
+    // not report switches.
     let works = simulated().is_none() && cpu::rseq_works();
     let second = clock::sample(time);
     let cpu = match options.cpu {
@@ -191,8 +191,8 @@ pub fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     })
 }
 
-/// Measures the present cost of an event on this machine: the least mean of a few hundred, so that other
-/// processes have no influence.
+/// Measures the current cost of an event on this machine: the smallest mean over several batches, which
+/// excludes the influence of other processes.
 fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
     const BATCH: u64 = 256;
     let (producer, mut consumer) = ring::ring(4 * BATCH as usize);
@@ -211,7 +211,7 @@ fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
     cheapest.min().unwrap_or(0)
 }
 
-/// Makes the calling thread part of the recording under way; `None` when there is none any more.
+/// Adds the calling thread to the current recording; `None` if no recording is running any more.
 pub(super) fn join(tag: u32) -> Option<Recorder> {
     let (common, ring_events) = {
         let active = ACTIVE.lock();
@@ -249,11 +249,11 @@ fn spawn(collector: Box<Collector>, pause: Duration) -> Result<Collecting, Start
     Ok(Collecting::Thread { notifier, thread })
 }
 
-/// Runs `f` with all signals blocked; a thread that it starts inherits that, so that no handler of the
-/// program ever runs there. For threads that serve the recording.
+/// Runs `f` with all signals blocked. A thread that `f` starts inherits this, so that no signal handler of
+/// the program runs in that thread. For threads that serve the recording.
 fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are initialized by the calls before they are read; the mask is put back as it was.
+    // SAFETY: the calls initialize both sets before they are read; the mask is restored.
     unsafe {
         let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());

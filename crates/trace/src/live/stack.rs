@@ -1,13 +1,13 @@
-//! The operations that a thread is in, from the outermost in, and the part of them that is in the ring.
+//! The open operations of a thread, from outermost to innermost, and the part of them that is in the ring.
 //!
 //! | levels | state | in the ring |
 //! |---|---|---|
 //! | below `told` | recorded | its `Enter` |
-//! | at `told`, if it has a begin | held back | nothing yet: if nothing happens inside, one event has all |
-//! | above | not drawn (see `stride`) | nothing, and nothing will be, unless something happens inside |
+//! | at `told`, if it has a begin | held back | nothing yet; without inner events, one event at its end |
+//! | above | not sampled (see `stride`) | nothing, unless an inner event happens |
 //!
-//! - **STACK-1** Before any other event is pushed all levels are recorded, from the outermost in. So in the
-//!   ring every event is inside the `Enter`s of all operations that it happened in.
+//! - **STACK-1** Before any other event is pushed, all levels are recorded, from outermost to innermost. So
+//!   in the ring every event is after the `Enter`s of all operations around it.
 //! - **STACK-2** Before a hold or a release only the level that is held back is recorded: these events carry
 //!   their operation, and most happen in operations that are not sampled. Events stay in the order of their
 //!   times.
@@ -15,25 +15,26 @@
 /// Number of levels. Deeper operations count as part of the deepest level.
 const DEPTH: usize = 64;
 
-/// One operation that the thread is in.
+/// One open operation of the thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Level {
     pub(super) operation: u16,
-    /// Flags of its `Enter`.
+    /// Flags of the operation's `Enter`.
     pub(super) flags: u8,
-    /// Ticks when it began; 0: it was not drawn.
+    /// Ticks of the operation's begin; 0 if it was not sampled.
     pub(super) begin: u64,
 }
 
-/// A thread's operations.
+/// The open operations of a thread.
 ///
-/// Most are entered and left without the ring ever hearing of them: that way is a handful of instructions,
-/// and only the slow ways keep the rest in order.
+/// Most operations are entered and left without an event in the ring. That fast path has few instructions;
+/// only the slow paths maintain the other fields.
 #[derive(Debug)]
 pub(super) struct Stack {
-    /// From the outermost in, behind a zero: so the innermost one, or none, is always at `depth`.
+    /// Operations from outermost to innermost, after a zero. So the innermost operation, or 0 for none, is
+    /// always at `depth`.
     operations: [u16; DEPTH + 1],
-    /// Begin and flags of the levels below `loud`; of those above all zero.
+    /// Begin and flags of the levels below `loud`; zero for the levels above.
     begun: [(u64, u8); DEPTH],
     depth: usize,
     told: usize,
@@ -46,19 +47,19 @@ impl Stack {
         Self { operations: [0; DEPTH + 1], begun: [(0, 0); DEPTH], depth: 0, told: 0, loud: 0 }
     }
 
-    /// Operations that the thread is in.
+    /// Returns the number of open operations.
     #[inline]
     pub(super) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The innermost one, 0 for none.
+    /// Returns the innermost operation, 0 for none.
     #[inline]
     pub(super) fn innermost(&self) -> u16 {
         self.operations[self.depth.min(DEPTH)]
     }
 
-    /// Goes in, not drawn. `false`: too deep.
+    /// Enters an operation that is not sampled. Returns `false` if the stack is too deep.
     #[inline]
     pub(super) fn enter(&mut self, operation: u16) -> bool {
         let has_room = self.depth < DEPTH;
@@ -69,14 +70,14 @@ impl Stack {
         has_room
     }
 
-    /// The innermost one was drawn and began then.
+    /// Records that the innermost operation is sampled, with its begin and flags.
     #[inline]
     pub(super) fn begin(&mut self, begin: u64, flags: u8) {
         self.begun[(self.depth - 1) % DEPTH] = (begin.max(1), flags);
         self.loud = self.depth;
     }
 
-    /// Returns whether all of it is in the ring.
+    /// Returns `true` if all levels are in the ring.
     #[inline]
     pub(super) fn is_told(&self) -> bool {
         self.told == self.depth
@@ -98,7 +99,8 @@ impl Stack {
         Some(level)
     }
 
-    /// Leaves the innermost one at this depth, if the ring need not have it.
+    /// Leaves the innermost operation, at this depth, if it is neither recorded nor held back. Returns
+    /// `false` otherwise.
     #[inline]
     pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
         let is_silent = depth + 1 == self.depth && depth >= self.loud;
@@ -108,17 +110,17 @@ impl Stack {
         is_silent
     }
 
-    /// Returns the level at this depth, and whether it is recorded; removes the levels inside it.
+    /// Removes the levels inside the one at this depth. Returns that level, and `true` if it is recorded.
     #[inline]
     pub(super) fn cut_to(&mut self, depth: usize) -> Option<(Level, bool)> {
         if depth >= self.depth {
-            return None; // it went with one further out
+            return None; // it was removed together with an outer level
         }
         self.shorten(depth + 1);
         Some((self.level(depth), self.told > depth))
     }
 
-    /// Leaves the innermost one.
+    /// Leaves the innermost operation.
     #[inline]
     pub(super) fn leave(&mut self) {
         self.shorten(self.depth - 1);
@@ -200,8 +202,8 @@ mod tests {
         assert_eq!((stack.depth(), usize::from(stack.innermost())), (DEPTH, DEPTH));
     }
 
-    /// Each level in each of its states, with every way of leaving it: a later operation at the same depth
-    /// finds no old state.
+    /// A later operation at the same depth finds no old state, for each level in each state and with every
+    /// way of leaving it.
     #[test]
     fn what_was_left_tells_nothing_of_what_comes_after_it_at_the_same_depth() {
         for states in 0..27_u32 {
@@ -210,7 +212,7 @@ mod tests {
                 for depth in 0..3 {
                     let state = states / 3_u32.pow(depth) % 3;
                     if state == 1 {
-                        stack.tell(); // as the recorder does before it draws
+                        stack.tell(); // as the recorder does before it samples
                         while stack.tell().is_some() {}
                     }
                     assert!(stack.enter(depth as u16 + 1));

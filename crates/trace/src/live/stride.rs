@@ -1,11 +1,11 @@
 //! Sampling of executions: long operations are timed in every execution, short ones in one random execution
 //! per *stride*.
 //!
-//! Two clock reads and an event are negligible for an operation of a millisecond, and a tenth of one of 200
-//! ns. So each thread keeps the duration of each operation, and times one execution per stride; the stride
-//! is chosen so that timing takes less than a sixth of a percent of the time in the operation. The position
-//! within the stride is random, so it is independent of any period of the program. The timed execution
-//! represents the whole stride.
+//! Two clock reads and an event are negligible for an operation of a millisecond, but they are a tenth of an
+//! operation of 200 ns. So each thread keeps the mean duration of each operation and times one execution per
+//! stride. The stride is chosen so that timing takes less than a sixth of a percent of the operation's time.
+//! The position within the stride is random, so it is independent of any period in the program. The timed
+//! execution represents the whole stride.
 //!
 //! | executions of one thread | or of all threads | largest stride |
 //! |---|---|---|
@@ -15,7 +15,7 @@
 //! | further | further | the configured one (256) |
 //!
 //! The lower of the two rows applies, and never more than the configured stride. The first eight executions
-//! of each thread are all timed, to learn the duration.
+//! of each thread are all timed, to measure the duration.
 //!
 //! Contended waits are recorded in every execution: their sums are exact. The timed executions provide the
 //! time *between* waits.
@@ -24,22 +24,22 @@ use super::sample_counts::{ACCOUNTS, SampleCounts};
 use crate::event::SAMPLED;
 use std::sync::Arc;
 
-/// An operation with at least this mean is always timed; one with half of it, every other time.
+/// An operation with at least this mean duration is always timed; one with half of it, every second time.
 pub(super) const LONG_NS: u64 = 40_000;
 
-/// Number of first executions that a thread times.
+/// Number of first executions of which a thread times each.
 const FIRST: u32 = 8;
-/// Up to this number of executions of one thread a row of the table applies, and its stride's logarithm; of
-/// all threads, [`ALL`] times as many.
+/// Rows of the table: the number of one thread's executions up to which the row applies, and the logarithm of
+/// its stride. For all threads together, the number is [`ALL`] times as large.
 const ROWS: [(u32, u32); 3] = [(128, 0), (1_024, 3), (8_192, 6)];
 const ALL: u32 = 8;
 
-/// One thread's accounts. If two operations share one ([`ACCOUNTS`]), a stride goes over both, and the
-/// sampled one shows how often each ran.
+/// One thread's accounts. If two operations share an account ([`ACCOUNTS`]), a stride covers both, and a
+/// sampled execution represents executions of both.
 #[derive(Debug)]
 pub(super) struct Strides {
-    /// By account: executions up to and with the next one that is drawn. Apart from the rest of the account:
-    /// it is all that most executions touch.
+    /// By account: number of executions up to and including the next sampled one. Kept separately from the
+    /// accounts, because most executions access only this number.
     until: [u32; ACCOUNTS],
     accounts: Box<[Account; ACCOUNTS]>,
     /// The logarithm of the longest stride.
@@ -52,18 +52,18 @@ pub(super) struct Strides {
 
 #[derive(Debug, Clone, Copy)]
 struct Account {
-    /// Executions behind the one that is drawn next, of its stride.
+    /// Number of executions of the current stride after the next sampled one.
     rest: u32,
     /// The logarithm of that stride.
     log: u32,
-    /// Executions so far, up to the end of that stride.
+    /// Number of executions up to the end of that stride.
     begun: u32,
-    /// Usual ticks of an execution, 16 times as many; 0 before the first.
+    /// Moving average of an execution's ticks, times 16; 0 before the first execution.
     usual: u64,
 }
 
 impl Strides {
-    /// Strides of `most` (a power of two) at most; `long` is [`LONG_NS`] in ticks.
+    /// Returns strides of at most `most` executions (a power of two); `long` is [`LONG_NS`] in ticks.
     pub(super) fn new(most: u32, long: u64, seed: u64, of_all: Arc<SampleCounts>) -> Self {
         let account = Account { rest: 0, log: 0, begun: 1, usual: 0 };
         let most_log = most.max(1).ilog2().min(super::sampler::MOST_LOG);
@@ -77,8 +77,8 @@ impl Strides {
         }
     }
 
-    /// Counts one more execution of the operation, if it is none that is to be timed; else it is left for
-    /// [`Strides::is_drawn`].
+    /// Counts an execution of the operation if it is not timed, and returns `true`. Otherwise the caller must
+    /// call [`Strides::is_drawn`].
     #[inline]
     pub(super) fn passes_over(&mut self, operation: u16) -> bool {
         let until = &mut self.until[usize::from(operation) % ACCOUNTS];
@@ -89,7 +89,7 @@ impl Strides {
         false
     }
 
-    /// The operation is executed once more: whether this one is to be timed.
+    /// Counts an execution of the operation. Returns `true` if it is timed.
     #[inline]
     pub(super) fn is_drawn(&mut self, operation: u16) -> bool {
         let until = &mut self.until[usize::from(operation) % ACCOUNTS];
@@ -97,7 +97,7 @@ impl Strides {
         *until == 0
     }
 
-    /// Flags of the execution just drawn; chooses the next stride.
+    /// Returns the flags of the execution that was just sampled, and chooses the next stride.
     pub(super) fn draw(&mut self, operation: u16) -> u8 {
         let random = self.random();
         let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
@@ -120,14 +120,14 @@ impl Strides {
     /// Adds a timed execution of `ticks`.
     #[inline]
     pub(super) fn took(&mut self, operation: u16, ticks: u64) {
-        // A long wait now and then does not make an operation a long one.
+        // An occasional long wait does not make the operation a long one.
         let ticks = ticks.min(2 * self.long);
         let account = &mut self.accounts[usize::from(operation) % ACCOUNTS];
         account.usual =
             if account.usual == 0 { ticks << 4 } else { account.usual - (account.usual >> 4) + ticks };
     }
 
-    /// Xorshift.
+    /// Returns the next number of a xorshift generator.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -137,7 +137,7 @@ impl Strides {
 }
 
 impl Account {
-    /// The logarithm of the stride that the usual length calls for.
+    /// Returns the logarithm of the stride for the mean duration.
     fn fitting(&self, long: u64) -> u32 {
         let usual = (self.usual >> 4).max(1);
         (long / usual).max(1).next_power_of_two().ilog2()
@@ -185,7 +185,7 @@ mod tests {
             assert!(few >= FIRST, "{few}");
             told = (told.0 + few, told.1 + all);
         }
-        // One thread by itself times 290 of as many; 32 of them 9,300.
+        // A single thread times 290 of as many executions; 32 separate threads time 9,300.
         assert!((2_300..4_000).contains(&told.0), "{told:?}");
         assert!(told.1.abs_diff(32 * 4_096) < 32 * 64, "{told:?}");
     }
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(drawn(&mut strides, 9, 5_000, 10), (5_000, 5_000));
     }
 
-    /// A program with a longer execution every fourth time must not be sampled at every fourth execution
-    /// only.
+    /// Sampling is independent of a program's period: if every fourth execution is longer, all four are
+    /// sampled equally often.
     #[test]
     fn the_lot_does_not_keep_step_with_the_program() {
         let mut strides = Strides::new(64, LONG, 11, Arc::default());
@@ -209,7 +209,7 @@ mod tests {
                 phases[i as usize % 4] += u32::from(i > 2_000);
             }
         }
-        // 1,550 each are expected.
+        // The expected number is 1,550 each.
         assert!(phases.iter().all(|p| (1_350..1_750).contains(p)), "{phases:?}");
     }
 

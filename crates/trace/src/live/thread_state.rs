@@ -1,5 +1,5 @@
-//! The current state of each thread, readable by others: its innermost operation, and an operation that it
-//! has begun and not recorded yet. Each thread writes its own line of a fixed table, selected by the
+//! The current state of each thread, readable by other threads: its innermost operation, and an operation
+//! that has begun and is not recorded yet. Each thread writes its own line of a fixed table, selected by the
 //! thread's number, with plain stores.
 //!
 //! A waiting thread records the current operation of the holder that it waits for (blame). At the end, the
@@ -22,9 +22,9 @@ static TABLE: [CachePadded<Line>; LINES] = [const { CachePadded::new(Line::new()
 
 #[derive(Debug)]
 struct Line {
-    /// The thread's number, the operation that is not recorded yet (0: none), and the innermost one.
+    /// The thread's number, the operation that is not recorded yet (0 for none), and the innermost operation.
     now: AtomicU64,
-    /// Ticks when the former began.
+    /// Ticks of the begin of the operation that is not recorded yet.
     since: AtomicU64,
 }
 
@@ -38,11 +38,11 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct ThreadState {
     line: &'static Line,
-    /// The thread's number, and the operation that is not recorded yet: as in [`Line::now`].
+    /// The thread's number and the operation that is not recorded yet, as in [`Line::now`].
     outside: u64,
 }
 
-/// An operation that a thread is in and has not recorded.
+/// An open operation that its thread has not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unrecorded {
     pub(super) operation: u16,
@@ -52,19 +52,19 @@ pub(super) struct Unrecorded {
 impl ThreadState {
     pub(super) fn of(tag: u32) -> Self {
         let state = Self { line: line(tag), outside: u64::from(tag) << 32 };
-        // Otherwise it would have the state of a simulated thread of the same number that never ended.
+        // Clears the state of an earlier simulated thread of the same number that never ended.
         state.is_within(0);
         state
     }
 
-    /// The thread is in `operation`, and has recorded all that it is in.
+    /// Records that the thread is in `operation`, and that all its open operations are recorded.
     #[inline]
     pub(super) fn is_in(&mut self, operation: u16) {
         self.outside = self.tag();
         self.is_within(operation);
     }
 
-    /// Since `since` the thread is in `operation`, and has not recorded that.
+    /// Records that the thread is in `operation` since `since`, and that this operation is not recorded yet.
     #[inline]
     pub(super) fn is_in_unrecorded(&mut self, operation: u16, since: u64) {
         self.outside = self.tag() | u64::from(operation) << 16;
@@ -95,7 +95,7 @@ fn line(tag: u32) -> &'static Line {
     &TABLE[tag as usize % LINES]
 }
 
-/// The operation that a thread is in; 0: in none, or not known.
+/// Returns the innermost operation of a thread; 0 if there is none or it is unknown.
 pub(super) fn operation_of(tag: ThreadTag) -> u16 {
     let now = line(tag.0).now.load(Relaxed);
     if tag != ThreadTag::NONE && now >> 32 == u64::from(tag.0) { now as u16 } else { 0 }
@@ -114,14 +114,14 @@ pub(super) fn unrecorded(tag: u32) -> Option<Unrecorded> {
             return Some(Unrecorded { operation, since });
         }
     }
-    None // it is busy: its next events tell
+    None // the thread is busy, and its next events are recorded
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Numbers that no thread of this process will draw.
+    // Numbers that no thread of this process draws.
     const ONE: u32 = 0x7000_0001;
     const OTHER: u32 = ONE + LINES as u32;
 

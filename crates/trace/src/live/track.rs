@@ -1,13 +1,13 @@
 //! A thread's events with their times, and the thread's CPU time at each of them.
 //!
-//! The hot path of an event: read the clock, see that the thread has not left its CPU, write 32 bytes. All
-//! else is in [`Track::record_switched`].
+//! The hot path of an event reads the clock, checks that the thread has not left its CPU, and writes 32
+//! bytes. Everything else is in [`Track::record_switched`].
 //!
-//! **Anchors.** A *segment* is a stretch of a thread's events without a switch between them; the first
-//! carries [`SWITCHED`]. One anchor anywhere in a segment tells the CPU time of all its events. So the 200 ns
-//! of an anchor need not be paid where they hurt: the end of a wait begins a critical section, and there we
-//! only note that an anchor is owed ([`When::Later`]) and take it at the next event that is outside. If the
-//! thread leaves its CPU before that, the segment stays without an anchor and the analyzer interpolates.
+//! **Anchors.** A *segment* is a sequence of a thread's events without a switch between them. Its first event
+//! has the flag [`SWITCHED`]. One anchor anywhere in a segment gives the CPU time of all its events. So the
+//! 200 ns of an anchor need not delay a critical section: the end of a wait, which begins one, only notes
+//! that an anchor is owed ([`When::Later`]). The anchor is taken at a later event. If the thread leaves its
+//! CPU before that, the segment stays without an anchor, and the analyzer interpolates.
 //!
 //! Nothing here allocates or takes a lock.
 
@@ -18,18 +18,18 @@ use crate::file::{CpuSource, TimeSource};
 use crate::ring::{Memory, Producer, Ring};
 use std::sync::Arc;
 
-/// Tries to record something between two switches. A thread that leaves its CPU after each instruction, as
-/// one does that a debugger steps through, would try for ever.
+/// Largest number of tries to record an event or anchor between two switches. Without a limit, a thread that
+/// leaves its CPU after each instruction (in a debugger) would try forever.
 const MOST_TRIES: usize = 4;
 
-/// The moment at which an event may pay for an anchor.
+/// The moment at which an event may take an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Before the event: its cost does not count for the span that begins with it.
+    /// Before the event: the anchor's cost is not part of the span that begins with the event.
     Before,
-    /// After the event: its cost does not count for the span that ended.
+    /// After the event: the anchor's cost is not part of the span that ended.
     After,
-    /// Not now: others wait for this thread.
+    /// Later, because other threads may wait for this one.
     Later,
 }
 
@@ -39,17 +39,17 @@ pub struct Track<M: Memory = Arc<Ring>> {
     time: TimeSource,
     cpu: CpuSource,
     switch: SwitchWord,
-    /// This segment has no anchor yet.
+    /// `true` if this segment has no anchor yet.
     owed: bool,
-    /// This segment's first event, which is to carry the sign, was not pushed yet.
+    /// `true` if this segment's first event, which gets the flag [`SWITCHED`], was not pushed yet.
     unsigned: bool,
-    /// Ticks of the last event pushed.
+    /// Ticks of the last pushed event.
     last: u64,
     producer: Producer<M>,
 }
 
 impl<M: Memory> Track<M> {
-    /// The calling thread's.
+    /// Returns the track of the calling thread.
     #[must_use]
     pub fn new(time: TimeSource, cpu: CpuSource, producer: Producer<M>) -> Self {
         let rseq = if cpu == CpuSource::Rseq { SwitchWord::of_thread() } else { None };
@@ -61,40 +61,41 @@ impl<M: Memory> Track<M> {
         Self { time, cpu, switch, owed: false, unsigned: false, last: 0, producer }
     }
 
-    /// The source of this thread's CPU time.
+    /// Returns the source of this thread's CPU time.
     #[must_use]
     pub fn cpu_source(&self) -> CpuSource {
         self.cpu
     }
 
-    /// The clock now.
+    /// Returns the clock's current reading.
     #[must_use]
     pub fn ticks(&self) -> u64 {
         clock::ticks(self.time)
     }
 
-    /// Ticks of the last event pushed.
+    /// Returns the ticks of the last pushed event.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Pushes an event that has its time.
+    /// Pushes an event with its time already set.
     #[inline]
     pub fn push(&mut self, event: Event) {
         self.last = event.ticks;
         self.producer.push(event);
     }
 
-    /// Answers whether the thread has not left its CPU since the last event, and owes no anchor.
+    /// Returns `true` if the thread has not left its CPU since the last event and no anchor is owed.
     #[inline]
     pub(super) fn is_steady(&self) -> bool {
         self.switch.is_armed() && !self.owed
     }
 
-    /// Records `event`, with the time now as its ticks.
+    /// Records `event` with the current time as its ticks.
     #[inline]
     pub fn record(&mut self, when: When, mut event: Event) {
-        // The clock first: a switch between it and the look is then seen, and the clock read again.
+        // The clock is read first: a switch between this reading and the check is then detected, and the
+        // clock is read again.
         event.ticks = self.ticks();
         if self.is_steady() {
             self.push(event);
@@ -124,8 +125,8 @@ impl<M: Memory> Track<M> {
         }
     }
 
-    /// Returns this instant, so that [`Track::has_left`] can determine whether the thread left its CPU since;
-    /// `None` if the kernel gives no sign.
+    /// Returns the current time and makes [`Track::has_left`] detect later switches; `None` if the kernel
+    /// does not report switches.
     #[inline]
     pub fn watch(&mut self) -> Option<u64> {
         if !self.switch.is_rseq() {
@@ -138,27 +139,27 @@ impl<M: Memory> Track<M> {
         Some(self.ticks())
     }
 
-    /// Answers whether the thread left its CPU since the last [`Track::watch`].
+    /// Returns `true` if the thread left its CPU since the last [`Track::watch`].
     #[inline]
     #[must_use]
     pub fn has_left(&self) -> bool {
         !self.switch.is_armed()
     }
 
-    /// Records a span that began at the instant of the last [`Track::watch`], which `begin` carries, and ends
-    /// now.
+    /// Records a span that ends now and began at the last [`Track::watch`]; `begin` has the time of that
+    /// call.
     pub fn record_past(&mut self, mut begin: Event, end: Event) {
         begin.flags |= self.sign();
         self.push(begin);
         self.record(When::After, end);
     }
 
-    /// The sign of a switch, if the segment's first event still has to carry it.
+    /// Returns the flag [`SWITCHED`] if the segment's first event was not pushed yet.
     fn sign(&mut self) -> u8 {
         if std::mem::take(&mut self.unsigned) { SWITCHED } else { 0 }
     }
 
-    /// Pushes the event; if the thread left its CPU, as the first of a new segment.
+    /// Pushes the event. If the thread left its CPU, the event is the first one of a new segment.
     fn push_in_segment(&mut self, mut event: Event) {
         event.ticks = self.ticks();
         event.flags |= self.sign();
@@ -169,21 +170,22 @@ impl<M: Memory> Track<M> {
             self.switch.arm();
             event.flags |= SWITCHED;
             self.owed = true;
-            // Again: the event belongs after the switch. A switch since `arm` shows in the next look.
+            // The clock is read again, because the event belongs after the switch. The next check detects a
+            // switch since `arm`.
             event.ticks = self.ticks();
         }
         self.push(event);
     }
 
-    /// Takes the anchor that is owed, if one is: for a thread's end, so that its last waits keep their CPU
-    /// time.
+    /// Takes an owed anchor, if there is one. Called at a thread's end, so that its last waits have CPU time.
     pub fn settle(&mut self) {
         if self.owed {
             self.anchor();
         }
     }
 
-    /// Reads the thread clock for this segment. Gives up when disturbed again and again; then it stays owed.
+    /// Reads the thread clock for this segment. After [`MOST_TRIES`] interrupted tries, the anchor stays
+    /// owed.
     fn anchor(&mut self) {
         let mut flags = self.sign();
         for _ in 0..MOST_TRIES {
@@ -204,7 +206,7 @@ impl<M: Memory> Track<M> {
         self.unsigned = flags != 0;
     }
 
-    /// Without switch detection every event is a segment of its own, with its own anchor.
+    /// Records an event without switch detection: every event is a segment with its own anchor.
     fn record_by_thread_clock(&mut self, when: When, mut event: Event) {
         let object = clock::thread_cpu_ns();
         let mut anchor = Event { object, ..Event::new(self.ticks(), EventKind::Anchor) };

@@ -1,10 +1,10 @@
-//! Confidence intervals of differences, by bootstrap: each recording is cut into slices of time, slices are
-//! drawn repeatedly with replacement, and the spread of the resulting differences is the interval.
+//! Confidence intervals of differences, by bootstrap: each recording is divided into slices of time. Slices
+//! are drawn repeatedly with replacement, and the spread of the resulting differences is the interval.
 
-/// Draws.
+/// Number of bootstrap draws.
 const DRAWS: usize = 1000;
 
-/// A ratio of sums: something per execution, or executions per slice.
+/// A ratio of sums, such as a time per execution, or executions per slice.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ratio {
     /// (numerator, denominator) of each slice.
@@ -16,7 +16,7 @@ impl Ratio {
         Self { slices: slices.into_iter().collect() }
     }
 
-    /// The ratio over all slices; 0 when there is nothing.
+    /// Returns the ratio over all slices; 0 without data.
     pub(super) fn value(&self) -> f64 {
         of(self.slices.iter())
     }
@@ -35,7 +35,7 @@ fn of<'a>(slices: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     if under == 0.0 { 0.0 } else { over / under }
 }
 
-/// The 95 % interval of `after - before`. The same slices give the same interval.
+/// Returns the 95 % interval of `after - before`. The same slices give the same interval.
 pub(super) fn interval(before: &Ratio, after: &Ratio) -> (f64, f64) {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut differences: Vec<f64> =
@@ -44,7 +44,7 @@ pub(super) fn interval(before: &Ratio, after: &Ratio) -> (f64, f64) {
     (differences[DRAWS / 40], differences[DRAWS - 1 - DRAWS / 40])
 }
 
-/// Xorshift: the draws need no better.
+/// A xorshift generator, which is good enough for the draws.
 struct Random(u64);
 
 impl Random {

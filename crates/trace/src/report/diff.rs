@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 /// Two recordings side by side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diff {
-    /// Label of the first.
+    /// Label of the first recording.
     pub before: String,
-    /// Label of the second.
+    /// Label of the second recording.
     pub after: String,
-    /// Bottleneck before.
+    /// Bottleneck of the first recording.
     pub verdict_before: String,
-    /// Bottleneck after.
+    /// Bottleneck of the second recording.
     pub verdict_after: String,
     /// Per operation: throughput, and times per execution.
     pub operations: Vec<DiffRow>,
@@ -24,31 +24,31 @@ pub struct Diff {
     pub waits: Vec<DiffRow>,
 }
 
-/// One number before and after. Times are nanoseconds.
+/// One number in both recordings. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiffRow {
     /// The operation.
     pub operation: String,
     /// Name of the number; for waits the site's label.
     pub metric: String,
-    /// Per second, not nanoseconds.
+    /// `true` for a rate per second, `false` for nanoseconds.
     pub is_rate: bool,
-    /// Before.
+    /// Value in the first recording.
     pub before: f64,
-    /// After.
+    /// Value in the second recording.
     pub after: f64,
-    /// After over before, minus 1; `None` when it was 0.
+    /// `after / before - 1`; `None` if `before` is 0.
     pub change: Option<f64>,
     /// Lower end of the difference's 95 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of that interval.
     pub high: f64,
-    /// The interval does not hold 0.
+    /// `true` if the interval does not contain 0.
     pub is_significant: bool,
 }
 
 impl Diff {
-    /// Compares two analyses; a row that only one of them has is 0 in the other.
+    /// Compares two analyses. A row that only one of them has is 0 in the other one.
     #[must_use]
     pub fn new(before: &Analysis, after: &Analysis) -> Self {
         let mut waits = waits(before, after);
@@ -69,7 +69,7 @@ impl Diff {
     }
 }
 
-/// A time of an operation, by name.
+/// Name and time of a metric of an operation.
 type Metric = (&'static str, fn(&Sums) -> u64);
 
 const METRICS: [Metric; 4] =
@@ -119,9 +119,10 @@ fn push_nonzero(rows: &mut Vec<DiffRow>, row: DiffRow) {
     }
 }
 
-/// The rows of an operation of few executions, as threads are: a slice of time rarely has the end of one. So
-/// durations are sampled by execution, and waits by slice, each slice with an equal part of the executions.
-/// Fewer than [`LEAST_FEW`] executions give no noise, and CPU time is known of all executions together.
+/// Returns the rows of an operation with few executions, such as threads. A slice of time rarely contains the
+/// end of an execution, so durations are sampled by execution. Waits are sampled by slice, each slice with an
+/// equal part of the executions. Fewer than [`LEAST_FEW`] executions show no noise, and CPU time is known
+/// only for all executions together. In these cases no difference is significant.
 fn of_few((before, a): (&Analysis, &OperationRow), (after, b): (&Analysis, &OperationRow)) -> Vec<DiffRow> {
     let is_told = a.few.len().min(b.few.len()) >= LEAST_FEW;
     let told = |row: DiffRow, is_told: bool| DiffRow { is_significant: row.is_significant && is_told, ..row };
@@ -158,10 +159,10 @@ fn of_few((before, a): (&Analysis, &OperationRow), (after, b): (&Analysis, &Oper
     rows
 }
 
-/// Smallest number of executions with a spread of durations.
+/// Smallest number of executions from which the noise of durations is estimated.
 const LEAST_FEW: usize = 3;
 
-/// Time per execution, where each slice has an equal part of the executions.
+/// Returns the time per execution; each slice has an equal part of the executions.
 fn by_slices(slices: Vec<u64>, executions: u64) -> Ratio {
     let part = executions as f64 / SLICES as f64;
     Ratio::new(slices.into_iter().map(|ns| (ns as f64, part)))
@@ -186,7 +187,7 @@ fn waits(before: &Analysis, after: &Analysis) -> Vec<DiffRow> {
         .collect()
 }
 
-/// The site's wait per execution of the operation, in slices.
+/// Returns the site's wait per execution of the operation, in slices.
 fn per_execution(analysis: &Analysis, wait: &WaitRow) -> Ratio {
     let Some(operation) = analysis.operations.iter().find(|o| o.name == wait.operation) else {
         return Ratio::default();

@@ -15,13 +15,14 @@ struct Data<'a> {
     verdict: String,
 }
 
-/// The page. The text report is in it for readers without scripts.
+/// Returns the page. It includes the text report for readers without scripts.
 pub(super) fn page(analysis: &Analysis, top: usize) -> io::Result<String> {
     let data = Data { analysis, timeline: &analysis.timeline, verdict: analysis.verdict.sentence() };
     let json = serde_json::to_string(&data)?;
     let label = &analysis.recorded.label;
     let title = if label.is_empty() { "trace" } else { label };
-    // Two placeholders can hold what users typed; each is filled in from the template, never from the other.
+    // Two placeholders receive user input. The template is split before, so input is never searched for
+    // placeholders.
     let (head, rest) = PAGE.split_once("{{title}}").unwrap_or((PAGE, ""));
     let (middle, rest) = rest.split_once("{{text}}").unwrap_or((rest, ""));
     let (before_data, tail) = rest.split_once("{{data}}").unwrap_or((rest, ""));
@@ -29,12 +30,12 @@ pub(super) fn page(analysis: &Analysis, top: usize) -> io::Result<String> {
     Ok([head, &escape(title), middle, &text, before_data, &in_script(&json), tail].concat())
 }
 
-/// Text as HTML.
+/// Returns text as HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// JSON that cannot end the script element it stands in.
+/// Returns JSON that cannot end the script element around it.
 fn in_script(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

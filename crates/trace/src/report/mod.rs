@@ -1,6 +1,6 @@
-//! Reports: one trace as text, JSON, a page or a Perfetto file; two traces as a difference.
+//! Reports of one trace as text, JSON, HTML or a Perfetto file, and of the difference of two traces.
 //!
-//! A command line needs no more than [`report_file`] and [`diff_files`].
+//! A command line needs only [`report_file`] and [`diff_files`].
 
 mod bootstrap;
 mod diff;
@@ -25,7 +25,7 @@ pub enum Format {
     Text,
     /// The whole [`Analysis`] (or [`Diff`]), for programs.
     Json,
-    /// One page that needs no network: stacked bars, timeline, tables to sort.
+    /// One page that needs no network: stacked bars, a timeline, and sortable tables.
     Html,
     /// A trace for ui.perfetto.dev.
     Perfetto,
@@ -38,15 +38,16 @@ pub struct ReportOptions {
     pub format: Format,
     /// The operation to report in detail; see [`AnalyzeOptions::operation`].
     pub operation: Option<String>,
-    /// Executions per second of it without a recording; see [`AnalyzeOptions::baseline_per_second`].
+    /// Executions per second of that operation without a recording; see
+    /// [`AnalyzeOptions::baseline_per_second`].
     pub baseline_per_second: Option<f64>,
-    /// Rows per table in text.
+    /// Number of rows per table in text.
     pub top: usize,
     /// A file with more events is analyzed in windows of this number; see [`Analysis::of_file`].
     pub window_events: usize,
 }
 
-/// Default of [`ReportOptions::window_events`]: some hundred megabytes.
+/// Default of [`ReportOptions::window_events`]: a window takes some hundred megabytes.
 const WINDOW_EVENTS: usize = 1 << 20;
 
 impl Default for ReportOptions {
@@ -67,7 +68,7 @@ impl ReportOptions {
     }
 }
 
-/// A report could not be made.
+/// The error of a report that could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -80,7 +81,7 @@ pub enum ReportError {
     /// The report could not be written.
     #[error("cannot write the report")]
     Write(#[from] io::Error),
-    /// A difference can be text or JSON.
+    /// The format is not available for a difference, which can be text or JSON.
     #[error("a difference of two traces cannot be written as {0:?}; use text or JSON")]
     FormatOfDiff(Format),
 }
@@ -167,7 +168,7 @@ pub fn diff_files(
 ///
 /// # Errors
 ///
-/// [`ReportError`]; a chosen operation must be in both traces.
+/// [`ReportError`]. The chosen operation must be in both traces.
 pub fn diff(
     before: &Trace,
     after: &Trace,

@@ -1,7 +1,7 @@
-//! The trace as a Perfetto file: a track per thread, with operations and waits as nested slices. The encoder
-//! is written by hand against Perfetto's published message numbers: one packet per begin and end of a slice.
-//! Names are interned: the packet with the first event of a name defines its number, later packets contain
-//! the number. About 30 bytes per event, so this is an export format only.
+//! Export of a trace as a Perfetto file: a track per thread, with operations and waits as nested slices. The
+//! encoder is written by hand for Perfetto's published message numbers, with one packet per begin and end of
+//! a slice. Names are interned: the packet with the first event of a name defines its number, later packets
+//! contain the number. A file takes about 30 bytes per event, so the format is for export only.
 
 use super::ReportError;
 use crate::WaitKind;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Field numbers of the messages we use.
+/// Field numbers of the used messages.
 mod field {
     pub(super) const TRACE_PACKET: u32 = 1;
     pub(super) const PACKET_TIMESTAMP: u32 = 8;
@@ -44,22 +44,22 @@ mod field {
     pub(super) const ANNOTATION_UINT: u32 = 3;
 }
 
-/// `TrackEvent.Type`.
+/// Values of `TrackEvent.Type`.
 const BEGIN: u64 = 1;
 const END: u64 = 2;
 const INSTANT: u64 = 3;
 
-/// Flags of a packet: the first one of the sequence, before which nothing was interned; one that uses
-/// interned texts.
+/// Flags of a packet: `FIRST` for the first packet of the sequence, before which no text was interned;
+/// `USES_INTERNED` for a packet with interned texts.
 const FIRST: u64 = 1;
 const USES_INTERNED: u64 = 2;
 
-/// The process's track; threads have theirs behind it.
+/// Number of the process's track; the threads' tracks have higher numbers.
 const PROCESS_TRACK: u64 = 1;
-/// All packets belong to one sequence.
+/// Number of the only sequence of packets.
 const SEQUENCE: u64 = 1;
 
-/// The file's bytes.
+/// Returns the file's bytes.
 pub(super) fn encode(trace: &Trace) -> Vec<u8> {
     let mut export = Export::new(trace);
     for (at, thread) in trace.threads.iter().enumerate() {
@@ -68,10 +68,9 @@ pub(super) fn encode(trace: &Trace) -> Vec<u8> {
     export.out
 }
 
-/// The same of a trace file, window by window. (Perfetto puts the packets of a track in order of time; ours
-/// come so.)
+/// Exports a trace file, window by window. (The packets of each track are written in order of time.)
 pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportError> {
-    /// Events at a time.
+    /// Number of events per window.
     const WINDOW: usize = 1 << 16;
     let outline = Outline::read(path)?;
     if !outline.is_in_order() {
@@ -90,14 +89,14 @@ pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportE
 struct Export<'t> {
     trace: &'t Trace,
     calibration: Calibration,
-    /// By thread: its open slices, and the time it has reached.
+    /// By thread: its open slices, and the time of its last event.
     tracks: Vec<(Vec<Open>, u64)>,
-    /// Interned texts, and their numbers.
+    /// Numbers of the interned texts.
     interned: HashMap<Interned, u64>,
     out: Vec<u8>,
 }
 
-/// A text that has a number.
+/// The key of an interned text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Interned {
     Operation(u16),
@@ -108,7 +107,7 @@ enum Interned {
     Annotation(&'static str),
 }
 
-/// An open slice: the event that must end it.
+/// An open slice, identified by the event that must end it.
 #[derive(PartialEq, Eq)]
 enum Open {
     Operation(u16),
@@ -116,7 +115,7 @@ enum Open {
 }
 
 impl<'t> Export<'t> {
-    /// With all tracks described.
+    /// Returns an export that describes all tracks.
     fn new(trace: &'t Trace) -> Self {
         let tracks = trace.threads.iter().map(|_| (Vec::new(), 0)).collect();
         let interned = HashMap::new();
@@ -154,12 +153,12 @@ impl<'t> Export<'t> {
         self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track, &[], 0);
     }
 
-    /// The next events of a thread.
+    /// Exports the next events of a thread.
     fn thread(&mut self, at: usize, events: &[Event]) {
         let track = track_of(&self.trace.threads[at]);
         let (mut open, mut now) = std::mem::take(&mut self.tracks[at]);
         for event in events {
-            // Slices must nest: time never runs back inside a track.
+            // Slices must nest, so time never decreases inside a track.
             now = self.calibration.ns(event.ticks).max(now);
             self.event(event, track, now, &mut open);
         }
@@ -194,7 +193,7 @@ impl<'t> Export<'t> {
         }
     }
 
-    /// Ends a slice and those that were begun in it.
+    /// Ends a slice and the slices inside it.
     fn close(&mut self, which: &Open, track: u64, now: u64, open: &mut Vec<Open>) {
         let Some(depth) = open.iter().rposition(|o| o == which) else { return };
         for _ in open.drain(depth..) {
@@ -239,7 +238,7 @@ impl<'t> Export<'t> {
         self.packet(now, field::PACKET_TRACK_EVENT, &event, &new, USES_INTERNED);
     }
 
-    /// The number of a text. One that has none yet gets it in `new`, for the packet that uses it first.
+    /// Returns the number of a text. A new text is also defined in `new`, for the packet that uses it first.
     fn intern(&mut self, what: Interned, new: &mut Vec<u8>) -> u64 {
         if let Some(number) = self.interned.get(&what) {
             return *number;

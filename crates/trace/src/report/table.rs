@@ -6,7 +6,7 @@ use std::fmt::Write;
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    /// Columns written to the left.
+    /// Number of left-aligned columns.
     left: usize,
 }
 
@@ -25,7 +25,7 @@ impl Table {
         self.rows.len() == 1
     }
 
-    /// Appends the table; columns are as wide as their widest cell.
+    /// Appends the table to `out`. Columns are as wide as their widest cell.
     pub(crate) fn write(&self, out: &mut String) {
         let columns = self.rows[0].len();
         let width = |column: usize| self.rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-/// Nanoseconds in the unit that suits them, three or four digits.
+/// Formats nanoseconds with a suitable unit, in three or four digits.
 pub(crate) fn time(ns: f64) -> String {
     let (value, unit) = match ns.abs() {
         n if n < 1e3 => (ns, "ns"),
@@ -63,12 +63,12 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// The same for a whole number of nanoseconds that may be unknown.
+/// Formats a whole number of nanoseconds as [`time`] does, or `-` if it is unknown.
 pub(crate) fn known(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".into(), |ns| time(ns as f64))
 }
 
-/// A rate or another number, with enough digits.
+/// Formats a rate or another number with a suitable number of digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => grouped(value.round() as i64),
@@ -77,7 +77,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A whole number in groups of three digits.
+/// Formats a whole number in groups of three digits.
 pub(crate) fn grouped(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut out = String::new();
@@ -90,12 +90,12 @@ pub(crate) fn grouped(value: i64) -> String {
     if value < 0 { format!("-{out}") } else { out }
 }
 
-/// A part of one as per cent.
+/// Formats a fraction as a percentage.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
-/// A change as signed per cent.
+/// Formats a change as a signed percentage.
 pub(crate) fn change(part: f64) -> String {
     format!("{:+.1} %", part * 100.0)
 }

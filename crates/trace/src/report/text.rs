@@ -5,7 +5,7 @@ use super::table::{Table, change, grouped, known, number, percent, time};
 use crate::analyze::{Analysis, OperationRow, Preemption, Recorded, Verdict};
 use std::fmt::Write;
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn text(analysis: &Analysis, top: usize) -> String {
     let mut out = String::new();
     head(analysis, &mut out);
@@ -240,7 +240,7 @@ fn open(analysis: &Analysis, out: &mut String) {
     table.write(out);
 }
 
-/// Prints facts about the reliability of the result: losses, sources, own cost.
+/// Appends facts about the reliability of the result: losses, sources, and the cost of recording.
 fn trust(analysis: &Analysis, out: &mut String) {
     title(out, "How far to trust this");
     let r = &analysis.recorded;
@@ -341,7 +341,7 @@ fn losses(r: &Recorded, out: &mut String) {
     }
 }
 
-/// The difference of two recordings.
+/// Returns the report of the difference of two recordings.
 pub(super) fn diff(diff: &Diff, top: usize) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "Before: {}  After: {}", diff.before, diff.after);

@@ -1,5 +1,5 @@
-//! Traces made by hand, where a tick is a nanosecond and the answer is known.
-#![allow(dead_code, reason = "each test file uses a part")]
+//! Handmade traces with known results. A tick is a nanosecond.
+#![allow(dead_code, reason = "each test file uses only some of the helpers")]
 
 pub(crate) mod simulator;
 
@@ -9,7 +9,7 @@ use azekura_trace::file::{
     ClockSample, CpuSource, Ending, Name, SessionInfo, Switches, ThreadTrace, TimeSource, Trace,
 };
 
-/// One thread's events, told one after the other.
+/// A builder of one thread's events, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     pub(crate) events: Vec<Event>,
@@ -63,26 +63,26 @@ impl Script {
         self.push(ticks, EventKind::Lost, 0, events, 0)
     }
 
-    /// The last event was the first after a switch.
+    /// Marks the last event as the first one after a switch.
     pub(crate) fn switched(mut self) -> Self {
         self.events.last_mut().expect("an event").flags |= SWITCHED;
         self
     }
 
-    /// The last event, a hold, was drawn at random.
+    /// Marks the last event, a hold, as sampled at random.
     pub(crate) fn sampled(mut self) -> Self {
         self.events.last_mut().expect("an event").flags |= SAMPLED;
         self
     }
 }
 
-/// A name with a line of its own.
+/// Returns a name with this line.
 pub(crate) fn name(name: &str, line: u32) -> Name {
     Name { name: name.into(), file: "crates/store/src/cache.rs".into(), line }
 }
 
-/// A trace of these threads that lasted `duration` ns. Operations and sites are numbered from 1; the line of
-/// a name is ten times its number.
+/// Returns a trace of these threads with a duration of `duration` ns. Operations and sites are numbered from
+/// 1; the line of a name is ten times its number.
 pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads: Vec<Script>) -> Trace {
     let thread = |(i, script): (usize, Script)| ThreadTrace {
         tag: i as u32 + 1,
@@ -121,7 +121,7 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
     }
 }
 
-/// The label that reports give the `n`-th site of [`trace`].
+/// Returns the label of the `n`-th site of [`trace`] in reports.
 pub(crate) fn label(site: &str, n: u32) -> String {
     format!("{site} (src/cache.rs:{})", n * 10)
 }

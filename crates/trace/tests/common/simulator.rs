@@ -1,7 +1,8 @@
-//! A small machine with processors, locks and devices, that runs programs of steps and writes their trace.
+//! A small simulated machine with processors, locks and devices. It runs programs of steps and writes their
+//! trace.
 //!
-//! Deterministic: the same seed gives the same trace. Processors are shared in turns of a quantum; locks are
-//! first come, first served.
+//! The machine is deterministic: the same seed gives the same trace. Threads share processors in turns of a
+//! quantum. Locks are first come, first served.
 
 use super::{Script, trace};
 use azekura_trace::WaitKind;
@@ -10,14 +11,14 @@ use azekura_trace::file::{ClockSample, Trace};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-/// Next action of a thread. Times are nanoseconds.
+/// A step of a thread's program. Times are nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Enter(u16),
     Exit,
     /// Uses a processor.
     Compute(Duration),
-    /// Takes an instance of a site's lock; waits blocked, or spinning on its processor.
+    /// Acquires an instance of a site's lock; waits blocked, or spinning on its processor.
     Lock {
         site: u32,
         object: u64,
@@ -25,7 +26,7 @@ pub(crate) enum Step {
         kind: WaitKind,
         spin: bool,
     },
-    /// The same for an instance drawn among so many.
+    /// Acquires the lock of a random instance among `instances`.
     LockOneOf {
         site: u32,
         instances: u64,
@@ -38,14 +39,14 @@ pub(crate) enum Step {
         site: u32,
         time: Duration,
     },
-    /// Waits for work, as the program tells.
+    /// Waits for work, with a probe.
     Idle {
         site: u32,
         time: Duration,
     },
-    /// Is away without telling.
+    /// Sleeps without a probe.
     Sleep(Duration),
-    /// Tells of a wait that other waits may stand in.
+    /// Begins a wait that may contain other waits.
     WaitBegin(u32),
     WaitEnd(u32),
 }
@@ -66,7 +67,7 @@ pub(crate) struct Machine {
     pub(crate) processors: usize,
     pub(crate) quantum: u64,
     pub(crate) seed: u64,
-    /// Sites with locks that do nothing: "if the lock cost nothing".
+    /// Sites with locks that cost nothing.
     pub(crate) free: Vec<u32>,
 }
 
@@ -79,13 +80,13 @@ impl Default for Machine {
 /// Result of a run.
 pub(crate) struct Run {
     pub(crate) trace: Trace,
-    /// Exits of operation 1 per second.
+    /// Number of exits of operation 1 per second.
     pub(crate) throughput: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wake {
-    /// Its time on the processor, or its spinning, is over: it goes on where it is.
+    /// The thread runs, or spins, on a processor.
     Running,
     /// The thread wants a processor.
     Ready,
@@ -95,15 +96,15 @@ struct Thread {
     program: Vec<Step>,
     at: usize,
     script: Script,
-    /// Rest of the compute step.
+    /// Remaining time of the compute step.
     left: u64,
-    /// Rest of the turn on the processor.
+    /// Remaining time of the turn on the processor.
     turn: u64,
     cpu: u64,
     on_cpu_since: Option<u64>,
-    /// The thread left its processor since its last event.
+    /// `true` if the thread left its processor since its last event.
     switched: bool,
-    /// The wait, to be recorded when the thread runs again.
+    /// The wait that is recorded when the thread runs again.
     waiting: Option<(u32, u64)>,
     held: Vec<(u32, u64, Mode, u64)>,
 }
@@ -130,7 +131,7 @@ struct Simulation<'m> {
 }
 
 impl Machine {
-    /// Runs one program per thread, again and again, for `duration` ns.
+    /// Runs one program per thread, repeatedly, for `duration` ns.
     pub(crate) fn run(
         &self,
         duration: u64,
@@ -193,7 +194,7 @@ impl Thread {
         self.cpu + self.on_cpu_since.map_or(0, |since| now.saturating_sub(since))
     }
 
-    /// Writes an event, and an anchor behind it if it is the first since a switch.
+    /// Writes an event, followed by an anchor if it is the first event since a switch.
     fn tell(&mut self, now: u64, write: impl FnOnce(Script) -> Script) {
         let cpu = self.cpu_at(now);
         let mut script = write(std::mem::take(&mut self.script));
@@ -227,7 +228,7 @@ impl Simulation<'_> {
         self.random
     }
 
-    /// Gives free processors to those that want one.
+    /// Assigns free processors to ready threads.
     fn dispatch(&mut self) {
         while self.free_processors > 0
             && let Some(thread) = self.ready.pop_front()
@@ -247,7 +248,7 @@ impl Simulation<'_> {
         self.free_processors += 1;
     }
 
-    /// The thread has a processor: it takes steps until one takes time.
+    /// Runs steps of a thread with a processor until a step takes time.
     fn go_on(&mut self, thread: usize) {
         let now = self.now;
         if let Some((site, object)) = self.threads[thread].waiting.take() {
@@ -266,7 +267,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Uses the processor until the compute step or the turn is over.
+    /// Uses the processor until the end of the compute step or of the turn.
     fn compute(&mut self, thread: usize) {
         let t = &mut self.threads[thread];
         let ns = t.left.min(t.turn);
@@ -275,7 +276,7 @@ impl Simulation<'_> {
         self.wake(thread, ns, Wake::Running);
     }
 
-    /// The compute step or the turn is over: if it is the turn, others come first.
+    /// Handles the end of a compute step or of a turn. At the end of a turn, other ready threads run first.
     fn turn_over(&mut self, thread: usize) {
         if self.threads[thread].turn == 0 {
             self.threads[thread].turn = self.machine.quantum;
@@ -287,7 +288,7 @@ impl Simulation<'_> {
         self.go_on(thread);
     }
 
-    /// Takes a step; false when it takes time.
+    /// Executes a step. Returns `false` if the step takes time.
     fn step(&mut self, thread: usize, step: Step) -> bool {
         let now = self.now;
         match step {

@@ -1,4 +1,4 @@
-//! A recording with something of everything that a file can have.
+//! A recording with all kinds of content that a file can have.
 
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
@@ -6,7 +6,7 @@ use azekura_trace::file::{
     TimeSource, Trace,
 };
 
-/// A recording of three threads with so many events for each, times the thread's number.
+/// Returns a recording of three threads; each has `events` events times the thread's number.
 pub(crate) fn trace(events: u64) -> Trace {
     let name = |n: &str| Name { name: n.into(), file: "src/x.rs".into(), line: 7 };
     let event = |i: u64| Event {

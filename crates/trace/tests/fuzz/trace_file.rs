@@ -1,4 +1,4 @@
-//! Entry: random bytes as a trace file. The file can be read and reported on, or the error is typed.
+//! Fuzz target: random bytes as a trace file. The file can be read and reported, or the error is typed.
 
 #[path = "sample.rs"]
 mod sample;
@@ -13,7 +13,8 @@ use sample::trace;
 const HEAD_BYTES: usize = 16;
 const BLOCK_HEAD_BYTES: usize = 12;
 
-/// The first byte's lowest bit: make all checksums good first. The rest is the file.
+/// Runs one input. The lowest bit of the first byte selects whether checksums are corrected. The rest is the
+/// file.
 pub(crate) fn trace_file(data: &[u8]) {
     let (&mode, file) = data.split_first().unwrap_or((&0, &[]));
     let mut file = file.to_vec();
@@ -31,7 +32,7 @@ pub(crate) fn trace_file(data: &[u8]) {
     let _ = report(&trace, &ReportOptions::default(), &mut std::io::sink());
 }
 
-/// Window by window it is the same trace, or is refused, too.
+/// Checks that a read in windows gives the same trace, or is refused too.
 fn in_windows(file: &[u8], whole: Option<&Trace>) {
     let events = Outline::from_bytes(file).and_then(|outline| {
         let mut windows = outline.windows(5)?;
@@ -53,7 +54,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     (0..2).flat_map(|mode| [&whole, &cut, &rounds].map(|file| [&[mode], file.as_slice()].concat())).collect()
 }
 
-/// The same trace as a recorder writes it: a little of each thread in turn.
+/// Returns the same trace as a recorder writes it: some events of each thread in turn.
 fn in_rounds(trace: &Trace) -> Vec<u8> {
     let mut encoder = Encoder::new();
     encoder.session(&trace.session);
@@ -72,7 +73,7 @@ fn in_rounds(trace: &Trace) -> Vec<u8> {
     encoder.into_bytes()
 }
 
-/// Makes the checksums of the head and of each block good, as far as the lengths lead.
+/// Corrects the checksums of the head and of each block, as far as the lengths allow.
 fn reseal(file: &mut [u8]) {
     let Some(head) = file.get_mut(..HEAD_BYTES) else { return };
     let crc = crc32c(&head[..12]).to_le_bytes();

@@ -13,8 +13,9 @@ pub struct Lead<'g> {
 }
 
 impl Lead<'_> {
-    /// Ends the flush. Wakes the heir, which leads the next flush, first, so that the device is not idle, and
-    /// then the group. The caller has advanced the durable marks. Returns the number of threads in the group.
+    /// Ends the flush. First wakes the heir, which leads the next flush, so that the device does not become
+    /// idle. Then wakes the group. The caller has advanced the durable marks. Returns the number of threads
+    /// in the group.
     pub fn finish(self) -> u32 {
         let gate = self.gate;
         let number = self.number;
@@ -24,7 +25,7 @@ impl Lead<'_> {
 }
 
 impl Drop for Lead<'_> {
-    /// Wakes the sleepers if the leader panics; the caller poisons the log first.
+    /// Ends the flush if the leader fails or panics. The caller has poisoned the log before.
     fn drop(&mut self) {
         self.gate.end(self.number);
     }

@@ -1,13 +1,13 @@
 //! The gate before a stream: selects the thread that writes next, and holds the threads that wait for it.
 //!
-//! Greedy group commit without timers or counts: a thread that needs a flush and finds none in progress leads
-//! one, which takes everything buffered so far. Threads that arrive meanwhile sleep until the flush that
-//! covers their records has ended. A lone committer does one device write and no thread switch; many
-//! committers form groups as large as the arrivals during one device write.
+//! Greedy group commit: a thread that needs a flush and finds none in progress leads one, which takes
+//! everything buffered so far. Threads that arrive meanwhile sleep until the flush that covers their records
+//! has ended. A lone committer does one device write without a thread switch. Many committers form groups:
+//! all that arrive during one device write share the next one.
 //!
-//! The flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word,
-//! threads that need flush *n + 1* on the other. The end of *n* wakes its group with one system call, and of
-//! the other word one **heir**, which continues at once with *n + 1*.
+//! The flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word.
+//! Threads that need flush *n + 1* sleep on the other. The end of *n* wakes the group of *n* with one system
+//! call. It also wakes one sleeper of the other word, the **heir**, which leads *n + 1* at once.
 //!
 //! | state | left by |
 //! |---|---|
@@ -15,32 +15,33 @@
 //! | flushing *n* | its leader only |
 //!
 //! - **GATE-1** At most one thread leads. A [`Lead`] is the proof.
-//! - **GATE-2** If threads sleep, then a flush is in progress, or a thread is about to lock the gate's mutex
-//!   that will lead, or find the flush needless and *pass the wake-up on*. So no wake-up is lost.
-//! - **GATE-3** The content of a flush is fixed while the mutex is held, so a thread that arrives knows
-//!   exactly which flush covers it.
+//! - **GATE-2** If threads sleep, then a flush is in progress, or a thread is about to lock the gate's mutex.
+//!   That thread leads a flush, or finds the flush needless and *passes the wake-up on*. So no wake-up is
+//!   lost.
+//! - **GATE-3** The content of a flush is fixed while the mutex is held, so the number of the flush that
+//!   covers an arriving thread is exact.
 //!
-//! Committers **join**. The first one that returns from a flush may wait for the others that were woken with
-//! it (`wal::commit_delay`). It sleeps among them with a time limit, as their guardian; the
-//! last one to arrive leads.
+//! Committers **join**. The first committer that returns after a flush may wait for the others that the flush
+//! released (`wal::commit_delay`). It sleeps with a time limit, as the **guardian** of those that arrive
+//! later. The last one to arrive leads.
 //!
-//! - **GATE-5** While threads sleep with no flush in progress, waiting for others to arrive, one of them is
-//!   the guardian. So a thread leads at the time limit at the latest. A thread that leads sooner takes over
-//!   the guardian's duty.
+//! - **GATE-5** While threads wait for others to arrive, with no flush in progress, one of the waiting
+//!   threads is the guardian. So a thread leads at the time limit at the latest. A thread that leads sooner
+//!   takes over the guardian's duty.
 //!
-//! An heir may lose: a running thread may lead before the heir has woken up. That is not unfair, because each
-//! flush takes everything that was buffered before it. The heir's record is in that flush, and the heir
-//! sleeps until it ends.
+//! A running thread may lead before the heir has woken up. This is fair, because each flush takes everything
+//! that was buffered before the flush. The heir's record is then in that thread's flush, and the heir sleeps
+//! until the flush ends.
 //!
 //! Threads that must not write, because the flusher writes for all (Aether's flush pipelining), **follow**:
-//! they sleep on words of their own until the flush that covers them has ended. Committers follow, too, when
-//! the flusher leads (`wal::committer_count`). Both kinds may wait at the same time: a
-//! flush wakes all that it covers, whichever thread leads it.
+//! they sleep on separate words until the flush that covers them has ended. Committers follow, too, when the
+//! flusher leads (`wal::committer_count`). Both kinds may wait at the same time: a flush wakes all threads
+//! that it covers, whichever thread leads.
 //!
-//! - **GATE-4** A follower first registers, then requests the flush. So the leading thread comes after it, or
-//!   finds the flush needless and wakes it.
-//! - **GATE-6** A thread that has slept as a possible leader never follows. It may be the heir, and the
-//!   flusher that it would ask may sleep here as well, until the heir's flush.
+//! - **GATE-4** A follower first registers, then requests the flush. So the leading thread locks the gate
+//!   after the registration. It covers the follower, or finds the flush needless and wakes the follower.
+//! - **GATE-6** A thread that has slept as a possible leader never follows. That thread may be the heir, and
+//!   the flusher may itself sleep in the gate until the heir's flush.
 //!
 //! Model: `tests/loom_gate.rs`.
 
@@ -69,22 +70,21 @@ struct State {
     flushing: bool,
     /// Number of the current flush, or of the last one.
     number: u64,
-    /// The current flush holds every record of the stream with an LSN below this that was not durable
-    /// before.
+    /// The current flush holds every record of the stream below this LSN that was not durable before.
     covers: u64,
     /// The thread that leads the current flush, for the tracer.
     leader: ThreadTag,
     /// Registered sleepers per wait word.
     waiting: [u32; 2],
-    /// Registered followers per word of theirs. A flush wakes all of its group, so a count that is too high
+    /// Registered followers per follower word. A flush wakes all of its group, so a count that is too high
     /// costs only a system call.
     following: [u32; 2],
     commit_delay: CommitDelay,
     committers: CommitterCount,
-    /// A sleeper for the next flush sleeps with a time limit (GATE-5). Set and cleared by it, cleared by the
-    /// next leader.
+    /// `true` if a sleeper for the next flush has a time limit (GATE-5). Set and cleared by that sleeper,
+    /// cleared by the next leader.
     has_guardian: bool,
-    /// For models, which have no time: the leader of the next flush, which alternates.
+    /// In models, which have no time: the leader of the next flush. The leaders alternate.
     alternating: Option<FlushLeader>,
 }
 
@@ -92,9 +92,9 @@ struct State {
 #[derive(Debug)]
 pub struct CommitGate {
     state: TracedMutex<State>,
-    /// Changed under the mutex; a flush's word is that of its number's parity.
+    /// Wait words, changed under the mutex. The parity of a flush's number selects its word.
     words: [WaitWord; 2],
-    /// The same for followers.
+    /// The followers' wait words, selected in the same way.
     follower_words: [WaitWord; 2],
     /// Number of the last flush that ended. Written under the mutex, read by threads that wake up.
     finished: AtomicU64,
@@ -112,7 +112,7 @@ impl State {
         self.number + (!self.flushing || lsn >= self.covers) as u64
     }
 
-    /// Notes a commit of the calling thread.
+    /// Counts a commit of the calling thread.
     fn note_commit(&mut self, now: Instant) {
         let flush_time = self.commit_delay.flush_time();
         self.committers.note(azekura_base::striped::thread_stripe(), flush_time, now);
@@ -122,7 +122,8 @@ impl State {
         self.alternating.unwrap_or_else(|| self.committers.flush_leader())
     }
 
-    /// Advises the caller, a committer that is not counted yet, while no flush is in progress.
+    /// Decides whether the calling committer, which is not in `waiting`, leads or waits. No flush is in
+    /// progress.
     fn advise(&mut self) -> Advice {
         if self.alternating.is_some() {
             return Advice::Lead;
@@ -132,7 +133,7 @@ impl State {
         self.commit_delay.advise(present, now())
     }
 
-    /// Begins a flush; returns its number.
+    /// Records the begin of a flush; returns its number.
     fn lead(&mut self, leader: FlushLeader, covers: u64) -> u64 {
         (self.flushing, self.number, self.covers) = (true, self.number + 1, covers);
         self.leader = thread_tag();
@@ -141,7 +142,7 @@ impl State {
         self.number
     }
 
-    /// Notes that a flush ended; `asleep` committers slept until then, or sleep for the next flush.
+    /// Records the end of a flush; `asleep` committers slept until then, or sleep for the next flush.
     fn flush_ended(&mut self, asleep: u32, now: Instant) {
         self.commit_delay.end(asleep, now);
         self.alternating = self.alternating.map(|leader| match leader {
@@ -150,7 +151,7 @@ impl State {
         });
     }
 
-    /// Ends the duty of the guardian of flush `target`, which woke up before that flush ended.
+    /// Ends the duty of the guardian of flush `target`. The guardian woke up before that flush ended.
     fn end_guard(&mut self, target: u64) {
         if !self.flushing && self.number + 1 == target {
             self.has_guardian = false;
@@ -162,9 +163,10 @@ impl State {
 /// The result of a request for a flush.
 #[derive(Debug)]
 pub enum Turn<'g, T> {
-    /// The caller leads: write what `T` holds, then [`Lead::finish`].
+    /// The caller leads. It writes the batches in `T`, then calls [`Lead::finish`].
     Lead(Lead<'g>, T),
-    /// A flush that covers the request has ended (perhaps with an error), or may have; check again.
+    /// A flush that covers the request has ended (perhaps with an error), or may have ended. The caller must
+    /// check again.
     Finished,
     /// The flush is not needed any more.
     NotNeeded,
@@ -174,7 +176,7 @@ const fn parity(number: u64) -> usize {
     (number & 1) as usize
 }
 
-/// The time; models have none.
+/// Returns the time; in a model, always the same time.
 fn now() -> Instant {
     #[cfg(not(loom))]
     return Instant::now();
@@ -186,7 +188,7 @@ fn now() -> Instant {
 }
 
 impl CommitGate {
-    /// An idle gate.
+    /// Returns an idle gate.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -206,8 +208,7 @@ impl CommitGate {
         gate
     }
 
-    /// A gate where committers and the flusher lead alternate flushes, beginning with a committer; for
-    /// models.
+    /// Returns a gate with alternating leaders: a committer first, then the flusher; for models.
     #[doc(hidden)]
     #[must_use]
     pub fn with_alternating_leaders() -> Self {
@@ -216,7 +217,7 @@ impl CommitGate {
         gate
     }
 
-    /// From now on the flusher leads the next flush, and then every other.
+    /// Makes the flusher lead the next flush, and then every second one.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn alternate_leaders_from_flusher(&self) {
         self.lock().alternating = Some(FlushLeader::Flusher);
@@ -226,11 +227,12 @@ impl CommitGate {
         self.state.lock()
     }
 
-    /// Requests a flush of everything up to `lsn`: leads it, or sleeps until one that covers `lsn` has ended.
+    /// Requests a flush of everything up to `lsn`: leads it, or sleeps until a flush that covers `lsn` has
+    /// ended.
     ///
     /// Both functions run under the gate's mutex. `is_needed` returns `true` if the stream still holds
-    /// records up to `lsn` that are not durable; `begin` takes what is buffered and returns the LSN below
-    /// which the flush then holds everything.
+    /// records up to `lsn` that are not durable. `begin` takes all buffered records and returns the LSN below
+    /// which the flush covers everything.
     pub fn enter<T>(
         &self,
         lsn: u64,
@@ -254,8 +256,9 @@ impl CommitGate {
         }
     }
 
-    /// The same for a committer: it may wait for the commit delay, or, if there is a `flusher` that writes
-    /// when notified, leave the flush to it.
+    /// Requests a flush as [`enter`](Self::enter) does, for a committer. The committer may wait for the
+    /// commit delay. If there is a `flusher`, which writes when notified, the committer may sleep while the
+    /// flusher writes.
     pub fn join<T>(
         &self,
         lsn: u64,
@@ -313,8 +316,8 @@ impl CommitGate {
         Turn::Lead(Lead { gate: self, number }, taken)
     }
 
-    /// Sleeps until a flush that covers `lsn` has ended, without ever leading one; `request` has one led. May
-    /// return early.
+    /// Sleeps until a flush that covers `lsn` has ended, without ever leading one. `request` must make
+    /// another thread lead a flush. May return early.
     ///
     /// `is_needed` runs under the gate's mutex, `request` outside it.
     pub fn follow(&self, lsn: u64, is_needed: impl FnOnce() -> bool, request: impl FnOnce()) {
@@ -329,7 +332,7 @@ impl CommitGate {
         let is_covered = target == state.number;
         let word = &self.follower_words[parity(target)];
         state.following[parity(target)] += 1;
-        // Relaxed: the word changes under the mutex, which we hold.
+        // Relaxed: the word changes under the mutex, which is held.
         let expected = word.word().load(Relaxed);
         let leader = state.leader;
         drop(state);
@@ -352,7 +355,7 @@ impl CommitGate {
     ) -> Option<TracedGuard<'g, State>> {
         let word = &self.words[parity(target)];
         state.waiting[parity(target)] += 1;
-        // Relaxed: the word changes under the mutex, which we hold.
+        // Relaxed: the word changes under the mutex, which is held.
         let expected = word.word().load(Relaxed);
         let leader = state.leader;
         drop(state);
@@ -361,7 +364,7 @@ impl CommitGate {
             let _wait = azekura_trace::wait_for(&FLUSH_WAIT, address, WaitKind::Log, leader);
             blocking::announce();
             if cfg!(loom) && limit.is_some() {
-                azekura_base::sync::thread::yield_now(); // in a model any time is over at once
+                azekura_base::sync::thread::yield_now(); // in a model, a time limit ends at once
             } else {
                 word.wait(expected, limit);
             }
@@ -379,8 +382,8 @@ impl CommitGate {
         Some(state)
     }
 
-    /// Wakes another sleeper in place of the caller, which came to lead and need not (GATE-2), and the
-    /// followers, which wait for a flush that may not come (GATE-4).
+    /// Wakes another sleeper in place of the caller, which found the flush needless (GATE-2). Also wakes the
+    /// followers, because the flush that they wait for may not happen (GATE-4).
     fn pass_on(&self, mut state: TracedGuard<'_, State>) {
         let next = parity(state.number + 1);
         let wake = !state.flushing && state.waiting[next] > 0;
@@ -407,8 +410,8 @@ impl CommitGate {
         any
     }
 
-    /// Changes a wait word, so that a thread that is about to sleep on it does not. The caller holds the
-    /// mutex.
+    /// Changes a wait word, so that a thread that is about to sleep on it returns at once. The caller holds
+    /// the mutex.
     fn change(&self, which: usize) {
         self.words[which].word().fetch_add(1, Release);
     }

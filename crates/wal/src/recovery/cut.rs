@@ -1,13 +1,13 @@
 //! The cut: the end of the log, and the check that a crash can explain it (hazards W5 and W6).
 //!
-//! A crash tears chunks that were not durable: the log ends at the first missing LSN, and that is normal. But
-//! every chunk's header states the durable horizon of the whole log when it was written. If any header of the
-//! incarnation states more than was found, records that were on disk, perhaps acknowledged, have been lost
-//! since: the log is damaged, and opening the store would silently drop commits.
+//! A crash tears chunks that are not durable, so a log normally ends before the first missing LSN. But every
+//! chunk's header states the durable horizon of the whole log when the chunk was written. If any header of
+//! the incarnation states a higher LSN than was found, records that were on disk, perhaps acknowledged, are
+//! lost. The log is then damaged, and opening the store would silently drop commits.
 //!
-//! The loss of each stream's last chunks, which no later header refers to, shows only if the caller knows how
-//! far the log was durable: the log end in CONTROL keeps that. A closed log ends with a chunk that states the
-//! horizon of the whole log.
+//! No later header covers the last chunks of the streams. Their loss is detected only if the caller knows the
+//! LSN up to which the log was durable: the log end in CONTROL. A closed log ends with a chunk that states
+//! the horizon of the whole log.
 
 use azekura_base::Lsn;
 
@@ -15,19 +15,19 @@ use super::LogRange;
 use super::scan::End;
 use super::survey::Survey;
 
-/// Evidence against the place of the log's end.
+/// Evidence that the log ends too early.
 #[derive(Debug)]
 pub(crate) struct Damage {
     /// The unreadable place, if known.
     pub(crate) end: Option<End>,
-    /// The first LSN that is missing and should not be.
+    /// The first missing LSN.
     pub(crate) missing: u64,
     /// The LSN up to which the log was durable.
     pub(crate) durable: Lsn,
 }
 
-/// Checks a log with a dense part that ends before `missing`. The caller knows that all up to `known` was
-/// durable.
+/// Checks a log with `missing` as its first missing LSN. Everything up to `known` was durable, by the
+/// caller's knowledge. Returns `None` if a crash explains the end.
 pub(crate) fn judge(
     survey: &Survey,
     range: &LogRange,
@@ -42,7 +42,7 @@ pub(crate) fn judge(
     let newest = survey.streams(incarnation).filter_map(|(_, group)| group.last);
     let testified = newest.map(|header| header.durable_lsn).max();
     let durable = testified.unwrap_or(0).max(range.last_lsn.map_or(0, |lsn| lsn.0));
-    // A range with an end was checked against it above.
+    // The check against a range's own end is above.
     let durable =
         if range.last_lsn.is_none() && known >= range.first_lsn { durable.max(known.0) } else { durable };
     (durable >= missing).then(|| Damage {
@@ -52,7 +52,8 @@ pub(crate) fn judge(
     })
 }
 
-/// Returns the stream that has chunks beyond the unreadable place; otherwise the first one.
+/// Returns the end of the stream that has chunks beyond its unreadable place; if there is none, that of the
+/// first stream.
 fn culprit(survey: &Survey, incarnation: u32, ends: Vec<(u32, End)>) -> Option<End> {
     let has_more = |stream: u32, end: &End| {
         let group = survey.groups.get(&(incarnation, stream));

@@ -1,10 +1,11 @@
-//! The k-way merge by LSN (paper section 4.2, Figure 5), reading no further than it must.
+//! The k-way merge by LSN (paper section 4.2, Figure 5). Chunks are read only when the next LSN needs them.
 //!
-//! Records of one log buffer are in order; the merge takes the log buffers of all streams. Each chunk states
-//! the LSN below which its stream is complete (the stream's **frontier**). So the next LSN is at the head of
-//! some log buffer's queue, or in a stream with a frontier not above it, or nowhere: then the log ends there
-//! (section 4.3, W5). [Gaps](crate::lsn_gap) are kept beside the queues, by their first LSN, until the merge
-//! has passed them. Memory holds a few chunks per stream.
+//! Records of one log buffer are in order, and the merge combines the log buffers of all streams. Each chunk
+//! states the LSN below which its stream is complete (the stream's **frontier**). So the next LSN is at the
+//! head of some log buffer's queue, or in an unread chunk of a stream with a frontier not above that LSN.
+//! Otherwise the LSN is missing, and the log ends before it (section 4.3, W5). [Gaps](crate::lsn_gap) are
+//! kept beside the queues, by their first LSN, until the merge has passed them. Memory holds a few chunks per
+//! stream.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -47,12 +48,13 @@ impl Record {
 #[derive(Debug)]
 pub(crate) enum Present {
     Record(Record),
-    /// No record up to this LSN; declared by a block.
+    /// A gap that a block states, up to and including this LSN.
     GapTo(u64),
 }
 
 impl Run {
-    /// Returns the next record. Runs were checked when their chunk was read, so `None` is the end.
+    /// Returns the next record. Runs were checked when their chunk was read, so `None` means the end of the
+    /// run.
     fn next(&mut self) -> Option<Record> {
         let mut input = &self.payload[self.at..self.end];
         let (lsn, body) = self.cursor.take(&mut input)?;
@@ -62,7 +64,7 @@ impl Run {
     }
 }
 
-/// The records of one log buffer that were read and not merged yet.
+/// The records of one log buffer that are read and not merged yet.
 #[derive(Debug, Default)]
 struct Queue {
     head: Option<Record>,
@@ -70,7 +72,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Makes the next record, if one has been read, the head.
+    /// Makes the next record the head, if one was read. Returns the LSN of the head.
     fn advance(&mut self) -> Option<u64> {
         self.head = None;
         while let Some(run) = self.runs.front_mut() {
@@ -95,11 +97,11 @@ struct Source<'f> {
 pub(crate) struct Merge<'f> {
     sources: Vec<Source<'f>>,
     queues: Vec<Queue>,
-    /// Queue of a (stream, log buffer).
+    /// Index of the queue of each (stream, log buffer).
     index: HashMap<(u32, u64), usize>,
     /// LSN of the head of each queue that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Gaps that were read and not passed yet.
+    /// Gaps that were read and that the merge has not passed yet.
     gaps: BinaryHeap<Reverse<LsnGap>>,
 }
 
@@ -114,8 +116,8 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// Returns the record or gap at this LSN; `None` if no stream has one. Calls must have rising LSNs:
-    /// entries below are dropped.
+    /// Returns the record or gap at this LSN; `None` if no stream has one. LSNs must increase from call to
+    /// call: entries below `lsn` are dropped.
     pub(crate) fn find(&mut self, lsn: u64) -> Result<Option<Present>, (PathBuf, io::Error)> {
         loop {
             if let Some(record) = self.take_head(lsn) {
@@ -130,7 +132,7 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// Takes the record with this LSN if it is at the head of a queue; drops records below.
+    /// Takes the record with this LSN if it is at the head of a queue; drops records below it.
     fn take_head(&mut self, wanted: u64) -> Option<Record> {
         loop {
             let mut top = self.heads.peek_mut()?;
@@ -150,7 +152,7 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// Returns the end of the gap that contains this LSN; drops gaps below.
+    /// Returns the end of the gap that contains this LSN; drops gaps below it.
     fn take_gap(&mut self, lsn: u64) -> Option<u64> {
         while self.gaps.peek().is_some_and(|Reverse(gap)| gap.first <= lsn) {
             let Reverse(gap) = self.gaps.pop()?;
@@ -195,7 +197,7 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// Returns the end of each stream's readable part, or the place that its reading has reached.
+    /// Returns the end of each stream's readable part, or the place that the scan has reached.
     pub(crate) fn ends(&self) -> Vec<(u32, End)> {
         self.sources.iter().map(|s| (s.scan.stream(), s.scan.end())).collect()
     }

@@ -2,20 +2,20 @@
 //!
 //! 1. **Survey**: finds the segments of each incarnation and stream, and the durable horizon in the newest
 //!    headers.
-//! 2. For each incarnation that counts, oldest first: **scan** its streams and **merge** them by LSN, from
-//!    the requested LSN to the first that is missing.
+//! 2. For each incarnation in the caller's ranges, oldest first: **scan** its streams and **merge** them by
+//!    LSN, from the requested LSN to the first missing LSN.
 //! 3. **Cut** there, and check that a crash, not damage, explains the end.
 //!
-//! Nothing is written, so a crash during recovery changes nothing. Numbers of log buffers and streams are
-//! read from the chunks; they may change from run to run.
+//! Nothing is written, so a crash during recovery changes nothing. The numbers of log buffers and streams are
+//! read from the chunks, and may change from run to run.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | `survey` | the directory's content |
 //! | `scan` | one stream's chunks in order |
 //! | `merge` | all streams by LSN |
-//! | `sorted` | the same by sorting, for the evaluation |
-//! | `cut` | where the log ends, and whether it may |
+//! | `sorted` | replay by sorting, for the evaluation |
+//! | `cut` | the end of the log, and whether a crash explains it |
 
 mod cut;
 mod merge;
@@ -35,16 +35,16 @@ use merge::{Merge, Present, Record};
 use scan::StreamScan;
 use survey::Survey;
 
-/// The part of the log that one incarnation wrote and that counts.
+/// The valid part of the log that one incarnation wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
     /// The incarnation.
     pub incarnation: u32,
-    /// Its first LSN.
+    /// The first LSN of the incarnation.
     pub first_lsn: Lsn,
-    /// The last LSN, of a record or gap, before the first missing one: the cut that an earlier recovery
-    /// found; below `first_lsn` if there is none. `None` for the last range only: up to the first missing
-    /// LSN, which this recovery finds.
+    /// The cut that an earlier recovery found: the last LSN, of a record or gap, before the first missing
+    /// one. Below `first_lsn` if the range is empty. `None`, for the last range only, stands for the cut that
+    /// this recovery finds.
     pub last_lsn: Option<Lsn>,
 }
 
@@ -59,31 +59,32 @@ impl LogRange {
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The cut: the last LSN of the last range, of a record or gap, before the first missing one. If there is
-    /// none from the requested LSN on, the LSN before that.
+    /// The cut: the last LSN of the last range, of a record or gap, before the first missing one. If nothing
+    /// was found from the requested LSN on, the LSN before that one.
     pub last_lsn: Lsn,
-    /// Largest LSN in any chunk of any incarnation, including gaps. New LSNs start above both.
+    /// Largest LSN in any chunk of any incarnation, including gaps. New LSNs must start above this LSN and
+    /// `last_lsn`.
     pub max_lsn_seen: Lsn,
-    /// Records handed to the caller.
+    /// Number of records passed to the caller.
     pub records: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the bodies of these records.
     pub bytes: u64,
 }
 
 /// The caller's function for each record; an error ends the replay.
 pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
 
-/// Hands every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
+/// Passes every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
 ///
-/// Inside a range LSNs are dense, but for [gaps](crate::lsn_gap). Costs one pass over
-/// the segments that can hold such records, and one over the last segment of each stream; memory for a few
-/// chunks per stream. A directory that does not exist is an empty log.
+/// Inside a range LSNs are dense, except for [gaps](crate::lsn_gap). Costs one pass over the segments that
+/// can hold such records, one pass over the last segment of each stream, and memory for a few chunks per
+/// stream. A directory that does not exist is an empty log.
 ///
 /// # Errors
 ///
-/// - [`ReplayError::Corrupt`]: records that were durable are missing, see `cut`. Bytes that are merely torn
-///   are not an error: the log ends before them.
-/// - [`ReplayError::Apply`]: what `each` returned. [`ReplayError::Io`], [`ReplayError::Ranges`].
+/// - [`ReplayError::Corrupt`]: records that were durable are missing, see `cut`. A torn write is not an
+///   error: the log ends before it.
+/// - [`ReplayError::Apply`]: `each` returned an error. [`ReplayError::Io`], [`ReplayError::Ranges`].
 pub fn replay<E>(
     fs: &dyn Fs,
     dir: &Path,
@@ -98,7 +99,7 @@ pub fn replay<E>(
 /// The files of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogFiles<'a> {
-    /// Their file system.
+    /// The file system of the log.
     pub fs: &'a dyn Fs,
     /// The directory of the log.
     pub dir: &'a Path,
@@ -108,14 +109,14 @@ pub struct LogFiles<'a> {
     pub cipher: Option<&'a dyn Cipher>,
 }
 
-/// As [`replay`], for a caller that knows from elsewhere up to which LSN the log was `durable`, and that no
-/// incarnation is newer than the last range.
+/// Replays as [`replay`] does, for a caller with more knowledge: the LSN up to which the log was `durable`,
+/// and that no incarnation is newer than the last range.
 ///
 /// # Errors
 ///
-/// As [`replay`]. [`ReplayError::Corrupt`] also if the log ends below `durable`; [`ReplayError::StaleRanges`]
-/// if the directory holds a log of a later incarnation than the last range. [`ReplayError::Unauthentic`] for
-/// a chunk that cannot be decrypted.
+/// The errors of [`replay`]. [`ReplayError::Corrupt`] also if the log ends below `durable`;
+/// [`ReplayError::StaleRanges`] if the directory holds a log of a later incarnation than the last range.
+/// [`ReplayError::Unauthentic`] for a chunk that cannot be decrypted.
 pub fn replay_durable<E>(
     files: LogFiles<'_>,
     ranges: &[LogRange],
@@ -170,8 +171,8 @@ struct RangeReplay<'r, 'f, 'e, E> {
 }
 
 impl<E> RangeReplay<'_, '_, '_, E> {
-    /// Hands over the records from `start` on; returns the first LSN that is neither a record nor in a gap,
-    /// or the first beyond the range's dense part.
+    /// Passes the records from `start` on to the caller. Returns the first LSN that is neither a record nor
+    /// in a gap, or the first LSN beyond the range.
     fn dense_part(&mut self, start: u64) -> Result<u64, ReplayError<E>> {
         let mut next = start;
         while self.range.last_lsn.is_none_or(|last| next <= last.0) {

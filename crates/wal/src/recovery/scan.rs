@@ -1,8 +1,7 @@
-//! Reading one stream's chunks in order, and sweeping a segment for every header that is valid there.
+//! Reads one stream's chunks in order, and sweeps a segment for all valid headers.
 //!
-//! A stream of one incarnation ends where its next chunk is neither behind the previous one nor at the start
-//! of the next segment. [`cut`](super::cut) decides whether that is the end of the log, a torn write, or
-//! damage.
+//! A stream of one incarnation ends when its next chunk is neither after the previous one nor at the start of
+//! the next segment. [`cut`](super::cut) decides whether that is the end of the log, a torn write, or damage.
 
 use std::io;
 use std::ops::Range;
@@ -18,7 +17,7 @@ use crate::chunk::{self, HEADER_BYTES, Header, Place, UNIT_BYTES};
 use crate::lsn_gap::LsnGap;
 use crate::record::Cursor;
 
-/// Bytes read at a time.
+/// Number of bytes read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
 
 /// A file read through a window, front to back.
@@ -39,7 +38,7 @@ impl<'f> Window<'f> {
         Self { file, offset: 0, bytes: Vec::new() }
     }
 
-    /// `len` bytes at `offset`, fewer where the file ends.
+    /// Returns `len` bytes at `offset`, fewer at the end of the file.
     pub(crate) fn at(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         let end = offset + len as u64;
         if offset < self.offset || end > self.offset + self.bytes.len() as u64 {
@@ -73,14 +72,14 @@ pub(crate) fn sweep(file: &dyn File, start: Place, visit: &mut dyn FnMut(&Header
     Ok(())
 }
 
-/// A segment to be scanned.
+/// A segment for a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentRef {
     pub(crate) path: PathBuf,
     pub(crate) number: u64,
 }
 
-/// A chunk that is whole and well-formed.
+/// A complete and well-formed chunk.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) header: Header,
@@ -92,7 +91,7 @@ pub(crate) struct Chunk {
 #[derive(Debug)]
 pub(crate) struct BlockRef {
     pub(crate) log_buffer: u64,
-    /// Before its first record.
+    /// Cursor before the first record.
     pub(crate) cursor: Cursor,
     pub(crate) bytes: Range<usize>,
     pub(crate) gaps: Vec<LsnGap>,
@@ -103,7 +102,7 @@ pub(crate) struct BlockRef {
 pub(crate) struct End {
     pub(crate) path: PathBuf,
     pub(crate) offset: u64,
-    /// Number of the chunk expected there.
+    /// Number of the chunk that is expected at this place.
     pub(crate) next_number: u64,
 }
 
@@ -115,11 +114,11 @@ pub(crate) struct StreamScan<'f> {
     stream: u32,
     incarnation: u32,
     segments: Vec<SegmentRef>,
-    /// Index of the segment being read.
+    /// Index of the current segment.
     at: usize,
     file: Option<Arc<dyn File>>,
     offset: u64,
-    /// Number of the next chunk; `None`: any.
+    /// Expected number of the next chunk; `None` accepts any number.
     next_number: Option<u64>,
     window: Vec<u8>,
     window_at: u64,
@@ -128,7 +127,8 @@ pub(crate) struct StreamScan<'f> {
 }
 
 impl<'f> StreamScan<'f> {
-    /// A scan from the start of the first of `segments` (in order of their numbers, not empty).
+    /// Returns a scan from the start of the first segment. `segments` is in order of the segments' numbers,
+    /// and not empty.
     pub(crate) fn new(
         fs: &'f dyn Fs,
         database_id: u64,
@@ -153,7 +153,7 @@ impl<'f> StreamScan<'f> {
         }
     }
 
-    /// Decrypts the payloads, if there is a cipher.
+    /// Makes the scan decrypt the payloads, if there is a cipher.
     pub(crate) fn decrypted(self, cipher: Option<&'f dyn Cipher>) -> Self {
         Self { cipher, ..self }
     }
@@ -172,11 +172,11 @@ impl<'f> StreamScan<'f> {
         End { path, offset: self.offset, next_number: self.next_number.unwrap_or(0) }
     }
 
-    /// Returns the next chunk; `None` at the stream's end, and in each later call.
+    /// Returns the next chunk; `None` at the end of the stream, and in each later call.
     ///
     /// # Errors
     ///
-    /// The path that could not be read, and the reason.
+    /// The path of the file that could not be read, and the reason.
     pub(crate) fn next_chunk(&mut self) -> Result<Option<Chunk>, (PathBuf, io::Error)> {
         if self.ended {
             return Ok(None);
@@ -184,8 +184,8 @@ impl<'f> StreamScan<'f> {
         if let Some(chunk) = self.chunk_here()? {
             return Ok(Some(chunk));
         }
-        // The segment is at its end, or the log is: only the expected chunk at the next segment's start
-        // decides.
+        // Either the segment or the log ends here. The log continues only if the expected chunk is at the
+        // next segment's start.
         if self.at + 1 < self.segments.len() {
             let here = (self.at, self.offset, self.file.take());
             (self.at, self.offset) = (self.at + 1, 0);
@@ -220,7 +220,8 @@ impl<'f> StreamScan<'f> {
             segment: segment.number,
             offset: self.offset,
         };
-        // The window is kept here, not in a `Window`, because the file changes under it.
+        // The window's bytes are fields of the scan, because a `Window` borrows its file and the file
+        // changes.
         let mut window =
             Window { file: &*file, offset: self.window_at, bytes: std::mem::take(&mut self.window) };
         let chunk = chunk_in(&mut window, place, self.incarnation, self.next_number, self.cipher);
@@ -241,8 +242,8 @@ pub(crate) struct UnauthenticChunk {
     pub(crate) offset: u64,
 }
 
-/// Returns the chunk at `place`, if it is whole, well-formed, and the expected one; fails with
-/// [`UnauthenticChunk`] if it is the expected one and cannot be decrypted.
+/// Returns the chunk at `place`, if it is complete, well-formed, and the expected chunk. Fails with
+/// [`UnauthenticChunk`] if the expected chunk cannot be decrypted.
 fn chunk_in(
     window: &mut Window<'_>,
     place: Place,
@@ -261,7 +262,7 @@ fn chunk_in(
     }
     let len = header.payload_bytes as usize;
     if len > WINDOW_BYTES && place.offset + header.chunk_bytes() > window.file.len()? {
-        return Ok(None); // no memory for an impossible length
+        return Ok(None); // allocates no memory for an impossible length
     }
     let payload = window.at(place.offset + HEADER_BYTES as u64, len)?;
     if payload.len() != len || crc32c(payload) != header.payload_crc {

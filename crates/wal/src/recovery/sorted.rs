@@ -1,5 +1,5 @@
-//! Recovery by sorting, the paper's naive method (section 4): reads everything, sorts by LSN, then hands
-//! over. A baseline for measurements; the store never uses it.
+//! Recovery by sorting, the paper's naive method (section 4): reads all records, sorts them by LSN, then
+//! passes them to the caller. A baseline for measurements; the store never uses it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ enum What {
     GapTo(u64),
 }
 
-/// Hands every record of one range to `each`, in order of LSNs up to the first missing one, as
-/// [`replay`](super::replay) does; but reads all of them first, in `O(n log n)` time and memory for the whole
-/// log, and does not judge the log's end.
+/// Passes every record of one range to `each`, in order of LSNs up to the first missing one, as
+/// [`replay`](super::replay) does. But reads all records first, in `O(n log n)` time and with memory for the
+/// whole log, and does not check the end of the log.
 ///
 /// # Errors
 ///

@@ -24,12 +24,13 @@ struct Member {
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     members: Vec<Member>,
-    /// The last valid header in the last segment. Its fields describe all earlier chunks of this stream.
+    /// The last valid header in the last segment. Its `max_before` and `complete_below` cover all earlier
+    /// chunks of this stream.
     pub(crate) last: Option<Header>,
 }
 
 impl Group {
-    /// The segments from the first that can hold a record with an LSN of `from` or more.
+    /// Returns the segments from the first one on that can hold a record with an LSN of `from` or more.
     pub(crate) fn segments_from(&self, from: u64) -> Vec<SegmentRef> {
         let first = self.members.iter().rposition(|m| m.max_before < from).unwrap_or(0);
         self.members[first..].iter().map(|m| m.segment.clone()).collect()
@@ -47,7 +48,8 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// The path that could not be read, and the reason. A directory that does not exist is an empty log.
+    /// The path of the file that could not be read, and the reason. A directory that does not exist is an
+    /// empty log.
     pub(crate) fn of(fs: &dyn Fs, dir: &Path, database_id: u64) -> Result<Self, (PathBuf, io::Error)> {
         let mut survey = Self::default();
         if !fs.exists(dir) {
@@ -77,7 +79,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Returns the newest incarnation with a chunk, and a segment that holds one.
+    /// Returns the newest incarnation with a chunk, and a segment with such a chunk.
     pub(crate) fn newest(&self) -> Option<(u32, PathBuf)> {
         let (&(incarnation, _), group) = self.groups.last_key_value()?;
         Some((
@@ -86,12 +88,12 @@ impl Survey {
         ))
     }
 
-    /// Returns the largest LSN of any valid chunk of any incarnation.
+    /// Returns the largest LSN of all valid chunks of all incarnations.
     pub(crate) fn max_lsn(&self) -> u64 {
         self.groups.values().filter_map(|g| g.last).map(|h| h.max_lsn()).max().unwrap_or(0)
     }
 
-    /// The streams of one incarnation.
+    /// Returns the streams of one incarnation.
     pub(crate) fn streams(&self, incarnation: u32) -> impl Iterator<Item = (u32, &Group)> {
         self.groups
             .range((incarnation, 0)..=(incarnation, u32::MAX))

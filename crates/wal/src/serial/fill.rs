@@ -1,11 +1,12 @@
-//! One half of the serial buffer: bytes that many threads copy in at once, each into a range of its own.
+//! One half of the serial buffer: many threads copy their bytes into it at the same time, each into its own
+//! range.
 //!
 //! - **FILL-1** Ranges are reserved under the buffer's latch, so no two overlap; only the reserving thread
 //!   writes its range.
 //! - **FILL-2** An inserter adds its length to `filled` (Release) once, after the copy. Only the leader of
-//!   the flush that took the half reads it, after `filled` (Acquire) has reached the reserved length; then no
-//!   writer is left.
-//! - **FILL-3** The half is used again only after that flush has read it, with `filled` back at 0.
+//!   the flush that took the half reads its bytes, and only after `filled` (Acquire) has reached the reserved
+//!   length. Then no writer is left.
+//! - **FILL-3** The half is used again only after that flush has read it, and `filled` is 0 again.
 
 use std::cell::UnsafeCell;
 
@@ -16,14 +17,15 @@ use azekura_trace::{Site, WaitKind};
 
 static FILL_WAIT: Site = Site::new("wal insertion copy");
 
-/// Set in `filled` while the leader of the flush sleeps on it.
+/// Bit of `filled` that is set while the leader of the flush sleeps on `filled`.
 const ASLEEP: u32 = 1 << 31;
 
-/// One half.
+/// One half of the buffer.
 #[derive(Debug)]
 pub(super) struct Half {
     bytes: Box<[UnsafeCell<u8>]>,
-    /// Bytes copied so far. Written by inserters, read by the leader of the flush that took the half.
+    /// Number of bytes copied so far. Written by inserters, read by the leader of the flush that took the
+    /// half.
     filled: WaitWord,
     /// Detects, in a model, unordered use of a byte by two threads.
     #[cfg(loom)]
@@ -44,7 +46,7 @@ impl Half {
         }
     }
 
-    /// Copies `parts`, one behind the other, to `at`.
+    /// Copies `parts`, one after the other, to `at`.
     ///
     /// # Safety
     ///
@@ -69,7 +71,7 @@ impl Half {
         }
     }
 
-    /// Notes that `len` more bytes are copied, and wakes the leader that waits for the last ones.
+    /// Adds `len` copied bytes to the count, and wakes the leader if it sleeps.
     pub(super) fn add_filled(&self, len: usize) {
         // Release: pairs with the Acquire in `wait_filled`; the reader sees the bytes.
         let before = self.filled.word().fetch_add(len as u32, Release);
@@ -96,7 +98,7 @@ impl Half {
                 continue;
             }
             // Relaxed: the loop reads the value again. An adder before the exchange changes the word and
-            // makes the exchange fail; an adder after it sees the flag and wakes the leader.
+            // makes the exchange fail; an adder after it reads the flag and wakes the leader.
             let flagged = self.filled.word().compare_exchange(seen, seen | ASLEEP, Relaxed, Relaxed);
             if flagged.is_ok() {
                 let _wait = azekura_trace::wait(&FILL_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
@@ -105,12 +107,13 @@ impl Half {
         }
     }
 
-    /// Makes the half empty (FILL-3). No other thread uses it; the latch publishes the change.
+    /// Makes the half empty (FILL-3). Relaxed: no other thread uses the half now, and the latch publishes the
+    /// change.
     pub(super) fn reset(&self) {
         self.filled.word().store(0, Relaxed);
     }
 
-    /// Lends the first `len` bytes.
+    /// Passes the first `len` bytes to `read`.
     ///
     /// # Safety
     ///

@@ -1,31 +1,31 @@
-//! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5), the P-WAL paper's
-//! baseline: one buffer for all threads, with insertion by a consolidation array (`slot`) and copies outside
-//! the latch.
+//! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5), which is the P-WAL
+//! paper's baseline. All threads use one buffer, with insertion by a consolidation array (`slot`) and copies
+//! outside the latch.
 //!
-//! 1. A thread that finds the latch free reserves LSN and bytes for its record, releases the latch, and
+//! 1. A thread that finds the latch free reserves an LSN and bytes for its record, releases the latch, and
 //!    copies.
-//! 2. A thread that finds it taken joins a group in the array. The group's leader reserves for all at once,
-//!    by one draw on the LSN counter, and all copy at the same time.
-//! 3. A thread that has copied adds the length to the filled bytes of the half; the last member of a group
-//!    does so for all.
-//! 4. A flush takes the half under the latch and gives the other one to the inserters; then it waits, without
-//!    the latch, until all reserved bytes are filled (a few copies at most).
+//! 2. A thread that finds the latch taken joins a group in the array. The group's leader reserves space for
+//!    all members, by one draw on the LSN counter, and all members copy at the same time.
+//! 3. After its copy, a single thread adds its length to the filled bytes of the half. In a group, the last
+//!    member does so for all.
+//! 4. A flush takes the half under the latch, and inserters use the other half from then on. The flush waits,
+//!    without the latch, until all reserved bytes are filled (a few copies at most).
 //!
-//! Aether's circular buffer releases insertions in order, and an inserter may wait for its predecessors'
-//! copies; two halves need no order, because a half is written as a whole.
+//! Aether's circular buffer releases insertions in order, so an inserter may wait for its predecessors'
+//! copies. Two halves need no order, because a half is written as a whole.
 //!
-//! | half | its bytes are used by |
+//! | half | users of its bytes |
 //! |---|---|
-//! | in front | inserters, each its own range |
-//! | taken, being filled | inserters that had reserved before |
+//! | in front | inserters, each in its own range |
+//! | taken, being filled | inserters with earlier reservations |
 //! | taken, filled | the flush that took it |
 //!
-//! - **SERIAL-1** LSNs and bytes are reserved together under the latch: in the order of bytes LSNs are dense
-//!   and rise, so frames have no gaps, and all reserved bytes are copied (as BUFFER-1).
+//! - **SERIAL-1** LSNs and bytes are reserved together under the latch. So, in the order of the bytes, LSNs
+//!   are dense and increase, and frames have no gaps. All reserved bytes are copied (as BUFFER-1).
 //! - **SERIAL-2** A record drawn below the counter value that [`SerialBuffer::take`] returns is in the taken
 //!   batch or an earlier one (as BUFFER-2).
-//! - **SERIAL-3** One flush at a time takes and reads a half (GATE-1), so the half that comes to the front
-//!   was read before.
+//! - **SERIAL-3** One flush at a time takes and reads a half (GATE-1), so a half was read before it becomes
+//!   the front again.
 
 mod fill;
 mod slot;
@@ -48,13 +48,13 @@ static INSERTION_ROOM: Site = Site::new("wal insertion room");
 
 /// The number of the only buffer of a serial log.
 pub(crate) const LOG_BUFFER: usize = 0;
-/// Groups that can form at the same time. While one copies another forms; few, so that threads meet in one
-/// group.
+/// Number of groups that can form at the same time. More than one, because one group forms while another one
+/// copies. Few, so that threads join the same group.
 const SLOTS: usize = 4;
-/// Largest group; longer records are inserted alone.
+/// Largest size of a group in bytes; longer records are inserted alone.
 const MAX_GROUP_BYTES: usize = 64 << 10;
 
-/// Bytes reserved for one record or group, and its LSNs.
+/// Space and LSNs that are reserved for one record or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
     half: usize,
@@ -64,18 +64,18 @@ pub(crate) struct Space {
 
 #[derive(Debug)]
 struct Front {
-    /// The half in front.
+    /// Index of the half in front.
     half: usize,
-    /// Bytes reserved in it.
+    /// Bytes reserved in that half.
     used: usize,
-    /// Records reserved in it, and their first LSN.
+    /// Number of records reserved in that half; `first_lsn` is the first one's LSN.
     records: u64,
     first_lsn: u64,
     admission: Admission,
     wanted: Wanted,
     all_records: u64,
     all_bytes: u64,
-    /// Reservations, each by one draw on the LSN counter.
+    /// Number of reservations; each makes one draw on the LSN counter.
     draws: u64,
 }
 
@@ -86,13 +86,13 @@ pub struct SerialBuffer {
     front: Mutex<Front>,
     halves: [Half; 2],
     array: ConsolidationArray,
-    /// Join a group even when the latch is free; for tests of groups.
+    /// `true` if threads join a group even when the latch is free; for tests of groups.
     always_groups: bool,
     space: BufferSpace,
 }
 
 impl SerialBuffer {
-    /// An empty buffer that admits records; each half has `capacity_bytes`.
+    /// Returns an empty buffer that admits records; each half has `capacity_bytes`.
     #[must_use]
     pub fn new(capacity_bytes: usize) -> Self {
         let front = Front {
@@ -146,7 +146,7 @@ impl SerialBuffer {
         let frame = DenseFrame::of(body);
         let parts = [frame.bytes(), body];
         let len = parts[0].len() + body.len();
-        // Only records of one admission can be refused together.
+        // A group shares one verdict, so its records must need the same admission.
         let may_group = admission == Admission::All && len <= self.array.max_bytes();
         if may_group
             && !self.always_groups
@@ -240,9 +240,9 @@ impl SerialBuffer {
         Ok((space, was_idle))
     }
 
-    /// Takes the half in front, gives the inserters the other one, and returns the LSN counter at that
-    /// moment (SERIAL-2). Records that come later need `admission`. The bytes may still be in flight:
-    /// [`SerialBuffer::with_bytes`].
+    /// Takes the half in front, gives the inserters the other one, and returns the LSN counter at that moment
+    /// (SERIAL-2). Later records need `admission`. The copies into the half may not have ended:
+    /// [`SerialBuffer::with_bytes`] waits for them.
     pub fn take(&self, horizon: &DurableHorizon, taken: &mut Batch, admission: Admission) -> u64 {
         debug_assert_eq!(taken.records, 0);
         let mut front = self.latch();
@@ -263,10 +263,10 @@ impl SerialBuffer {
         next
     }
 
-    /// Lends the bytes of `taken`, the last batch taken; waits until all of them are copied in. Only for the
-    /// leader of the flush that took them, before the next flush takes.
+    /// Passes the bytes of `taken`, the last taken batch, to `read`. Waits until all bytes are copied. Only
+    /// for the leader of the flush that took the batch, before the next take.
     pub fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
-        // The latch orders us after the take; the half in front does not change before the next one
+        // The latch orders this thread after the take. The half in front does not change before the next take
         // (SERIAL-3).
         let half = &self.halves[self.latch().half ^ 1];
         half.wait_filled(taken.elsewhere);
@@ -288,7 +288,8 @@ impl SerialBuffer {
         sleepers.wake();
     }
 
-    /// Notes that earlier taken batches are durable: moves the mark to the first LSN buffered now.
+    /// Records that all batches taken so far are durable: moves the mark to the first LSN that is still
+    /// buffered.
     pub fn settle(&self, horizon: &DurableHorizon) {
         let front = self.latch();
         horizon.settle(LOG_BUFFER, (front.records > 0).then_some(front.first_lsn));
@@ -299,7 +300,8 @@ impl SerialBuffer {
         self.latch().admission = admission;
     }
 
-    /// Records ever appended, their bytes with framing, and draws on the LSN counter.
+    /// Returns the number of appended records, their bytes with frames, and the number of draws on the LSN
+    /// counter.
     #[must_use]
     pub fn totals(&self) -> (u64, u64, u64) {
         let front = self.latch();

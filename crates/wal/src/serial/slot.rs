@@ -1,31 +1,31 @@
 //! The consolidation array (Aether, section 5.2): threads that find the log buffer latched join into groups,
 //! and only the first member of each group takes the latch, once, for all.
 //!
-//! 1. **Join**: find an open slot and add one record of so many bytes, by one exchange. The member with the
-//!    first record leads.
+//! 1. **Join**: a thread finds an open slot and adds its record and the record's bytes, by one exchange. The
+//!    first member leads.
 //! 2. **Close**: the leader takes the buffer's latch, then the slot's content. Later threads use other slots.
-//! 3. **Announce**: the leader reserves LSNs and bytes for the group, releases the latch, and announces their
-//!    place.
-//! 4. **Copy**: each member copies into its own part of the group's range, all at the same time.
-//! 5. **Leave**: the last member adds the group's bytes to the filled ones, and opens the slot again.
+//! 3. **Announce**: the leader reserves LSNs and bytes for the group, releases the latch, and announces the
+//!    reserved space.
+//! 4. **Copy**: each member copies into its own part of the group's space, all at the same time.
+//! 5. **Leave**: the last member adds the group's bytes to the filled bytes, and opens the slot again.
 //!
 //! | slot word | verdict | state | left by |
 //! |---|---|---|---|
-//! | 0 | none | open and empty | any thread, by exchange: it joins, and leads |
-//! | records, bytes | none | open, forming a group | any thread: it joins; its leader: it closes |
-//! | `CLOSED` | none | closed, its leader reserves | its leader: it announces |
-//! | `CLOSED` | placed or refused | members copy and leave | the last member, to open and empty |
+//! | 0 | none | open and empty | any thread, which joins and leads |
+//! | records, bytes | none | open, forming a group | any thread, which joins; the leader, which closes |
+//! | `CLOSED` | none | closed, the leader reserves | the leader, which announces |
+//! | `CLOSED` | placed or refused | members copy and leave | the last member, which opens the slot |
 //!
 //! - **SLOT-1** A group has one leader: the slot is open and empty again only after every member has left.
 //! - **SLOT-2** A member's place in its group is fixed by its exchange. Places do not overlap, and together
-//!   they are the content that the leader finds when it closes the slot.
+//!   they fill the space that the leader reserves.
 //! - **SLOT-3** No thread joins between closing and opening, so the leader reserves for exactly the members
 //!   that wait for it.
-//! - **SLOT-4** Verdict and numbers change only between closing and the last leave, so a member reads those
-//!   of its group.
+//! - **SLOT-4** The verdict and its numbers change only between closing and the last leave, so a member reads
+//!   those of its own group.
 //!
-//! Aether swaps a closed slot for a fresh one from a pool, so that the next group can form at once. Here a
-//! thread that meets a closed slot tries the next one, which needs no pool.
+//! Aether replaces a closed slot with a fresh one from a pool, so that the next group can form at once. Here
+//! a thread that finds a closed slot tries the next slot, so no pool is needed.
 //!
 //! Model: `tests/loom_consolidation.rs`.
 
@@ -41,7 +41,7 @@ static GROUP_WAIT: Site = Site::new("wal insertion group");
 
 const CLOSED: u64 = u64::MAX;
 
-/// Verdicts. No thread sleeps on the first.
+/// Verdicts. `NONE`: no verdict, and no sleeping thread. `AWAITED`: no verdict, and threads may sleep.
 const NONE: u32 = 0;
 const AWAITED: u32 = 1;
 const PLACED: u32 = 2;
@@ -69,21 +69,21 @@ impl Group {
 struct Slot {
     word: AtomicU64,
     verdict: WaitWord,
-    /// Members that have not left. Set by the leader, before the verdict.
+    /// Number of members that have not left. Set by the leader, before the verdict.
     members: AtomicU32,
     /// Bytes of the group. Set by the leader, read by the last member.
     bytes: AtomicU32,
     /// First LSN of the group's space, or of the full buffer.
     lsn: AtomicU64,
-    /// Offset and half of the group's space, or the argument for waiting for space.
+    /// Offset and half of the group's space, or the argument of `wait_for_space`.
     place: AtomicU64,
 }
 
-/// The slots, and the size limit of groups.
+/// The slots of the array, and the size limit of groups.
 #[derive(Debug)]
 pub(super) struct ConsolidationArray {
     slots: Box<[CachePadded<Slot>]>,
-    /// Largest size of a group.
+    /// Largest size of a group in bytes.
     max_bytes: u32,
 }
 
@@ -100,12 +100,12 @@ impl ConsolidationArray {
         Self { slots: (0..slots).map(|_| CachePadded::new(empty())).collect(), max_bytes: max_bytes as u32 }
     }
 
-    /// Longest record that may join.
+    /// Returns the size of the longest record that may join.
     pub(super) const fn max_bytes(&self) -> usize {
         self.max_bytes as usize
     }
 
-    /// Joins a group with a record of `len` bytes, `max_bytes` at most; `None` when no slot takes it now.
+    /// Joins a group with a record of `len` bytes, `max_bytes` at most; `None` if no slot has room now.
     pub(super) fn join(&self, len: usize) -> Option<Member<'_>> {
         let first = striped::thread_stripe();
         (0..self.slots.len())
@@ -133,14 +133,14 @@ impl Slot {
     }
 }
 
-/// A record's place in a group, from joining to leaving.
+/// A member of a group, from joining to leaving: the place of its record.
 #[derive(Debug)]
 #[must_use = "a group whose members do not leave stays closed for ever"]
 pub(super) struct Member<'a> {
     slot: &'a Slot,
-    /// Records before ours in the group.
+    /// Number of records before this one in the group.
     pub(super) index: u32,
-    /// Bytes before ours in the group.
+    /// Bytes before this record in the group.
     pub(super) offset: u32,
 }
 
@@ -150,9 +150,10 @@ impl Member<'_> {
         self.index == 0
     }
 
-    /// Ends the joining; the leader calls it once, while it holds the buffer's latch.
+    /// Closes the slot to further members. The leader calls this function once, while it holds the buffer's
+    /// latch.
     pub(super) fn close(&self) -> Group {
-        // Relaxed: members hand over only their numbers, which are in the word.
+        // Relaxed: members pass only numbers to the leader, and these are in the word.
         let group = Group::unpack(self.slot.word.swap(CLOSED, Relaxed));
         self.slot.members.store(group.records, Relaxed);
         self.slot.bytes.store(group.bytes, Relaxed);
@@ -168,7 +169,7 @@ impl Member<'_> {
         };
         self.slot.lsn.store(lsn, Relaxed);
         self.slot.place.store(place, Relaxed);
-        // Release: pairs with the Acquire in `verdict`; the numbers above are seen.
+        // Release: pairs with the Acquire in `verdict`; the numbers above are visible.
         if self.slot.verdict.word().swap(code, Release) == AWAITED {
             self.slot.verdict.wake_all();
         }
@@ -211,8 +212,8 @@ impl Member<'_> {
     /// Leaves, after the copy. Runs `last` with the group's bytes if this is the last member, then opens the
     /// slot.
     pub(super) fn leave(self, last: impl FnOnce(usize)) {
-        // AcqRel: Release so that the last member sees all copies (FILL-2), and no member reads the numbers
-        // after they change (SLOT-4); Acquire for the last member.
+        // AcqRel: Release makes all copies visible to the last member (FILL-2), and orders a member's reads
+        // of the numbers before the next change (SLOT-4). Acquire is for the last member.
         if self.slot.members.fetch_sub(1, AcqRel) > 1 {
             return;
         }

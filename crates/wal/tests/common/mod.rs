@@ -1,5 +1,5 @@
-//! Shared by the tests: small logs, bodies that identify their record, and reading them back.
-#![allow(dead_code, reason = "each test file uses its part")]
+//! Helpers of the tests: small logs, bodies that identify their records, and replays.
+#![allow(dead_code, reason = "each test file uses only some of the helpers")]
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,13 +20,13 @@ pub(crate) fn dir() -> &'static Path {
     Path::new("/db/wal")
 }
 
-/// All of them; epochs short enough for a test.
+/// Returns all protocols, with epochs that are short enough for a test.
 pub(crate) fn protocols() -> [LogProtocol; 3] {
     let epoch = LogProtocol::Epoch { interval: Duration::from_micros(500) };
     [LogProtocol::PWal, LogProtocol::Serial, epoch]
 }
 
-/// Segments of 64 KiB, buffers of 4 KiB, no threads.
+/// Returns options with segments of 64 KiB, buffers of 4 KiB, and no background jobs.
 pub(crate) fn small(log_buffers: usize, streams: usize) -> WalOptions {
     WalOptions {
         log_buffers,
@@ -58,7 +58,7 @@ pub(crate) fn log_buffer(index: usize) -> LogBufferId {
     LogBufferId::from_index(index)
 }
 
-/// A body of `len` bytes that no other `(tag, n)` has, if it is at least 12 bytes long.
+/// Returns a body of `len` bytes. A body of at least 12 bytes is unique for `(tag, n)`.
 pub(crate) fn body(tag: u32, n: u64, len: usize) -> Vec<u8> {
     let mut body: Vec<u8> = tag.to_le_bytes().into_iter().chain(n.to_le_bytes()).collect();
     body.resize(len, (n % 251) as u8);
@@ -93,7 +93,7 @@ pub(crate) fn try_read(
     Ok((found, records))
 }
 
-/// Everything from `from` on.
+/// Replays everything from `from` on.
 pub(crate) fn read(fs: &dyn Fs, ranges: &[LogRange], from: u64) -> (Replayed, Records) {
     try_read(fs, ranges, from).unwrap_or_else(|error| panic!("{error}: {error:?}"))
 }

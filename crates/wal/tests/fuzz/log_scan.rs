@@ -1,6 +1,6 @@
-//! Entry: a small real log with changed bytes. A replay hands over records as they were written, up to a cut,
-//! or says what is wrong; with checksums made good again it may hand over anything, but in order and without
-//! a panic.
+//! Fuzz target: replays a small real log with changed bytes. The replay passes the records as they were
+//! written, up to a cut, or returns an error. With corrected checksums it may pass any content, but in order
+//! and without a panic.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -16,8 +16,8 @@ const DATABASE: u64 = 7;
 const RECORDS: usize = 40;
 const DIR: &str = "/db/wal";
 
-/// The first byte's lowest bit: make checksums good again. Then patches: file, offset (3 bytes), length,
-/// bytes.
+/// Runs one input. The lowest bit of the first byte selects whether checksums are corrected. Patches follow:
+/// file, offset (3 bytes), length, bytes.
 pub(crate) fn log_scan(data: &[u8]) {
     let (&mode, mut patches) = data.split_first().unwrap_or((&0, &[]));
     let mut files = sound_log().files.clone();
@@ -83,8 +83,8 @@ fn body(n: usize) -> Vec<u8> {
     vec![n as u8; 20 + n]
 }
 
-/// Makes the checksum of every header good, and those of the payloads that lie in the file. Headers lie at
-/// multiples of a unit; what is none stays none (its magic is wrong).
+/// Corrects the checksums of all headers, and of the payloads that are inside the file. Headers are at
+/// multiples of a unit; a unit with a wrong magic is no header.
 fn reseal(bytes: &mut [u8]) {
     for at in (0..bytes.len()).step_by(UNIT_BYTES) {
         let rest = &mut bytes[at..];
@@ -104,12 +104,13 @@ fn reseal(bytes: &mut [u8]) {
 }
 
 struct SoundLog {
-    /// Of the records, in order.
+    /// LSNs of the records, in order.
     lsns: Vec<u64>,
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
-/// A log of `RECORDS` records in two streams of two segments, which was not closed; some LSNs are gaps.
+/// Returns a log of `RECORDS` records in two streams of two segments, which was not closed. Some LSNs are
+/// gaps.
 fn sound_log() -> &'static SoundLog {
     static LOG: OnceLock<SoundLog> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -126,8 +127,8 @@ fn sound_log() -> &'static SoundLog {
         let wal = Wal::create(Arc::new(fs.clone()), Path::new(DIR), identity, options).expect("creates");
         let mut last = Lsn(0);
         let mut append = |n: usize| {
-            // Now and then a log buffer has two records in a batch, expects two the next time too, and has
-            // one.
+            // Some batches have two records, so the log buffer draws two LSNs for the next batch, which has
+            // one record.
             let log_buffer = LogBufferId::from_index(n / 3);
             last = wal.append_in_order(log_buffer, &body(n), Order::After(last)).expect("appends");
             if !n.is_multiple_of(3) {
