@@ -99,9 +99,9 @@ fn intents_and_a_strong_lock_exclude_each_other() {
         let strong = thread::spawn(move || {
             let mut t = table2.begin(TxnId(2));
             let depends_on = table2.lock_table(&mut t, TREE, TableMode::S).unwrap();
-            // This locks the intents' mutexes, and so may order accesses that the lock alone should order.
-            assert!(table2.table_holders(TREE).iter().all(|h| h.1 == TableMode::S), "IX beside S");
             guarded2.with_mut(|value| assert_ne!(value.addr(), 0));
+            // After the access: this locks the intents' mutexes, which would order the access, too.
+            assert!(table2.table_holders(TREE).iter().all(|h| h.1 == TableMode::S), "IX beside S");
             table2.release_all(t, None);
             depends_on
         });
