@@ -1,10 +1,10 @@
-//! Exponential back-off: spin a little, then more, then give the processor away.
+//! Exponential back-off: spins for longer and longer, then yields the processor.
 
 use crate::sync::{hint, thread};
 
-/// Doubling pauses up to a bound, then yields of the processor.
+/// Back-off with doubling pauses up to a limit, followed by yields of the processor.
 ///
-/// One `Backoff` serves one wait; make a new one for the next.
+/// One `Backoff` is for one wait. Create a new one for the next wait.
 #[derive(Debug, Default)]
 pub struct Backoff {
     step: u32,
@@ -14,13 +14,13 @@ impl Backoff {
     const SPIN_STEPS: u32 = 6;
     const YIELD_STEPS: u32 = 10;
 
-    /// A back-off that has not waited yet.
+    /// Returns a back-off that has not waited yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { step: 0 }
     }
 
-    /// Waits a little longer than the last time.
+    /// Waits longer than the last time, up to the limit.
     pub fn pause(&mut self) {
         if cfg!(loom) || self.step > Self::SPIN_STEPS {
             thread::yield_now();

@@ -1,18 +1,18 @@
 //! A hook that runs before a thread blocks, for schedulers that multiplex work over few threads.
 //!
 //! A thread that serves many callers, such as a reactor of the server, must not delay all of them when one of
-//! them has to wait. The store does not know its caller; before it blocks it calls [`announce`], which runs
-//! the hook that the thread has set with [`on_block`]. Go's scheduler takes the processor from a thread in a
-//! system call in the same way.
+//! them has to wait. The store is independent of its caller. Before a wait it calls [`announce`], which runs
+//! the hook that the thread has set with [`on_block`]. Go's scheduler reassigns the processor of a thread in
+//! a system call in the same way.
 //!
-//! Announced is every wait that may take as long as a device access, or as another transaction: calls of
-//! files, lock requests that sleep, waits for a flush, for space in the log, for a page that another thread
-//! reads, for a free frame, for a page's writer. Latch waits are not announced: a latch holder waits for
-//! devices at most, never for a transaction.
+//! Every wait that may take as long as a device access, or as another transaction, is announced: file
+//! operations, lock requests that sleep, and waits for a flush, for space in the log, for a page that another
+//! thread reads, for a free frame, or for a page's writer. Latch waits are not announced: a latch holder may
+//! wait for devices, but never for a transaction.
 //!
-//! - **BLOCK-1** The hook may be called while latches of the store are held: it takes only locks under which
-//!   nothing else is taken, and never calls the store.
-//! - **BLOCK-2** It may be called several times in one wait, and before waits that end at once.
+//! - **BLOCK-1** The hook may be called while latches of the store are held. It acquires only locks under
+//!   which no other lock is acquired, and never calls the store.
+//! - **BLOCK-2** The hook may be called several times in one wait, and before waits that end at once.
 //!
 //! ```
 //! use std::cell::Cell;
@@ -30,7 +30,7 @@ thread_local! {
     static HOOK: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Sets this thread's hook; `None`: no hook.
+/// Sets this thread's hook; `None` removes it.
 pub fn on_block(hook: Option<fn()>) {
     HOOK.set(hook);
 }

@@ -1,12 +1,12 @@
 //! CRC-32C (Castagnoli), the checksum of pages, chunks and the control file.
 
-/// CRC-32C of `bytes`.
+/// Returns the CRC-32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     ::crc32c::crc32c(bytes)
 }
 
-/// Returns the CRC-32C of the bytes that `crc` already covers, followed by `bytes`.
+/// Returns the CRC-32C of earlier bytes followed by `bytes`. `crc` is the CRC-32C of the earlier bytes.
 #[must_use]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     ::crc32c::crc32c_append(crc, bytes)

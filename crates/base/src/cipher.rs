@@ -1,19 +1,19 @@
-//! `Cipher`: the encryption of a store's files, as the page file, the log and the archive see it.
+//! The interface of encryption for the files of a store: page file, log and archive.
 //!
-//! A *unit* is the part of a file that is encrypted at once: a page behind its header, the payload of a log
-//! chunk, a block of a backup. The last [`TRAILER_BYTES`] of a unit are the cipher's trailer. Encryption is
-//! in place, and checksums of files cover the encrypted bytes; so they are verified without a key.
+//! A *unit* is the part of a file that is encrypted at once: a page without its header, the payload of a log
+//! chunk, or a block of a backup. The last [`TRAILER_BYTES`] of a unit are the cipher's trailer. Encryption
+//! is in place. Checksums of files cover the encrypted bytes, so they are verified without a key.
 //!
 //! - **CIPHER-1** The trailer of each encryption has a new random nonce. So the same unit may be encrypted
 //!   again with other bytes after a crash, or in a copy of the store.
-//! - **CIPHER-2** The associated data name the place of a unit. A unit in the place of another one is
+//! - **CIPHER-2** The associated data contain the place of a unit. A unit that was moved to another place is
 //!   refused.
 
 use std::fmt::Debug;
 use std::io;
 
-/// Bytes at the end of a unit that belong to the cipher: tag (16), nonce (24), number of the data key (4),
-/// zero (4).
+/// Number of bytes at the end of a unit that belong to the cipher: tag (16), nonce (24), number of the data
+/// key (4), zero (4).
 pub const TRAILER_BYTES: usize = 48;
 
 /// Kind of a unit: the first byte of its associated data.
@@ -47,28 +47,28 @@ pub const fn associated<const N: usize>(kind: Kind, place: &[u8]) -> [u8; N] {
     data
 }
 
-/// Encrypts and decrypts units with the data key of a store.
+/// Encryption of units with the data key of a store.
 pub trait Cipher: Debug + Send + Sync {
     /// Encrypts a unit in place, and writes its trailer.
     ///
     /// # Errors
     ///
-    /// The system has no random bytes; the unit is unchanged.
+    /// The system has no random bytes. The unit is unchanged.
     ///
     /// # Panics
     ///
     /// If the unit is shorter than a trailer.
     fn seal(&self, associated: &[u8], unit: &mut [u8]) -> io::Result<()>;
 
-    /// Decrypts a unit in place; the trailer stays.
+    /// Decrypts a unit in place. The trailer stays.
     ///
     /// # Errors
     ///
-    /// [`Unauthentic`]: the unit was not encrypted with this key for this place, or was changed since. Its
-    /// content is unspecified then.
+    /// [`Unauthentic`]: the unit was not encrypted with this key for this place, or was changed since. The
+    /// content of the unit is then unspecified.
     fn open(&self, associated: &[u8], unit: &mut [u8]) -> Result<(), Unauthentic>;
 }
 
-/// The bytes of a unit are not those that were encrypted for its place.
+/// Error: the bytes of a unit are not those that were encrypted for its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unauthentic;

@@ -1,8 +1,8 @@
-//! Detection of forks: distinguishes a process from the one that it was forked from.
+//! Detection of forks: distinguishes a process from its parent.
 //!
-//! A fork copies the memory and one thread. A store in that memory is useless in the child: its threads are
+//! A fork copies the memory and one thread. A store in this memory is unusable in the child: its threads are
 //! missing, its locks may be held by them, and its files belong to the parent. So an object that owns threads
-//! or files stores the [`Generation`] in which it was made, and refuses to work in another one.
+//! or files stores the [`Generation`] in which it was created, and refuses to work in another one.
 //!
 //! ```
 //! let here = azekura_base::fork::Generation::current();
@@ -12,17 +12,18 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Forks between the start of the program and this process, as far as [`libc::pthread_atfork`] sees them.
+/// Number of forks between the start of the program and this process, as far as [`libc::pthread_atfork`]
+/// reports them.
 ///
-/// std's own atomic: it changes only in a process that has one thread, so no model needs to see it.
+/// std's own atomic: the value changes only in a process with one thread, so no model needs to see it.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// The process in which an object was made.
+/// The process in which an object was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// Returns the present process. The first call starts counting forks.
+    /// Returns the current process. The first call starts counting forks.
     #[must_use]
     pub fn current() -> Self {
         static COUNTED: Once = Once::new();
@@ -34,12 +35,12 @@ impl Generation {
         Self(FORKS.load(Relaxed)) // Relaxed: no other data is read through it
     }
 
-    /// Returns `true` in the same process; `false` in one that was forked from it. Costs a load of a line
-    /// that no thread writes.
+    /// Returns `true` in the same process, and `false` in a process that was forked from it. Costs a load of
+    /// a cache line that no thread writes.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {
-        self.0 == FORKS.load(Relaxed) // Relaxed: as above
+        self.0 == FORKS.load(Relaxed) // Relaxed: no other data is read through it
     }
 }
 

@@ -1,4 +1,4 @@
-//! Identifiers as newtypes: two `u64` arguments cannot be swapped.
+//! Identifiers as newtypes, so that two `u64` arguments cannot be swapped.
 
 use std::fmt;
 
@@ -18,17 +18,18 @@ macro_rules! id {
 }
 
 id! {
-    /// Number of a page in the page file: its byte offset is `PageId * page_size`.
+    /// Number of a page in the page file. The byte offset of the page is `PageId * page_size`.
     PageId(u64)
 }
 id! {
-    /// Log sequence number: the global order of log records, dense from 1; `Lsn(0)` is "before every record".
+    /// Log sequence number: the global order of log records, dense from 1. `Lsn(0)` is before every record.
     ///
     /// LSNs count records, not bytes; a position in a file is a separate byte offset.
     Lsn(u64)
 }
 id! {
-    /// Number of a transaction; larger is younger. `TxnId(0)` stands for the system (structure changes).
+    /// Number of a transaction; a larger number is younger. `TxnId(0)` stands for the system (structure
+    /// changes).
     TxnId(u64)
 }
 id! {
@@ -37,10 +38,10 @@ id! {
 }
 
 impl Lsn {
-    /// The largest LSN: "nothing pending" in a horizon.
+    /// The largest LSN. In a horizon it means that nothing is pending.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The LSN that follows this one.
+    /// Returns the LSN after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

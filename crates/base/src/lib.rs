@@ -13,19 +13,19 @@
 //! | module | noun |
 //! |---|---|
 //! | [`id`] | `PageId`, `Lsn`, `TxnId`, `TreeId` |
-//! | [`page`] | page bytes as relaxed atomic words, and the header that every page carries |
+//! | [`page`] | page bytes as relaxed atomic words, and the header of every page |
 //! | [`checksum`] | CRC-32C |
 //! | [`cipher`] | interface of encryption for the page file, the log and the archive |
 //! | [`durable`] | interface of the log for the page cache |
 //! | [`sync`] | the only import of std or loom atomics, mutexes and parking |
-//! | [`background`] | background work of stores, done by threads of the process |
+//! | [`background`] | background work of stores, executed by threads of the process |
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | a hook that runs before a thread blocks |
 //! | [`fork`] | detection of forked processes |
-//! | [`rate_limit`] | a bound on log lines of one kind |
-//! | [`shared_block`] | bytes with a value that several blocks share, in one allocation |
+//! | [`rate_limit`] | a limit on the number of log lines of one kind |
+//! | [`shared_block`] | reference-counted bytes with a value that several blocks share |
 //! | [`striped`] | counters spread over cache lines |
-//! | [`zeroed`] | arrays that take memory only for used parts |
+//! | [`zeroed`] | arrays that use memory only for the parts that are used |
 //! | [`varint`] | variable-length integers of the log and the control file |
 
 pub mod background;

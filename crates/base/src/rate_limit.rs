@@ -1,15 +1,15 @@
-//! A bound on the log lines of one kind, so that a flood of bad requests does not fill a disk.
+//! A limit on the number of log lines of one kind, so that a flood of bad requests does not fill a disk.
 
 use crate::sync::Mutex;
 use crate::sync::time::Instant;
 use std::time::Duration;
 
-/// Lines of one kind in each [`PERIOD`].
+/// Largest number of lines of one kind in each [`PERIOD`].
 pub const MOST_LINES: u64 = 10;
-/// One line per 100 ms on average is readable, and a day of it is below 200 MB.
+/// Period of the limit. One line per 100 ms on average is readable, and a day of such lines is below 200 MB.
 pub const PERIOD: Duration = Duration::from_secs(1);
 
-/// Admits [`MOST_LINES`] per [`PERIOD`] and counts the rest.
+/// A limit that admits [`MOST_LINES`] per [`PERIOD`] and counts the suppressed lines.
 ///
 /// ```
 /// use azekura_base::rate_limit::{MOST_LINES, RateLimit};
@@ -28,8 +28,8 @@ struct State {
 }
 
 impl RateLimit {
-    /// Returns the number of lines that were suppressed since the last admitted one, or `None` if this one is
-    /// suppressed too.
+    /// Returns the number of lines that were suppressed since the last admitted line. Returns `None` if this
+    /// line is suppressed, too.
     #[must_use]
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())

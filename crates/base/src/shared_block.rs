@@ -1,13 +1,13 @@
-//! Bytes with a header and a shared value, in one allocation with a count of references.
+//! Bytes with a header and a shared value, in one allocation with a reference count.
 //!
 //! A [`SharedBlock`] either has a value, or refers to a block that has one. So a group of blocks shares one
-//! value without an allocation of its own. A reference is one pointer.
+//! value without a separate allocation. A reference is one pointer.
 //!
-//! - **BLOCK-1** After a block was made, nothing of it changes but the count of references, and what the
-//!   value changes through a shared reference.
-//! - **BLOCK-2** The drop of the last reference frees the block: each other drop is ordered before it by the
+//! - **BLOCK-1** After a block was created, only its reference count changes, and state that the value
+//!   changes through a shared reference.
+//! - **BLOCK-2** The drop of the last reference frees the block. Each other drop is ordered before it by the
 //!   Release and the Acquire of the count.
-//! - **BLOCK-3** A block that another one refers to for its value has the value itself.
+//! - **BLOCK-3** If a block refers to another one for its value, that other block contains the value itself.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
@@ -30,13 +30,13 @@ struct Header<V, H: Copy> {
     has_value: bool,
 }
 
-/// A counted reference to a block of bytes with a header `H`, and with a value `V` that blocks share.
+/// A counted reference to a block of bytes with a header `H` and a value `V`, which blocks can share.
 pub struct SharedBlock<V, H: Copy>(NonNull<Header<V, H>>);
 
-// SAFETY: nothing changes but the count and the value (BLOCK-1), and any thread can drop the last reference
+// SAFETY: only the count and the value change (BLOCK-1), and any thread can drop the last reference
 // (BLOCK-2).
 unsafe impl<V: Send + Sync, H: Copy + Send + Sync> Send for SharedBlock<V, H> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<V: Send + Sync, H: Copy + Send + Sync> Sync for SharedBlock<V, H> {}
 
 impl<V: fmt::Debug, H: Copy + fmt::Debug> fmt::Debug for SharedBlock<V, H> {
@@ -56,32 +56,32 @@ impl<V, H: Copy> SharedBlock<V, H> {
 
     fn layout(bytes: usize) -> Layout {
         let header = Layout::new::<Header<V, H>>();
-        // At least the header: its padding belongs to it.
+        // At least the size of the header, because its padding belongs to it.
         let size = (Self::BYTES_AT + bytes).max(header.size());
         Layout::from_size_align(size, header.align()).expect("the bytes exist in memory already")
     }
 
-    /// Size of the allocation of a block with so many bytes.
+    /// Returns the size of the allocation of a block with `bytes` bytes.
     #[must_use]
     pub fn size(bytes: usize) -> usize {
         Self::layout(bytes).size()
     }
 
-    /// Makes a block with a value. Its bytes are those of `parts`, one after the other.
+    /// Creates a block with a value. Its bytes are those of `parts`, one after the other.
     ///
     /// # Panics
     ///
-    /// If there are 4 GiB of bytes.
+    /// If the bytes are 4 GiB or more.
     #[must_use]
     pub fn with_value(value: V, head: H, parts: [&[u8]; 2]) -> Self {
         Self::new(Owner { own: ManuallyDrop::new(value) }, true, head, parts)
     }
 
-    /// Makes a block that shares the value of `other`.
+    /// Creates a block that shares the value of `other`.
     ///
     /// # Panics
     ///
-    /// If there are 4 GiB of bytes.
+    /// If the bytes are 4 GiB or more.
     #[must_use]
     pub fn beside(other: &Self, head: H, parts: [&[u8]; 2]) -> Self {
         let home = other.home().clone(); // BLOCK-3
@@ -92,11 +92,11 @@ impl<V, H: Copy> SharedBlock<V, H> {
         let len = first.len() + second.len();
         let layout = Self::layout(len);
         let len = u32::try_from(len).expect("less than 4 GiB");
-        // SAFETY: the layout's size is that of a header at least, and not 0.
+        // SAFETY: the size of the layout is at least that of a header, and not 0.
         let memory = unsafe { alloc(layout) };
         let Some(at) = NonNull::new(memory.cast::<Header<V, H>>()) else { handle_alloc_error(layout) };
-        // SAFETY: the memory is as long as `layout` says: a header, and the bytes from `BYTES_AT` on. The
-        // header is written first, as its padding lies under the bytes.
+        // SAFETY: the memory has the size of `layout`: a header, and the bytes from `BYTES_AT` on. The header
+        // is written first, because its padding overlaps the bytes.
         unsafe {
             at.write(Header { owner, references: AtomicU32::new(1), len, head, has_value });
             let bytes = memory.add(Self::BYTES_AT);
@@ -107,26 +107,26 @@ impl<V, H: Copy> SharedBlock<V, H> {
     }
 
     fn header(&self) -> &Header<V, H> {
-        // SAFETY: this reference keeps the block (BLOCK-2), of which nothing changes that is not shared
+        // SAFETY: this reference keeps the block alive (BLOCK-2), and only shared parts of it change
         // (BLOCK-1).
         unsafe { self.0.as_ref() }
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub fn head(&self) -> H {
         self.header().head
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let len = self.header().len as usize;
-        // SAFETY: `new` has written so many bytes there; they never change (BLOCK-1).
+        // SAFETY: `new` has written this number of bytes there, and they never change (BLOCK-1).
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(Self::BYTES_AT), len) }
     }
 
-    /// The block that has the value.
+    /// Returns the block that contains the value.
     fn home(&self) -> &Self {
         match self.header().has_value {
             true => self,
@@ -135,14 +135,14 @@ impl<V, H: Copy> SharedBlock<V, H> {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> &V {
-        // SAFETY: the home has the value (BLOCK-3).
+        // SAFETY: the block contains the value (BLOCK-3).
         unsafe { &self.home().header().owner.own }
     }
 
-    /// Returns whether both blocks share one value.
+    /// Returns `true` if both blocks share one value.
     #[must_use]
     pub fn shares_value_with(&self, other: &Self) -> bool {
         self.home().0 == other.home().0
@@ -151,7 +151,7 @@ impl<V, H: Copy> SharedBlock<V, H> {
 
 impl<V, H: Copy> Clone for SharedBlock<V, H> {
     fn clone(&self) -> Self {
-        self.header().references.fetch_add(1, Relaxed); // Relaxed: `self` keeps the block
+        self.header().references.fetch_add(1, Relaxed); // Relaxed: `self` keeps the block alive
         Self(self.0)
     }
 }
@@ -162,10 +162,10 @@ impl<V, H: Copy> Drop for SharedBlock<V, H> {
         if self.header().references.fetch_sub(1, Release) > 1 {
             return;
         }
-        fence(Acquire); // pairs with the Release of all earlier drops
+        fence(Acquire); // Acquire: pairs with the Release of all earlier drops
         let layout = Self::layout(self.header().len as usize);
-        // SAFETY: no other reference is left (BLOCK-2); `new` has made the header and the allocation by this
-        // layout, and `has_value` names the member of the union.
+        // SAFETY: no other reference is left (BLOCK-2). `new` has created the header and the allocation with
+        // this layout, and `has_value` determines the member of the union.
         unsafe {
             let header = self.0.as_mut();
             match header.has_value {

@@ -1,7 +1,7 @@
-//! State spread over threads: each thread uses a part of its own, a reader visits them all.
+//! State spread over threads: each thread uses its own part, and a reader visits all parts.
 //!
-//! A process may have a thousand stores, most of them idle. So the counters of one module share lines
-//! ([`StripedCounters`]), and larger parts are made at the first use ([`PerStripe`]).
+//! A process may have a thousand stores, most of them idle. So the counters of one module share cache lines
+//! ([`StripedCounters`]), and larger parts are created at the first use ([`PerStripe`]).
 
 use std::sync::OnceLock;
 
@@ -9,14 +9,14 @@ use crate::CachePadded;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Fewest and most stripes.
+/// Smallest and largest number of stripes.
 const STRIPES: (usize, usize) = (16, 512);
-/// Fewest lines of a counter. A thread that loses its processor delays no other one here, so few more lines
-/// than processors are needed; and each store has a dozen counters.
+/// Smallest number of cache lines of a counter. A preempted thread delays no other thread here, so about one
+/// line per processor suffices, and each store has a dozen counters.
 const FEWEST_LINES: usize = 4;
 
-/// Returns the number of processors that this process may use, determined at the first call, which reads
-/// several files of control groups.
+/// Returns the number of processors that this process may use. The first call determines it and reads several
+/// files of control groups.
 #[must_use]
 pub fn processors() -> usize {
     #[cfg(loom)]
@@ -32,15 +32,15 @@ pub fn processors() -> usize {
     }
 }
 
-/// Returns the number of stripes over which threads are distributed: two for each processor, so that
-/// concurrent threads seldom share one; a power of two, at least 16.
+/// Returns the number of stripes over which threads are distributed: a power of two, at least 16, and two per
+/// processor, so that concurrent threads seldom share a stripe.
 #[must_use]
 pub fn stripe_count() -> usize {
     stripes(STRIPES.0)
 }
 
-/// Returns the number of lines for state that no thread holds: a thread that loses its processor while it
-/// uses its line delays no other one.
+/// Returns the number of cache lines for state that no thread locks: a thread that is preempted while it uses
+/// its line delays no other thread.
 #[must_use]
 pub fn line_count() -> usize {
     stripes(FEWEST_LINES)
@@ -50,26 +50,26 @@ fn stripes(fewest: usize) -> usize {
     (2 * processors()).next_power_of_two().clamp(fewest, STRIPES.1)
 }
 
-/// Returns the stripe of the calling thread: a small number, assigned round robin, constant for the thread's
-/// life.
+/// Returns the stripe of the calling thread: a small number, assigned round robin, constant for the life of
+/// the thread.
 #[must_use]
 pub fn thread_stripe() -> usize {
-    // A machine's threads have numbers of their own, so that its runs are alike.
+    // Threads of a simulated machine have their own numbers, so that its runs are reproducible.
     #[cfg(all(not(loom), feature = "sim"))]
     if let Some(machine) = crate::sync::machine::current() {
         return machine.thread_number();
     }
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
-        // std's own atomic: the stripe only spreads load, no protocol depends on it, so no model needs to see
-        // it.
+        // std's own atomic: the stripe only spreads load, and no protocol depends on it, so no model needs to
+        // see it. (Relaxed: only a number.)
         static STRIPE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
     STRIPE.with(|s| *s)
 }
 
-/// Statistics counters without a contended cache line. Each is exact when no thread is adding; otherwise the
-/// value of some moment. All counters of a thread are on one line, up to 16 of them.
+/// Statistics counters without a contended cache line. A counter is exact while no thread is adding.
+/// Otherwise the sum is the value of some moment. Up to 16 counters of a thread are on one line.
 #[derive(Debug)]
 pub struct StripedCounters<const N: usize> {
     lines: Box<[CachePadded<[AtomicU64; N]>]>,
@@ -82,7 +82,7 @@ impl<const N: usize> Default for StripedCounters<N> {
 }
 
 impl<const N: usize> StripedCounters<N> {
-    /// Counters at zero.
+    /// Returns counters at zero.
     #[must_use]
     pub fn new() -> Self {
         let line = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -97,7 +97,7 @@ impl<const N: usize> StripedCounters<N> {
         self.lines[thread_stripe() % self.lines.len()][counter].fetch_add(n, Relaxed);
     }
 
-    /// The sum of a counter over all lines.
+    /// Returns the sum of a counter over all lines.
     #[must_use]
     pub fn sum(&self, counter: usize) -> u64 {
         // Relaxed: as in `add`.
@@ -105,12 +105,12 @@ impl<const N: usize> StripedCounters<N> {
     }
 }
 
-/// A single counter of this kind.
+/// A single striped counter.
 #[derive(Debug, Default)]
 pub struct StripedCounter(StripedCounters<1>);
 
 impl StripedCounter {
-    /// A counter at zero.
+    /// Returns a counter at zero.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -123,19 +123,19 @@ impl StripedCounter {
         self.0.add(0, n);
     }
 
-    /// The sum over all lines.
+    /// Returns the sum over all lines.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.0.sum(0)
     }
 }
 
-/// One pointer for each [stripe of threads](stripe_count), made when the first thread of the stripe needs it.
-/// A store that few threads use has few.
+/// One pointer for each [stripe of threads](stripe_count), created when the first thread of the stripe needs
+/// it. A store that few threads use has few pointers.
 ///
-/// - **STRIPE-MADE** A pointer is made under the mutex `making`, and a visitor locks that mutex before it
-///   looks. So a pointer that the visitor does not meet is made later, by a thread that sees all writes that
-///   the visitor made before the visit. All threads that use the pointer see them, too.
+/// - **STRIPE-MADE** A pointer is created under the mutex `making`, and a visitor locks that mutex before the
+///   visit. So a pointer that the visitor does not see is created later, by a thread that sees all writes
+///   that the visitor made before the visit. All threads that use the pointer see these writes, too.
 #[derive(Debug)]
 pub struct PerStripe<P> {
     pointers: Box<[OnceLock<P>]>,
@@ -143,13 +143,14 @@ pub struct PerStripe<P> {
 }
 
 impl<P> PerStripe<P> {
-    /// So many stripes, none of them made.
+    /// Returns an empty array for `stripes` stripes.
     #[must_use]
     pub fn new(stripes: usize) -> Self {
         Self { pointers: (0..stripes).map(|_| OnceLock::new()).collect(), making: Mutex::new(()) }
     }
 
-    /// Returns the number of the calling thread's stripe, and its pointer, made by `make` if there is none.
+    /// Returns the number of the calling thread's stripe, and its pointer, created by `make` if there is
+    /// none.
     #[inline]
     pub fn own(&self, make: impl FnOnce() -> P) -> (usize, &P) {
         let stripe = thread_stripe() % self.pointers.len();
@@ -163,13 +164,13 @@ impl<P> PerStripe<P> {
         own.get_or_init(make)
     }
 
-    /// Returns the pointer of a stripe that [`own`](Self::own) has made.
+    /// Returns the pointer of a stripe if [`own`](Self::own) has created it.
     #[must_use]
     pub fn get(&self, stripe: usize) -> Option<&P> {
         self.pointers.get(stripe).and_then(OnceLock::get)
     }
 
-    /// The stripes that are made, with their numbers.
+    /// Returns the existing pointers, with the numbers of their stripes.
     pub fn visit(&self) -> impl Iterator<Item = (usize, &P)> {
         drop(self.making.lock()); // STRIPE-MADE
         self.pointers.iter().enumerate().filter_map(|(stripe, pointer)| Some((stripe, pointer.get()?)))
@@ -181,9 +182,9 @@ impl<P> PerStripe<P> {
 pub struct Sequence(AtomicUsize);
 
 impl Sequence {
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&self) -> usize {
-        // Relaxed: only distinctness matters.
+        // Relaxed: the numbers only have to be distinct.
         self.0.fetch_add(1, Relaxed)
     }
 }
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(values.visit().count(), 0);
         let add = || {
             let (stripe, value) = values.own(Box::default);
-            value.fetch_add(1, Relaxed); // Relaxed: the end of the scope orders it
+            value.fetch_add(1, Relaxed); // Relaxed: the end of the scope provides the ordering
             stripe
         };
         let first = add();

@@ -1,6 +1,7 @@
-//! LEB128 integers: seven bits a byte, low group first, high bit means "more follows".
+//! LEB128 integers: seven bits per byte, least significant group first. The high bit means that another byte
+//! follows.
 
-/// Appends `value` to `out`: 1 byte below 128, 10 at most.
+/// Appends `value` to `out`: 1 byte for values below 128, at most 10 bytes.
 pub fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -9,20 +10,21 @@ pub fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends `bytes` behind their length.
+/// Appends the length of `bytes`, followed by `bytes`.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u64(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Bytes that `put_u64` would append for `value`.
+/// Returns the number of bytes that `put_u64` would append for `value`.
 #[must_use]
 pub const fn len_u64(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Takes an integer off the front of `input`; `None` when it is cut off or longer than 64 bits.
+/// Removes an integer from the front of `input` and returns it. Returns `None` if it is cut off or longer
+/// than 64 bits.
 pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for (i, &byte) in input.iter().enumerate().take(10) {
@@ -39,7 +41,7 @@ pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes bytes written by [`put_bytes`]; `None` when they are cut off.
+/// Removes bytes written by [`put_bytes`] and returns them. Returns `None` if they are cut off.
 pub fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take_u64(input)?).ok()?;
     let (head, rest) = input.split_at_checked(len)?;
@@ -47,7 +49,7 @@ pub fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(head)
 }
 
-/// Takes one byte.
+/// Removes one byte and returns it.
 pub fn take_u8(input: &mut &[u8]) -> Option<u8> {
     let (&first, rest) = input.split_first()?;
     *input = rest;

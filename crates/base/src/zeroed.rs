@@ -1,4 +1,5 @@
-//! Arrays that take memory only for used parts: they are zero until then, as the system returns memory.
+//! Arrays that use memory only for the parts that are used. Unused parts are zero, as the system provides
+//! memory.
 //!
 //! A page cache that holds few pages touches few pages of its arrays, and so does the lock table of a store
 //! with few locks.
@@ -6,33 +7,33 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes that arrays have from the system itself, beside the allocator. std's own atomic, Relaxed: a
+/// Bytes that arrays have mapped from the system, outside of the allocator. std's own atomic, Relaxed: a
 /// statistic of the process.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the bytes of address space that the arrays of this process have from the system, outside of the
-/// allocator.
+/// Returns the bytes of address space that the arrays of this process have mapped from the system, outside of
+/// the allocator.
 #[must_use]
 pub fn mapped_bytes() -> usize {
-    MAPPED.load(Relaxed) // a statistic
+    MAPPED.load(Relaxed) // Relaxed: a statistic
 }
 
 /// Types for which zero bytes are a valid value.
 ///
 /// # Safety
 ///
-/// Bytes that are all zero are a valid value, equal to the one that `make` of [`ZeroedArray::new`] returns;
-/// the type has no padding and needs no drop.
+/// A value of only zero bytes is valid, and equals the one that `make` of [`ZeroedArray::new`] returns. The
+/// type has no padding and needs no drop.
 pub unsafe trait ZeroIsValid {}
 
 // SAFETY: an atomic integer has the layout of the integer.
 unsafe impl ZeroIsValid for crate::sync::atomic::AtomicU32 {}
 
-// SAFETY: as above.
+// SAFETY: as for `AtomicU32`.
 #[cfg(any(loom, feature = "sim"))]
 unsafe impl ZeroIsValid for crate::sync::atomic::AtomicU64 {}
 
-// SAFETY: as above; the words of pages are std's atomics in models too.
+// SAFETY: as for `AtomicU32`. The words of pages are std's atomics in models, too.
 unsafe impl ZeroIsValid for std::sync::atomic::AtomicU64 {}
 
 #[cfg(not(loom))]
@@ -43,22 +44,22 @@ mod array {
 
     use super::ZeroIsValid;
 
-    /// Cache lines: no item that fits one is in two.
+    /// Alignment in bytes: that of a cache line, so that no item that fits into one line is on two lines.
     const ALIGNMENT: usize = 64;
-    /// Arrays of this size or more are mapped from the system. An allocator may return memory that was used
-    /// before, and write the zeroes itself.
+    /// Size in bytes from which arrays are mapped from the system. An allocator may return memory that was
+    /// used before, and would write the zeros itself.
     const MAPPED_BYTES: usize = 32 << 10;
 
     /// A fixed number of items, in memory that is zero until it is written.
     #[derive(Debug)]
     pub struct ZeroedArray<T> {
-        /// ARRAY-1: the items lie in `memory`, aligned, and are valid as long as it.
+        /// ARRAY-1: the items are in `memory`, aligned, and are valid as long as `memory` exists.
         items: NonNull<T>,
         len: usize,
         _memory: Memory,
     }
 
-    /// ARRAY-2: owned; freed by the drop alone.
+    /// Memory of an array. ARRAY-2: owned, and freed only by the drop.
     #[derive(Debug)]
     enum Memory {
         Allocated(NonNull<[u64]>),
@@ -66,13 +67,13 @@ mod array {
         Mapped(NonNull<u8>, usize),
     }
 
-    // SAFETY: ARRAY-1 and ARRAY-2: it owns the items, as a box does.
+    // SAFETY: ARRAY-1 and ARRAY-2: the array owns the items, as a box does.
     unsafe impl<T: Send> Send for ZeroedArray<T> {}
-    // SAFETY: a shared reference gives shared references of the items only.
+    // SAFETY: a shared reference to the array gives only shared references to the items.
     unsafe impl<T: Sync> Sync for ZeroedArray<T> {}
 
     impl<T: ZeroIsValid> ZeroedArray<T> {
-        /// An array of `len` items, each equal to the one that `make` returns. Ends the process if
+        /// Returns an array of `len` items, each equal to the one that `make` returns. Ends the process if
         /// there is no memory, as a box does.
         #[must_use]
         pub fn new(len: usize, make: impl Fn() -> T) -> Self {
@@ -81,11 +82,11 @@ mod array {
                 .unwrap_or_else(|_| handle_alloc_error(layout.unwrap_or(Layout::new::<T>())))
         }
 
-        /// As [`new`](Self::new), with an error if there is no memory.
+        /// Creates an array as [`new`](Self::new) does, with an error if there is no memory.
         ///
         /// # Errors
         ///
-        /// The system's, if it has no memory for a large array.
+        /// The error of the system, if it has no memory for a large array.
         pub fn try_new(len: usize, make: impl Fn() -> T) -> io::Result<Self> {
             const { assert!(align_of::<T>() <= ALIGNMENT && !std::mem::needs_drop::<T>()) };
             debug_assert!(is_zero(&make()), "zero bytes are not what is made");
@@ -97,7 +98,7 @@ mod array {
     }
 
     impl Memory {
-        /// Zero bytes, and the first of them, aligned.
+        /// Returns zero bytes, and the address of the first aligned byte.
         fn zeroed(bytes: usize) -> io::Result<(*mut u8, Self)> {
             #[cfg(all(target_os = "linux", not(miri)))]
             if bytes >= MAPPED_BYTES {
@@ -110,7 +111,7 @@ mod array {
             let first = words.as_mut_ptr().cast::<u8>();
             let skipped = first.addr().next_multiple_of(ALIGNMENT) - first.addr();
             let memory = Self::Allocated(NonNull::from(words));
-            // SAFETY: the allocation has `ALIGNMENT` bytes more than were asked for.
+            // SAFETY: the allocation has `ALIGNMENT` bytes more than were requested.
             Ok((unsafe { first.add(skipped) }, memory))
         }
 
@@ -118,13 +119,13 @@ mod array {
         fn mapped(bytes: usize) -> io::Result<(*mut u8, Self)> {
             use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a new mapping, at no given address, so nothing else is in it. It is zero, and aligned
-            // to a page of the system.
+            // SAFETY: a new mapping at an address that the system chooses, so it overlaps no other memory. It
+            // is zeroed, and aligned to a page of the system.
             let first =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
             let first = first.cast::<u8>();
             let memory = NonNull::new(first).ok_or(io::ErrorKind::OutOfMemory)?;
-            super::MAPPED.fetch_add(bytes, super::Relaxed); // a statistic
+            super::MAPPED.fetch_add(bytes, super::Relaxed); // Relaxed: a statistic
             Ok((first, Self::Mapped(memory, bytes)))
         }
     }
@@ -132,13 +133,14 @@ mod array {
     impl Drop for Memory {
         fn drop(&mut self) {
             match *self {
-                // SAFETY: ARRAY-2: it was leaked by `zeroed`.
+                // SAFETY: ARRAY-2: the box was leaked by `zeroed`.
                 Self::Allocated(words) => drop(unsafe { Box::from_raw(words.as_ptr()) }),
                 #[cfg(all(target_os = "linux", not(miri)))]
                 Self::Mapped(first, bytes) => {
-                    // SAFETY: ARRAY-2: it was mapped by `mapped`, with this size. A failure leaves it mapped.
+                    // SAFETY: ARRAY-2: mapped by `mapped` with this size. If the call fails, the memory stays
+                    // mapped.
                     let _ = unsafe { rustix::mm::munmap(first.as_ptr().cast(), bytes) };
-                    super::MAPPED.fetch_sub(bytes, super::Relaxed); // a statistic
+                    super::MAPPED.fetch_sub(bytes, super::Relaxed); // Relaxed: a statistic
                 }
             }
         }
@@ -165,18 +167,18 @@ mod array {
 mod array {
     use super::ZeroIsValid;
 
-    /// A model's atomics have to be made.
+    /// An array for models, in which atomics must be created one by one.
     #[derive(Debug)]
     pub struct ZeroedArray<T>(Box<[T]>);
 
     impl<T: ZeroIsValid> ZeroedArray<T> {
-        /// An array of `len` items, made by `make`.
+        /// Returns an array of `len` items, created by `make`.
         #[must_use]
         pub fn new(len: usize, make: impl Fn() -> T) -> Self {
             Self((0..len).map(|_| make()).collect())
         }
 
-        /// As [`new`](Self::new).
+        /// Creates an array as [`new`](Self::new) does.
         ///
         /// # Errors
         ///
@@ -213,7 +215,7 @@ mod tests {
     #[repr(align(64))]
     struct Line([u8; 64]);
 
-    // SAFETY: plain bytes.
+    // SAFETY: the type consists of plain bytes.
     unsafe impl ZeroIsValid for Line {}
 
     #[test]

@@ -1,17 +1,17 @@
-//! The far memory of this process, and which of its pages are given out.
+//! The far memory of this process, and which of its pages are allocated.
 //!
-//! Blocks are whole pages, found first-fit, and smaller ones lie in slabs (`small`); a block's length is kept
-//! beside it, not in it, so that giving memory out touches none. Memory that was mapped (not allocated) can
-//! be unmapped in pieces of 4 KiB: a page is free when none of it is mapped. Mapped memory may have blocks,
-//! too: those of an allocator that the program brought, which alone knows their lengths and can take them
-//! back.
+//! Blocks are whole pages, allocated first-fit, and smaller blocks are in slabs (`small`). The length of a
+//! block is stored outside of the block, so that allocation touches no far memory. Memory that was mapped
+//! (not allocated) can be unmapped in pieces of 4 KiB. A page is free when no part of it is mapped. Mapped
+//! memory may contain blocks, too: those of an allocator of the program. Only that allocator has their
+//! lengths and can free them.
 //!
 //! Memory that is mapped without access is *reserved*: its pages are empty, an access is refused, and servers
-//! promise no room for it until a part of it is *committed* (`reserved`).
+//! reserve no memory for it until a part of it is *committed* (`reserved`).
 //!
-//! Pages leave the heap for good when the program has a call done on them that only the kernel can do
-//! ([`Heap::unmanage`]): then the kernel has mapped there what the program has, and nothing else, and the
-//! heap knows no more than that they left.
+//! Pages leave the heap permanently when the program makes a call on them that only the kernel can execute
+//! ([`Heap::unmanage`]). After that, exactly the program's memory is mapped there by the kernel, and the heap
+//! only records that the pages left.
 
 mod reserved;
 mod small;
@@ -24,15 +24,15 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The unit in which `munmap` counts.
+/// Granularity of `munmap` in bytes.
 const PIECE: usize = 4096;
 
-/// See the [module](self).
+/// The far heap of this process; see the [module](self).
 pub(crate) struct Heap {
     memory: FarMemory,
     base: usize,
     bytes: usize,
-    /// From `base` on.
+    /// Addresses of the heap, beginning at `base`.
     range: Range<usize>,
     page: usize,
     space: Mutex<Space>,
@@ -42,58 +42,57 @@ pub(crate) struct Heap {
 struct Space {
     /// First page and number of pages of each free range, by address.
     free: BTreeMap<usize, usize>,
-    /// First page of each allocated block or slab → bytes that it may use.
+    /// First page of each allocated block or slab → its usable bytes.
     blocks: BTreeMap<usize, usize>,
-    /// First page → slab.
+    /// First page of each slab → the slab.
     slabs: BTreeMap<usize, Slab>,
-    /// Size of blocks → first pages of slabs that may have more of them.
+    /// Size of blocks → first pages of slabs that may have free blocks of this size.
     partial: BTreeMap<usize, BTreeSet<usize>>,
-    /// Addresses that are mapped.
+    /// Addresses that the program has mapped.
     mapped: Ranges,
-    /// Addresses of pages that left.
+    /// Addresses of pages that left far memory.
     unmanaged: Ranges,
-    /// Addresses of reserved pages; the program's parts of them are mapped.
+    /// Addresses of reserved pages. The program's parts of these pages are in `mapped`, too.
     reserved: Ranges,
-    /// Addresses of mapped pages that child processes are not to have.
+    /// Addresses of mapped pages that child processes do not inherit (`MADV_DONTFORK`).
     unforked: Ranges,
     /// Number of pages that are neither free nor reserved.
     taken: usize,
 }
 
-/// The reason that a block gets no far memory.
+/// Reason why a block gets no far memory.
 #[derive(Debug)]
 pub(crate) enum Lack {
     /// `--max-far` is used up.
     Space,
-    /// A server promises no room.
+    /// A server refused to reserve memory.
     Server(ReserveError),
 }
 
 /// The owner of a block in far memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// This heap's.
+    /// This heap.
     Heap {
-        /// Bytes that it may use.
+        /// Usable size of the block in bytes.
         usable: usize,
     },
-    /// That of the allocator that the program brought, which mapped far memory and gives it out in blocks of
-    /// its own, of any size.
+    /// An allocator of the program, which mapped far memory and allocates blocks of any size in it.
     Allocator,
-    /// No block begins there: it was freed, or never was one.
+    /// None: no block begins at the address. The block was freed, or never existed.
     Nobody,
 }
 
 /// A range of addresses, split by the treatment of each part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
-    /// Managed pages, whether they are given out or not.
+    /// Managed pages, whether they are allocated or not.
     pub(crate) far: Vec<Range<usize>>,
-    /// Memory of the kernel: before and behind the heap, and unmanaged pages.
+    /// Memory of the kernel: before and after the heap, and unmanaged pages.
     pub(crate) others: Vec<Range<usize>>,
 }
 
-/// A heap that stands still while its process forks.
+/// A heap that is stopped while its process forks.
 pub(crate) struct FrozenHeap<'a> {
     heap: &'a Heap,
     space: MutexGuard<'a, Space>,
@@ -107,22 +106,22 @@ impl FrozenHeap<'_> {
         drop(space);
     }
 
-    /// The heap of the child; `None` if nothing was given out of it, so that the child may as well begin
-    /// anew.
+    /// Returns the heap of the child. Returns `None` if nothing was allocated from the heap, so that the
+    /// child can set up its own far memory later.
     ///
     /// # Safety
     ///
-    /// As [`Frozen::in_child`]; the heap that was frozen is not used any more, either.
+    /// The contract of [`Frozen::in_child`]. The frozen heap is not used any more, either.
     pub(crate) unsafe fn in_child(mut self) -> Result<Option<Heap>, ForkError> {
         let Heap { base, bytes, page, .. } = *self.heap;
         let space = std::mem::take(&mut *self.space);
         std::mem::forget(self.space);
         if space.is_unused() && self.heap.memory.adopted().is_empty() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller keeps this function's contract.
             unsafe { self.frozen.abandon_in_child() };
             return Ok(None);
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps this function's contract.
         let memory = unsafe { self.frozen.in_child()? };
         let heap = Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) };
         heap.drop_unforked();
@@ -153,13 +152,13 @@ impl Heap {
         address.wrapping_sub(self.base) < self.bytes
     }
 
-    /// Returns whether any byte of a range is managed.
+    /// Returns `true` if any byte of a range is managed.
     pub(crate) fn overlaps(&self, address: usize, bytes: usize) -> bool {
         !self.parts(address, bytes).far.is_empty()
     }
 
-    /// A range cut into what is far memory and what is not: an allocator joins maps that lie side by side,
-    /// and some of them may be the kernel's.
+    /// Splits a range into far memory and other memory. An allocator merges adjacent maps, and some of them
+    /// may belong to the kernel.
     pub(crate) fn parts(&self, address: usize, bytes: usize) -> Parts {
         let range = address..address.saturating_add(bytes);
         let heap = self.base..self.base + self.bytes;
@@ -176,51 +175,51 @@ impl Heap {
         }
     }
 
-    /// Returns whether a range of managed memory overlaps reserved memory.
+    /// Returns `true` if a range of managed memory overlaps reserved memory.
     pub(crate) fn meets_reserved(&self, range: &Range<usize>) -> bool {
         self.lock().reserved.meets(range)
     }
 
-    /// Returns whether the program has mapped all of a range of managed memory.
+    /// Returns `true` if the program has mapped all of a range of managed memory.
     pub(crate) fn has_mapped(&self, range: &Range<usize>) -> bool {
         self.lock().mapped.covers(range)
     }
 
-    /// Returns whether the program has all of a range of managed memory, mapped or as a block.
+    /// Returns `true` if the program owns all of a range of managed memory, mapped or as a block.
     pub(crate) fn has_given(&self, range: &Range<usize>) -> bool {
         let space = self.lock();
         let rest = space.mapped.without(range);
         rest.iter().all(|part| space.blocks_within(self, part).covers(part))
     }
 
-    /// Returns whether the program has any of a range of managed memory.
+    /// Returns `true` if the program owns any part of a range of managed memory.
     pub(crate) fn has_given_any(&self, range: &Range<usize>) -> bool {
         let space = self.lock();
         space.mapped.meets(range) || space.blocks_within(self, range).meets(range)
     }
 
-    /// Returns whether a range of managed memory overlaps a block.
+    /// Returns `true` if a range of managed memory overlaps a block.
     pub(crate) fn meets_block(&self, range: &Range<usize>) -> bool {
         !self.lock().blocks_within(self, range).is_empty()
     }
 
-    /// Hands the pages that meet a range to the kernel, for good, with their bytes. Those of them that the
-    /// program does not have are unmapped.
+    /// Passes the pages that overlap a range to the kernel permanently, with their bytes. Parts of them that
+    /// the program does not own are unmapped.
     pub(crate) fn unmanage(&self, range: Range<usize>) {
         let of_page = |address: usize| self.base + (address - self.base) / self.page * self.page;
         for part in self.parts(range.start, range.len()).far {
             let pages = of_page(part.start)..of_page(part.end - 1) + self.page;
             self.lock().take_free_within(self, &pages);
             self.unmanage_reserved(&pages);
-            // SAFETY: this thread has no lock of ours (FAR-1), and the memory is never dropped.
+            // SAFETY: this thread holds no lock of this library (FAR-1), and the memory is never dropped.
             unsafe { self.memory.unmanage(pages.clone()) };
             self.settle(pages);
         }
-        // SAFETY: as above; the rest are static arrays.
+        // SAFETY: as above. The remaining pages of the range are those of static arrays.
         unsafe { self.memory.unmanage(range) };
     }
 
-    /// Hands all pages to the kernel and ends far memory.
+    /// Passes all pages to the kernel and ends far memory.
     pub(crate) fn end(&self) {
         let given: Vec<Range<usize>> = {
             let space = self.lock();
@@ -233,20 +232,20 @@ impl Heap {
         }
         for part in self.parts(self.base, self.bytes).far {
             self.lock().take_free_within(self, &part);
-            // SAFETY: as in `unmanage`; nothing of it is given out.
+            // SAFETY: as in `unmanage`; no part of the range is allocated.
             unsafe { self.memory.unmanage_free(part.clone()) };
             self.settle(part);
         }
-        // SAFETY: all pages left.
+        // SAFETY: all pages have left far memory.
         unsafe { self.memory.retire() };
     }
 
-    /// The addresses of the heap.
+    /// Returns the addresses of the heap.
     pub(crate) fn range(&self) -> &Range<usize> {
         &self.range
     }
 
-    /// Handles pages that were unmanaged: the kernel unmaps the parts that the program does not have.
+    /// Handles pages that were unmanaged: the kernel unmaps the parts that the program does not own.
     fn settle(&self, pages: Range<usize>) {
         let mut space = self.lock();
         for part in space.unmanaged.without(&pages) {
@@ -262,7 +261,7 @@ impl Heap {
         }
     }
 
-    /// Bytes that the program has of managed memory.
+    /// Returns the number of bytes of managed memory that the program owns.
     pub(crate) fn given_bytes(&self) -> usize {
         let space = self.lock();
         space.mapped.total() + space.blocks_within(self, &self.range).total() - space.reserved.total()
@@ -272,13 +271,13 @@ impl Heap {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stands still for `fork`.
+    /// Stops the heap for `fork`.
     pub(crate) fn freeze(&self) -> io::Result<FrozenHeap<'_>> {
         let space = self.lock();
         Ok(FrozenHeap { heap: self, space, frozen: self.memory.freeze()? })
     }
 
-    /// A block, and whether it is zeros.
+    /// Allocates a block. Also returns `true` if the block is zeroed.
     pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Result<(*mut u8, bool), Lack> {
         if let Some(size) = self.small(bytes, align) {
             return self.allocate_small(size);
@@ -290,25 +289,26 @@ impl Heap {
         Ok(((self.base + first * self.page) as *mut u8, true))
     }
 
-    /// Has the servers promise room for all that is taken; gives these pages, just taken, back if they do
-    /// not. This thread has no lock of ours, as it waits for the servers.
+    /// Reserves memory at the servers for all allocated pages. Frees the given pages, which were just
+    /// allocated, if a server refuses. This thread holds no lock of this library, because it waits for the
+    /// servers.
     fn reserve(&self, first: usize, pages: usize) -> Result<(), Lack> {
         self.promise().inspect_err(|_| self.lock().give(first, pages))
     }
 
-    /// Has the servers promise room for all that is taken.
+    /// Reserves memory at the servers for all allocated pages.
     fn promise(&self) -> Result<(), Lack> {
         let adopted: usize = self.memory.adopted().iter().map(Range::len).sum();
         let taken = self.lock().taken * self.page;
         self.memory.reserve(taken + adopted).map_err(Lack::Server)
     }
 
-    /// The owner of the block at this address.
+    /// Returns the owner of the block at this address.
     pub(crate) fn owner(&self, address: usize) -> Owner {
         self.lock().owner(self, address)
     }
 
-    /// Frees a block if this heap owns it; returns its owner.
+    /// Frees a block if this heap owns it. Returns the owner of the block.
     pub(crate) fn release(&self, address: usize) -> Owner {
         let mut space = self.lock();
         let owner = space.owner(self, address);
@@ -328,8 +328,8 @@ impl Heap {
         owner
     }
 
-    /// Makes a block of ours at least so long where it lies, if what lies behind it is free. Returns whether
-    /// it did.
+    /// Extends a block of this heap in place to at least `bytes` bytes, if the memory after it is free.
+    /// Returns `true` if the block was extended.
     pub(crate) fn lengthen(&self, address: usize, bytes: usize) -> bool {
         let first = (address - self.base) / self.page;
         let mut space = self.lock();
@@ -349,8 +349,8 @@ impl Heap {
         lengthens
     }
 
-    /// Memory for `mmap`. The servers promise room for it, unless the program says that most of it may never
-    /// be used (`MAP_NORESERVE`).
+    /// Maps memory for `mmap`. The servers reserve memory for it, unless the program declares that most of it
+    /// may never be used (`MAP_NORESERVE`).
     pub(crate) fn map(&self, bytes: usize, is_sparse: bool) -> Result<*mut u8, Lack> {
         let pages = bytes.div_ceil(self.page);
         let first = self.lock().take(pages, 1).ok_or(Lack::Space)?;
@@ -362,8 +362,7 @@ impl Heap {
         Ok(at as *mut u8)
     }
 
-    /// Takes a range of managed memory back from what is mapped; pages of which nothing is mapped any more
-    /// are free.
+    /// Unmaps a range of managed memory. Pages without any mapped part become free.
     pub(crate) fn unmap(&self, range: Range<usize>) {
         let of_page = |address: usize| self.base + (address - self.base) / self.page * self.page;
         let mut space = self.lock();
@@ -383,8 +382,8 @@ impl Heap {
         before.iter().for_each(|free| self.give_back(free));
     }
 
-    /// A range is zeros from now on: what lies between whole pages is written, by the caller's own stores.
-    /// Its reserved parts are so already.
+    /// Zeroes a range. Whole pages are discarded, and the rest is overwritten by stores of the calling
+    /// thread. Reserved parts are zero already.
     pub(crate) fn zero(&self, range: &Range<usize>) {
         let committed = self.lock().reserved.without(range);
         committed.iter().for_each(|part| self.zero_committed(part));
@@ -395,7 +394,7 @@ impl Heap {
         let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
         let clear = |from: usize, to: usize| {
             if from < to {
-                // SAFETY: within far memory, and the caller owns the range.
+                // SAFETY: inside far memory, and the caller owns the range.
                 unsafe { ((self.base + from) as *mut u8).write_bytes(0, to - from) };
             }
         };
@@ -403,26 +402,26 @@ impl Heap {
             return clear(start, end);
         }
         clear(start, first);
-        // SAFETY: within, and the caller owns the range.
+        // SAFETY: inside far memory, and the caller owns the range.
         unsafe { self.memory.discard_shared(first..last) };
         clear(last, end);
     }
 
-    /// Whole pages are free again.
+    /// Frees whole pages.
     fn give_back(&self, pages: Range<usize>) {
-        // SAFETY: no longer given out, not yet free for others.
+        // SAFETY: the pages are no longer allocated, and not yet free for other allocations.
         unsafe { self.memory.discard_shared(pages.start - self.base..pages.end - self.base) };
         let mut space = self.lock();
-        // A page that another thread has handed to the kernel meanwhile is not given out again.
+        // Pages that another thread has passed to the kernel meanwhile are not allocated again.
         for part in space.unmanaged.without(&pages) {
             space.give((part.start - self.base) / self.page, part.len() / self.page);
         }
     }
 }
 
-/// Unmaps memory that far memory no longer manages.
+/// Unmaps memory that is not far memory any more.
 fn unmap(range: &Range<usize>) {
-    // SAFETY: nothing that the program has lies there, or it gives it up.
+    // SAFETY: the program owns no memory in the range, or it unmaps the range.
     unsafe { sys::call(libc::SYS_munmap, [range.start, range.len(), 0, 0, 0, 0]) };
 }
 
@@ -431,8 +430,9 @@ impl Space {
         self.blocks.is_empty() && self.mapped.is_empty() && self.unmanaged.is_empty()
     }
 
-    /// A page is either of a block or mapped, as both take it from what is free. Memory that left the heap
-    /// may be the next allocator's.
+    /// Returns the owner of the block at an address. A page belongs to a block or is mapped, never both,
+    /// because both are taken from the free pages. Memory that left the heap may belong to the next
+    /// allocator.
     fn owner(&mut self, heap: &Heap, address: usize) -> Owner {
         if let Some(usable) = self.small_at(heap, address) {
             return if usable == 0 { Owner::Nobody } else { Owner::Heap { usable } };
@@ -486,7 +486,7 @@ impl Space {
         self.take_at(first, pages).then_some(first)
     }
 
-    /// These pages, if they are free.
+    /// Takes these pages if they are free. Returns `true` if they were taken.
     fn take_at(&mut self, first: usize, pages: usize) -> bool {
         let Some((&start, &length)) = self.free.range(..=first).next_back() else { return false };
         let (end, free_end) = (first + pages, start + length);

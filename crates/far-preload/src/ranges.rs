@@ -1,9 +1,9 @@
-//! A set of numbers (addresses, pages) as ranges that neither overlap nor touch.
+//! A set of numbers (addresses, pages), stored as ranges that neither overlap nor touch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// See the [module](self).
+/// A set of numbers as disjoint ranges; see the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(BTreeMap<usize, usize>);
 
@@ -43,7 +43,7 @@ impl Ranges {
         }
     }
 
-    /// Returns the ranges that overlap one, whole.
+    /// Returns the ranges of the set that overlap a range, not cut to it.
     fn meeting(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let Range { start, end } = *range;
         let before = self.0.range(..start).next_back().filter(move |&(_, &last)| last > start);
@@ -51,13 +51,13 @@ impl Ranges {
         meeting.filter(move |_| start < end).map(|(&first, &last)| first..last)
     }
 
-    /// The parts of a range that are in the set.
+    /// Returns the parts of a range that are in the set.
     pub(crate) fn within(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let Range { start, end } = *range;
         self.meeting(range).map(move |part| part.start.max(start)..part.end.min(end))
     }
 
-    /// The parts of a range that are not.
+    /// Returns the parts of a range that are not in the set.
     pub(crate) fn without(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let mut rest = Vec::new();
         let mut at = range.start;
@@ -77,7 +77,7 @@ impl Ranges {
         self.within(range).next().is_some()
     }
 
-    /// Returns whether all of a range is in the set.
+    /// Returns `true` if all of a range is in the set.
     pub(crate) fn covers(&self, range: &Range<usize>) -> bool {
         range.is_empty() || self.within(range).next().is_some_and(|part| part == *range)
     }
@@ -86,7 +86,7 @@ impl Ranges {
         self.0.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Counts the numbers in the set.
+    /// Returns the number of numbers in the set.
     pub(crate) fn total(&self) -> usize {
         self.iter().map(|range| range.len()).sum()
     }

@@ -1,5 +1,5 @@
-//! Before `main`: settings and servers. At the end: statistics. In between: whether a call is to be served
-//! from far memory.
+//! Far memory of the process: reads settings and connects to servers before `main`, decides which calls use
+//! far memory, and reports statistics at the end.
 
 mod children;
 mod end;
@@ -24,65 +24,67 @@ use std::sync::atomic::{
 };
 use std::{fmt, ptr};
 
-/// Null until far memory is there, and in child processes.
+/// The session; null before far memory is set up, and in child processes.
 static HEAP: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
-/// Smallest size of a far block; no block is far before far memory is set up.
+/// Smallest size of a far block in bytes. The largest value until far memory is set up, so that no block is
+/// far.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// The same of mappings, which have pages of their own.
+/// Smallest size of a far mapping in bytes. Mappings always have their own pages.
 static MAP_THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Ranges of far memory beside the heap: static arrays.
+/// Largest number of ranges of far memory outside of the heap: static arrays.
 const MOST_STATICS: usize = 8;
 
-/// Far memory of this process, or of its parent: the heap, then static arrays, as base and length.
+/// Far memory of this process or of its parent: the heap, followed by static arrays, each as base and length.
 static PLACES: [[AtomicUsize; 2]; MOST_STATICS + 1] =
     [const { [const { AtomicUsize::new(0) }; 2] }; MOST_STATICS + 1];
-/// Number of these that the kernel does not wait for: all of them, or none.
+/// Number of the ranges in `PLACES` for which the kernel does not wait: all of them, or none.
 static UNSERVED_RANGES: AtomicUsize = AtomicUsize::new(0);
 
-/// Far memory of this process; never dropped, as threads may use it to the very end.
+/// Far memory of this process. Never dropped, because threads may use it until the process ends.
 pub(crate) struct Session {
     pub(crate) heap: Heap,
     launch: &'static Launch,
 }
 
-/// Far memory was set up once, here or in our parent.
+/// Set once far memory was set up, here or in the parent process.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// Settings from the launcher.
+/// Settings of the launcher.
 static LAUNCH: OnceLock<Launch> = OnceLock::new();
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// The far heap, if there is one. A stack in it that this thread runs on leaves it first (FAR-4).
+/// Returns the far heap, if there is one. If this thread runs on a stack in far memory, the stack leaves far
+/// memory first (FAR-4).
 pub(crate) fn heap() -> Option<&'static Heap> {
-    // Acquire: pairs with Release in `begin`. SAFETY: null, or a session that is never dropped.
+    // Acquire: pairs with Release in `install`. SAFETY: the pointer is null, or the session is never dropped.
     let heap = unsafe { HEAP.load(Acquire).as_ref() }.map(|session| &session.heap)?;
     crate::hooks::settle_stack(heap.range());
     Some(heap)
 }
 
-/// Returns whether a range overlaps managed memory. Takes no lock, and looks at no stack.
+/// Returns `true` if a range overlaps managed memory. Acquires no lock and does not check the stack.
 pub(crate) fn is_managed(range: Range<usize>) -> bool {
-    // SAFETY: as in `heap`. Acquire: as there.
+    // Acquire: pairs with Release in `install`. SAFETY: as in `heap`.
     unsafe { HEAP.load(Acquire).as_ref() }.is_some_and(|session| session.heap.memory().is_managed(range))
 }
 
-/// The far heap for a new block of this size.
+/// Returns the far heap for a new block of this size.
 #[inline]
 pub(crate) fn heap_for(bytes: usize) -> Option<&'static Heap> {
-    // Relaxed: a number for itself; `heap` orders the rest.
+    // Relaxed: an independent number; `heap` provides the ordering.
     if bytes < THRESHOLD.load(Relaxed) { None } else { heap().or_else(children::heap) }
 }
 
-/// The far heap for a new mapping of this size.
+/// Returns the far heap for a new mapping of this size.
 pub(crate) fn heap_to_map(bytes: usize) -> Option<&'static Heap> {
     // Relaxed: as in `heap_for`.
     if bytes < MAP_THRESHOLD.load(Relaxed) { None } else { heap_for(bytes) }
 }
 
-/// The far heap that an address belongs to.
+/// Returns the far heap that contains an address.
 #[inline]
 pub(crate) fn heap_of(address: usize) -> Option<&'static Heap> {
     heap().filter(|heap| heap.has(address))
@@ -90,27 +92,27 @@ pub(crate) fn heap_of(address: usize) -> Option<&'static Heap> {
 
 /// Returns `true` if an address was far memory in this process's parent.
 pub(crate) fn was_far(address: usize) -> bool {
-    // Relaxed: written before `main`, read in children.
+    // Relaxed: written before `main`, and read in child processes.
     meets(&PLACES[0], address, 1)
 }
 
-/// The same with static arrays.
+/// Returns `true` if an address was far memory in this process's parent, including static arrays.
 fn was_in_place(address: usize) -> bool {
     PLACES.iter().any(|place| meets(place, address, 1))
 }
 
-/// Returns `true` if the kernel would not reach any byte of a range, as it is far memory that it does not
-/// wait for (F1).
+/// Returns `true` if the kernel could not access some byte of a range because it is far memory for which the
+/// kernel does not wait (F1).
 #[inline]
 pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
-    // Relaxed: written before `main`, and in children that have one thread.
+    // Relaxed: written before `main`, and in child processes with one thread.
     let ranges = UNSERVED_RANGES.load(Relaxed);
     ranges != 0
         && bytes != 0
         && PLACES[..ranges].iter().any(|range| meets(range, address, bytes))
         && heap().is_none_or(|heap| {
             let range = address..address.saturating_add(bytes);
-            // An access to reserved memory is the kernel's to refuse.
+            // An access to reserved memory is refused by the kernel.
             heap.memory().is_managed(range.clone()) && !heap.memory().is_reserved(range)
         })
 }
@@ -130,8 +132,8 @@ pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
     heap().is_some_and(|heap| heap.memory().adopted().iter().any(|range| meets(heap.memory(), range)))
 }
 
-/// Hands the far memory that a range meets to the kernel, for good: a call is to be done on it that only the
-/// kernel can do.
+/// Passes the far memory in a range to the kernel permanently, before a call on it that only the kernel can
+/// execute.
 pub(crate) fn unmanage(address: usize, bytes: usize) {
     if let Some(heap) = heap()
         && bytes > 0
@@ -140,12 +142,12 @@ pub(crate) fn unmanage(address: usize, bytes: usize) {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         heap.unmanage(address..address.saturating_add(bytes));
         keeps_budget(heap);
-        // SAFETY: this thread's own.
+        // SAFETY: the address of this thread's `errno`.
         unsafe { *libc::__errno_location() = errno };
     }
 }
 
-/// With `--strict` a program ends when its unmanaged memory exceeds the local budget.
+/// Ends a program with `--strict` if its unmanaged memory exceeds the local budget.
 fn keeps_budget(heap: &Heap) {
     let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) else { return };
     let left = heap.memory().stats().unmanaged_bytes;
@@ -159,15 +161,15 @@ fn keeps_budget(heap: &Heap) {
     }
 }
 
-/// Bytes of large blocks for which far memory had no room.
+/// Bytes of large blocks for which `--max-far` was too small.
 static OVERFLOW: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of large blocks for which servers promised no room.
+/// Bytes of large blocks for which servers refused to reserve memory.
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
-/// The first reason of a server.
+/// The first reason that a server reported.
 static REFUSAL: OnceLock<String> = OnceLock::new();
 
-/// A large block becomes ordinary memory, as there is no room for it in `--max-far` or at the servers; with
-/// `--strict` it ends the program.
+/// Counts a large block that becomes ordinary memory, because `--max-far` or the servers' memory is used up.
+/// With `--strict` it ends the program.
 #[cold]
 pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
     let counter = match lack {
@@ -177,7 +179,7 @@ pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
             &REFUSED
         }
     };
-    counter.fetch_add(bytes, Relaxed); // a count
+    counter.fetch_add(bytes, Relaxed); // Relaxed: a counter
     let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) else { return };
     let why = match lack {
         Lack::Space => {
@@ -194,10 +196,11 @@ pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
     ));
 }
 
-/// All far memory becomes ordinary memory, and no new memory is far: the program has a call done that
-/// concerns all of its memory, or all calls that the layer makes.
+/// Makes all far memory ordinary memory, and disables far memory from now on. The program makes a call that
+/// concerns all of its memory, or all system calls of this library.
 pub(crate) fn end_far(call: &str, why: &str) {
-    // Relaxed: later blocks of other threads may be far a moment longer, and come home below or are refused.
+    // Relaxed: other threads may still allocate far blocks for a moment. These blocks become ordinary memory
+    // below.
     if THRESHOLD.swap(usize::MAX, Relaxed) == usize::MAX {
         return;
     }
@@ -219,13 +222,13 @@ pub(crate) fn end_far(call: &str, why: &str) {
     }
     heap.end();
     crate::hooks::end_stack_helper();
-    ENDED.store(true, Relaxed); // read by the handlers of `fork`, which only save work by it
+    ENDED.store(true, Relaxed); // Relaxed: read by the `fork` handlers, which only skip work if it is set
 }
 
-/// Set in the environment once the mechanism in use has been printed.
+/// Environment variable that is set once the mechanism in use has been printed.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
-/// A limit of the process counts the memory of the far layer.
+/// Error: a limit of the process counts the memory of the far layer.
 #[derive(Debug)]
 struct RefusedByLimit {
     name: &'static str,
@@ -246,8 +249,8 @@ impl fmt::Display for RefusedByLimit {
 
 impl Error for RefusedByLimit {}
 
-/// Valgrind runs one thread at a time: one that waits for a page would keep the thread that brings it from
-/// running.
+/// Error: valgrind runs one thread at a time. A thread that waits for a page would stop the thread that
+/// fetches it.
 #[derive(Debug)]
 struct RefusedUnderValgrind;
 
@@ -262,7 +265,7 @@ impl fmt::Display for RefusedUnderValgrind {
 
 impl Error for RefusedUnderValgrind {}
 
-/// Returns whether valgrind runs this program: it preloads libraries of this name.
+/// Returns `true` if the program runs under valgrind, which preloads libraries with this name.
 fn is_under_valgrind() -> bool {
     let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     preloaded.to_string_lossy().contains("vgpreload_")
@@ -287,7 +290,8 @@ extern "C" fn begin() {
     let launch = LAUNCH.get_or_init(|| launch);
     let session = open(launch);
     if !launch.quiet && std::env::var_os(SAID).is_none() {
-        // SAFETY: before `main`, there is one thread. Programs that this one starts do not print it again.
+        // SAFETY: before `main` there is one thread. The variable keeps programs that this one starts from
+        // printing it again.
         unsafe { std::env::set_var(SAID, "1") };
         let servers = launch.servers.join(", ");
         say(format_args!(
@@ -308,9 +312,10 @@ extern "C" fn begin() {
     }
 }
 
-/// Sets far memory up and has it used.
+/// Sets up far memory and enables it.
 fn open(launch: &'static Launch) -> &'static Session {
-    // The statics of a child that begins later are in use already, and stay ordinary memory.
+    // A child process that sets up far memory later already uses its static arrays, which stay ordinary
+    // memory.
     let has_begun = BEGUN.swap(true, Relaxed);
     let statics = if has_begun { Vec::new() } else { statics::find(launch.block.max(launch.page)) };
     let memory = match set_up(launch, statics) {
@@ -320,13 +325,13 @@ fn open(launch: &'static Launch) -> &'static Session {
     install(Heap::new(memory, launch.page), launch)
 }
 
-/// From here on large blocks are far memory.
+/// Enables far memory for large blocks.
 fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
     let base = heap.memory().as_ptr() as usize;
     let region = base..base + heap.memory().len();
     let ranges = [region].into_iter().chain(heap.memory().adopted().iter().cloned());
     for (range, place) in ranges.zip(&PLACES) {
-        // Relaxed: there is one thread, or it is the thread that allocates the first block.
+        // Relaxed: there is one thread, or this is the thread that allocates the first block.
         place[0].store(range.start, Relaxed);
         place[1].store(range.len(), Relaxed);
     }
@@ -342,14 +347,14 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
     let session = Box::leak(Box::new(Session { heap, launch }));
     // Release: pairs with Acquire in `heap`.
     HEAP.store(session, Release);
-    // Relaxed: as in `heap_for`.
+    // Relaxed: independent numbers, as in `heap_for`.
     MAP_THRESHOLD.store(launch.block.max(launch.page), Relaxed);
     THRESHOLD.store(launch.block, Relaxed);
     session
 }
 
 fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<dyn Error>> {
-    // Room for static arrays is promised from the start, for blocks when they are given out.
+    // Memory for static arrays is reserved at the start, and memory for blocks when they are allocated.
     let bytes: usize = statics.iter().take(MOST_STATICS).map(Range::len).sum();
     let share = if launch.spill.is_some() { 0 } else { bytes * launch.copies / launch.servers.len().max(1) };
     let mut setting = FarMemory::builder()
@@ -370,7 +375,8 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         setting = setting.auth_key(AuthKey::read(path).map_err(|e| format!("key {}: {e}", path.display()))?);
     }
     for addresses in statics.into_iter().take(MOST_STATICS) {
-        // SAFETY: before `main` no code uses the program's static arrays, and they stay to its end.
+        // SAFETY: before `main` no code uses the program's static arrays, and they exist until the process
+        // ends.
         setting = unsafe { setting.adopt(addresses) };
     }
     Ok(setting.build()?)
@@ -380,10 +386,10 @@ fn say(what: fmt::Arguments<'_>) {
     azekura_far::say(&what.to_string());
 }
 
-/// Nothing is far any more, nor will be.
+/// Set once all far memory has become ordinary memory and no more will be allocated.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Bytes for people.
+/// A number of bytes for messages, displayed in GiB, MiB or KiB.
 struct Size(usize);
 
 impl fmt::Display for Size {

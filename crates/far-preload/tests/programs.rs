@@ -1,8 +1,8 @@
-//! Programs that know nothing of far memory do with it what they do without: C programs with blocks, maps,
-//! threads, children and system calls, and GNU sort. `scripts/far-programs.py` runs programs that are not
+//! Unmodified programs behave with far memory as without it: C programs with blocks, maps, threads, child
+//! processes and system calls, and GNU sort. `scripts/far-programs.py` runs programs that are not available
 //! everywhere.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 #[path = "../src/ranges.rs"]
 mod ranges;
@@ -65,7 +65,7 @@ fn blocks_come_grow_and_go() {
     mechanisms().into_iter().for_each(|mechanism| same("blocks", &[], mechanism));
 }
 
-/// As redis does with jemalloc: small blocks in maps that are far.
+/// An allocator with small blocks in far maps, as in redis with jemalloc.
 #[test]
 fn blocks_of_an_allocator_that_lies_in_far_memory_stay_its_own() {
     let program = with_allocator("owners");
@@ -91,13 +91,14 @@ fn maps_are_cut_moved_and_emptied() {
 #[test]
 fn heaps_that_are_reserved_and_committed_are_far_and_refuse_the_same_accesses() {
     for mechanism in mechanisms() {
-        // By SIGSEGV a child has no far memory.
+        // With SIGSEGV a child has no far memory.
         let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
         same("reserved", arguments, mechanism);
     }
 }
 
-/// With `--block` below a page small blocks are far, too, and share pages also if they are larger than one.
+/// With `--block` below a page, small blocks are far, too. They share pages, also if they are larger than a
+/// page.
 #[test]
 fn small_blocks_are_far_where_the_smallest_block_is_below_a_page() {
     for page in [4 << 10, 16 << 10] {
@@ -109,15 +110,15 @@ fn small_blocks_are_far_where_the_smallest_block_is_below_a_page() {
             ..launch(server)
         };
         for mechanism in mechanisms() {
-            // By SIGSEGV a child has no far memory.
+            // With SIGSEGV a child has no far memory.
             let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
             same_with("small", arguments, small, mechanism);
         }
     }
 }
 
-/// Threads and children, with pages that stay on this machine, compressed: by the best mechanism, as the tier
-/// is the same for all.
+/// Threads and child processes with pages in the compressed tier. Only with the best mechanism, because the
+/// tier does not depend on the mechanism.
 #[test]
 fn with_a_compressed_tier_programs_print_the_same() {
     let directory = tempfile::tempdir().unwrap();
@@ -143,8 +144,8 @@ fn with_a_compressed_tier_programs_print_the_same() {
     }
 }
 
-/// A program that mostly waits is told so at the end, and each interval with `--progress`; one that fits is
-/// not. The plain run says how long there is to wait for.
+/// A program that mostly waits for pages gets a report at the end, and at each interval with `--progress`. A
+/// program that fits into local memory gets none. The run without far memory determines the time to wait.
 #[test]
 fn a_program_that_thrashes_is_told_how_much_more_memory_it_needs() {
     let directory = tempfile::tempdir().unwrap();
@@ -165,13 +166,13 @@ fn a_program_that_thrashes_is_told_how_much_more_memory_it_needs() {
     }
 }
 
-/// The table in `hooks/kernel.rs`, part by part.
+/// Tests the table in `hooks/kernel.rs`, part by part.
 #[test]
 fn memory_calls_that_only_the_kernel_can_do_have_their_ordinary_effect() {
     let parts = ["protection", "locks", "remaps", "fixed", "advice", "nodes", "faultfd", "raw"];
     let program = compiled("kernel");
     for mechanism in mechanisms() {
-        // By SIGSEGV a child has no far memory, and the part on advice has one read it.
+        // With SIGSEGV a child has no far memory, and a child reads far memory in the part on advice.
         let has = |part: &&&str| **part != "advice" || mechanism != Mechanism::Sigsegv;
         parts.iter().filter(has).for_each(|part| same_of(&program, &[part], mechanism));
     }
@@ -181,7 +182,7 @@ fn memory_calls_that_only_the_kernel_can_do_have_their_ordinary_effect() {
 fn stacks_of_threads_contexts_and_handlers_may_lie_in_large_blocks() {
     for mechanism in mechanisms() {
         same("stacks", &[], mechanism);
-        // By SIGSEGV no handler can run on a stack that is away and that nobody told of.
+        // With SIGSEGV no signal handler can run on a paged-out stack that the layer was not informed of.
         if mechanism != Mechanism::Sigsegv {
             same("stacks", &["own"], mechanism);
         }
@@ -196,7 +197,7 @@ fn threads_end_in_every_way() {
 #[test]
 fn children_of_every_birth_have_their_parents_bytes_or_its_memory() {
     for mechanism in mechanisms() {
-        // By SIGSEGV a child has no copy.
+        // With SIGSEGV a child has no copy of the far memory.
         let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &["shared"] } else { &[] };
         same("births", arguments, mechanism);
     }
@@ -210,7 +211,7 @@ fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
         command.arg("files");
         let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
         let said = String::from_utf8_lossy(&out.stderr);
-        // By SIGSEGV static arrays are ordinary memory.
+        // With SIGSEGV static arrays are ordinary memory.
         let array = if mechanism == Mechanism::Sigsegv { 0 } else { 71 };
         let ends = format!("reads an array: {array}, 0\nclone with files: 71, 0\n");
         assert_eq!(String::from_utf8_lossy(&out.stdout), ends, "{mechanism}: {said}");
@@ -221,11 +222,11 @@ fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
 #[test]
 fn programs_may_restrict_their_rights_and_their_system_calls() {
     for mechanism in mechanisms() {
-        // The limits that it sets are less than `space`.
+        // The program sets limits below `space`.
         for part in ["strict", "addresses", "private"] {
             same("rights", &[part], mechanism);
         }
-        // By SIGSEGV a child has no far memory.
+        // With SIGSEGV a child has no far memory.
         if mechanism != Mechanism::Sigsegv {
             same("rights", &[], mechanism);
         }
@@ -251,7 +252,8 @@ fn a_program_that_closes_them_by_raw_system_calls_is_told_why_it_ends() {
     }
 }
 
-/// Starts `losses` with this part, calls `lose` when it has filled its memory, and returns its end.
+/// Starts `losses` with this part, calls `lose` when the program has filled its memory, and returns its
+/// output.
 fn end_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> Output {
     let mut command = Command::new(compiled("losses"));
     command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -268,7 +270,7 @@ fn end_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> Output {
     program.wait_with_output().unwrap()
 }
 
-/// The message of a program that ends with 71, having said nothing more.
+/// Returns the message of a program that ends with code 71 and prints nothing else.
 fn message_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> String {
     let out = end_of(part, setting, lose);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -276,7 +278,7 @@ fn message_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> String {
     said
 }
 
-/// Each has 12 MiB, of which 8 MiB must be at the server.
+/// Each program has 12 MiB, of which 8 MiB must be at the server.
 #[test]
 fn a_program_that_asks_for_more_than_a_server_has_left_ends_neither_itself_nor_another() {
     let server = Server::builder().capacity(14 << 20).listen("127.0.0.1:0").unwrap();
@@ -426,7 +428,7 @@ fn a_program_under_valgrind_is_refused_before_main() {
     let mut command = Command::new(compiled("blocks"));
     launch(&server).prepare(&mut command).unwrap();
     let library = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD").unwrap().1.unwrap().to_owned();
-    // The loader says that it has no such library, and goes on.
+    // The loader reports that it does not find this library, and continues.
     let mut both = library;
     both.push(":/nowhere/vgpreload_core-amd64-linux.so");
     command.env("LD_PRELOAD", both);
@@ -436,7 +438,8 @@ fn a_program_under_valgrind_is_refused_before_main() {
     assert!(said.contains("runs under valgrind"), "{said}");
 }
 
-/// The shell has no far memory yet when it sets the limit; its limit is that of the program that it becomes.
+/// The shell has no far memory yet when it sets the limit. The program that it then executes inherits the
+/// limit.
 #[test]
 fn a_program_under_a_limit_that_counts_all_of_space_is_refused_before_main() {
     for (flag, name) in [("-v", "RLIMIT_AS"), ("-d", "RLIMIT_DATA")] {
@@ -454,7 +457,7 @@ fn a_program_under_a_limit_that_counts_all_of_space_is_refused_before_main() {
     }
 }
 
-/// Blocks that do not fit `space`, and memory that leaves far memory beyond `local`.
+/// Blocks that do not fit into `space`, and memory beyond `local` that leaves far memory.
 #[test]
 fn what_takes_more_than_its_budget_is_said_and_with_strict_ends_the_program() {
     let parts: [(&str, &[&str], usize, &str); 2] = [
@@ -505,7 +508,7 @@ fn statistics_are_appended_as_json() {
     );
 }
 
-/// Each kind by its size, and large blocks under none of them.
+/// Each kind with its size, and large blocks in none of the kinds.
 #[test]
 fn the_report_says_how_much_was_managed_and_why_the_rest_was_not() {
     let directory = tempfile::tempdir().unwrap();
@@ -526,7 +529,7 @@ fn the_report_says_how_much_was_managed_and_why_the_rest_was_not() {
         };
         holds("managed_bytes", 3, 4);
         holds("small_block_bytes", 5, 8);
-        // 8 MiB of small ones, and what the layer has for itself.
+        // 8 MiB of small mappings, and the memory of the layer.
         holds("other_mapping_bytes", 8, 13);
         holds("excluded_mapping_bytes", 24, 24);
         holds("shared_bytes", 3, 3);
@@ -535,8 +538,8 @@ fn the_report_says_how_much_was_managed_and_why_the_rest_was_not() {
     }
 }
 
-/// At half of the 23 MiB that it touches, and with small pages: its merges compare lines all over the text.
-/// With less room than the 4 MiB of text it still sorts, but each comparison fetches a page.
+/// Half of the 23 MiB that `sort` touches are local, and pages are small, because merges compare lines all
+/// over the text. With less local memory than the 4 MiB of text, each comparison would fetch a page.
 #[test]
 fn gnu_sort_sorts_in_far_memory() {
     let version = Command::new("sort").arg("--version").output();
@@ -560,7 +563,7 @@ fn gnu_sort_sorts_in_far_memory() {
         let said = String::from_utf8_lossy(&far.stderr);
         assert!(far.status.success() && far.stdout == plain, "{mechanism}: {said}");
         assert!(server.stats().puts > 10, "{mechanism}: {:?}", server.stats());
-        // It closes its standard error before it ends.
+        // The program closes its standard error before it ends.
         assert!(said.lines().count() >= 3 && said.contains(" faults"), "{mechanism}: {said}");
     }
 }

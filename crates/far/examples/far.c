@@ -1,4 +1,4 @@
-/* An array four times larger than the local memory it is given: filled, summed, checked.
+/* Fills, sums and checks an array that is four times larger than its local memory.
  * cc far.c -I../include -L../../../target/release -lazekura_far -o far && ./far 127.0.0.1:7470 */
 #include <azekura_far.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Far memory for C: memory of which a part is local and the rest with memory servers (`azekura
+/* Far memory for C: one part of the memory is local, the rest is on memory servers (`azekura
  * memory-server`). Link with -lazekura_far. */
 #ifndef AZEKURA_FAR_H
 #define AZEKURA_FAR_H
@@ -12,30 +12,33 @@ extern "C" {
 
 typedef struct azekura_far azekura_far;
 
-/* Set all to zero first (`= {0}`), then what is wanted. */
+/* Initialize all fields with zero (`= {0}`), then set the required ones. */
 typedef struct azekura_far_options {
-    size_t bytes;          /* how much there is in all */
-    size_t local_bytes;    /* how much of it may be local; 0: 64 MiB */
-    size_t page_bytes;     /* unit of demand, 4 KiB to 2 MiB; 0: 16 KiB */
-    const char *servers;   /* "host:port", several with commas between */
-    size_t copies;         /* so many servers have each page; 0: 1 */
-    const char *spill;     /* a file that has each page, too; NULL: none */
-    const char *auth_key;  /* a file with the key that the servers know; NULL: none */
-    const char *policy;    /* the replacement policy, such as "u-clock"; NULL: the default */
-    const char *mechanism; /* such as "sigsegv"; NULL: the best there is */
+    size_t bytes;          /* size of the memory in bytes */
+    size_t local_bytes;    /* largest number of bytes that may be local; 0: 64 MiB */
+    size_t page_bytes;     /* page size, a power of two from 4 KiB to 2 MiB; 0: 16 KiB */
+    const char *servers;   /* memory servers as "host:port", separated by commas */
+    size_t copies;         /* number of servers that store each page; 0: 1 */
+    const char *spill;     /* path of a file that also stores each page; NULL: none */
+    const char *auth_key;  /* path of the file with the servers' authentication key; NULL: none */
+    const char *policy;    /* replacement policy, such as "u-clock"; NULL: adaptive */
+    const char *mechanism; /* paging mechanism, such as "sigsegv"; NULL: the best available */
 } azekura_far_options;
 
-/* NULL if it cannot be made: azekura_far_error() says why. */
+/* Creates far memory. Returns NULL on failure; azekura_far_error() returns the reason. */
 azekura_far *azekura_far_open(const azekura_far_options *options);
-/* Why this thread's last azekura_far_open failed; valid until its next one. */
+/* Returns the reason why this thread's last azekura_far_open failed, valid until the next call of it. */
 const char *azekura_far_error(void);
-/* The first byte; zeros at first. Any thread may use it. A child made by fork has nothing there. */
+/* Returns the address of the first byte. The memory is initially zero, and any thread may use it. In a child
+ * process made by fork nothing is mapped there. */
 unsigned char *azekura_far_bytes(const azekura_far *memory);
-/* Gives the whole pages within a range back: they are zeros. -1 if the range does not lie within, else 0. */
+/* Discards the whole pages within a range: they read as zeros. Returns -1 if the range is not inside the
+ * memory, otherwise 0. */
 int azekura_far_discard(const azekura_far *memory, size_t offset, size_t bytes);
-/* Pages that came because they were touched, and pages that were sent away, until now. */
+/* Writes the number of pages that were paged in because of a fault (came), and the number of pages that were
+ * sent to servers (went). */
 void azekura_far_swaps(const azekura_far *memory, uint64_t *came, uint64_t *went);
-/* Ends it. Nobody may use it any more. */
+/* Closes the far memory and discards its bytes. No thread may use it any more. Ignores NULL. */
 void azekura_far_close(azekura_far *memory);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-//! The bytes of existing memory of the program, kept while it becomes far memory. Only pieces with memory of
-//! the system are read, so an untouched array of gigabytes costs nothing.
+//! Content of existing memory of the program, kept while the memory becomes far memory. Only pieces for which
+//! the system has allocated memory are read, so an untouched array of gigabytes costs nothing.
 
 use std::fs::File;
 use std::io;
@@ -8,11 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::ptr;
 
 const PIECE: usize = 4096;
-/// Of an entry of the kernel's table: in memory, or swapped out.
+/// Bits of an entry of `/proc/self/pagemap`: the page is in memory (63) or swapped out (62).
 const THERE: u64 = 3 << 62;
 
-/// Returns, for each piece of a range, whether the system has memory for it. The range begins and ends at
-/// pieces.
+/// Returns, for each piece of a range, whether the system has allocated memory for it. The range begins and
+/// ends at a multiple of [`PIECE`].
 pub(crate) fn there(range: Range<usize>) -> io::Result<Vec<bool>> {
     let table = File::open("/proc/self/pagemap")?;
     let mut entries = vec![0; range.len() / PIECE * 8];
@@ -21,12 +21,12 @@ pub(crate) fn there(range: Range<usize>) -> io::Result<Vec<bool>> {
     Ok(entries.chunks_exact(8).map(is_there).collect())
 }
 
-/// Pieces that are not zero, by address.
+/// Content of the pieces that are not all zeros, by address.
 #[derive(Debug)]
 pub(crate) struct Kept(Vec<(usize, Box<[u8]>)>);
 
 impl Kept {
-    /// Copies the content of these ranges, which begin and end at pieces.
+    /// Copies the content of ranges that begin and end at a multiple of [`PIECE`].
     pub(crate) fn of(ranges: &[Range<usize>]) -> io::Result<Self> {
         let mut kept = Vec::new();
         if ranges.is_empty() {
@@ -36,7 +36,7 @@ impl Kept {
             let there = there(range.clone())?;
             for (index, _) in there.iter().enumerate().filter(|(_, there)| **there) {
                 let at = range.start + index * PIECE;
-                // SAFETY: memory of the program that can be read (`FarMemoryBuilder::adopt`).
+                // SAFETY: memory of the program that can be read (contract of `FarMemoryBuilder::adopt`).
                 let bytes =
                     unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(at), PIECE) };
                 if bytes.iter().any(|&byte| byte != 0) {
@@ -47,14 +47,14 @@ impl Kept {
         Ok(Self(kept))
     }
 
-    /// Writes them where they were.
+    /// Writes the pieces back to their addresses.
     ///
     /// # Safety
     ///
     /// The ranges can be written, and no other thread uses them.
     pub(crate) unsafe fn put_back(self) {
         for (at, bytes) in self.0 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller keeps this function's contract.
             unsafe {
                 ptr::copy_nonoverlapping(bytes.as_ptr(), ptr::with_exposed_provenance_mut(at), bytes.len())
             };

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Compression of pages that leave the region but stay in memory of this machine.
+/// Compression of pages that leave the region but stay in the memory of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// No compressed tier: each page that leaves goes to the servers.
+    /// No compressed tier: each page that leaves the region is sent to the servers.
     #[default]
     None,
-    /// LZ4 blocks, one for each page.
+    /// One LZ4 block per page.
     Lz4,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// No compression has this name.
+/// Error of parsing a name: no compression has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown compression {0:?}; use none or lz4")]
 pub struct ParseCompressionError(String);

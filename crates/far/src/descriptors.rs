@@ -1,8 +1,8 @@
 //! File descriptors of this layer, hidden from the program: their numbers are above the program's own, and
 //! calls of the program that close or replace descriptors skip them.
 //!
-//! - **DESCRIPTOR-1** A hidden descriptor is in the table from the moment it is used until it is closed, so a
-//!   hook that asks the table never lets the program close one.
+//! - **DESCRIPTOR-1** A hidden descriptor is in the table from before its first use until it is closed. So a
+//!   hook that checks the table never lets the program close a hidden descriptor.
 
 use crate::sys;
 use std::mem::ManuallyDrop;
@@ -13,26 +13,26 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// As many as can be hidden: 15 servers with one more stream each while a broken one is replaced, the
-/// mechanism's, the spill file, standard error.
+/// Largest number of hidden descriptors: one for each of 15 servers and one more while a broken stream is
+/// replaced, the descriptors of the mechanism, the spill file, and standard error.
 const MOST: usize = 64;
-/// The highest number that is chosen: the kernel's table of a process is as long as its highest descriptor,
-/// and is copied by `fork`.
+/// Highest number that is chosen. The kernel's descriptor table of a process is as long as its highest
+/// descriptor, and `fork` copies the table.
 const HIGHEST: u64 = 1 << 16;
 const FREE: i32 = -1;
 
 static TABLE: [AtomicI32; MOST] = [const { AtomicI32::new(FREE) }; MOST];
-/// Descriptors are moved to this number or above; 0 if they stay where they are.
+/// Lowest number of hidden descriptors; 0 if descriptors keep their numbers.
 static BASE: AtomicI32 = AtomicI32::new(0);
 
-/// From now on descriptors are placed at the top of the process's table: above the soft limit where the hard
-/// limit allows it, so that the program cannot even name them; else just below it.
+/// Places later hidden descriptors at the top of the process's table: above the soft limit if the hard limit
+/// allows it, so that the program cannot use these numbers; otherwise just below the soft limit.
 pub fn place_high() {
     let (soft, hard) = limits();
     let room = MOST as u64;
     let base =
         if soft <= HIGHEST && hard >= soft + room { soft } else { soft.min(HIGHEST).saturating_sub(room) };
-    BASE.store(i32::try_from(base).unwrap_or(0), Relaxed); // before there are other threads
+    BASE.store(i32::try_from(base).unwrap_or(0), Relaxed); // Relaxed: no other thread exists yet
 }
 
 fn limits() -> (u64, u64) {
@@ -41,13 +41,13 @@ fn limits() -> (u64, u64) {
     (limit.rlim_cur, limit.rlim_max)
 }
 
-/// `prlimit` on the number of descriptors.
+/// Calls `prlimit` for the number of descriptors. Both arguments are addresses of limits, or 0.
 fn set_limit(new: usize, old: usize) {
-    // SAFETY: addresses of limits, or null.
+    // SAFETY: the addresses are those of limits, or null.
     unsafe { sys::call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, new, old, 0, 0]) };
 }
 
-/// A copy of a descriptor at the top of the table; `None` if there is no room.
+/// Copies a descriptor to the top of the table; `None` if the table is full there.
 fn copy_high(fd: RawFd) -> Option<RawFd> {
     let base = BASE.load(Relaxed);
     if base == 0 {
@@ -55,12 +55,12 @@ fn copy_high(fd: RawFd) -> Option<RawFd> {
     }
     let copy = || {
         let arguments = [fd as usize, libc::F_DUPFD_CLOEXEC as usize, base as usize, 0, 0, 0];
-        // SAFETY: no memory is passed.
+        // SAFETY: the call accesses no memory of this process.
         let copy = unsafe { sys::call(libc::SYS_fcntl, arguments) };
         RawFd::try_from(copy).ok().filter(|&copy| copy >= 0)
     };
     copy().or_else(|| {
-        // The number is above the soft limit, which is raised for a moment.
+        // The number is above the soft limit, which is raised for the duration of the call.
         let (soft, hard) = limits();
         let raised = libc::rlimit { rlim_cur: hard.min(base as u64 + MOST as u64), rlim_max: hard };
         let before = libc::rlimit { rlim_cur: soft, rlim_max: hard };
@@ -71,14 +71,14 @@ fn copy_high(fd: RawFd) -> Option<RawFd> {
     })
 }
 
-/// Returns whether a descriptor is one of the layer's.
+/// Returns `true` if a descriptor is a hidden one.
 pub fn is_hidden(fd: RawFd) -> bool {
     // Acquire: pairs with AcqRel in `hide`, which comes before any use of the descriptor.
     fd >= 0 && TABLE.iter().any(|hidden| hidden.load(Acquire) == fd)
 }
 
-/// The hidden descriptors, in order, behind entries of -1. Allocates nothing, as a child of `vfork` may call
-/// it.
+/// Returns the hidden descriptors in ascending order, after entries of -1. Does not allocate, because a child
+/// of `vfork` may call it.
 pub fn hidden() -> [RawFd; MOST] {
     let mut all = [FREE; MOST];
     for (fd, hidden) in all.iter_mut().zip(&TABLE) {
@@ -88,30 +88,32 @@ pub fn hidden() -> [RawFd; MOST] {
     all
 }
 
-/// Places a descriptor high and hides it; returns its number from now on.
+/// Moves a descriptor to the top of the table and hides it. Returns the moved descriptor.
 pub fn hide(fd: OwnedFd) -> OwnedFd {
-    // SAFETY: the copy was just made, and no other value owns it.
+    // SAFETY: the call has just made the copy, and no other value owns it.
     let fd = copy_high(fd.as_raw_fd()).map_or(fd, |copy| unsafe { OwnedFd::from_raw_fd(copy) });
-    // Acquire and release: pairs with `is_hidden` and the next `hide`. A full table leaves it unhidden.
+    // AcqRel: pairs with Acquire in `is_hidden` and the next `hide`; Relaxed on failure, because no other
+    // memory is read. If the table is full, the descriptor stays visible to the program.
     TABLE.iter().any(|slot| slot.compare_exchange(FREE, fd.as_raw_fd(), AcqRel, Relaxed).is_ok());
     fd
 }
 
 fn show(fd: RawFd) {
     for slot in &TABLE {
-        // Acquire and release: as in `hide`; a failed exchange reads nothing else.
+        // AcqRel as in `hide`; Relaxed on failure, because no other memory is read.
         let _ = slot.compare_exchange(fd, FREE, AcqRel, Relaxed);
     }
 }
 
-/// Closes a hidden descriptor by its number: in a child, where its owner is not dropped.
+/// Closes a hidden descriptor by its number. For a child process, where the owner of the descriptor is not
+/// dropped.
 pub fn close(fd: RawFd) {
     show(fd);
-    // SAFETY: the layer's own, and no longer used.
+    // SAFETY: the descriptor belongs to this layer and is not used any more.
     unsafe { sys::call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// The owner of a hidden descriptor.
+/// The owner of a hidden descriptor. Closes the descriptor by a raw system call.
 #[derive(Debug)]
 pub(crate) struct Hidden<T: AsRawFd>(ManuallyDrop<T>);
 
@@ -131,7 +133,7 @@ impl<T: AsRawFd> Deref for Hidden<T> {
 
 impl<T: AsRawFd> Drop for Hidden<T> {
     fn drop(&mut self) {
-        // The owner is not dropped: that would close by the C library's name, which may be a hook.
+        // The inner owner is not dropped: it would call `close` of the C library, which may be a hook.
         close(self.0.as_raw_fd());
     }
 }

@@ -1,10 +1,10 @@
-//! Digests of pages: XXH3 of 128 bits.
+//! Digests of pages: XXH3 with 128 bits.
 //!
-//! A client keeps the digest of every paged-out page in its own memory. A page that comes back with another
-//! digest is rejected, whatever server sent it: so damaged bytes, an old version and another client's page
-//! are all detected. A checksum stored beside the page would not detect the last two. The same digest,
-//! computed again when a page is paged out, shows whether it was changed (F5). Two contents of one page have
-//! the same digest with probability 2^-128.
+//! A client keeps the digest of every paged-out page in its own memory. A page that is fetched with another
+//! digest is rejected. So damaged bytes, an old version and another client's page are all detected; a
+//! checksum stored with the page would not detect the last two. When a page is paged out again, the digest
+//! shows whether the page was changed (F5). Two contents of one page have the same digest with probability
+//! 2^-128.
 
 use twox_hash::XxHash3_128;
 
@@ -13,13 +13,14 @@ use twox_hash::XxHash3_128;
 pub struct Digest(pub u128);
 
 impl Digest {
-    /// Of these bytes. Some 10 GB/s.
+    /// Returns the digest of these bytes. Speed: about 10 GB/s.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(XxHash3_128::oneshot(bytes))
     }
 
-    /// Of a run of pages, by theirs: that of the page, if there is but one.
+    /// Returns the digest of a run of pages, computed from the digests of its pages. The digest of a single
+    /// page is the page's digest.
     #[must_use]
     pub fn of_run(pages: impl IntoIterator<Item = Self>) -> Self {
         let mut pages = pages.into_iter();
@@ -33,10 +34,10 @@ impl Digest {
     }
 }
 
-/// Returns `true` if all bytes are zero; ends at the first word that is not.
+/// Returns `true` if all bytes are zero. Stops near the first byte that is not zero.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
-    // SAFETY: every bit pattern is a u128.
+    // SAFETY: every bit pattern is a valid `u128`.
     let (head, words, tail) = unsafe { bytes.align_to::<u128>() };
     head.iter().chain(tail).all(|&b| b == 0)
         && words.chunks(16).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)

@@ -11,42 +11,43 @@ pub enum FarError {
     /// The page size is not a power of two within the limits.
     #[error("the page size is {0} bytes; use 4 KiB, 8 KiB … or 2 MiB")]
     Page(usize),
-    /// No bytes, or more than can be addressed by 2^31 pages.
+    /// The region has no bytes, or more than 2^31 pages.
     #[error("a region of {bytes} bytes has no page, or too many pages of {page_bytes} bytes")]
     Size {
-        /// Requested bytes.
+        /// Requested size of the region in bytes.
         bytes: usize,
-        /// Bytes of a page.
+        /// Page size in bytes.
         page_bytes: usize,
     },
-    /// Too little local memory to work with.
+    /// The local memory is less than eight pages.
     #[error(
         "local memory of {local} bytes is less than eight pages ({least} bytes); use more, or smaller pages"
     )]
     Local {
-        /// Given bytes.
+        /// Configured local memory in bytes.
         local: usize,
-        /// Needed bytes.
+        /// Least local memory in bytes.
         least: usize,
     },
     /// Neither a server nor a spill file was given.
     #[error("no memory server and no spill file; give at least one of them")]
     Nowhere,
-    /// More copies than servers, or more servers than can be counted.
+    /// The number of copies or servers is invalid: no copy, more copies than servers, or more than 15
+    /// servers.
     #[error("{copies} copies on {servers} servers: 1 to 15 servers, and no more copies than servers")]
     Copies {
         /// Number of copies requested.
         copies: usize,
-        /// Servers that were given.
+        /// Number of servers that were given.
         servers: usize,
     },
-    /// A server could not be connected.
+    /// The connection to a server could not be opened.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The spill file could not be created; it must not exist.
+    /// The spill file could not be created. It must not exist before.
     #[error("cannot create spill file {}", path.display())]
     Spill {
-        /// Its path.
+        /// Path of the spill file.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
@@ -54,26 +55,27 @@ pub enum FarError {
     /// The system lacks a feature of the mechanism.
     #[error("mechanism {mechanism} does not work on this system; use auto")]
     Mechanism {
-        /// Its name.
+        /// Name of the mechanism.
         mechanism: crate::Mechanism,
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The content of memory that was to be adopted cannot be determined.
+    /// The content of memory to adopt could not be read.
     #[error("cannot turn memory of the program into far memory")]
     Adopt(#[source] io::Error),
-    /// No thread could be started.
+    /// The threads of the pager could not be started.
     #[error("cannot start the pager")]
     Threads(#[source] io::Error),
 }
 
-/// A memory server refused to reserve room for pages.
+/// Error of [`FarMemory::reserve`](crate::FarMemory::reserve): a memory server refused to reserve memory for
+/// pages.
 #[derive(Debug, thiserror::Error)]
 #[error("memory server {server} reserved no memory: {why}")]
 pub struct ReserveError {
     /// Address of the server.
     pub server: String,
-    /// Reason that it reported.
+    /// Reason that the server reported.
     pub why: String,
 }
 
@@ -81,16 +83,16 @@ pub struct ReserveError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForkError {
-    /// The mechanism does not support children, or the system refused its features a second time.
+    /// The mechanism does not support child processes, or the system refused a feature of the mechanism in
+    /// the child.
     #[error("cannot give a child process its far memory")]
     Backend(#[source] io::Error),
-    /// No thread could be started.
+    /// The threads of the pager could not be started.
     #[error("cannot start the pager of a child process")]
     Threads(#[source] io::Error),
 }
 
-/// The reason why a program is ended: it needs bytes that no replica has any more, or that cannot be stored
-/// anywhere.
+/// Reason why the process is ended: it needs bytes that no replica has, or that cannot be stored anywhere.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {
     #[error(
@@ -127,7 +129,7 @@ impl Loss {
     }
 }
 
-/// The usual cause of an error when pages are mapped, and the remedy.
+/// Returns the usual cause of an error in mapping a page, and the remedy.
 fn map_advice(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::ENOMEM) => {

@@ -1,5 +1,5 @@
-//! The interface for C, declared in `include/azekura_far.h`. Functions report an error by a null pointer and
-//! [`azekura_far_error`].
+//! The C interface, declared in `include/azekura_far.h`. Functions report an error by a null pointer, and
+//! [`azekura_far_error`] returns its text.
 
 use crate::{AuthKey, FarMemory, Mechanism, Policy};
 use std::cell::RefCell;
@@ -12,25 +12,25 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Settings of far memory; zeros and null pointers select the defaults that the header names.
+/// Settings of far memory. Zeros and null pointers select the defaults, which the header file lists.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Options {
-    /// Size of the region.
+    /// Size of the region in bytes.
     pub bytes: usize,
-    /// Most bytes of it that may be local.
+    /// Largest number of bytes that may be local.
     pub local_bytes: usize,
-    /// The unit of transfer.
+    /// Page size in bytes.
     pub page_bytes: usize,
-    /// Memory servers, separated by commas.
+    /// Memory servers, as `host:port`, separated by commas.
     pub servers: *const c_char,
-    /// Number of servers that have each page.
+    /// Number of servers that store each page.
     pub copies: usize,
-    /// A file that has each page, too.
+    /// Path of a spill file, which also stores each page.
     pub spill: *const c_char,
-    /// Path of the file with the servers' key.
+    /// Path of the file with the servers' authentication key.
     pub auth_key: *const c_char,
-    /// Replacement policy.
+    /// Name of the replacement policy.
     pub policy: *const c_char,
     /// Name of the paging mechanism.
     pub mechanism: *const c_char,
@@ -40,7 +40,7 @@ unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Box<dyn Error
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller gave a string that ends in NUL.
+    // SAFETY: the caller passed a string that ends in NUL.
     Ok(Some(unsafe { CStr::from_ptr(text) }.to_str()?))
 }
 
@@ -55,7 +55,7 @@ unsafe fn build(options: &Options) -> Result<FarMemory, Box<dyn Error>> {
     if options.copies > 0 {
         setting = setting.copies(options.copies);
     }
-    // SAFETY: the caller's strings.
+    // SAFETY: the caller passed strings that end in NUL, or null pointers.
     unsafe {
         if let Some(servers) = text(options.servers)? {
             setting = setting.servers(servers.split(',').filter(|server| !server.is_empty()));
@@ -76,14 +76,14 @@ unsafe fn build(options: &Options) -> Result<FarMemory, Box<dyn Error>> {
     Ok(setting.build()?)
 }
 
-/// Makes far memory; null if it cannot be made, see [`azekura_far_error`].
+/// Creates far memory. Returns null on failure; see [`azekura_far_error`].
 ///
 /// # Safety
 ///
-/// `options` points to options with strings that end in NUL or are null.
+/// `options` points to options. Their strings end in NUL or are null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_open(options: *const Options) -> *mut FarMemory {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     match unsafe { build(&*options) } {
         Ok(memory) => Box::into_raw(Box::new(memory)),
         Err(error) => {
@@ -100,32 +100,33 @@ pub unsafe extern "C" fn azekura_far_open(options: *const Options) -> *mut FarMe
     }
 }
 
-/// Returns the reason that this thread's last `azekura_far_open` failed. Valid until its next call.
+/// Returns the reason why this thread's last `azekura_far_open` failed. The string is valid until this
+/// thread's next call of `azekura_far_open`.
 #[unsafe(no_mangle)]
 pub extern "C" fn azekura_far_error() -> *const c_char {
     ERROR.with_borrow(|error| error.as_ptr())
 }
 
-/// The memory's first byte.
+/// Returns the address of the memory's first byte.
 ///
 /// # Safety
 ///
 /// `memory` came from [`azekura_far_open`] and is not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_bytes(memory: *const FarMemory) -> *mut u8 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     unsafe { (*memory).as_ptr() }
 }
 
-/// Gives the whole pages within a range back: they are zeros. Returns 0, or -1 if the range does not lie
-/// within.
+/// Discards the whole pages within a range: they read as zeros. Returns 0, or -1 if the range is not inside
+/// the memory.
 ///
 /// # Safety
 ///
-/// As for [`azekura_far_bytes`]; also, no thread uses the range during the call.
+/// The contract of [`azekura_far_bytes`]; in addition, no thread uses the range during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_discard(memory: *const FarMemory, offset: usize, bytes: usize) -> i32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     unsafe {
         let memory = &*memory;
         match offset.checked_add(bytes) {
@@ -136,29 +137,31 @@ pub unsafe extern "C" fn azekura_far_discard(memory: *const FarMemory, offset: u
     0
 }
 
-/// Swaps until now: pages that came because they were touched, and pages that were sent away.
+/// Writes the number of pages that were paged in because of a fault, and the number of pages that were sent
+/// to replicas.
 ///
 /// # Safety
 ///
-/// As [`azekura_far_bytes`]; both places can be written.
+/// The contract of [`azekura_far_bytes`]; in addition, both counters can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_swaps(memory: *const FarMemory, came: *mut u64, went: *mut u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     unsafe {
         let stats = (*memory).stats();
         (*came, *went) = (stats.swap_ins, stats.swap_outs);
     }
 }
 
-/// Ends the far memory and discards its bytes.
+/// Closes the far memory and discards its bytes. Ignores a null pointer.
 ///
 /// # Safety
 ///
-/// As for [`azekura_far_bytes`]; also, no thread uses it any more. Null is ignored.
+/// The contract of [`azekura_far_bytes`], except that null is allowed; in addition, no thread uses the memory
+/// any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azekura_far_close(memory: *mut FarMemory) {
     if !memory.is_null() {
-        // SAFETY: it came from `azekura_far_open`.
+        // SAFETY: the pointer came from `azekura_far_open`.
         drop(unsafe { Box::from_raw(memory) });
     }
 }

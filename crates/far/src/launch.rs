@@ -1,5 +1,5 @@
-//! The launch of an unmodified program with its large blocks in far memory: the launcher passes settings in
-//! the environment to the library that it preloads.
+//! Launch of an unmodified program with its large blocks in far memory: the launcher passes settings through
+//! environment variables to the library that it preloads.
 
 use crate::compression::Compression;
 use crate::fault::Mechanism;
@@ -9,11 +9,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The library's file name.
+/// File name of the preloaded library.
 const LIBRARY: &str = "libazekura_far_preload.so";
 /// Environment variable with another library to load instead.
 const OTHER: &str = "AZEKURA_FAR_PRELOAD";
-/// Names of environment variables.
+/// Environment variables, one per setting of [`Launch`].
 const SERVERS: &str = "AZEKURA_FAR_SERVERS";
 const LOCAL: &str = "AZEKURA_FAR_LOCAL";
 const SPACE: &str = "AZEKURA_FAR_SPACE";
@@ -41,58 +41,59 @@ pub struct Launch {
     pub space: usize,
     /// Bytes of a page.
     pub page: usize,
-    /// Least size of a block that becomes far memory.
+    /// Least size in bytes of a block that becomes far memory.
     pub block: usize,
     /// Number of servers that hold each page.
     pub copies: usize,
-    /// A spill file, or a directory for it; each process creates its own, see
+    /// A spill file, or a directory for spill files. Each process creates its own file; see
     /// [`spill_path`](Self::spill_path).
     pub spill: Option<PathBuf>,
-    /// File with the key of the servers.
+    /// File with the authentication key of the servers.
     pub auth_key: Option<PathBuf>,
     /// Replacement policy.
     pub policy: Policy,
     /// Mechanism that pages in and out.
     pub mechanism: Mechanism,
-    /// Compression of pages that leave but stay on this machine.
+    /// Compression of pages that leave far memory but stay on this machine.
     pub compression: Compression,
-    /// File for the statistics at the end, one line of JSON per process.
+    /// File for the statistics at the end of each process: one line of JSON per process.
     pub stats_json: Option<PathBuf>,
-    /// Print no message at the start and the end.
+    /// Suppresses the messages at the start and at the end.
     pub quiet: bool,
-    /// End a program that needs more local memory than [`local`](Self::local) for its large blocks.
+    /// Ends a program that needs more local memory than [`local`](Self::local) for its large blocks.
     pub strict: bool,
     /// Interval between reports of misses while the program runs, in milliseconds; 0 for none.
     pub progress_ms: u64,
 }
 
-/// A variable of the environment is malformed or missing.
+/// Error of launching a program with far memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// A setting is missing or wrong.
     #[error("{name}: {value:?} is not valid; start the program by `azekura far`")]
     Setting {
-        /// Name of the variable.
+        /// Name of the environment variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: String,
     },
-    /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would silently run without far memory.
+    /// `AZEKURA_FAR_PRELOAD` is set and names no existing file. Without this error the program would silently
+    /// run without far memory.
     #[error(
         "{OTHER} is {value:?}, and there is no such library; unset it to use the built-in one, or give the \
          path of one"
     )]
     Other {
-        /// Its value.
+        /// Value of the variable.
         value: String,
     },
-    /// The library was not found.
+    /// The library was not found beside this program.
     #[error("no {LIBRARY} beside this program ({}); build it with `cargo build --release \
         -p azekura-far-preload`, or give its path in AZEKURA_FAR_PRELOAD",
         looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoLibrary {
-        /// Searched paths.
+        /// Paths that were searched.
         looked: Vec<PathBuf>,
     },
 }
@@ -120,7 +121,7 @@ impl Default for Launch {
 }
 
 impl Launch {
-    /// Prepares a command: preloads the library, which is found beside this program, and sets the settings.
+    /// Prepares a command: preloads the library that is found beside this program, and passes the settings.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl Launch {
         Ok(())
     }
 
-    /// As [`prepare`](Self::prepare), with the path of the library.
+    /// Prepares a command as [`prepare`](Self::prepare) does, with a given path of the library.
     pub fn prepare_with(&self, command: &mut Command, library: &Path) {
         let mut preload = OsString::from(library);
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -140,8 +141,8 @@ impl Launch {
         command.env("LD_PRELOAD", preload).envs(self.environment());
     }
 
-    /// Returns the path of this process's spill file, which is unlinked as soon as it is open. Children of
-    /// the program have the same setting, so the process number is part of the path.
+    /// Returns the path of this process's spill file. The file is unlinked as soon as it is open. Child
+    /// processes inherit the setting, so the process number is part of the path.
     #[must_use]
     pub fn spill_path(&self) -> Option<PathBuf> {
         let path = self.spill.as_ref()?;
@@ -215,24 +216,25 @@ fn parsed<T: std::str::FromStr>(
     value.parse().map_err(|_| LaunchError::Setting { name, value })
 }
 
-/// Returns the library that the environment names (`AZEKURA_FAR_PRELOAD`) to be loaded instead of the
-/// built-in one; `None` if it names none.
+/// Returns the library that `AZEKURA_FAR_PRELOAD` names to be loaded instead of the built-in library; `None`
+/// if the variable is not set.
 ///
 /// # Errors
 ///
-/// [`LaunchError::Other`]: it is set, and names no file.
+/// [`LaunchError::Other`]: the variable is set, and names no existing file.
 pub fn other_library() -> Result<Option<PathBuf>, LaunchError> {
     std::env::var_os(OTHER).map(existing_library).transpose()
 }
 
 fn existing_library(value: OsString) -> Result<PathBuf, LaunchError> {
-    // The loader searches a name without a directory elsewhere, and the program may change directories.
+    // The dynamic loader would search a name without a directory in other places, and the program may change
+    // its directory.
     let path = std::path::absolute(&value).ok().filter(|path| path.is_file());
     path.ok_or_else(|| LaunchError::Other { value: value.to_string_lossy().into_owned() })
 }
 
-/// Searches the library beside this program, or in the directory of its tests; takes the newest, because
-/// cargo leaves an older one when it rebuilds only the program.
+/// Searches for the library beside this program and in the directory of its tests. Takes the newest file,
+/// because cargo leaves an older one behind when it rebuilds only the program.
 fn find_library() -> Result<PathBuf, LaunchError> {
     if let Some(other) = other_library()? {
         return Ok(other);

@@ -22,19 +22,19 @@
 //! | module | noun |
 //! |---|---|
 //! | `region` | [`FarMemory`]: the program's view |
-//! | `adopt` | memory that the program has already: its bytes, kept while it becomes far |
+//! | `adopt` | existing memory of the program: its content, kept while it becomes far memory |
 //! | `fault` | [`Mechanism`] of paging: userfaultfd, or SIGSEGV and memory protection as in the paper |
-//! | `pager` | answers faults, sends pages away, has them brought back |
+//! | `pager` | handles page faults, pages out, prefetches |
 //! | `descriptors` | the layer's descriptors, hidden from the program |
-//! | `client` | where pages are kept: connections to memory servers, a spill file |
+//! | `client` | storage of paged-out pages: connections to memory servers, a spill file |
 //! | `compression` | [`Compression`]: names of the compression of the local tier |
-//! | [`cache`] | [`FarCache`]: images that may be forgotten, the second tier of a page cache |
+//! | [`cache`] | [`FarCache`]: page images that may be lost, the second tier of a page cache |
 //! | [`launch`] | unmodified programs: the settings that their launcher passes to the preloaded library |
 //! | [`server`] | a memory server: holds pages for authenticated clients |
-//! | [`wire`] | the protocol between clients and servers |
-//! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; replay without paging |
-//! | [`ffi`] | the same for C: `include/azekura_far.h` |
-//! | `sys` | system calls past the C library |
+//! | [`wire`] | the protocol between clients and memory servers |
+//! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; trace replay without paging |
+//! | [`ffi`] | the C interface: `include/azekura_far.h` |
+//! | `sys` | system calls that bypass the C library |
 //! | [`digest`] | the digest that identifies a page's bytes |
 
 mod adopt;
@@ -79,42 +79,45 @@ pub use server::{ServeError, Server, ServerBuilder, ServerStats};
 pub use stats::{FarStats, MoreMemory};
 pub use wire::auth::AuthKey;
 
-/// Standard error as it was before `main`; 2 if it was not kept.
+/// Descriptor of a copy of standard error, made before `main`; 2 if there is no copy.
 static VOICE: AtomicI32 = AtomicI32::new(2);
 
-/// Keeps a copy of standard error, hidden from the program, for messages after the program closed its own.
+/// Keeps a copy of standard error, hidden from the program, for messages after the program closed its own
+/// descriptor.
 #[doc(hidden)]
 pub fn keep_standard_error() {
-    // SAFETY: a copy that was just made, and no other value owns it.
+    // SAFETY: the call has just returned this descriptor, so nothing else owns it.
     let copy = unsafe {
         let copy = sys::call(libc::SYS_fcntl, [2, libc::F_DUPFD_CLOEXEC as usize, 3, 0, 0, 0]);
         RawFd::try_from(copy).ok().filter(|&copy| copy >= 0).map(|copy| OwnedFd::from_raw_fd(copy))
     };
     if let Some(copy) = copy {
-        VOICE.store(descriptors::hide(copy).into_raw_fd(), Relaxed); // before there are other threads
+        VOICE.store(descriptors::hide(copy).into_raw_fd(), Relaxed); // Relaxed: no other thread exists yet
     }
 }
 
-/// Closes that copy: in a child, as the reader of its parent's standard error may wait for the end of it.
+/// Closes the copy of standard error. For child processes: a reader of the parent's standard error may wait
+/// until all copies are closed.
 #[doc(hidden)]
 pub fn drop_standard_error() {
-    let copy = VOICE.swap(2, Relaxed); // a child has one thread
+    let copy = VOICE.swap(2, Relaxed); // Relaxed: a child has one thread
     if copy != 2 {
         descriptors::close(copy);
     }
 }
 
-/// Writes to standard error in one call, without its lock: a thread of the program may hold that one while it
-/// waits for a page. Where the copy was closed by a raw system call, standard error itself is tried.
+/// Writes to standard error in one call, without the lock of the standard library: a thread of the program
+/// may hold that lock while it waits for a page. If the program closed the copy by a raw system call, writes
+/// to descriptor 2 instead.
 #[doc(hidden)]
 pub fn say(message: &str) {
     let write = |fd: i32| {
-        // SAFETY: valid as documented above. Bytes that cannot be written are lost.
+        // SAFETY: the pointer and the length are those of `message`. Bytes that cannot be written are lost.
         unsafe {
             sys::call(libc::SYS_write, [fd as usize, message.as_ptr() as usize, message.len(), 0, 0, 0])
         }
     };
-    let copy = VOICE.load(Relaxed); // written before `main`
+    let copy = VOICE.load(Relaxed); // Relaxed: stored before `main`
     if write(copy) < 0 && copy != 2 {
         write(2);
     }

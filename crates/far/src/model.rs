@@ -1,4 +1,4 @@
-//! The fault table and the resume table by themselves, for the models in `tests/loom_*.rs`.
+//! Wrappers of the fault table and the resume table for the models in `tests/loom_*.rs`.
 
 use crate::fault::requests::Requests;
 use crate::replace::Access;
@@ -7,7 +7,7 @@ use azekura_base::sync::Arc;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// A table of requests for one region.
+/// A fault table for one region.
 #[derive(Debug)]
 pub struct ModelRequests<const N: usize>(Requests<N>);
 
@@ -18,29 +18,29 @@ impl<const N: usize> Default for ModelRequests<N> {
 }
 
 impl<const N: usize> ModelRequests<N> {
-    /// A handler's side.
+    /// Handler: posts a fault.
     pub fn post(&self, address: usize, ring: impl FnOnce()) {
         self.0.post(1, address, Access::Write, ring);
     }
 
-    /// The pager's side: a posted fault's address.
+    /// Pager: takes a posted fault and returns its address.
     #[must_use]
     pub fn take(&self) -> Option<usize> {
         self.0.take(1).map(|(address, _)| address)
     }
 
-    /// The pager's side: these are answered.
+    /// Pager: completes the taken faults at this address.
     pub fn finish(&self, address: usize) {
         self.0.finish(1, |other| other == address);
     }
 }
 
-/// A stream, which is closed when it is dropped; that is counted.
+/// A stream that counts its drop as a close.
 #[derive(Debug)]
 pub struct ModelStream {
-    /// Of its connection.
+    /// Number of the stream's connection.
     pub number: u64,
-    /// Streams that were closed.
+    /// Number of streams that were closed.
     pub closed: Arc<AtomicU32>,
 }
 
@@ -52,7 +52,7 @@ impl Visitor for ModelStream {
 
 impl Drop for ModelStream {
     fn drop(&mut self) {
-        // SeqCst: for assertions, which must see all of it.
+        // SeqCst: assertions read the count and must see all earlier events.
         self.closed.fetch_add(1, SeqCst);
     }
 }
@@ -62,44 +62,44 @@ impl Drop for ModelStream {
 pub struct ModelResumeTable(ResumeTable<ModelStream>);
 
 impl ModelResumeTable {
-    /// For the session of this name.
+    /// Opens the resume point of the session with this name.
     pub fn open(&self, name: u128, connection: u64) -> ModelResumePoint<'_> {
         ModelResumePoint(self.0.open(name, connection))
     }
 
-    /// A connection that presents this name.
+    /// Leaves a new stream for the session with this name.
     ///
     /// # Errors
     ///
-    /// There is no such session: the newcomer.
+    /// The new stream, if there is no such session.
     pub fn leave(&self, name: u128, newcomer: ModelStream) -> Result<Option<u64>, ModelStream> {
         self.0.leave(|other| other == name, newcomer)
     }
 
-    /// Another session needs the memory of a waiting one.
+    /// Ends a waiting session because another session needs memory.
     #[must_use]
     pub fn make_way(&self) -> bool {
         self.0.make_way()
     }
 
-    /// The server ends.
+    /// Ends all waits, as when the server shuts down.
     pub fn close(&self) {
         self.0.close();
     }
 
-    /// Sessions.
+    /// Returns the number of sessions.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.count()
     }
 }
 
-/// The resume point as its session has it.
+/// A session's handle of its resume point.
 #[derive(Debug)]
 pub struct ModelResumePoint<'a>(OwnResumePoint<'a, ModelStream>);
 
 impl ModelResumePoint<'_> {
-    /// The next stream.
+    /// Waits for the next stream.
     #[must_use]
     pub fn wait(&self, linger: Duration) -> Option<ModelStream> {
         self.0.wait(linger)

@@ -1,10 +1,10 @@
-//! Threads for which the program waits: they answer its faults and page in.
+//! Threads that the program depends on: they handle its page faults and page in.
 
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// Starts a thread. If the thread panics, the process ends: another thread that touched a page would wait for
-/// it for ever, without a message.
+/// Starts a thread. If the thread panics, the process is aborted: otherwise a thread that touches a page
+/// would wait forever, without a message.
 pub(crate) fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.into()).spawn(move || {
         let _needed = Needed(name);

@@ -1,4 +1,4 @@
-//! Methods of builders that set one field each.
+//! Builder methods that set one field each.
 
 /// Defines setters: `name(value: Type) -> field = stored value;`, each with its documentation.
 macro_rules! setters {

@@ -1,15 +1,16 @@
-//! A table over all pages of a region, most of which may never be touched: a program's region is as large as
-//! its blocks may ever be.
+//! A sparse table with an entry for each page of a region. Most pages may never be touched, because a
+//! program's region is as large as its blocks may ever be.
 //!
 //! Memory is allocated in parts, each at the first write to it. An unwritten entry reads as the table's
 //! initial value.
 
 use std::ops::{Index, IndexMut};
 
-/// Values in a part.
+/// Number of values in a part.
 const PART: usize = 256;
 
-/// See the [module](self). Like a vector it panics where it ends.
+/// A vector of fixed length with unallocated parts; see the [module](self). Panics if an index is out of
+/// bounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Sparse<T> {
     parts: Vec<Option<Box<[T; PART]>>>,
@@ -18,7 +19,7 @@ pub(crate) struct Sparse<T> {
 }
 
 impl<T: Copy> Sparse<T> {
-    /// Returns a table of `len` equal values. Eight bytes for each part until it is written.
+    /// Returns a table of `len` equal values. An unwritten part takes eight bytes.
     pub(crate) fn new(blank: T, len: usize) -> Self {
         Self { parts: vec![None; len.div_ceil(PART)], blank, len }
     }
@@ -31,19 +32,19 @@ impl<T: Copy> Sparse<T> {
         (at < self.len).then(|| &self[at])
     }
 
-    /// Returns whether nothing was ever written near this place.
+    /// Returns `true` if the part of this index was never written.
     pub(crate) fn is_blank(&self, at: usize) -> bool {
         self.parts[at / PART].is_none()
     }
 
-    /// The places of all values in parts that were written; everywhere else it is blank.
+    /// Returns the indices of all values in written parts. All other values are the initial value.
     pub(crate) fn written(&self) -> impl Iterator<Item = usize> + use<T> {
         let parts: Vec<usize> = (0..self.parts.len()).filter(|&part| self.parts[part].is_some()).collect();
         let len = self.len;
         parts.into_iter().flat_map(move |part| part * PART..((part + 1) * PART).min(len))
     }
 
-    /// The values there.
+    /// Returns the values in written parts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.written().map(|at| &self[at])
     }

@@ -12,7 +12,7 @@ macro_rules! stats {
         }
 
         impl FarStats {
-            /// Names and values, in a fixed order.
+            /// Returns names and values, in a fixed order.
             #[must_use]
             pub fn fields(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
@@ -24,40 +24,40 @@ macro_rules! stats {
 stats! {
     /// Bytes of the region.
     region_bytes,
-    /// Bytes that may be local at once.
+    /// Bytes of the region that may be local at once.
     local_bytes,
     /// Bytes of a page.
     page_bytes,
-    /// Largest number of bytes of local and leaving pages at once.
+    /// Largest number of bytes of local and leaving pages at any time.
     peak_local_bytes,
     /// Bytes that left far memory permanently, because of a call that only the kernel can execute.
     unmanaged_bytes,
-    /// Faults that the pager answered.
+    /// Page faults that the pager handled.
     faults,
     /// Pages that were paged in because they were touched (the paper's swaps).
     swap_ins,
     /// Pages that were sent because they had changed.
     swap_outs,
-    /// Pages that were paged out without a transfer: unchanged.
+    /// Pages that were paged out without a transfer because they were unchanged.
     clean_drops,
-    /// Pages that were paged out without a transfer: all zeros.
+    /// Pages that were paged out without a transfer because they were all zeros.
     zero_drops,
     /// Pages that were paged out into the compressed tier.
     compressed_outs,
-    /// Pages that were paged in from there.
+    /// Pages that were paged in from the compressed tier.
     compressed_ins,
-    /// Bytes of the compressed tier, now.
+    /// Current size of the compressed tier in bytes.
     compressed_bytes,
-    /// Pages that were touched for the first time, or were all zeros. While all pages fit: one per touched
-    /// span.
+    /// Pages that were touched for the first time, or were all zeros. As long as all pages fit into local
+    /// memory, a touched span of pages counts once.
     zero_fills,
     /// Pages that were fetched before they were touched.
     prefetches,
-    /// Of these, touched later.
+    /// Prefetched pages that were touched later.
     prefetch_hits,
-    /// Of these, never touched.
+    /// Prefetched pages that were never touched.
     prefetch_wasted,
-    /// Messages that requested pages from replicas, one for pages that follow one another.
+    /// Messages that requested pages from replicas. One message requests a sequence of consecutive pages.
     fetch_requests,
     /// Messages that sent pages to replicas.
     store_requests,
@@ -67,19 +67,19 @@ stats! {
     bits_set,
     /// Servers that were lost.
     replicas_lost,
-    /// Connections that broke and were made again, with all pages still there.
+    /// Connections that broke and were reopened while the server still had all pages.
     replicas_resumed,
-    /// Servers that were reconnected with an empty session.
+    /// Servers that were reconnected with an empty session, after they had lost their pages.
     replicas_regained,
-    /// Pages that were copied again after a loss.
+    /// Pages that were copied to another replica after a loss.
     recopied,
-    /// Pages that are paged out with fewer copies than configured, now.
+    /// Current number of paged-out pages with fewer copies than configured.
     thin_pages,
-    /// Time spent clearing reference bits.
+    /// Time spent in clearing reference bits.
     clear_ns,
     /// Time spent in faults that only set a bit.
     set_ns,
-    /// Total time from a fault on a page that is paged out until it was resident.
+    /// Total time from a fault on a paged-out page until the page was resident.
     swap_ns,
 }
 
@@ -87,14 +87,15 @@ stats! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MoreMemory {
-    /// For half of the misses; `None` if it is more than eight times the local limit, or there was no miss.
+    /// Memory that would have avoided half of the misses. `None` if this is more than eight times the local
+    /// limit, or if there was no miss.
     pub half: Option<u64>,
-    /// The same for nine tenths.
+    /// Memory that would have avoided nine tenths of the misses; `None` as in [`half`](Self::half).
     pub most: Option<u64>,
 }
 
 impl FarStats {
-    /// As one JSON object.
+    /// Returns the statistics as one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         let fields: Vec<String> =

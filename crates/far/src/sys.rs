@@ -1,18 +1,18 @@
-//! System calls by the processor's own instruction, for the layer's own memory and descriptors.
+//! System calls by the processor's instruction, for the layer's own memory and descriptors.
 //!
-//! In a program with the preload library the C library's names, `syscall` among them, are that library's
-//! hooks: they would take the layer's own calls for the program's.
+//! In a program with the preload library, the functions of the C library, including `syscall`, are hooks of
+//! that library. The hooks would treat the layer's calls as calls of the program.
 
 /// Makes a system call. Returns -1 and sets `errno` as the C library does.
 ///
 /// # Safety
 ///
-/// As the call of this number.
+/// The contract of the system call with this number.
 pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     let result = unsafe { raw(number, arguments) };
     if (-4095..0).contains(&result) {
-        // SAFETY: this thread's own.
+        // SAFETY: the address is that of this thread's `errno`.
         unsafe { *libc::__errno_location() = -(result as i32) };
         return -1;
     }
@@ -22,7 +22,7 @@ pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
 #[cfg(target_arch = "x86_64")]
 unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
-    // SAFETY: the kernel's calling convention; the caller's call.
+    // SAFETY: follows the kernel's calling convention; the caller guarantees the contract of the system call.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -38,7 +38,7 @@ unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
 #[cfg(target_arch = "aarch64")]
 unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
-    // SAFETY: the kernel's calling convention; the caller's call.
+    // SAFETY: follows the kernel's calling convention; the caller guarantees the contract of the system call.
     unsafe {
         std::arch::asm!(
             "svc 0",

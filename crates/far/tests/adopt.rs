@@ -1,16 +1,16 @@
-//! Memory that a program has already becomes far memory in its place: its bytes are what they were, before
-//! and after they were away.
+//! Existing memory of a program becomes far memory in place. Its bytes are unchanged, before and after they
+//! were paged out.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
 use std::ptr;
 
 const MB: usize = 1 << 20;
 
-/// Private anonymous memory that stays to the end of the process.
+/// Maps private anonymous memory that stays mapped until the process ends.
 fn mapped(bytes: usize) -> usize {
-    // SAFETY: a new mapping where the system likes.
+    // SAFETY: a new mapping at an address that the system chooses.
     let at = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -33,14 +33,14 @@ fn byte(address: usize) -> *mut u8 {
 fn adopted_memory_keeps_its_bytes_and_its_neighbours_theirs() {
     for mechanism in Mechanism::LADDER {
         let (start, bytes) = (mapped(9 * MB) + 4096, 8 * MB);
-        // Here and there something; most was never touched.
+        // Few bytes are set; most of the memory was never touched.
         let set = [0, 5000, MB, 3 * MB + 77, bytes - 1];
         for (index, offset) in set.into_iter().enumerate() {
             // SAFETY: mapped above.
             unsafe { *byte(start + offset) = index as u8 + 1 };
         }
         let server = Server::builder().capacity(64 << 20).listen("127.0.0.1:0").unwrap();
-        // SAFETY: mapped above, used by this thread only, and not after the memory is gone.
+        // SAFETY: mapped above, used by this thread only, and not used after the far memory is dropped.
         let setting = unsafe { FarMemory::builder().bytes(MB).adopt(start..start + bytes) };
         let made = setting
             .local(2 * MB)
@@ -66,7 +66,7 @@ fn adopted_memory_keeps_its_bytes_and_its_neighbours_theirs() {
             for offset in (0..bytes).step_by(1237).chain([bytes - 1]) {
                 let known = set.iter().position(|&at| at == offset).map_or(0, |index| index as u8 + 1);
                 let expected = if round == 0 { known } else { (offset % 251) as u8 };
-                // SAFETY: mapped above; perhaps far, which makes no difference to a load or a store.
+                // SAFETY: mapped above. Loads and stores work on far memory, too.
                 unsafe {
                     assert_eq!(
                         *byte(start + offset),
@@ -79,7 +79,7 @@ fn adopted_memory_keeps_its_bytes_and_its_neighbours_theirs() {
             for (index, offset) in set.into_iter().enumerate() {
                 let was_written = offset % 1237 == 0 || offset == bytes - 1;
                 let expected = if was_written { (offset % 251) as u8 } else { index as u8 + 1 };
-                // SAFETY: as above.
+                // SAFETY: mapped above.
                 assert_eq!(unsafe { *byte(start + offset) }, expected, "{mechanism}: offset {offset}");
             }
         }

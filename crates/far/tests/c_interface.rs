@@ -1,6 +1,6 @@
-//! The example in C compiles with the header, links with the library, and does what it says.
+//! The C example compiles with the header, links with the library, and prints the expected result.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::Server;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! The far cache gives back what was offered last, or nothing.
+//! The far cache returns the image that was offered last, or nothing.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::server::fault_injector::{FaultInjector, InjectedAction};
 use azekura_far::{AuthKey, FarCache, FarCacheStats, Server};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PAGE: usize = 4096;
 
 fn cache(server: &Server) -> FarCache {
-    // Longer than any machine is slow: none of these servers stalls.
+    // Longer than the delays of a slow machine: no server counts as stalled.
     let setting = FarCache::builder().servers([server.address().to_string()]).stall(Duration::from_secs(20));
     setting.bytes(64 << 10).page(PAGE).build().unwrap()
 }
@@ -28,7 +28,7 @@ fn wait_for(cache: &FarCache, what: &str, done: impl Fn(&FarCacheStats) -> bool)
     }
 }
 
-/// Offers it and asks for it until it is there.
+/// Offers an image, repeatedly until the cache returns it.
 fn offer(cache: &FarCache, page: u64, value: u8) {
     let since = Instant::now();
     loop {
@@ -65,7 +65,7 @@ fn an_image_that_is_offered_late_is_refused_if_its_page_was_written_meanwhile() 
     let server = Server::builder().capacity(1 << 20).listen("127.0.0.1:0").unwrap();
     let cache = cache(&server);
     let evicting = cache.stamp(7);
-    cache.forget([7]); // another thread has read the page from disk, and writes it
+    cache.forget([7]); // another thread has read the page from disk and writes it
     offer(&cache, 7, 2); // and evicts it
     cache.offer(7, evicting, &[1; PAGE]);
     assert_eq!(read(&cache, 7), Some(2));
@@ -83,7 +83,7 @@ fn of_more_images_than_there_is_room_for_the_newest_are_there() {
     assert!((0..99).filter(|&page| read(&cache, page).is_some()).count() == 15);
 }
 
-/// Ends the session at each request while it is told to.
+/// A fault injector that ends the session at each request while it is enabled.
 #[derive(Debug)]
 struct Dies(AtomicBool);
 

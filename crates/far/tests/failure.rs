@@ -1,8 +1,8 @@
-//! F4: a memory server that dies, stalls or lies never gives the program wrong bytes: with a second copy it
-//! goes on, without one it is stopped with a message that says why. Servers here do wrong at a random
-//! request; each trial prints its seed.
+//! F4: a memory server that dies, stalls or returns wrong data never makes the program read wrong bytes. With
+//! a second copy the program continues. Without one it is ended with a message that states the reason. The
+//! servers fail at a random request, and each trial prints its seed.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::server::fault_injector::{FaultInjector, InjectedAction};
 use azekura_far::{FarMemory, FarMemoryBuilder, Mechanism, Server};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 8 << 10;
 const PAGES: usize = 48;
-/// So long that a good server is not taken for a stalled one on a slow machine.
+/// Long enough that a working server on a slow machine does not count as stalled.
 const STALL: Duration = Duration::from_millis(1500);
 const WRONGS: [InjectedAction; 7] = [
     InjectedAction::Die,
@@ -27,7 +27,7 @@ const WRONGS: [InjectedAction; 7] = [
     InjectedAction::Babble,
 ];
 
-/// Serves so many requests, then does wrong for ever.
+/// Serves a number of requests correctly, then fails at every request.
 #[derive(Debug)]
 struct After {
     left: AtomicI64,
@@ -53,7 +53,8 @@ fn bad(after: i64, act: InjectedAction) -> Server {
     Server::builder().capacity(32 << 20).fault_injector(fault_injector).listen("127.0.0.1:0").unwrap()
 }
 
-/// A server that stalls is waited for so long; one that does not, longer than any machine is slow.
+/// Returns the stall time: short for a server that stalls, and otherwise longer than the delays of a slow
+/// machine.
 fn stall_for(act: InjectedAction) -> Duration {
     if act == InjectedAction::Stall { Duration::from_millis(1500) } else { Duration::from_secs(20) }
 }
@@ -63,7 +64,7 @@ fn setting(servers: &[&Server]) -> FarMemoryBuilder {
     FarMemory::builder().bytes(PAGES * PAGE).local(12 * PAGE).page(PAGE).servers(names).stall(STALL)
 }
 
-/// Writes and reads beside a plain array; panics at the first wrong byte.
+/// Writes and reads, and compares with a plain array. Panics at the first wrong byte.
 fn work(memory: &mut [u8], rng: &mut StdRng, rounds: usize) {
     let mut plain = vec![0_u8; memory.len()];
     for round in 0..rounds {
@@ -114,7 +115,7 @@ fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
 
 #[test]
 fn f4_a_server_that_is_ended_and_comes_back_is_used_again_and_copies_are_made_anew() {
-    // An address of its own: nobody else is given the port meanwhile.
+    // A separate loopback address, so that no other process gets the port before it is used again.
     let (mut a, b) = (good_at("127.0.0.77:0"), good());
     let address = a.address().to_string();
     let mut memory = setting(&[&a, &b]).copies(2).build().unwrap();
@@ -126,9 +127,9 @@ fn f4_a_server_that_is_ended_and_comes_back_is_used_again_and_copies_are_made_an
         memory.stats().replicas_regained == 1 && memory.stats().thin_pages == 0
     });
     assert!(a.stats().pages > 20);
-    drop(b); // now the other one: what was copied again must do
+    drop(b); // only the first server is left, so its repeated copies must suffice
     assert!(memory.iter().enumerate().all(|(i, &byte)| byte == (i % 241) as u8));
-    // That it is lost is noticed by a thread of its own, whether or not anything was asked of it.
+    // The loss is detected by a separate thread, also without a request.
     wait_for("the second loss", || memory.stats().replicas_lost == 2);
     assert_eq!(memory.stats().replicas_regained, 1);
 }
@@ -150,7 +151,7 @@ fn wait_for(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// The child of the next test: works until its server does wrong, which must end it.
+/// Child process of the next test: works until its server fails, which must end the process.
 #[test]
 #[ignore = "run by f4_without_a_second_copy_the_program_is_stopped_and_told_why"]
 fn child_without_a_second_copy() {
@@ -186,7 +187,8 @@ fn f4_without_a_second_copy_the_program_is_stopped_and_told_why() {
     }
 }
 
-/// The child of the next test: its page is lost, and what is to end the process panics, in a thread of ours.
+/// Child process of the next test: its page is lost, and the function that should end the process panics in a
+/// thread of the layer.
 #[test]
 #[ignore = "run by a_thread_of_ours_that_panics_ends_the_process_that_would_wait_for_it"]
 fn child_whose_pager_panics() {
@@ -223,7 +225,7 @@ fn a_thread_of_ours_that_panics_ends_the_process_that_would_wait_for_it() {
     assert!(error.contains("on purpose") && error.contains("would wait for ever"), "{said}{error}");
 }
 
-/// Answers nothing while it is held, as a machine that is paused with its clients.
+/// A fault injector that blocks all requests while it is held, as if the machine were paused.
 #[derive(Debug, Default)]
 struct Held(AtomicBool);
 
@@ -236,7 +238,7 @@ impl FaultInjector for Held {
     }
 }
 
-/// The child of the next test: works until nobody wants it any more.
+/// Child process of the next test: works until it is told to end.
 #[test]
 #[ignore = "run by a_program_that_was_stopped_does_not_blame_its_servers"]
 fn child_that_is_stopped() {
@@ -270,12 +272,13 @@ fn a_program_that_was_stopped_does_not_blame_its_servers() {
         .spawn()
         .unwrap();
     let signal = |which| {
-        // SAFETY: no memory is involved; the child is not waited for yet, so the number is its own.
+        // SAFETY: the call accesses no memory. The child has not been waited for, so its process number is
+        // still valid.
         assert_eq!(unsafe { libc::kill(child.id() as i32, which) }, 0);
     };
     wait_for("the child's first pages", || server.stats().pages > 20);
-    // It waits for an answer when it is stopped, for longer than any request may be unanswered, and does not
-    // have it at once.
+    // The child is stopped while it waits for a reply, for longer than the limit of an unanswered request.
+    // The reply does not arrive at once when it continues.
     held.0.store(true, Relaxed);
     std::thread::sleep(Duration::from_millis(100));
     signal(libc::SIGSTOP);

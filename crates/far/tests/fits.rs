@@ -1,7 +1,7 @@
-//! Memory that fits what may be local needs no pager: the system makes its pages, a fault for each span is
-//! all that there is to pay, and the budget holds all the same.
+//! A region that fits into the local memory needs no paging: the system allocates its pages, the only cost is
+//! one fault per span, and the budget is kept.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::{FarError, FarMemory, FarMemoryBuilder, FarStats, Mechanism, Policy, Server};
 use rand::rngs::StdRng;
@@ -13,12 +13,12 @@ use std::time::Duration;
 const PIECE: usize = 4 << 10;
 const PAGE: usize = 16 << 10;
 const PAGES: usize = 4096;
-/// Pages that may be local; less an eighth, for those that leave.
+/// Number of pages that may be local, including an eighth for leaving pages.
 const LOCAL: usize = 1024;
-/// A run is 64 pages, which is more than a 256th of those that may be local.
+/// Number of pages of a span: one run (64 pages), which is more than a 256th of the local pages.
 const SPAN: usize = 64;
 
-/// With each mechanism that can leave pages to the system, and is to be had here.
+/// Runs `test` with each available mechanism that can leave pages to the system.
 fn with_each_mechanism(test: impl Fn(FarMemory, Mechanism)) {
     with_each_mechanism_and(|builder| builder, test);
 }
@@ -47,7 +47,7 @@ fn with_each_mechanism_and(
     }
 }
 
-/// Pages drawn from so many, so often.
+/// Touches random pages. Returns the number of misses.
 fn draw(memory: &mut FarMemory, pages: usize, touches: usize) -> u64 {
     let mut rng = StdRng::seed_from_u64(7);
     (0..pages).for_each(|page| memory[page * PAGE] = 1);
@@ -59,8 +59,8 @@ fn draw(memory: &mut FarMemory, pages: usize, touches: usize) -> u64 {
     memory.stats().swap_ins - before
 }
 
-/// The curve's own promise, kept: with so much more local memory at most a tenth of the misses remain, and a
-/// few for the slack.
+/// The prediction of the miss-ratio curve holds: with the additional local memory at most a tenth of the
+/// misses remain, and a few more because of the slack.
 #[test]
 fn more_local_memory_avoids_as_many_misses_as_the_curve_says() {
     const DRAWN: usize = 300;
@@ -95,7 +95,7 @@ fn left(stats: &FarStats) -> u64 {
 /// Returns the number of resident bytes.
 fn resident(memory: &FarMemory) -> usize {
     let mut there = vec![0_u8; memory.len() / PIECE];
-    // SAFETY: a byte for each piece of a range that is mapped.
+    // SAFETY: the buffer has one byte for each piece of a mapped range.
     let done = unsafe { libc::mincore(memory.as_ptr().cast(), memory.len(), there.as_mut_ptr()) };
     assert_eq!(done, 0);
     there.iter().filter(|&there| there & 1 == 1).count() * PIECE
@@ -135,13 +135,13 @@ fn what_was_given_back_is_zeros_and_takes_no_fault_where_the_system_makes_it() {
     });
 }
 
-/// Room is taken for whole spans. When that runs short, what was never touched gives it back: so pages leave
-/// only when as many are there as may be.
+/// Frames are reserved for whole spans. When memory is short, untouched pages release their frames. So pages
+/// are paged out only if the existing pages exceed the limit.
 #[test]
 fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
     with_each_mechanism(|mut memory, mechanism| {
         let mut touched: Vec<usize> = (0..PAGES).step_by(SPAN / 8).collect();
-        // Random: a program that goes through them in order is expected to go on.
+        // Random order, because a sequential order would make the pager expect more pages.
         touched.shuffle(&mut StdRng::seed_from_u64(2));
         assert!(touched.len() < LOCAL * 3 / 4 && touched.len() * SPAN / 8 > 3 * LOCAL);
         for &page in &touched {
@@ -150,7 +150,7 @@ fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
         let stats = memory.stats();
         assert_eq!(left(&stats), 0, "{mechanism}: {stats}");
         assert!(touched.iter().all(|&page| memory[page * PAGE + page % PAGE] == page as u8 | 1));
-        // Now all that is left untouched, so that they must.
+        // Touches the remaining pages, so that pages must be paged out.
         memory.iter_mut().step_by(PIECE).for_each(|byte| *byte = 3);
         let stats = memory.stats();
         assert!(stats.swap_outs > 0, "{mechanism}: {stats}");
@@ -160,8 +160,8 @@ fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
     });
 }
 
-/// Touches at random of so much memory that nine tenths of it may be local, after each page was touched once.
-/// With all of the budget in use a tenth of them would miss. Returns the misses and the bytes that are there
+/// Touches random pages of a region of which nine tenths may be local, after each page was touched once. If
+/// the whole budget were used, a tenth of the touches would miss. Returns the misses, and the resident bytes
 /// at the end.
 fn misses_at_nine_tenths(memory: &mut FarMemory) -> (u64, usize) {
     let pages = LOCAL * 10 / 9;
@@ -184,26 +184,26 @@ const TOUCHES: usize = 5000;
 
 #[test]
 fn the_budget_is_used_to_97_percent() {
-    // So no page is local and not there: none has its reference bit cleared, none comes ahead of need.
+    // With these settings no local page is absent: no reference bit is cleared, and no page is prefetched.
     let set = |builder: FarMemoryBuilder| builder.policy(Policy::Simple).prefetch(false);
     with_each_mechanism_and(set, |mut memory, mechanism| {
         let (misses, resident) = misses_at_nine_tenths(&mut memory);
         println!("{mechanism}: {misses} of {TOUCHES} touches missed, {resident} bytes are there");
         assert!(resident * 100 >= LOCAL * PAGE * 97, "{mechanism}: {resident} bytes are there");
-        let bound = (TOUCHES * 15 / 100) as u64; // 12.7 % with 0.97 of the budget, and chance
+        let bound = (TOUCHES * 15 / 100) as u64; // 12.7 % with 0.97 of the budget, and some for chance
         assert!(misses <= bound, "{mechanism}: {misses} of {TOUCHES} touches missed");
     });
 }
 
-/// Threads touch pieces of pages at random while spans are opened and closed: each reads what it wrote last,
-/// and no more is there than may be.
+/// Threads touch random pieces of pages while spans are opened and closed. Each thread reads the bytes that
+/// it wrote last, and the resident memory stays within the budget.
 #[test]
 fn the_budget_holds_while_threads_touch_what_is_opened_and_closed() {
     const THREADS: usize = 4;
     const ROUNDS: u64 = 6;
     for round in 0..ROUNDS {
         with_each_mechanism(|mut memory, mechanism| {
-            // Many spans of a few pieces each; then more and more of them.
+            // First many spans with a few pieces each, then more and more pieces.
             let touches = |rng: &mut StdRng, touch: usize| {
                 let pieces = PAGES * PAGE / PIECE;
                 if touch < 1500 { rng.random_range(0..pieces / 8) * 8 } else { rng.random_range(0..pieces) }
@@ -216,7 +216,7 @@ fn the_budget_holds_while_threads_touch_what_is_opened_and_closed() {
                         let mut plain = vec![0_u8; PAGES * PAGE / PIECE];
                         for touch in 0..3000 {
                             let piece = touches(&mut rng, touch);
-                            // SAFETY: each thread has a byte of its own in each piece.
+                            // SAFETY: each thread uses a separate byte in each piece.
                             let byte = unsafe { &mut *((base + piece * PIECE + thread) as *mut u8) };
                             assert_eq!(*byte, plain[piece], "{mechanism}, thread {thread}, piece {piece}");
                             if rng.random() {

@@ -1,5 +1,5 @@
-//! F2, F3: a fault that a handler posts is answered, once its page is there, whatever the handlers and the
-//! pager do in between.
+//! F2, F3: a fault that a handler posts is completed after its page is present, in every interleaving of
+//! handlers and pager.
 #![cfg(loom)]
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -34,8 +34,8 @@ impl Notifier {
 struct Region<const N: usize> {
     requests: ModelRequests<N>,
     notifier: Notifier,
-    /// The pager's mutex, where two threads answer: faults are taken without it, and answered under it
-    /// (REQUEST-4).
+    /// The pager's mutex, for two threads that complete faults: faults are taken without it, and completed
+    /// under it (REQUEST-4).
     core: Option<Mutex<()>>,
     /// Content of the pages at the addresses; zero while they are paged out.
     pages: [AtomicU32; 2],
@@ -55,10 +55,10 @@ impl<const N: usize> Region<N> {
         })
     }
 
-    /// A thread of the program touches a page that is away.
+    /// Simulates a thread of the program that touches a paged-out page.
     fn touch(&self, page: usize) {
         self.requests.post(page, || self.notifier.notify());
-        // Relaxed: what must order it is the table.
+        // Relaxed: the fault table must provide the ordering.
         assert_eq!(
             self.pages[page].load(Relaxed),
             7,
@@ -66,7 +66,7 @@ impl<const N: usize> Region<N> {
         );
     }
 
-    /// The pager, for as many faults; it brings each page, then answers.
+    /// Runs the pager for `faults` faults: makes each page present, then completes the fault.
     fn page(&self, faults: usize) {
         for _ in 0..faults {
             let page = loop {
@@ -143,8 +143,8 @@ fn a_page_that_is_answered_once_more_by_another_thread_does_not_answer_a_fault_o
             let region = Arc::clone(&region);
             thread::spawn(move || (0..2).for_each(|page| region.touch(page)))
         };
-        // As a replica's thread does when it wakes the threads that wait for a page: none, perhaps, as
-        // the fault was answered already.
+        // As the thread of a replica does when it wakes the threads that wait for a page. There may be none,
+        // if the fault was completed already.
         let replica = {
             let region = Arc::clone(&region);
             thread::spawn(move || {

@@ -11,7 +11,7 @@ use azekura_far::model::{ModelResumeTable, ModelStream};
 use std::time::Duration;
 
 const NAME: u128 = 77;
-/// The session's first connection, and that of the client that reconnects.
+/// Connection numbers: the session's first connection, and that of the client that reconnects.
 const FIRST: u64 = 1;
 const SECOND: u64 = 2;
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -22,16 +22,17 @@ struct House {
     resume_table: ModelResumeTable,
     closed: Arc<AtomicU32>,
     served: AtomicU32,
-    /// The session has said that nobody is served any more.
+    /// Set when the session has ended and serves no more connections.
     over: AtomicU32,
 }
 
 impl House {
-    /// Starts a session with a broken first stream; it waits for `linger` for each next one.
+    /// Starts a session with a broken first stream. The session waits for `linger` for each further stream.
     fn with_session(linger: Duration) -> (Arc<Self>, thread::JoinHandle<()>) {
         let house = Arc::new(Self::default());
         let inside = Arc::clone(&house);
-        // The resume point exists before a client reconnects: the handshake told it the session's name.
+        // The resume point exists before a client reconnects, because the client got the session's name in
+        // the handshake.
         let opened = Arc::new(AtomicU32::new(0));
         let resume_point_is_open = Arc::clone(&opened);
         let session = thread::spawn(move || {
@@ -55,7 +56,7 @@ impl House {
         ModelStream { number: SECOND, closed: Arc::clone(&self.closed) }
     }
 
-    /// A client comes back. Whether it was taken.
+    /// Reconnects a client. Returns `true` if the session accepted it.
     fn come_back(&self) -> bool {
         let is_over = self.over.load(SeqCst) == 1;
         match self.resume_table.leave(NAME, self.newcomer()) {
@@ -126,7 +127,7 @@ fn who_waits_gives_way_and_a_client_that_comes_at_that_moment_is_served_or_sent_
         };
         let made_way = house.resume_table.make_way();
         let was_taken = back.join().expect("no panic");
-        // A session that is still there ends now.
+        // A session that still exists ends now.
         house.resume_table.close();
         session.join().expect("no panic");
         assert!(made_way || was_taken || house.served.load(SeqCst) == 0);
@@ -143,7 +144,7 @@ fn who_wants_room_has_it_when_the_session_that_waits_has_gone() {
         while !house.resume_table.make_way() {
             thread::yield_now();
         }
-        // Relaxed: the resume point orders it.
+        // Relaxed: the mutex of the resume point provides the ordering.
         assert_eq!((house.over.load(Relaxed), house.resume_table.count()), (1, 0));
         session.join().expect("no panic");
     });

@@ -1,7 +1,8 @@
-//! The entry of the fuzz target (directory `fuzz` of the repository), on seeded changes of valid inputs.
+//! Runs the entry of the fuzz target (directory `fuzz` of the repository) on seeded mutations of valid
+//! inputs.
 
-#![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(unreachable_pub, dead_code, reason = "shared with the fuzz targets")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 #[path = "fuzz/far_wire.rs"]
 mod far_wire;

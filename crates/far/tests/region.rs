@@ -1,7 +1,6 @@
-//! A region behaves as memory does, by every mechanism that this machine and user can have, under every
-//! policy.
+//! A region behaves as ordinary memory with each available mechanism and each policy.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::{FarError, FarMemory, FarMemoryBuilder, Mechanism, Policy, Server};
 use rand::rngs::StdRng;
@@ -26,7 +25,7 @@ fn server() -> Server {
     Server::builder().capacity(64 << 20).listen("127.0.0.1:0").unwrap()
 }
 
-/// Runs `test` with each mechanism; those that are not to be had are told, not failed.
+/// Runs `test` with each mechanism. Reports unavailable mechanisms without failing.
 fn with_each_mechanism(test: impl Fn(Mechanism)) {
     for mechanism in Mechanism::LADDER {
         let server = server();
@@ -40,7 +39,7 @@ fn with_each_mechanism(test: impl Fn(Mechanism)) {
     }
 }
 
-/// Random reads, writes and sweeps beside a plain array.
+/// Random reads, writes and sweeps, compared with a plain array.
 fn work(memory: &mut [u8], seed: u64, rounds: usize) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut plain = vec![0_u8; memory.len()];
@@ -145,7 +144,7 @@ fn f3_threads_that_touch_the_same_pages_lose_no_write() {
         let server = server();
         let memory = setting(&server).mechanism(mechanism).policy(Policy::UClock).build().unwrap();
         let base = memory.as_ptr() as usize;
-        // Thread t owns every fourth word; all of them walk over all pages at random.
+        // Thread t owns every fourth word. All threads access all pages at random.
         thread::scope(|scope| {
             for t in 0..4_usize {
                 scope.spawn(move || {
@@ -155,7 +154,7 @@ fn f3_threads_that_touch_the_same_pages_lose_no_write() {
                     for round in 0..3000 {
                         let word = rng.random_range(0..words);
                         let at = (base + (word * 4 + t) * 8) as *mut u64;
-                        // SAFETY: within the region, and this thread's alone.
+                        // SAFETY: inside the region, and only this thread uses the word.
                         unsafe {
                             assert_eq!(
                                 at.read_volatile(),
@@ -206,21 +205,21 @@ fn zeros_are_never_sent_and_given_back_pages_are_zeros() {
     });
 }
 
-/// By a system call of which nobody told us.
+/// A hole that a raw system call makes in a resident page reads as zeros, and no thread waits for it.
 #[test]
 fn memory_taken_out_of_a_page_that_is_here_is_zeros_and_nobody_waits_for_it() {
     const HOLE: usize = 4096;
     let take_out = |memory: &FarMemory, at: usize| {
-        // SAFETY: a range of the memory, which nobody uses now.
+        // SAFETY: a range of the memory that no thread uses now.
         let done = unsafe { libc::madvise(memory.as_ptr().add(at).cast(), HOLE, libc::MADV_DONTNEED) };
         assert_eq!(done, 0);
     };
     with_each_mechanism(|mechanism| {
         if mechanism == Mechanism::Sigsegv {
-            return; // its pages are those of a memory file, which that call leaves alone
+            return; // its pages are those of a memory file, which `madvise` does not change
         }
         let server = server();
-        // First in, first out: no page goes away, or is put aside, before its turn.
+        // With FIFO no page is paged out or armed before its turn.
         let setting = setting(&server).policy(Policy::Fifo).prefetch(false).mechanism(mechanism);
         let mut memory = setting.build().unwrap();
         memory.fill(7);

@@ -1,7 +1,7 @@
-//! F4, F6: a connection that breaks is not a server that is lost. The client goes on with its session over
-//! another connection, if it shows that it knows the session's name; and nobody else does.
+//! F4, F6: a broken connection is not a lost server. The client continues its session over another connection
+//! if it proves that it has the session's name. No other client can do that.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::wire::auth::{Handshake, introduce};
 use azekura_far::wire::{HEADER, Header, Kind, Open, Opened};
@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 8 << 10;
 const PAGES: usize = 48;
-/// No machine is as slow.
+/// Longer than the delays of any machine.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Between client and server; ends each connection after so many bytes of answers.
+/// A relay between client and server that cuts each connection after a number of bytes from the server.
 struct Relay {
     address: SocketAddr,
     cuts: Arc<AtomicU64>,
 }
 
 impl Relay {
-    /// The first bytes of each connection are greetings and one page at least, so that each comes to
-    /// something.
+    /// Each connection transfers at least the handshake and one page before it is cut, so that each one makes
+    /// progress.
     fn new(server: SocketAddr, seed: u64) -> Self {
         const LEAST: u64 = 400 + PAGE as u64;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -82,7 +82,7 @@ fn wait_for(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Writes, reads and gives back beside a plain array.
+/// Writes, reads and discards, and compares with a plain array.
 fn work(memory: &mut FarMemory, rng: &mut StdRng, rounds: usize) {
     let mut plain = vec![0_u8; memory.len()];
     for round in 0..rounds {
@@ -126,7 +126,7 @@ fn f4_connections_that_break_again_and_again_lose_nothing() {
     }
 }
 
-/// A client by hand.
+/// A client that sends single frames, without the library.
 struct Client {
     stream: TcpStream,
     handshake: Handshake,
@@ -154,7 +154,7 @@ impl Client {
         (header.kind, payload)
     }
 
-    /// Asks for a session of its own; its name.
+    /// Opens a new session. Returns its name.
     fn open(&mut self, reserve_bytes: u64) -> Result<u128, String> {
         let open = Open { page_bytes: 4096, reserve_bytes, like: 0 }.encode();
         self.say(Kind::Open, 0, &open);
@@ -209,8 +209,8 @@ fn f6_only_who_knows_a_sessions_name_goes_on_with_it() {
     }
     assert!(Client::new(&server).resume_named(name ^ 2).is_err());
     assert_eq!(first.get(7), 77, "and the session was not disturbed");
-    // A client that knows the name takes the session over even while the old connection is open: the client
-    // may learn of a broken connection before the server does.
+    // A client with the name takes over the session even while the old connection is open, because a client
+    // may detect a broken connection before the server does.
     let mut second = Client::new(&server);
     assert_eq!(second.resume_named(name), Ok(name));
     assert!(first.has_ended());
@@ -258,7 +258,7 @@ fn f6_who_waits_gives_way_to_who_needs_the_room_the_longest_first() {
     live.open(8192).unwrap();
     assert_eq!(server.stats().waiting, 2);
     assert!(Client::new(&server).resume_named(names[0]).is_err());
-    // A page beyond what was reserved needs room, too.
+    // A page beyond the reservation needs memory, too.
     live.put(1, 1);
     live.put(2, 2);
     live.put(3, 3);
@@ -283,8 +283,8 @@ fn a_server_that_ends_waits_for_nobody() {
     assert_eq!(server.stats().waiting, 0);
 }
 
-/// They send one byte each and wait. Their number is that of the connections that a listener may queue, and
-/// more than the server's sessions.
+/// Each connection sends one byte and waits. There are as many connections as a listener can queue, more than
+/// the server's largest number of sessions.
 #[test]
 fn f6_connections_that_do_not_log_in_keep_no_client_out() {
     let server = Server::builder().capacity(64 << 20).max_sessions(8).listen("127.0.0.1:0").unwrap();
@@ -310,7 +310,7 @@ fn f6_connections_that_do_not_log_in_keep_no_client_out() {
         client.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
         assert!(client.iter().enumerate().all(|(at, &byte)| byte == at as u8));
     }
-    // The threads of connections that were ended count them a moment later.
+    // The threads of closed connections count them shortly afterwards.
     while server.stats().turned_away < 1024 - 32 {
         thread::yield_now();
     }

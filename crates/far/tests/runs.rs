@@ -1,7 +1,7 @@
-//! Runs of small pages, which are swapped many at a time: no byte is lost, a sweep causes few faults, and a
-//! random touch fetches few pages.
+//! Runs of small pages are swapped many at a time: no byte is lost, a sweep causes few faults, and a random
+//! access fetches few pages.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_far::wire::auth::introduce;
 use azekura_far::wire::{HEADER, Header, Kind, Open};
@@ -103,7 +103,7 @@ fn f5_no_byte_is_lost_by_swapping_runs_by_any_mechanism() {
 #[test]
 fn f4_if_a_server_accepts_only_the_first_pages_of_a_run_another_gets_the_rest() {
     for seed in 0..4 {
-        // Room for no whole number of runs.
+        // The capacity is not a multiple of a run.
         let (small, large) = (server((150 + 7 * seed as usize) * PAGE), server(PAGES * PAGE));
         let mut memory = setting(&[&small, &large]).build().unwrap();
         work(&mut memory, seed, 150);
@@ -131,7 +131,7 @@ fn f4_a_server_that_stops_during_runs_loses_no_byte() {
 #[test]
 fn a_sweep_takes_few_faults_and_random_touches_fetch_few_pages() {
     let server = server(PAGES * PAGE);
-    // A policy that clears no bits: its faults would count, too.
+    // FIFO clears no bits, so the fault count contains no faults that only set a bit.
     let mut memory = setting(&[&server]).policy(Policy::Fifo).build().unwrap();
     let before = memory.stats();
     memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 253) as u8 + 1);
@@ -170,7 +170,7 @@ fn client(server: &Server, page_bytes: usize) -> TcpStream {
     stream
 }
 
-/// Sends a request and reads the answer; `None` if the server ends the connection.
+/// Sends a request and reads the reply; `None` if the server closes the connection.
 fn ask(stream: &mut TcpStream, header: Header, payload: &[u8]) -> Option<(Header, Vec<u8>)> {
     stream.write_all(&header.encode()).ok()?;
     stream.write_all(payload).ok()?;
@@ -227,7 +227,7 @@ fn f6_a_malformed_run_ends_the_connection() {
         assert_eq!(ask(&mut stream, header, &payload), None, "{header:?}");
         assert_eq!(server.stats().puts, 0);
     }
-    // More bytes than an answer can have.
+    // More bytes than a reply can have.
     let server = server(10 * PAGE);
     assert_eq!(ask(&mut client(&server, 2 * PAGE), get(0..512), &[]), None);
     assert_eq!(ask(&mut client(&server, PAGE), get(0..512), &[]).unwrap().0.kind, Kind::Missing);

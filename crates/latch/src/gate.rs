@@ -1,28 +1,28 @@
-//! A gate: threads enter while a published value admits them; a change of the value can wait for the threads
+//! A gate: threads enter while a published value admits them. A change of the value can wait for the threads
 //! inside.
 //!
-//! Entering never waits for a change, and a change never blocks a thread: it is a future. So a thread may do
-//! inside whatever a change waits for, and a single-threaded owner of the value can wait for many threads.
-//! The threads are spread over *stripes*, each with a mutex of its own that is held for a few instructions.
+//! Entering never waits for a change. A change is a future and blocks no thread. So a thread inside may do
+//! work for which a change waits, and a single-threaded owner of the value can wait for many threads. The
+//! threads are spread over *stripes*. Each stripe has its own mutex, which is held for a few instructions.
 //!
-//! | a stripe | [`Gate::enter`] | left by |
+//! | a stripe | [`Gate::enter`] | changed by |
 //! |---|---|---|
 //! | open | admits by its value | [`Gate::exclude`] |
-//! | draining | refuses all | the drop of each [`Drained`] of the gate |
+//! | draining | refuses all threads | the drop of each [`Drained`] of the gate |
 //!
 //! | thread in a stripe | owner |
 //! |---|---|
 //! | 1. lock; not draining, and the value admits it: `inside + 1`; unlock | |
 //! | 2. works | 1. in each stripe: lock; new value, `draining + 1`; unlock |
 //! | 3. lock; `inside - 1`; unlock; at 0 wake | 2. in each stripe: lock; 0 inside, or add a waker; unlock |
-//! | | 3. does what must not meet a thread of the old value |
+//! | | 3. acts while no thread of the old value is inside |
 //!
-//! - **GATE-1** A thread enters only if the present value of its stripe admits it. So after
-//!   [`Gate::exclude`] has returned, a thread enters only if the new value admits it.
-//! - **GATE-2** When [`Drained`] is ready, no thread is inside that has entered before the exclusion.
-//! - **GATE-3** A draining stripe admits nobody. So the threads inside get fewer, and GATE-2 is reached as
-//!   soon as each of them has left once.
-//! - **GATE-4** The thread that leaves a stripe as the last one wakes the futures that have found it inside.
+//! - **GATE-1** A thread enters only if the current value of its stripe admits it. So after [`Gate::exclude`]
+//!   has returned, a thread enters only if the new value admits it.
+//! - **GATE-2** When [`Drained`] is ready, no thread is inside that entered before the exclusion.
+//! - **GATE-3** A draining stripe admits no thread. So the number of threads inside only decreases, and
+//!   GATE-2 holds as soon as each of them has left once.
+//! - **GATE-4** The last thread that leaves a stripe wakes the futures that found a thread inside.
 
 use std::fmt;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ use std::task::{Context, Poll, Waker};
 use azekura_base::CachePadded;
 use azekura_base::sync::{Arc, Mutex};
 
-/// A gate with a value of type `T`; see the module's head. Clones are the same gate.
+/// A gate with a value of type `T`; see the [module](self). Clones are the same gate.
 pub struct Gate<T> {
     stripes: Arc<Vec<CachePadded<Mutex<Stripe<T>>>>>,
 }
@@ -44,11 +44,11 @@ impl<T> Clone for Gate<T> {
 
 struct Stripe<T> {
     value: Arc<T>,
-    /// Threads inside.
+    /// Number of threads inside.
     inside: usize,
-    /// Exclusions that are not dropped yet.
+    /// Number of exclusions that were not dropped yet.
     draining: usize,
-    /// Futures that have found a thread inside.
+    /// Wakers of the futures that found a thread inside.
     wakers: Vec<Waker>,
 }
 
@@ -59,7 +59,7 @@ impl<T> fmt::Debug for Gate<T> {
 }
 
 impl<T> Gate<T> {
-    /// A gate with this number of stripes, at least one.
+    /// Creates a gate with this number of stripes, at least one.
     pub fn new(stripes: usize, value: T) -> Self {
         let value = Arc::new(value);
         let stripe = || Stripe { value: Arc::clone(&value), inside: 0, draining: 0, wakers: Vec::new() };
@@ -71,8 +71,8 @@ impl<T> Gate<T> {
         &self.stripes[stripe % self.stripes.len()]
     }
 
-    /// Enters, if the value admits it and no exclusion is under way (GATE-1, GATE-3). Never waits. Concurrent
-    /// threads should give different numbers of stripes.
+    /// Enters if the value admits the thread and no exclusion is in progress (GATE-1, GATE-3). Never waits.
+    /// Concurrent threads should pass different stripe numbers.
     pub fn enter(&self, stripe: usize, admits: impl FnOnce(&T) -> bool) -> Option<Entry<T>> {
         let mut own = self.stripe(stripe).lock();
         if own.draining > 0 || !admits(&own.value) {
@@ -97,8 +97,8 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Publishes a value that admits less. Await the result before an action that must not meet a thread of
-    /// an older value (GATE-2). Until it is dropped the gate refuses all.
+    /// Publishes a value that admits less. The caller awaits the result before an action that must not meet a
+    /// thread of an older value (GATE-2). Until the result is dropped, the gate refuses all threads.
     pub fn exclude(&self, value: T) -> Drained<'_, T> {
         let value = Arc::new(value);
         for stripe in &*self.stripes {
@@ -121,7 +121,7 @@ impl<T> Gate<T> {
     }
 }
 
-/// A thread inside a gate, until it is dropped.
+/// A thread inside a gate. Dropping the value leaves the gate.
 pub struct Entry<T> {
     gate: Gate<T>,
     stripe: usize,
@@ -134,8 +134,8 @@ impl<T> fmt::Debug for Entry<T> {
 }
 
 impl<T> Entry<T> {
-    /// Admits a further use to the thread inside, by the value of now. Refuses all during an exclusion, so
-    /// that a thread with many uses leaves soon.
+    /// Returns `true` if the current value admits a further use by the thread inside. Refuses all uses during
+    /// an exclusion, so that a thread with many uses leaves soon.
     #[must_use]
     pub fn admits(&self, admits: impl FnOnce(&T) -> bool) -> bool {
         self.gate.would_admit(self.stripe, admits)
@@ -148,11 +148,11 @@ impl<T> Drop for Entry<T> {
     }
 }
 
-/// An exclusion: ready when all threads that were inside at its begin have left.
+/// An exclusion. The future is ready when all threads that were inside at its begin have left.
 #[must_use = "threads of the older value may be inside until it is ready"]
 pub struct Drained<'a, T> {
     gate: &'a Gate<T>,
-    /// All stripes below were empty after the exclusion.
+    /// Index of the next stripe to check. All stripes below it were empty after the exclusion.
     next: usize,
 }
 

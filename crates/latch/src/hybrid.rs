@@ -1,24 +1,24 @@
-//! One word that is a version for optimistic readers, a count of shared holders, and an exclusive lock.
+//! A latch in one word: a version for optimistic readers, a count of shared holders, and an exclusive lock.
 //!
 //! | bits | meaning | changed by |
 //! |---|---|---|
-//! | 63 | exclusive | its taker sets it, its holder clears it |
-//! | 62 | threads sleep | a waiter sets it; the releasing thread clears it and wakes |
-//! | 48..62 | shared holders | each its own |
+//! | 63 | exclusive | the thread that acquires it sets it; the holder clears it |
+//! | 62 | parked: threads sleep | a waiter sets it; the releasing thread clears it and wakes |
+//! | 48..62 | number of shared holders | each shared holder |
 //! | 0..48 | version | the exclusive holder at its release; any thread, by [`HybridLatch::invalidate`] |
 //!
-//! - **LATCH-1** While the exclusive bit is set there are no shared holders, and only its holder changes what
-//!   the latch guards.
-//! - **LATCH-2** An exclusive hold that changed anything ends with a version never seen before (48 bits: nine
-//!   years at a million changes a second).
-//! - **LATCH-3** An optimistic reader that validates read nothing that was stored after it took its version:
-//!   what it read is one state, the one of its version.
+//! - **LATCH-1** While the exclusive bit is set there are no shared holders, and only the exclusive holder
+//!   changes the data that the latch protects.
+//! - **LATCH-2** An exclusive hold that changed data ends with a version that was never used before (48 bits:
+//!   nine years at a million changes per second).
+//! - **LATCH-3** If an optimistic reader validates, it read no value that was stored after it took its
+//!   version. So all values that it read belong to one state, that of its version.
 //!
-//! LATCH-3 is the sequence lock's argument (Boehm, "Can seqlocks get along with programming language memory
-//! models?", MSPC 2012): the writer has a Release fence between setting the exclusive bit and its first
-//! store, the reader an Acquire fence between its last load and its second look at the word. If any load saw
-//! a store, the fences order the setting of the bit before the second look, which then finds the bit or a
-//! later version.
+//! LATCH-3 follows from the argument for sequence locks (Boehm, "Can seqlocks get along with programming
+//! language memory models?", MSPC 2012). The writer has a Release fence between setting the exclusive bit and
+//! its first store. The reader has an Acquire fence between its last load and its second load of the word. If
+//! any load returned a stored value, the fences order the setting of the bit before the second load of the
+//! word, which then finds the bit or a later version.
 //!
 //! *Progress.* Optimistic reads, validation and every `try_…` finish even if other threads stall at any
 //! step. A stalled optimistic reader blocks no thread. Only lock acquisition waits for the holder. The test
@@ -39,7 +39,7 @@ const SHARED_ONE: u64 = 1 << 48;
 const SHARED: u64 = PARKED - SHARED_ONE;
 const VERSION: u64 = SHARED_ONE - 1;
 
-/// The site of all waits for latches of this kind, and of their holds.
+/// Trace site of all waits for latches of this kind, and of their holds.
 static PAGE_LATCH: Site = Site::new("page latch");
 
 /// The version at the start of an optimistic read, for [`HybridLatch::validate`] on the same latch.
@@ -47,7 +47,7 @@ static PAGE_LATCH: Site = Site::new("page latch");
 #[must_use]
 pub struct Version(u64);
 
-/// The latch. Its owner defines the guarded data; guards with destructors are the owner's too.
+/// The latch. The owner of the latch defines the protected data, and guards with destructors.
 #[derive(Debug)]
 pub struct HybridLatch(AtomicU64);
 
@@ -64,17 +64,18 @@ impl HybridLatch {
         Self(AtomicU64::new(0))
     }
 
-    /// Returns the version to read under; `None` while a thread holds the latch exclusively. Writes nothing.
+    /// Returns the version for an optimistic read; `None` while a thread holds the latch exclusively. Writes
+    /// nothing.
     #[inline]
     #[track_caller]
     pub fn optimistic(&self) -> Option<Version> {
-        // Acquire: pairs with the Release of `unlock_exclusive`; what that holder stored is visible.
+        // Acquire: pairs with the Release of `unlock_exclusive`, so the stores of that holder are visible.
         let word = self.0.load(Acquire);
         (word & EXCLUSIVE == 0).then_some(Version(word & VERSION))
     }
 
     /// Returns `true` if nothing has changed since `seen` was taken, so that the reads were consistent
-    /// (LATCH-3). Writes nothing; shared holders do not disturb it.
+    /// (LATCH-3). Writes nothing. Shared holders do not affect the result.
     #[inline]
     #[must_use]
     #[track_caller]
@@ -85,23 +86,23 @@ impl HybridLatch {
         self.0.load(Relaxed) & (EXCLUSIVE | VERSION) == seen.0
     }
 
-    /// Takes the latch exclusively if nothing has changed since `seen` and there is no other holder. Never
+    /// Acquires the latch exclusively if nothing has changed since `seen` and there is no other holder. Never
     /// waits.
     #[inline]
     #[must_use]
     #[track_caller]
     pub fn try_upgrade(&self, seen: Version) -> bool {
-        // Acquire: pairs with the Release of the last holder's releasing.
+        // Acquire: pairs with the Release of the previous holder.
         let taken = self.0.compare_exchange(seen.0, seen.0 | EXCLUSIVE, Acquire, Relaxed).is_ok();
         taken && Self::entered()
     }
 
-    /// Takes the latch exclusively if there is no holder. Never waits.
+    /// Acquires the latch exclusively if there is no holder. Never waits.
     #[inline]
     #[must_use]
     #[track_caller]
     pub fn try_lock_exclusive(&self) -> bool {
-        let word = self.0.load(Relaxed); // a guess; the CAS decides
+        let word = self.0.load(Relaxed); // Relaxed: a guess; the CAS decides
         word & (EXCLUSIVE | SHARED) == 0
             // Acquire: as in `try_upgrade`.
             && self.0.compare_exchange(word, word | EXCLUSIVE, Acquire, Relaxed).is_ok()
@@ -118,7 +119,7 @@ impl HybridLatch {
         }
     }
 
-    /// Takes the latch exclusively. Blocks while there is a holder.
+    /// Acquires the latch exclusively. Blocks while there is a holder.
     #[inline]
     #[track_caller]
     pub fn lock_exclusive(&self) {
@@ -127,15 +128,16 @@ impl HybridLatch {
         }
     }
 
-    /// The writer's half of LATCH-3.
+    /// Executes the writer's fence of LATCH-3.
     #[inline]
     fn entered() -> bool {
-        // Release fence: no store of this holder before the exclusive bit; pairs with `validate`.
+        // Release fence: no store of this holder becomes visible before the exclusive bit. Pairs with
+        // `validate`.
         fence(Release);
         true
     }
 
-    /// Returns the version that [`unlock_exclusive`](Self::unlock_exclusive) will leave. The caller holds the
+    /// Returns the version that [`unlock_exclusive`](Self::unlock_exclusive) will set. The caller holds the
     /// latch exclusively.
     #[inline]
     pub fn version_after(&self) -> Version {
@@ -143,14 +145,14 @@ impl HybridLatch {
         Version((self.0.load(Relaxed) + 1) & VERSION)
     }
 
-    /// Releases after a change: optimistic readers start over.
+    /// Releases an exclusive hold after a change: optimistic readers start over.
     #[inline]
     #[track_caller]
     pub fn unlock_exclusive(&self) {
         self.leave_exclusive(1);
     }
 
-    /// Releases without a change: optimistic readers need not notice.
+    /// Releases an exclusive hold without a change: optimistic readers can still validate.
     #[inline]
     #[track_caller]
     pub fn unlock_exclusive_unchanged(&self) {
@@ -163,14 +165,14 @@ impl HybridLatch {
         let word = self.0.load(Relaxed);
         debug_assert!(word & EXCLUSIVE != 0, "let go without holding");
         let version = (word + step) & VERSION;
-        // A swap, because a waiter may set the parked bit meanwhile. Release: pairs with the Acquire of
-        // the next thread.
+        // A swap, because a waiter may set the parked bit meanwhile. Release: pairs with the Acquire of the
+        // next holder.
         if self.0.swap(version, Release) & PARKED != 0 {
             self.wake_waiters();
         }
     }
 
-    /// Takes the latch shared if no thread holds it exclusively. Never waits.
+    /// Acquires the latch shared if no thread holds it exclusively. Never waits.
     ///
     /// # Panics
     ///
@@ -179,12 +181,12 @@ impl HybridLatch {
     #[must_use]
     #[track_caller]
     pub fn try_lock_shared(&self) -> bool {
-        let mut word = self.0.load(Relaxed); // a guess; the CAS decides
+        let mut word = self.0.load(Relaxed); // Relaxed: a guess; the CAS decides
         while word & EXCLUSIVE == 0 {
             if word & SHARED == SHARED {
-                return false; // 16,383 holders: the next one waits
+                return false; // there are 16,383 holders: the next one waits
             }
-            // Acquire: pairs with the Release of the last exclusive holder's releasing.
+            // Acquire: pairs with the Release of the previous exclusive holder.
             match self.0.compare_exchange_weak(word, word + SHARED_ONE, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -193,7 +195,7 @@ impl HybridLatch {
         false
     }
 
-    /// Takes the latch shared. Blocks while a thread holds it exclusively.
+    /// Acquires the latch shared. Blocks while a thread holds it exclusively.
     #[inline]
     #[track_caller]
     pub fn lock_shared(&self) {
@@ -206,27 +208,27 @@ impl HybridLatch {
     #[inline]
     #[track_caller]
     pub fn unlock_shared(&self) {
-        // Release: what this holder read is read before a later exclusive holder's stores (its CAS is
+        // Release: the loads of this holder come before the stores of a later exclusive holder (its CAS is
         // Acquire).
         let before = self.0.fetch_sub(SHARED_ONE, Release);
         debug_assert!(before & SHARED != 0, "let go without holding");
         if before & SHARED == SHARED_ONE && before & PARKED != 0 {
-            // Relaxed: only the bit is cleared; PARK-1's order comes from the bucket's count.
+            // Relaxed: only the bit is cleared; the bucket's count provides the ordering of PARK-1.
             if self.0.fetch_and(!PARKED, Relaxed) & PARKED != 0 {
                 self.wake_waiters();
             }
         }
     }
 
-    /// Moves the version without holding the latch: from now on nothing read before validates.
+    /// Advances the version without holding the latch: values that were read before do not validate any more.
     ///
-    /// The caller must know by other means that no thread holds the latch exclusively (a frame without pins).
-    /// Never waits. A store that follows in this thread, or in one that synchronised with it, is ordered
-    /// after the move as LATCH-3 needs it.
+    /// The caller must know by other means that no thread holds the latch exclusively (for example, a frame
+    /// without pins). Never waits. A later store in this thread, or in a thread that synchronized with it, is
+    /// ordered after the change of the version, as LATCH-3 requires.
     #[inline]
     #[track_caller]
     pub fn invalidate(&self) {
-        // A CAS and not an addition: the version must not run over into the count of shared holders. Release
+        // A CAS and not an addition: the version must not overflow into the count of shared holders. Release
         // and the fence: as at the start of an exclusive hold.
         let mut word = self.0.load(Relaxed);
         loop {
@@ -241,7 +243,7 @@ impl HybridLatch {
     }
 
     /// Records a hold in the trace, until the returned guard is dropped just after the release. The latch's
-    /// word has no bits for the holder, so this is how a trace names it.
+    /// word has no bits that identify the holder, so the trace records the holder.
     ///
     /// Costs one relaxed load while tracing is off.
     #[inline]
@@ -249,7 +251,7 @@ impl HybridLatch {
         azekura_trace::hold(&PAGE_LATCH, std::ptr::from_ref(self) as usize, mode)
     }
 
-    /// Wakes sleeping threads, and records the releasing thread: its hold may not be in the sample.
+    /// Wakes sleeping threads, and records the releasing thread, because its hold may not be in the sample.
     #[cold]
     fn wake_waiters(&self) {
         self.bucket().wake();
@@ -260,14 +262,14 @@ impl HybridLatch {
         Bucket::of(std::ptr::from_ref(self) as usize)
     }
 
-    /// Waits until `take` succeeds: `in_the_way` are the bits that keep it from succeeding.
+    /// Waits until `take` succeeds. `in_the_way` are the bits that prevent it from succeeding.
     #[cold]
     #[track_caller]
     fn wait_for(&self, in_the_way: u64, take: impl Fn(&Self) -> bool) {
         let _waiting = azekura_trace::wait(&PAGE_LATCH, std::ptr::from_ref(self) as usize, WaitKind::Latch);
         let mut backoff = Backoff::new();
         while !take(self) {
-            // Models sleep at once: spinning is only more of the same.
+            // Models sleep at once, because spinning shows nothing more.
             if cfg!(loom) || backoff.is_exhausted() {
                 self.sleep_while(in_the_way);
             } else {
@@ -279,12 +281,13 @@ impl HybridLatch {
     fn sleep_while(&self, in_the_way: u64) {
         let bucket = self.bucket();
         let count = bucket.count();
-        // Relaxed: `count` was an Acquire, so this is no older than the wake-up that moved it.
+        // Relaxed: the load of `count` was Acquire, so this load is not older than the wake-up that changed
+        // the count.
         let word = self.0.load(Relaxed);
         if word & in_the_way == 0 {
             return;
         }
-        // Relaxed: only the bit itself matters; on failure the caller looks again.
+        // Relaxed: only the bit itself matters; on failure the caller checks again.
         if word & PARKED != 0 || self.0.compare_exchange(word, word | PARKED, Relaxed, Relaxed).is_ok() {
             bucket.sleep(count);
         }
@@ -350,7 +353,7 @@ mod tests {
                             latch.lock_exclusive();
                             assert_eq!(inside.swap(1, Relaxed), 0);
                             if i % 10 == 0 {
-                                // Longer than any thread spins: the others go to sleep.
+                                // Longer than any thread spins, so that the other threads sleep.
                                 std::thread::sleep(std::time::Duration::from_micros(200));
                             }
                             inside.store(0, Relaxed);

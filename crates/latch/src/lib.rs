@@ -1,4 +1,4 @@
-//! Latches: short, physical locks that keep bytes whole while they are read or changed.
+//! Latches: short-term locks that protect the bytes of a page while they are read or changed.
 //!
 //! Latches have no deadlock detection: callers acquire them in a fixed order. A waiting thread spins, then
 //! yields, then sleeps, because a holder may be waiting for I/O. Each contended wait is traced.
@@ -16,7 +16,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`gate`] | admission of threads by a published value; changes of it wait for the threads inside |
+//! | [`gate`] | admission of threads by a published value; its changes wait for the threads inside |
 //! | [`hybrid`] | one word: version, shared holders, exclusive holder |
 //! | [`park`] | wait words for sleeping threads |
 //! | [`traced`] | a mutex with traced waits and holds |

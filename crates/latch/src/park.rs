@@ -1,9 +1,8 @@
-//! Wait words for threads that wait for a latch: a few, shared by all latches by address.
+//! Wait words for threads that wait for a latch. All latches share a few wait words, selected by address.
 //!
-//! - **PARK-1** A sleeping thread reads its bucket's count, then finds or sets the latch's *parked* bit,
-//!   then sleeps while the count is unchanged. The releasing thread clears the bit, then increments the
-//!   count. So a sleeper that reads the new count also sees the cleared bit, and any other sleeper wakes at
-//!   once.
+//! - **PARK-1** A sleeping thread reads its bucket's count, then finds or sets the latch's *parked* bit, then
+//!   sleeps while the count is unchanged. The releasing thread clears the bit, then increments the count. So
+//!   a sleeper that reads the new count also sees the cleared bit, and any other sleeper is woken at once.
 //!
 //! | sleeping thread | releasing thread |
 //! |---|---|
@@ -25,7 +24,7 @@ mod place {
     static PARKED: [CachePadded<WaitWord>; BUCKETS] = [const { CachePadded::new(WaitWord::new(0)) }; BUCKETS];
 
     pub(super) fn of(address: usize) -> &'static WaitWord {
-        // Latches stand a cache line apart or more.
+        // Latches are at least a cache line apart.
         &PARKED[azekura_base::sync::machine::line_of(address) % BUCKETS]
     }
 }
@@ -38,36 +37,36 @@ mod place {
         static ref PARKED: WaitWord = WaitWord::new(0);
     }
 
-    /// One bucket for all, so that a model also has wake-ups meant for another latch.
+    /// Returns the same bucket for all latches, so that a model also has wake-ups meant for another latch.
     pub(super) fn of(_address: usize) -> &'static WaitWord {
         &PARKED
     }
 }
 
-/// The wait word of a latch; latches with other addresses may share it.
+/// The wait word of a latch. Latches with other addresses may share it.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket(&'static WaitWord);
 
 impl Bucket {
-    /// The bucket of a latch at this address.
+    /// Returns the bucket of a latch at this address.
     #[must_use]
     pub fn of(address: usize) -> Self {
         Self(place::of(address))
     }
 
-    /// The count to hand to [`Bucket::sleep`]; read before the latch's word is (PARK-1).
+    /// Returns the count to pass to [`Bucket::sleep`]. Read before the latch's word (PARK-1).
     #[must_use]
     pub fn count(self) -> u32 {
         // Acquire: pairs with the Release in `wake`.
         self.0.word().load(Acquire)
     }
 
-    /// Sleeps until the count is another one; returns at once if it is.
+    /// Sleeps until the count differs from `count`; returns at once if it already does.
     pub fn sleep(self, count: u32) {
         self.0.wait(count, None);
     }
 
-    /// Wakes all threads of the bucket, also those that wait for other latches: they check and sleep again.
+    /// Wakes all threads of the bucket. Threads that wait for other latches check and sleep again.
     pub fn wake(self) {
         // Release: a thread that sees the new count sees the parked bit cleared (PARK-1).
         self.0.word().fetch_add(1, Release);

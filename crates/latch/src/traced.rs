@@ -1,9 +1,9 @@
 //! A mutex with traced contended waits and holds (invariant 8 of the architecture).
 //!
-//! [`TracedMutex`] wraps the library's mutex. A thread that cannot lock it at once waits under the mutex's
+//! [`TracedMutex`] wraps the mutex of `sync`. A thread that cannot lock it at once waits under the mutex's
 //! trace site. A probe is one relaxed load while tracing is off. While tracing is on, the holder stores its
 //! thread's tag, so that a waiter can name the holder. A random sample of holds, and all holds after a wait,
-//! are recorded, so that the utilization is known.
+//! are recorded. They give the utilization of the mutex.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,12 +11,12 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_trace::{HoldGuard, HoldMode, Site, ThreadTag, WaitKind, hold, is_enabled, thread_tag, wait_for};
 
-/// A value under a mutex. To be held for some hundred instructions, never across a sleep.
+/// A value under a mutex. Held for some hundred instructions, and never while the holder sleeps.
 #[derive(Debug)]
 pub struct TracedMutex<T> {
     site: &'static Site,
-    /// Last holder while tracing was on. Written by the holder, read by waiters. It is only a hint, so all
-    /// accesses are Relaxed.
+    /// Tag of the last holder while tracing was on. Written by the holder, read by waiters. Only a hint, so
+    /// all accesses are Relaxed.
     holder: AtomicU32,
     mutex: Mutex<T>,
 }
@@ -32,10 +32,10 @@ impl<T> TracedMutex<T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> TracedGuard<'_, T> {
-        // No first try in a model: it would double the schedules and show nothing.
+        // No first attempt in a model: it would double the number of schedules and show nothing.
         let first = if cfg!(loom) { None } else { self.mutex.try_lock() };
-        // No closure: in one, a simulated machine would take this line for the place where the mutex is
-        // taken.
+        // No closure, because a simulated machine would then record this line as the place where the mutex is
+        // acquired.
         let guard = match first {
             Some(guard) => guard,
             None => self.lock_contended(),
@@ -59,11 +59,11 @@ impl<T> TracedMutex<T> {
     }
 }
 
-/// The right to use the value of a [`TracedMutex`].
+/// Guard of a locked [`TracedMutex`].
 #[derive(Debug)]
 #[must_use]
 pub struct TracedGuard<'a, T> {
-    // Dropped first: a hold is recorded after the mutex was released.
+    // Dropped first: a hold is recorded after the mutex is released.
     guard: MutexGuard<'a, T>,
     _hold: HoldGuard,
 }

@@ -1,5 +1,5 @@
 //! GATE-1 to GATE-4: an owner that excludes a key never meets a thread that serves the key, and no wake-up is
-//! lost: a model has no time, so an owner that is not woken is a deadlock, which loom reports.
+//! lost. A model has no time, so an owner that is not woken is a deadlock, which loom reports.
 #![cfg(loom)]
 
 use std::future::Future;
@@ -13,12 +13,12 @@ use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed};
 use azekura_base::sync::{Arc, WaitWord, thread};
 use azekura_latch::gate::Gate;
 
-/// The keys that the gate admits, of two.
+/// For each of two keys, whether the gate admits it.
 type Keys = [bool; 2];
 
 struct Model {
     gate: Gate<Keys>,
-    /// The owner of key 0, which threads inside the gate must not see change.
+    /// Owner of key 0. Threads inside the gate must not see it change.
     owner: AtomicU64,
     steps: AtomicU64,
 }
@@ -44,7 +44,7 @@ fn block_on(task: impl Future<Output = ()>) {
 
 impl Model {
     fn step(&self) {
-        // Relaxed: a place to switch threads, nothing else.
+        // Relaxed: only a point at which threads can switch.
         self.steps.fetch_add(1, Relaxed);
     }
 
@@ -60,19 +60,19 @@ impl Model {
     }
 
     fn look(&self) {
-        // Relaxed: the gate's mutex orders it (GATE-2).
+        // Relaxed: the gate's mutex provides the ordering (GATE-2).
         self.step();
         assert_eq!(self.owner.load(Relaxed), 0, "GATE-2: served at a node that is no owner");
         self.step();
         assert_eq!(self.owner.load(Relaxed), 0, "GATE-2: served at a node that is no owner");
     }
 
-    /// Gives key 0 away.
+    /// Transfers key 0 to the other owner.
     fn give_away(&self) {
         let drained = self.gate.exclude([false, true]);
         block_on(async {
             drained.await;
-            // Relaxed: as above.
+            // Relaxed: the gate's mutex provides the ordering.
             self.owner.store(1, Relaxed);
             self.step();
         });

@@ -1,10 +1,10 @@
-//! LATCH-1, LATCH-3 and PARK-1 in every interleaving of two threads with up to four forced switches.
+//! LATCH-1, LATCH-3 and PARK-1 in every interleaving of two threads with up to four preemptions.
 //!
-//! loom 0.7 remembers only the last access to each atomic when it looks for places to switch threads, so a
-//! load directly followed by a CAS of the same word hides the load from the other thread's point of view, and
-//! a model can run a single schedule. Hence `step`: a relaxed addition to one shared counter, which orders
-//! nothing and makes every place a place to switch. Each model says how many schedules it ran, and fails if
-//! they are suspiciously few.
+//! loom 0.7 considers only the last access to each atomic when it looks for points to switch threads. If a
+//! load is directly followed by a CAS of the same word, loom does not consider a switch at the load, and a
+//! model can run a single schedule. So `step`, a relaxed addition to a shared counter, orders nothing and
+//! makes every place a point to switch. Each model prints the number of its schedules, and fails if the
+//! number is too small.
 #![cfg(loom)]
 
 use azekura_latch::HybridLatch;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 struct Guarded {
     latch: HybridLatch,
-    // Two words that are always equal under the latch; relaxed, like the words of a page.
+    // Two words that are always equal under the latch; accessed with Relaxed, like the words of a page.
     words: [AtomicU64; 2],
     steps: AtomicU64,
 }
@@ -40,7 +40,8 @@ fn model(name: &str, at_least: usize, run: impl Fn(Arc<Guarded>) + Sync + Send +
     let schedules = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&schedules);
     let mut builder = loom::model::Builder::new();
-    // Every fault ever put in on purpose shows with two forced switches; LOOM_MAX_PREEMPTIONS asks for more.
+    // Every fault that was injected for testing appears with two preemptions. `LOOM_MAX_PREEMPTIONS` sets
+    // another number.
     builder.preemption_bound.get_or_insert(4);
     builder.check(move || {
         counted.fetch_add(1, SeqCst);
@@ -220,7 +221,7 @@ fn what_was_there_before_an_invalidation_is_not_mixed_with_what_comes_after() {
     const GONE: u64 = 0;
     const NEW: u64 = 2;
     model("invalidation, reader", 100, |shared| {
-        // As a frame's pin word: what the words are, if anything.
+        // State of the words, as in a frame's pin word.
         let state = Arc::new(AtomicU64::new(OLD));
         let owned = Arc::clone(&state);
         let owner = spawn(&shared, move |shared| {

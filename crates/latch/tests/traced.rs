@@ -1,6 +1,6 @@
-//! Invariant 8: every wait for a latch is visible to `trace`, under one name, with the holding thread.
+//! Invariant 8: every wait for a latch is visible in `trace`, under one name, with the holding thread.
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use azekura_latch::{HybridLatch, TracedMutex};
 use azekura_trace::event::{Event, EventKind};
@@ -8,14 +8,14 @@ use azekura_trace::file::Trace;
 use azekura_trace::{CpuTime, HoldMode, Options, Site, start, stop, thread_tag};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One recording at a time in a process.
+/// Serializes the tests, because a process can make only one recording at a time.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records `hold` here and `wait` on another thread until the two met, so that the holder `told` something: a
-/// waiter that only spun is not woken. Answers the recording and the waiter's tag.
+/// Records `hold` here and `wait` on another thread, repeatedly until the holder recorded a `told` event: a
+/// waiter that only spun is not woken. Returns the recording and the waiter's tag.
 fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync, told: EventKind) -> (Trace, u32) {
     for _ in 0..1_000 {
         start(Options { cpu: CpuTime::Off, hold_sampling: sampling, ..Options::default() }).unwrap();
@@ -42,7 +42,8 @@ fn events(trace: &Trace, tag: u32) -> impl Iterator<Item = &Event> {
     trace.threads.iter().filter(move |t| t.tag == tag).flat_map(|t| &t.events)
 }
 
-/// That what the holder told is about what the waiter waited for, and comes after the releasing.
+/// Checks that the holder's event names the latch for which the waiter waited, and comes after the begin of
+/// the wait.
 fn is_named(trace: &Trace, waiter: u32, name: &str, told: EventKind) {
     let wait = events(trace, waiter).find(|e| e.kind == EventKind::WaitBegin).unwrap();
     assert_eq!(trace.sites[&wait.site].name, name);
@@ -51,7 +52,7 @@ fn is_named(trace: &Trace, waiter: u32, name: &str, told: EventKind) {
     assert!(told.ticks > wait.ticks);
 }
 
-/// Releases an exclusive latch; the hold, if there is one, is told after that.
+/// Releases an exclusive latch when dropped. The hold, if there is one, is recorded after the release.
 struct Held<'l>(&'l HybridLatch, #[expect(dead_code, reason = "dropped")] Option<azekura_trace::HoldGuard>);
 
 impl Drop for Held<'_> {

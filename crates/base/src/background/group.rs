@@ -1,4 +1,4 @@
-//! Groups: the jobs of one store, and their end.
+//! Groups: the jobs of one store, which are closed together.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,11 +10,11 @@ use super::pool::{self, Job, Kind, Members, Pool};
 use crate::sync::Mutex;
 
 crate::per_thread! {
-    // The group of the job that this thread runs; 0: of none.
+    // Address of the group of the job that this thread runs; 0 if the thread runs no job.
     static RUNS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While it exists, the thread runs a job of a group.
+/// Guard that marks this thread as running a job of a group.
 struct Runs;
 
 impl Runs {
@@ -30,36 +30,37 @@ impl Drop for Runs {
     }
 }
 
-/// Jobs of one kind that belong together: they can be ended together.
+/// Jobs of one kind that are closed together.
 #[derive(Debug)]
 pub struct Group {
-    /// `None` once the group is closed.
+    /// Pool of the group; `None` after the group was closed.
     pool: Mutex<Option<Arc<Pool>>>,
     members: Arc<Members>,
 }
 
 impl Group {
-    /// A group without jobs.
+    /// Creates a group without jobs.
     ///
     /// # Errors
     ///
-    /// The system's, if it gives no thread for this kind of jobs (JOBS-1).
+    /// The error of the system, if it cannot create a thread for this kind of jobs (JOBS-1).
     pub fn new(kind: Kind) -> io::Result<Arc<Self>> {
         let pool = pool::shared(kind)?;
         let members = Arc::new(Members::new(&pool));
         Ok(Arc::new(Self { pool: Mutex::new(Some(pool)), members }))
     }
 
-    /// Starts a job; returns `false` if the group is closed. If the system cannot create a thread, the job
-    /// runs after a running one.
+    /// Starts a job. Returns `false` if the group is closed. If the system cannot create a thread, the job
+    /// waits for a running thread.
     pub fn start(&self, job: impl FnOnce() + Send + 'static) -> bool {
         self.start_after(Duration::ZERO, job)
     }
 
-    /// As [`start`](Self::start), after a delay. [`close`](Self::close) drops the job if it has not begun.
+    /// Starts a job as [`start`](Self::start) does, after a delay. [`close`](Self::close) drops the job if it
+    /// has not begun.
     pub fn start_after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) -> bool {
-        // Locked until the job is accepted. A clone could become the pool's last owner, if the job closes the
-        // group, and then this thread would wait for the job's end.
+        // The lock is held until the job is accepted. With a clone, this thread could become the pool's last
+        // owner if the job closes the group, and would then wait for the end of the job.
         let pool = self.pool.lock();
         let Some(pool) = &*pool else { return false };
         let group = Arc::as_ptr(&self.members).addr();
@@ -70,17 +71,17 @@ impl Group {
         pool.submit(&self.members, delay, job)
     }
 
-    /// Returns `true` if jobs wait for a thread because the system, or the limit, allows no more.
+    /// Returns `true` if jobs wait for a thread because the system or the limit allows no more threads.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.members.is_overdue()
     }
 
-    /// Ends the group (JOBS-2): drops the jobs that have not begun, calls `wake`, which must make running
-    /// jobs return, and waits for them, except for a calling job of the group.
+    /// Closes the group (JOBS-2): drops the jobs that have not begun, calls `wake`, which must make running
+    /// jobs return, and waits for them. If a job of the group calls this, the calling job is not waited for.
     pub fn close(&self, wake: impl FnOnce()) {
         let Some(pool) = self.pool.lock().take() else { return };
-        drop(pool.refuse(&self.members)); // not under a lock: a job may own anything
+        drop(pool.refuse(&self.members)); // not under a lock, because a job may own any object
         wake();
         let own = usize::from(RUNS.get() == Arc::as_ptr(&self.members).addr());
         pool.wait_until_running(&self.members, own);
@@ -107,7 +108,7 @@ impl Starter {
         *self.0.lock() = Some(Arc::new(start));
     }
 
-    /// Starts the job, if there is one.
+    /// Calls the function, if it is set.
     pub fn start(&self) {
         let start = self.0.lock().clone();
         start.into_iter().for_each(|start| start());

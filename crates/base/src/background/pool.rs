@@ -1,4 +1,4 @@
-//! The threads of one kind of jobs.
+//! Thread pools: the threads of one kind of jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,18 +12,18 @@ use crate::sync::thread::{self, Builder, JoinHandle};
 use crate::sync::time::Instant;
 use crate::sync::{Condvar, Mutex, MutexGuard, machine};
 
-/// Threads of one kind that are kept without work: as many as one busy store needs most of the time.
+/// Number of idle threads of one kind that are kept: as many as one busy store needs most of the time.
 pub const KEPT_IDLE: usize = 3;
-/// Threads for pages in addition to one for each processor: the cleaner of one store and its helpers have
-/// four writes in flight, and a checkpoint runs beside them.
+/// Number of threads for pages in addition to one per processor. The cleaner of one store and its helpers
+/// have four writes in flight, and a checkpoint runs beside them.
 pub const PAGE_THREADS: usize = 4;
 
-/// The work of jobs, which determines the events that they wait for.
+/// Kind of a job, which determines the events for which the job waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of the log: waits for no other job.
+    /// Job of the log, which waits for no other job.
     Log,
-    /// Of the page cache: waits for jobs of the log.
+    /// Job of the page cache, which waits for jobs of the log.
     Pages,
 }
 
@@ -40,29 +40,29 @@ impl Kind {
             Self::Log => usize::MAX,
             Self::Pages => crate::processors() + PAGE_THREADS,
         };
-        most.min(MOST_OF_SYSTEM.load(Relaxed)) // set before the first thread, if at all
+        most.min(MOST_OF_SYSTEM.load(Relaxed)) // Relaxed: set before the first thread starts, if at all
     }
 }
 
-/// Threads of each kind that the system allows, in tests. std's own atomic: no protocol depends on it.
+/// Largest number of threads of each kind, for tests. std's own atomic, because no protocol depends on it.
 static MOST_OF_SYSTEM: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
 
-/// Simulates a system that limits this process's threads of each kind; for tests.
+/// Simulates a system that limits the number of this process's threads of each kind; for tests.
 #[doc(hidden)]
 pub fn limit_threads(most: usize) {
-    MOST_OF_SYSTEM.store(most.max(1), Relaxed); // read by later calls of this thread, or of its jobs
+    MOST_OF_SYSTEM.store(most.max(1), Relaxed); // Relaxed: read by later calls of this thread or its jobs
 }
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool's state of a group.
+/// State of a group in its pool.
 #[derive(Debug)]
 pub(super) struct Members {
-    /// Jobs that run. Changed under the pool's lock.
+    /// Number of running jobs. Changed under the pool's lock.
     running: AtomicUsize,
-    /// Set once, under the pool's lock.
+    /// Set when the group is closed, under the pool's lock.
     is_closed: AtomicBool,
-    /// A job of the group has ended. With the pool's lock.
+    /// Notified when a job of the group has ended. Used with the pool's lock.
     ended: Condvar,
     pool: Arc<Inner>,
 }
@@ -78,10 +78,10 @@ impl Members {
     }
 
     pub(super) fn is_overdue(&self) -> bool {
-        self.pool.is_overdue.load(Relaxed) // a hint: a job that misses it checks again
+        self.pool.is_overdue.load(Relaxed) // Relaxed: a hint; a job that misses it checks again
     }
 
-    // Relaxed, here and below: under the pool's lock.
+    // Relaxed, here and below: accessed under the pool's lock.
     fn is_closed(&self) -> bool {
         self.is_closed.load(Relaxed)
     }
@@ -105,26 +105,26 @@ struct Waiting {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Waiting>,
-    /// Delayed jobs by the time when they are due, and a number.
+    /// Delayed jobs by due time and sequence number.
     delayed: BTreeMap<(Instant, u64), Waiting>,
     next_number: u64,
     threads: usize,
-    /// Threads that were started and have not looked for a job yet.
+    /// Number of threads that were started and have not yet looked for a job.
     starting: usize,
     idle: usize,
-    /// One of the idle threads sleeps until the first delayed job is due.
+    /// Set if one of the idle threads sleeps until the first delayed job is due.
     has_timekeeper: bool,
     is_ending: bool,
 }
 
 struct Inner {
     kind: Kind,
-    /// On a simulated machine and in a model: each job gets a thread of its own.
+    /// Set on a simulated machine and in a model: each job gets its own thread.
     gives_each_its_own: bool,
     state: Mutex<State>,
-    /// Signaled when a job arrives, and at the end.
+    /// Signaled when a job arrives, and when the pool ends.
     changed: Condvar,
-    /// A job waits, and no thread could be created for it.
+    /// Set if a job waits and no thread could be created for it.
     is_overdue: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -135,7 +135,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Threads that run jobs. The end of the last group ends them.
+/// Threads that run jobs. They end when the last group is dropped.
 #[derive(Debug)]
 pub(super) struct Pool {
     inner: Arc<Inner>,
@@ -156,8 +156,8 @@ impl Pools {
         Self { process: Generation::current(), pools, forked: OnceLock::new() }
     }
 
-    /// Returns the pools of this process (JOBS-3): the lock of a parent's pools may be held by a thread that
-    /// does not exist here.
+    /// Returns the pools of this process (JOBS-3). The pools of a parent process are not used, because a
+    /// thread that does not exist here may hold their lock.
     fn current() -> &'static Self {
         static FIRST: OnceLock<Pools> = OnceLock::new();
         let mut pools = FIRST.get_or_init(Self::new);
@@ -168,7 +168,7 @@ impl Pools {
     }
 }
 
-/// The pool of this kind that all groups of the process share, with at least one thread.
+/// Returns the pool of this kind, which all groups of the process share. The pool has at least one thread.
 pub(super) fn shared(kind: Kind) -> io::Result<Arc<Pool>> {
     if cfg!(loom) || machine::simulated().is_some() {
         return Ok(Arc::new(Pool::new(kind, true)));
@@ -220,7 +220,7 @@ impl Pool {
             state.delayed.insert(due, waiting);
             if state.has_timekeeper {
                 if state.delayed.first_key_value().is_some_and(|(first, _)| *first == due) {
-                    self.inner.changed.notify_all(); // the timekeeper's time limit is too late
+                    self.inner.changed.notify_all(); // the timekeeper's timeout is too late for this job
                 }
                 return true;
             }
@@ -264,7 +264,7 @@ impl Pool {
         has_started
     }
 
-    /// Refuses jobs of the group from now on; returns those that have not begun.
+    /// Closes a group: refuses later jobs, and returns the jobs that have not begun.
     pub(super) fn refuse(&self, members: &Arc<Members>) -> Vec<Job> {
         let mut state = self.inner.state.lock();
         members.is_closed.store(true, Relaxed);
@@ -292,7 +292,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// Starts a thread, which was counted already.
+    /// Starts a thread that was already counted.
     fn spawn_thread(self: &Arc<Self>) -> io::Result<()> {
         let inner = Arc::clone(self);
         let thread = Builder::new().name(self.kind.thread_name().into()).spawn(move || inner.run_jobs())?;
@@ -303,7 +303,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Starts a thread if one more is allowed. Otherwise a running one takes the job later (JOBS-1).
+    /// Starts a thread if one more is allowed. Otherwise a running thread takes the job later (JOBS-1).
     fn add_thread<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
         if state.threads < self.kind.most_threads() {
             state.threads += 1;
@@ -324,7 +324,7 @@ impl Inner {
     fn run_jobs(self: &Arc<Self>) {
         self.state.lock().starting -= 1;
         while let Some(Waiting { members, job }) = self.next_job() {
-            // The panic has been printed; state that the job guards has its own guard.
+            // The panic has been printed. State that the job protects has its own guard.
             let _ = catch_unwind(AssertUnwindSafe(job));
             let state = self.state.lock();
             members.end();
@@ -333,7 +333,7 @@ impl Inner {
         }
     }
 
-    /// Sleeps until there is a job; returns `None` if the thread is not needed any more.
+    /// Waits for a job. Returns `None` if the thread is not needed any more.
     fn next_job(self: &Arc<Self>) -> Option<Waiting> {
         let mut state = self.state.lock();
         loop {
@@ -347,9 +347,10 @@ impl Inner {
             if let Some(waiting) = state.jobs.pop_front() {
                 waiting.members.begin();
                 if state.jobs.is_empty() {
-                    self.is_overdue.store(false, Relaxed); // changed under the lock
+                    self.is_overdue.store(false, Relaxed); // Relaxed: changed under the lock
                 }
-                // Another thread takes the delayed jobs, and those that became due together with this one.
+                // Another thread waits for the delayed jobs, and takes jobs that became due together with
+                // this one.
                 let is_more = !(state.jobs.is_empty() && state.delayed.is_empty());
                 match state.idle + state.starting {
                     0 if is_more => self.add_thread(state),
@@ -383,7 +384,7 @@ impl Drop for Pool {
         self.inner.changed.notify_all();
         let threads = std::mem::take(&mut *self.inner.threads.lock());
         for thread in threads {
-            // The last group may end in a job.
+            // The last group may be dropped by a job, on this thread.
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }

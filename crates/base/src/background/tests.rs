@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Keeps the threads of tests apart.
+/// Serializes the tests, because they count threads of the process.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 fn threads(name: &str) -> usize {
@@ -16,7 +16,7 @@ fn threads(name: &str) -> usize {
     tasks.map(named).filter(|&is_named| is_named).count()
 }
 
-/// The kernel takes a moment to forget a thread that has ended.
+/// Waits until at most `most` threads exist, because the kernel removes an ended thread after a short time.
 fn become_at_most(most: usize, what: &str) {
     for _ in 0..6_000 {
         if threads("azekura-log") <= most {
@@ -93,7 +93,8 @@ fn a_delayed_job_runs_though_all_threads_work() {
         let done = done.clone();
         assert!(group.start_after(Duration::from_millis(ms), move || done.send(name).unwrap()));
     };
-    // Due in the other order; the only idle thread takes the first job, and another one must take the rest.
+    // Due in reverse order. The only idle thread takes the first job, and another thread must take the
+    // others.
     delayed(&group, 30, "third");
     delayed(&group, 20, "second");
     delayed(&group, 1, "first");
@@ -126,7 +127,7 @@ fn closing_waits_for_the_jobs_that_run_and_drops_the_others() {
 #[test]
 fn a_job_may_close_its_own_group_and_a_panic_ends_only_its_job() {
     let _alone = ALONE.lock();
-    // Many times: the job may end before `start` has returned.
+    // Repeated, because the job may end before `start` has returned.
     for _ in 0..500 {
         let (group, met) = (Group::new(Kind::Log).unwrap(), Arc::new(Barrier::new(2)));
         group.start(|| std::panic::resume_unwind(Box::new("on purpose")));

@@ -1,4 +1,4 @@
-//! A page's image in memory of a single thread.
+//! A page image in memory of a single thread.
 
 use super::MIN_PAGE_SIZE;
 
@@ -6,7 +6,7 @@ use super::MIN_PAGE_SIZE;
 #[repr(C, align(4096))]
 struct Block([u8; MIN_PAGE_SIZE]);
 
-/// Bytes owned by one thread, aligned for direct I/O; length a multiple of 4 KiB.
+/// Bytes owned by one thread, aligned for direct I/O. The length is a multiple of 4 KiB.
 #[derive(Clone)]
 pub struct PageBuf(Vec<Block>);
 
@@ -17,7 +17,7 @@ impl std::fmt::Debug for PageBuf {
 }
 
 impl PageBuf {
-    /// `bytes` zero bytes, rounded up to a multiple of 4 KiB.
+    /// Returns a buffer of `bytes` zero bytes, rounded up to a multiple of 4 KiB.
     #[must_use]
     pub fn zeroed(bytes: usize) -> Self {
         Self(vec![Block([0; MIN_PAGE_SIZE]); bytes.div_ceil(MIN_PAGE_SIZE)])
@@ -27,8 +27,8 @@ impl PageBuf {
 impl std::ops::Deref for PageBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `Block` is `repr(C)` around a byte array with no padding (its size equals its alignment),
-        // so the vector's blocks are one run of initialized bytes, borrowed as long as `self`.
+        // SAFETY: `Block` is `repr(C)` around a byte array without padding (its size equals its alignment).
+        // So the vector's blocks are contiguous initialized bytes, borrowed as long as `self`.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * MIN_PAGE_SIZE) }
     }
 }

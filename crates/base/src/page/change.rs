@@ -9,7 +9,8 @@ use crate::{Lsn, PageId};
 /// A page's bytes, writable by the thread with exclusive use of the page (exclusive latch, or a private
 /// page).
 ///
-/// Two writers would not be undefined behavior, but corrupt the page; the latch's guard hands these out.
+/// Two concurrent writers would not be undefined behavior, but would corrupt the page. The latch's guard
+/// creates these values.
 #[derive(Debug)]
 pub struct PageMut<'a>(PageWords<'a>);
 
@@ -21,7 +22,7 @@ impl<'a> std::ops::Deref for PageMut<'a> {
 }
 
 impl<'a> PageMut<'a> {
-    /// Returns the right to change `page`; the caller has exclusive use of it.
+    /// Returns a writable view of `page`. The caller has exclusive use of the page.
     #[must_use]
     pub const fn new(page: PageWords<'a>) -> Self {
         Self(page)
@@ -48,7 +49,7 @@ impl<'a> PageMut<'a> {
     ///
     /// # Panics
     ///
-    /// Beyond the page: a writer has validated its offsets, so this is a bug.
+    /// If `index` is beyond the page. A writer has validated its offsets, so this is a bug.
     #[inline]
     pub fn set_word(&mut self, index: usize, value: u64) {
         // Relaxed: published by the Release of the latch's unlock.
@@ -79,7 +80,7 @@ impl<'a> PageMut<'a> {
     ///
     /// # Panics
     ///
-    /// Beyond the page.
+    /// If the range is beyond the page.
     #[track_caller]
     pub fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
         self.told(at, bytes.len());
@@ -109,17 +110,17 @@ impl<'a> PageMut<'a> {
     ///
     /// # Panics
     ///
-    /// If either reaches beyond the page.
+    /// If either range is beyond the page.
     #[track_caller]
     pub fn move_words(&mut self, from: usize, to: usize, count: usize) {
         self.told(8 * to, 8 * count);
-        // Eight at a time: the compiler does not unroll a loop over atomics, and half of an insertion is this
-        // loop.
+        // Eight words at a time, because the compiler does not unroll a loop over atomics, and half of the
+        // time of an insertion is this loop.
         const AT_ONCE: usize = 8;
         let words = self.0.atomics();
         // One bounds check for all words.
         let (source, target) = (&words[from..from + count], &words[to..to + count]);
-        // Relaxed: published by the Release of the latch's unlock; the order of bytes stays.
+        // Relaxed: published by the Release of the latch's unlock. The byte order stays.
         let one = |(target, source): (&PageWord, &PageWord)| target.store(source.load(Relaxed), Relaxed);
         let eight = |(target, source): (&[PageWord; AT_ONCE], &[PageWord; AT_ONCE])| {
             let values = source.each_ref().map(|word| word.load(Relaxed));
@@ -136,7 +137,7 @@ impl<'a> PageMut<'a> {
         }
     }
 
-    /// Stores the whole page from `bytes`, header and all.
+    /// Stores the whole page from `bytes`, including the header.
     ///
     /// # Panics
     ///
@@ -146,19 +147,19 @@ impl<'a> PageMut<'a> {
         self.write(0, bytes);
     }
 
-    /// Makes the page an empty one of this type, all else zero.
+    /// Makes the page an empty page of this type. All other bytes become zero.
     pub fn format(&mut self, page_type: PageType, page_id: PageId) {
-        self.0.atomics().iter().for_each(|word| word.store(0, Relaxed)); // as in `set_word`
+        self.0.atomics().iter().for_each(|word| word.store(0, Relaxed)); // Relaxed: as in `set_word`
         self.set_u8(TYPE_AT, page_type as u8);
         self.set_word(1, page_id.0);
     }
 
-    /// Changes the type alone.
+    /// Changes only the page type.
     pub fn set_page_type(&mut self, page_type: PageType) {
         self.set_u8(TYPE_AT, page_type as u8);
     }
 
-    /// Sets the page LSN; LSNs of a page never go backwards (W7).
+    /// Sets the page LSN. The LSN of a page never decreases (W7).
     #[track_caller]
     pub fn set_lsn(&mut self, lsn: Lsn) {
         self.told(0, HEADER_BYTES);

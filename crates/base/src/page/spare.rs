@@ -1,16 +1,17 @@
-//! Buffers of the process that no write uses now.
+//! Pool of page buffers of the process that no write uses now.
 //!
-//! A flush of a log or a batch of a cleaner takes buffers for one write, and gives them back. They belong to
-//! the process and not to a store: an idle store keeps none, and a busy one gets warm memory.
+//! A log flush, or a batch of a cleaner, takes buffers for one write and gives them back. The buffers belong
+//! to the process and not to a store: an idle store keeps none, and a busy store gets buffers that are in the
+//! processor's cache.
 
 use std::sync::{Mutex, TryLockError};
 
 use super::{MIN_PAGE_SIZE, PageBuf};
 
-/// Largest sum of the kept buffers, in bytes: four batches of a cleaner at the default page size, and a flush
-/// of each of four log streams.
+/// Largest total size of the kept buffers in bytes: four batches of a cleaner at the default page size, and a
+/// flush of each of four log streams.
 const KEPT_BYTES: usize = 4 << 20;
-/// Buffers of 4 KiB, 8 KiB, ..., 1 MiB are kept; larger ones are freed.
+/// Number of buffer sizes: buffers of 4 KiB, 8 KiB, ..., 1 MiB are kept, and larger ones are freed.
 const CLASSES: usize = 9;
 
 #[derive(Debug)]
@@ -19,8 +20,8 @@ struct Spare {
     bytes: usize,
 }
 
-/// std's mutex, and only tried: a thread never waits for it, so no model and no simulated machine needs to
-/// see it. A thread that does not get it allocates or frees.
+/// std's mutex, only used with `try_lock`: a thread never waits for it, so no model and no simulated machine
+/// needs to see it. If the lock is held, the thread allocates or frees instead.
 static SPARE: Mutex<Spare> = Mutex::new(Spare { classes: [const { Vec::new() }; CLASSES], bytes: 0 });
 
 fn class(bytes: usize) -> usize {
@@ -47,7 +48,7 @@ pub fn take(bytes: usize) -> PageBuf {
     kept.flatten().unwrap_or_else(|| PageBuf::zeroed(MIN_PAGE_SIZE << class))
 }
 
-/// Gives buffers of [`take`] back.
+/// Gives back buffers of [`take`].
 pub fn give(buffers: impl IntoIterator<Item = PageBuf>) {
     let mut buffers = buffers.into_iter().peekable();
     if buffers.peek().is_none() {

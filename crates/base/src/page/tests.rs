@@ -40,7 +40,7 @@ fn words_are_intact_exactly_where_their_bytes_are() {
                 (expected, expected)
             );
         };
-        agrees(&image, false); // zeroes
+        agrees(&image, false); // a page of zeros
         image[bytes - 1] = 1;
         agrees(&image, false);
         image[8] = 7;
@@ -52,7 +52,7 @@ fn words_are_intact_exactly_where_their_bytes_are() {
             agrees(&image, false);
             image[at] ^= 4;
         }
-        image[8] = 8; // another page, whole
+        image[8] = 8; // a valid image of another page
         image::seal(&mut image);
         agrees(&image, false);
     }
@@ -80,7 +80,8 @@ fn compares_every_pair_of_short_strings_as_byte_strings_do() {
     let strings = |len: usize| {
         (0..3_usize.pow(3)).map(move |n| {
             let mut bytes = vec![b'm'; len];
-            // Three places, each below, at or above the middle, also beyond what a byte of text has.
+            // Three positions, each with a digit below, at or above the middle, also beyond the values of
+            // text bytes.
             for (at, digit) in [n % 3, n / 3 % 3, n / 9].into_iter().enumerate() {
                 let place = (len * at / 3).min(len.saturating_sub(1));
                 if let Some(byte) = bytes.get_mut(place) {

@@ -7,8 +7,8 @@ use super::{PageType, PageWord, TOLD_BYTES, TYPE_AT};
 use crate::sync::machine;
 use crate::{Lsn, PageId, checksum};
 
-/// A page's bytes as seen by a reader, perhaps while they change: results are reliable only after the latch
-/// validates.
+/// A page's bytes for a reader, which may change during the read. Results are reliable only after the latch
+/// has validated them.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWords<'a>(&'a [AtomicU64]);
 
@@ -16,7 +16,7 @@ pub struct PageWords<'a>(&'a [AtomicU64]);
 const WORDS_PER_LINE: usize = 8;
 
 impl<'a> PageWords<'a> {
-    /// A page with these words as its bytes, little-endian.
+    /// Returns a page with these words as its bytes, little-endian.
     #[must_use]
     pub const fn new(words: &'a [AtomicU64]) -> Self {
         Self(words)
@@ -28,15 +28,15 @@ impl<'a> PageWords<'a> {
         self.0
     }
 
-    /// As [`image::is_intact`](super::image::is_intact), for words without a concurrent writer; with one the
-    /// result is meaningless.
+    /// Checks a page as [`image::is_intact`](super::image::is_intact) does, for words without a concurrent
+    /// writer. With a writer the result is meaningless.
     #[must_use]
     pub fn is_intact(self, page_id: PageId) -> bool {
         const WORDS: usize = 64;
         let (mut bytes, mut crc) = ([0; 8 * WORDS], 0);
         for (nth, words) in self.0.chunks(WORDS).enumerate() {
             for (word, eight) in words.iter().zip(bytes.as_chunks_mut::<8>().0) {
-                *eight = word.load(Relaxed).to_ne_bytes(); // see above
+                *eight = word.load(Relaxed).to_ne_bytes(); // Relaxed: no concurrent writer
             }
             // The first four bytes are the checksum.
             let covered = &bytes[if nth == 0 { 4 } else { 0 }..8 * words.len()];
@@ -45,7 +45,7 @@ impl<'a> PageWords<'a> {
         self.u32(0) == crc && self.page_id() == page_id
     }
 
-    /// Page size in bytes.
+    /// Returns the page size in bytes.
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.len() * 8
@@ -57,8 +57,8 @@ impl<'a> PageWords<'a> {
         self.0.is_empty()
     }
 
-    /// Reports to a simulated machine, if there is one, a read of `len` bytes at `at`. (Single words are not
-    /// reported: too many are read in one line.)
+    /// Reports a read of `len` bytes at `at` to a simulated machine, if there is one. (Single words are not
+    /// reported, because many words of one cache line are read.)
     #[inline]
     #[track_caller]
     pub fn told(self, at: usize, len: usize) {
@@ -70,62 +70,62 @@ impl<'a> PageWords<'a> {
         }
     }
 
-    /// Prefetches the cache lines of `len` bytes at `at` without waiting; a hint.
+    /// Prefetches the cache lines of `len` bytes at `at`. A hint; does not wait.
     #[inline]
     pub fn prefetch(self, at: usize, len: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some(words) = self.0.get(at / 8..(at + len).div_ceil(8).min(self.0.len())) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             for line in words.chunks(WORDS_PER_LINE) {
-                // SAFETY: a prefetch changes nothing that the program sees and never faults. SSE, which has
-                // it, is part of x86-64.
+                // SAFETY: a prefetch has no effect that the program can observe, and never faults. SSE, which
+                // contains the instruction, is part of x86-64.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
             }
         }
-        // Other processors have no stable instruction for it.
+        // Other processors have no stable intrinsic for a prefetch.
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = (at, len);
     }
 
-    /// Word `index` (bytes `8 * index ..`); 0 beyond the page.
+    /// Returns word `index` (bytes `8 * index ..`); 0 beyond the page.
     #[inline]
     #[must_use]
     pub fn word(self, index: usize) -> u64 {
-        // Relaxed: the latch's version loads and fences around the read order it.
+        // Relaxed: the latch's version loads and the fences around the read provide the ordering.
         self.0.get(index).map_or(0, |w| u64::from_le(w.load(Relaxed)))
     }
 
-    /// Words `index` and `index + 1`; zeroes if one of them is beyond the page.
+    /// Returns words `index` and `index + 1`; zeros if one of them is beyond the page.
     #[inline]
     #[must_use]
     pub fn two_words(self, index: usize) -> [u64; 2] {
-        // Relaxed: the latch's version loads and fences around the read order them.
+        // Relaxed: the latch's version loads and the fences around the read provide the ordering.
         let words = self.0.get(index..).and_then(<[_]>::first_chunk::<2>);
         words.map_or([0; 2], |words| words.each_ref().map(|word| u64::from_le(word.load(Relaxed))))
     }
 
-    /// The byte at `at`.
+    /// Returns the byte at `at`.
     #[inline]
     #[must_use]
     pub fn u8(self, at: usize) -> u8 {
         (self.word(at / 8) >> (8 * (at % 8))) as u8
     }
 
-    /// Two bytes at `at`.
+    /// Returns the two bytes at `at`.
     #[inline]
     #[must_use]
     pub fn u16(self, at: usize) -> u16 {
         self.u64(at) as u16
     }
 
-    /// Four bytes at `at`.
+    /// Returns the four bytes at `at`.
     #[inline]
     #[must_use]
     pub fn u32(self, at: usize) -> u32 {
         self.u64(at) as u32
     }
 
-    /// Eight bytes at `at`, aligned or not.
+    /// Returns the eight bytes at `at`, aligned or not.
     #[inline]
     #[must_use]
     pub fn u64(self, at: usize) -> u64 {
@@ -134,7 +134,7 @@ impl<'a> PageWords<'a> {
         if shift == 0 { low } else { low | self.word(index + 1) << (64 - shift) }
     }
 
-    /// Copies `out.len()` bytes from `at`; bytes beyond the page are zero.
+    /// Copies `out.len()` bytes from `at`. Bytes beyond the page are zero.
     #[track_caller]
     pub fn read(self, mut at: usize, mut out: &mut [u8]) {
         self.told(at, out.len());
@@ -152,14 +152,14 @@ impl<'a> PageWords<'a> {
         }
     }
 
-    /// Copies four words from `index` on; words beyond the page are zero. Takes half of the instructions of
-    /// [`read_words`](Self::read_words).
+    /// Copies four words, beginning at `index`. Words beyond the page are zero. Takes half of the
+    /// instructions of [`read_words`](Self::read_words).
     #[inline]
     pub fn read_block(self, index: usize, out: &mut [u8; 32]) {
         match self.0.get(index..).and_then(<[_]>::first_chunk::<4>) {
             Some(words) => {
                 for (chunk, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-                    // Relaxed: the latch's version loads and fences around the read order it.
+                    // Relaxed: the latch's version loads and the fences around the read provide the ordering.
                     *chunk = word.load(Relaxed).to_ne_bytes();
                 }
             }
@@ -172,12 +172,12 @@ impl<'a> PageWords<'a> {
         self.read_words(index, out);
     }
 
-    /// Copies the words from `index` on over `out`, which has a length that is a multiple of 8; words beyond
-    /// the page are zero.
+    /// Copies words to `out`, beginning at `index`. The length of `out` is a multiple of 8. Words beyond the
+    /// page are zero.
     #[inline]
     pub fn read_words(self, index: usize, out: &mut [u8]) {
         let (chunks, _) = out.as_chunks_mut::<8>();
-        // One bounds check for all words, if they all lie in the page.
+        // One bounds check for all words, if all of them are inside the page.
         if let Some(words) = self.0.get(index..index + chunks.len()) {
             // SAFETY: `chunks` has eight bytes for each of the words.
             unsafe { load_words(words, chunks.as_mut_ptr().cast()) };
@@ -197,7 +197,7 @@ impl<'a> PageWords<'a> {
             self.told(at, len);
             let bytes = 8 * words.len();
             out.reserve(bytes);
-            // SAFETY: `out` has reserved the bytes behind its end, and `load_words` writes all of them.
+            // SAFETY: `out` has reserved the bytes after its end, and `load_words` writes all of them.
             unsafe {
                 load_words(words, out.as_mut_ptr().add(start));
                 out.set_len(start + bytes);
@@ -223,7 +223,8 @@ impl<'a> PageWords<'a> {
             }
             done += 8;
         }
-        // The rest of both, less than a word, after zeros; one load each, if there is a word to load.
+        // The rest of both, less than a word each, padded with leading zeros. One load each, if there is a
+        // whole word to load.
         let tail = common - done;
         if tail == 0 {
             return len.cmp(&key.len());
@@ -249,44 +250,44 @@ impl<'a> PageWords<'a> {
         self.read(0, out);
     }
 
-    /// The page type's number.
+    /// Returns the number of the page type.
     #[must_use]
     pub fn type_number(self) -> u8 {
         self.u8(TYPE_AT)
     }
 
-    /// The page type, or `None` for a number that no type has.
+    /// Returns the page type; `None` if no type has this number.
     #[must_use]
     pub fn page_type(self) -> Option<PageType> {
         PageType::from_u8(self.type_number())
     }
 
-    /// The page id in the header.
+    /// Returns the page id in the header.
     #[must_use]
     pub fn page_id(self) -> PageId {
         PageId(self.word(1))
     }
 
-    /// The page LSN in the header.
+    /// Returns the page LSN in the header.
     #[must_use]
     pub fn lsn(self) -> Lsn {
         Lsn(self.word(2))
     }
 }
 
-/// Copies words to `out`, each word at once.
+/// Copies words to `out`, each with one atomic load.
 ///
 /// # Safety
 ///
 /// `out` is valid for writes of eight bytes for each word.
 #[inline]
 unsafe fn load_words(words: &[AtomicU64], out: *mut u8) {
-    // A model and Miri see each load; other processors have no such instructions in every model.
+    // Models and Miri must see each load. Other processors do not have such instructions in all models.
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     let done = {
         let (blocks, _) = words.as_chunks::<WORDS_PER_LINE>();
         if !blocks.is_empty() {
-            // SAFETY: the caller promises room for each word.
+            // SAFETY: the caller guarantees space for each word.
             unsafe { load_blocks(blocks, out) };
         }
         blocks.as_flattened().len()
@@ -294,15 +295,16 @@ unsafe fn load_words(words: &[AtomicU64], out: *mut u8) {
     #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
     let done = 0;
     for (i, word) in words.iter().enumerate().skip(done) {
-        // Relaxed: the latch's version loads and fences around the read order it.
+        // Relaxed: the latch's version loads and the fences around the read provide the ordering.
         let bytes = word.load(Relaxed).to_ne_bytes();
-        // SAFETY: the caller promises room for each word.
+        // SAFETY: the caller guarantees space for each word.
         unsafe { out.add(8 * i).cast::<[u8; 8]>().write(bytes) };
     }
 }
 
-/// Copies blocks of eight words, at least one. The compiler may not join atomic loads, so a loop of them
-/// takes a cycle per word: 1,000 bytes in the processor's cache take 0.44 of its time, 128 bytes 0.53.
+/// Copies blocks of eight words, at least one block. The compiler may not merge atomic loads, so a loop of
+/// them takes a cycle per word. Compared with such a loop, 1,000 bytes in the processor's cache take 0.44 of
+/// the time, and 128 bytes 0.53.
 ///
 /// # Safety
 ///
@@ -310,9 +312,10 @@ unsafe fn load_words(words: &[AtomicU64], out: *mut u8) {
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[inline]
 unsafe fn load_blocks(blocks: &[[AtomicU64; WORDS_PER_LINE]], out: *mut u8) {
-    // SAFETY: loads of two aligned quadwords at once, of which x86-64 makes each one as a relaxed load of an
-    // `AtomicU64`; a copy with words of different times is dropped by the caller, as after single loads. It
-    // reads the borrowed blocks and stores as many bytes as the caller promises. SSE2 is part of x86-64.
+    // SAFETY: each instruction loads two aligned quadwords, and x86-64 loads each of them as a relaxed load
+    // of an `AtomicU64` does. A copy with words of different times is discarded by the caller, as after
+    // single loads. The code reads the borrowed blocks, and stores as many bytes as the caller guarantees.
+    // SSE2 is part of x86-64.
     unsafe {
         std::arch::asm!(
             "2:",

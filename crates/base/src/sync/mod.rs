@@ -1,10 +1,10 @@
 //! The only source of atomics, mutexes, parking, clocks of waits, and thread-locals.
 //!
-//! Shipped code gets std's atomics and parking_lot's mutex; under `--cfg loom` the same names are loom's, so
-//! that a model runs the shipped algorithm and not a copy of it. With the feature `sim` they are std's with a
-//! check before each access: if this thread belongs to a simulated [`machine`], that machine decides when the
-//! access happens and what it costs (`azekura-sim`); otherwise nothing changes. No other code in the
-//! workspace may import atomics from std (except for per-thread statistics, with a reason beside them).
+//! Shipped code gets std's atomics and parking_lot's mutex. Under `--cfg loom` the same names are loom's
+//! types, so that a model runs the shipped algorithm and not a copy of it. With the feature `sim` they are
+//! std's types with a check before each access. If the thread belongs to a simulated [`machine`], the machine
+//! decides when the access happens and what it costs (`azekura-sim`). No other code in the workspace may
+//! import atomics from std, except for per-thread statistics, with a reason next to the import.
 
 pub mod machine;
 #[cfg(loom)]
@@ -23,7 +23,8 @@ pub use self::real::*;
 #[cfg(all(not(loom), feature = "sim"))]
 pub use self::simulated::*;
 
-/// Returns a random number, not for secrets. On a simulated machine it comes from the run's seed.
+/// Returns a random number that is not suitable for secrets. On a simulated machine it comes from the run's
+/// seed.
 #[must_use]
 pub fn random() -> u64 {
     use std::hash::BuildHasher;
@@ -33,14 +34,14 @@ pub fn random() -> u64 {
     }
 }
 
-/// Returns the processor time that all threads of this process have used; on a simulated machine that of its
-/// threads. A model has no time. Costs a system call.
+/// Returns the processor time of all threads of this process, or of the simulated machine. A model has no
+/// time. Costs a system call.
 #[must_use]
 pub fn processor_time() -> std::time::Duration {
     machine::simulated().map_or_else(|| clock::read(clock::PROCESS), |machine| machine.processor_time(None))
 }
 
-/// As [`processor_time`], for the calling thread only.
+/// Returns the processor time of the calling thread; see [`processor_time`].
 #[must_use]
 pub fn thread_time() -> std::time::Duration {
     machine::simulated().map_or_else(
@@ -72,8 +73,8 @@ mod clock {
     }
 }
 
-/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with
-/// the same words.
+/// Defines a thread-local with the syntax of std's `thread_local!`. On a simulated machine each thread of the
+/// machine has its own value.
 #[cfg(not(all(not(loom), feature = "sim")))]
 #[macro_export]
 macro_rules! per_thread {
@@ -85,8 +86,8 @@ macro_rules! per_thread {
     };
 }
 
-/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with
-/// the same words.
+/// Defines a thread-local with the syntax of std's `thread_local!`. On a simulated machine each thread of the
+/// machine has its own value.
 #[cfg(all(not(loom), feature = "sim"))]
 #[macro_export]
 macro_rules! per_thread {

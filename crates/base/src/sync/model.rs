@@ -12,7 +12,7 @@ use std::time::Duration;
 pub mod thread {
     pub use loom::thread::*;
 
-    /// Yields: a model has no time.
+    /// Yields, because a model has no time.
     pub fn sleep(_time: std::time::Duration) {
         yield_now();
     }
@@ -23,12 +23,12 @@ pub mod time {
     pub use std::time::Instant;
 }
 
-/// loom's mutex with parking_lot's shape (no poisoning).
+/// loom's mutex with the interface of parking_lot's (no poisoning).
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A mutex around `value`.
+    /// Returns a mutex around `value`.
     pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
@@ -40,13 +40,13 @@ impl<T> Mutex<T> {
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok().map(|g| MutexGuard(Some(g)))
     }
-    /// The value, by exclusive reference.
+    /// Returns the value, by exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().expect("a model thread panicked")
     }
 }
 
-/// The lock of a [`Mutex`].
+/// Guard of a locked [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
@@ -62,12 +62,12 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// loom's readers-writer lock with parking_lot's shape.
+/// loom's readers-writer lock with the interface of parking_lot's.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(loom::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// A lock around `value`.
+    /// Returns a lock around `value`.
     pub fn new(value: T) -> Self {
         Self(loom::sync::RwLock::new(value))
     }
@@ -81,7 +81,7 @@ impl<T> RwLock<T> {
     }
 }
 
-/// loom's condition variable with parking_lot's shape.
+/// loom's condition variable with the interface of parking_lot's.
 #[derive(Debug, Default)]
 pub struct Condvar(loom::sync::Condvar);
 
@@ -90,13 +90,13 @@ impl Condvar {
     pub fn new() -> Self {
         Self(loom::sync::Condvar::new())
     }
-    /// Releases the mutex, sleeps, takes it again.
+    /// Releases the mutex, sleeps until notified, and locks the mutex again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let inner = guard.0.take().expect("held");
         guard.0 = Some(self.0.wait(inner).expect("a model thread panicked"));
     }
-    /// The same with a time limit: a limit of 0 is over at once, any other never, because the model has no
-    /// clock.
+    /// Waits as [`wait`](Self::wait) does, with a timeout. A timeout of 0 expires at once, and any other
+    /// never, because the model has no clock.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         if !timeout.is_zero() {
             self.wait(guard);
@@ -113,7 +113,7 @@ impl Condvar {
     }
 }
 
-/// Result of a wait with a time limit.
+/// Result of a wait with a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
@@ -125,7 +125,7 @@ impl WaitTimeoutResult {
     }
 }
 
-/// The model of a futex word: the check of the value and the sleep are one step under a mutex.
+/// Model of a futex word: the check of the value and the sleep are one step under a mutex.
 #[derive(Debug)]
 pub struct WaitWord {
     word: AtomicU32,
@@ -134,15 +134,15 @@ pub struct WaitWord {
 }
 
 impl WaitWord {
-    /// A word holding `value`.
+    /// Returns a word with the value `value`.
     pub fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value), asleep: Mutex::new(()), wake: Condvar::new() }
     }
-    /// The atomic itself.
+    /// Returns the atomic.
     pub fn word(&self) -> &AtomicU32 {
         &self.word
     }
-    /// Sleeps while the word is `expected`; the model has no time, so a timeout never fires.
+    /// Sleeps while the word is `expected`. The model has no time, so a timeout never expires.
     pub fn wait(&self, expected: u32, _timeout: Option<Duration>) {
         let mut asleep = self.asleep.lock();
         if self.word.load(Ordering::SeqCst) == expected {

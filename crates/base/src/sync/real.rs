@@ -12,7 +12,7 @@ pub mod time {
     pub use std::time::Instant;
 }
 
-/// std's atomic under one of ours: here they are the same.
+/// Returns std's atomic; here both types are the same.
 pub(super) const fn real_of(word: &atomic::AtomicU32) -> &std::sync::atomic::AtomicU32 {
     word
 }

@@ -1,4 +1,4 @@
-//! The futex word: of the system, or of a simulated machine.
+//! Futex words: of the system, or of a simulated machine.
 
 use super::atomic::{AtomicU32, Ordering};
 use super::machine::{Work, simulated};
@@ -6,30 +6,31 @@ use super::real_of;
 use rustix::thread::futex;
 use std::time::Duration;
 
-/// A 32-bit word that threads can sleep on until it changes (a futex).
+/// A 32-bit word on which threads can sleep until it changes (a futex).
 ///
-/// A wake-up is one system call for any number of sleepers.
+/// One system call wakes any number of sleeping threads.
 #[derive(Debug, Default)]
 pub struct WaitWord(AtomicU32);
 
 impl WaitWord {
-    /// A word holding `value`.
+    /// Returns a word with the value `value`.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self(AtomicU32::new(value))
     }
 
-    /// Returns the atomic itself; after a change that sleepers wait for, call [`WaitWord::wake_all`] or
+    /// Returns the atomic. After a change for which threads wait, call [`WaitWord::wake_all`] or
     /// [`WaitWord::wake_one`].
     pub const fn word(&self) -> &AtomicU32 {
         &self.0
     }
 
-    /// Sleeps while the word is `expected`, until woken or timed out. May return early: check again.
+    /// Sleeps while the word is `expected`, until woken or timed out. May return early, so the caller must
+    /// check the word again.
     #[track_caller]
     pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
         if let Some(machine) = simulated() {
-            // One step: the read, and counting as asleep.
+            // The read, and registering as asleep, are one step.
             if self.0.load(Ordering::SeqCst) == expected {
                 machine.park(std::ptr::from_ref(self).addr(), timeout);
             }
@@ -57,7 +58,7 @@ impl WaitWord {
         match simulated() {
             Some(machine) => {
                 if machine.unpark(std::ptr::from_ref(self).addr(), at_most as usize) == 0 {
-                    machine.work(Work::SystemCall); // the caller cannot know that no thread sleeps
+                    machine.work(Work::SystemCall); // the call takes time also if no thread sleeps
                 }
             }
             None => drop(futex::wake(real_of(&self.0), futex::Flags::PRIVATE, at_most)),

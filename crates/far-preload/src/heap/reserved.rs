@@ -1,21 +1,22 @@
-//! Reserved memory: mapped without access (`PROT_NONE`), as heaps of garbage collectors begin, and committed
-//! in parts.
+//! Reserved memory: mapped without access (`PROT_NONE`) and committed in parts, as garbage collectors use it
+//! for their heaps.
 //!
-//! | the program | pages that are wholly in the range | pages that are partly in it |
+//! | action of the program | pages inside the range | pages partly in the range |
 //! |---|---|---|
 //! | reserves | empty, an access is refused | – |
 //! | commits (`mprotect`, `MAP_FIXED`) | far memory | leave far memory; the kernel commits the part |
 //! | decommits (`MAP_FIXED` without access) | emptied and reserved | leave far memory |
 //! | unmaps | free | reserved until the rest is unmapped |
 //!
-//! An access is refused exactly where the program has none, so a page is never committed in part. Only whole
-//! pages are reserved; the end of a mapping may be within a page.
+//! An access is refused exactly if the program has no access rights, so a page is never committed in part.
+//! Only whole pages are reserved. The end of a mapping may be inside a page.
 
 use super::{Heap, Lack, PIECE, Space};
 use azekura_far::sys;
 use std::ops::Range;
 
-/// Largest part of the free pages that a reservation takes, so that blocks find room behind it.
+/// Divisor of the number of free pages: one reservation takes at most this part, so that blocks find free
+/// pages.
 const MOST_PART: usize = 2;
 
 impl Heap {
@@ -29,7 +30,7 @@ impl Heap {
         drop(space);
         let at = self.base + first * self.page;
         let all = at..at + pages * self.page;
-        // SAFETY: just taken; no other thread has its address.
+        // SAFETY: the pages were just taken, and no other thread has their addresses.
         unsafe { self.memory.decommit(all.clone()) };
         let mut space = self.lock();
         space.reserved.insert(all);
@@ -37,7 +38,7 @@ impl Heap {
         Some(at as *mut u8)
     }
 
-    /// The parts of a range of managed memory, and whether each is reserved.
+    /// Splits a range of managed memory into parts, each with whether it is reserved.
     pub(crate) fn by_reservation(&self, range: Range<usize>) -> Vec<(Range<usize>, bool)> {
         let space = self.lock();
         let committed = space.reserved.without(&range).into_iter().map(|part| (part, false));
@@ -47,8 +48,9 @@ impl Heap {
         parts
     }
 
-    /// Commits a reserved range. Returns the parts that the kernel has to commit: those of pages that are not
-    /// wholly in it, or all if the servers promise no room; the caller has them leave far memory first.
+    /// Commits a reserved range. Returns the parts that the kernel must commit: those in pages that are only
+    /// partly in the range, or all parts if a server refuses to reserve memory. The caller first removes
+    /// these parts from far memory.
     pub(crate) fn commit(&self, range: &Range<usize>) -> (Vec<Range<usize>>, Option<Lack>) {
         let (whole, mut rest) = self.whole_pages(range);
         let mut lack = None;
@@ -57,7 +59,8 @@ impl Heap {
             self.lock().taken += pages;
             match self.promise() {
                 Ok(()) => {
-                    // SAFETY: reserved; two threads of the program do not commit one range at the same time.
+                    // SAFETY: the pages are reserved, and no two threads of the program commit the same range
+                    // at the same time.
                     unsafe { self.memory.commit(whole.clone()) };
                     self.lock().reserved.remove(whole);
                 }
@@ -71,7 +74,7 @@ impl Heap {
         (rest, lack)
     }
 
-    /// Empties a range of mapped memory and reserves it. Returns the parts that the kernel has to reserve.
+    /// Empties a range of mapped memory and reserves it. Returns the parts that the kernel must reserve.
     pub(crate) fn decommit(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let mut rest = Vec::new();
         for (part, is_reserved) in self.by_reservation(range.clone()) {
@@ -80,7 +83,7 @@ impl Heap {
             }
             let (whole, partial) = self.whole_pages(&part);
             if let Some(whole) = whole {
-                // SAFETY: managed and committed, and the program gives it up.
+                // SAFETY: the pages are managed and committed, and the program gives up their content.
                 unsafe { self.memory.decommit(whole.clone()) };
                 let mut space = self.lock();
                 space.taken -= whole.len() / self.page;
@@ -91,7 +94,8 @@ impl Heap {
         rest
     }
 
-    /// The pages of which all that is mapped lies in a range, and the parts of the range in other pages.
+    /// Returns the pages that have no mapped part outside of a range, and the parts of the range in other
+    /// pages.
     fn whole_pages(&self, range: &Range<usize>) -> (Option<Range<usize>>, Vec<Range<usize>>) {
         let page_of = |address: usize| self.base + (address - self.base) / self.page * self.page;
         let space = self.lock();
@@ -111,12 +115,13 @@ impl Heap {
         (Some(start..end), around.into_iter().filter(|part| !part.is_empty()).collect())
     }
 
-    /// Before pages leave far memory: those of them that are reserved leave as memory that the program does
-    /// not use. An access to them is refused again by [`Space::close_reserved`].
+    /// Removes the reserved ones of these pages from far memory before the other pages leave it: as memory
+    /// that the program does not use. [`Space::close_reserved`] then removes the access rights again.
     pub(super) fn unmanage_reserved(&self, pages: &Range<usize>) {
         let reserved: Vec<Range<usize>> = self.lock().reserved.within(pages).collect();
         for part in reserved {
-            // SAFETY: reserved, so the program does not use it; this thread has no lock of ours (FAR-1).
+            // SAFETY: the pages are reserved, so the program does not use them. This thread holds no lock of
+            // this library (FAR-1).
             unsafe {
                 self.memory.commit(part.clone());
                 self.memory.unmanage_free(part);
@@ -124,8 +129,8 @@ impl Heap {
         }
     }
 
-    /// Child processes are not to have a range of mapped memory. Returns the parts that the kernel has to
-    /// keep from them.
+    /// Excludes a range of mapped memory from child processes. Returns the parts that the kernel must
+    /// exclude.
     pub(crate) fn keep_from_children(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let (whole, rest) = self.whole_pages(range);
         if let Some(whole) = whole {
@@ -134,12 +139,13 @@ impl Heap {
         rest
     }
 
-    /// Child processes are to have a range again.
+    /// Includes a range in child processes again.
     pub(crate) fn give_to_children(&self, range: Range<usize>) {
         self.lock().unforked.remove(range);
     }
 
-    /// In a child process: memory that it is not to have is refused and no longer mapped.
+    /// Removes, in a child process, the memory that the child does not inherit: it is reserved and no longer
+    /// mapped.
     pub(super) fn drop_unforked(&self) {
         let unforked: Vec<Range<usize>> = std::mem::take(&mut self.lock().unforked).iter().collect();
         for range in unforked {
@@ -148,12 +154,12 @@ impl Heap {
         }
     }
 
-    /// Before whole pages become free: those of them that are reserved are committed.
+    /// Commits the reserved ones of these pages before all of them become free.
     pub(super) fn commit_free(&self, pages: &Range<usize>) {
         self.lock().unforked.remove(pages.clone());
         let reserved: Vec<Range<usize>> = self.lock().reserved.within(pages).collect();
         for part in reserved {
-            // SAFETY: reserved, and no longer mapped.
+            // SAFETY: the pages are reserved and no longer mapped.
             unsafe { self.memory.commit(part.clone()) };
             let mut space = self.lock();
             space.taken += part.len() / self.page;
@@ -163,26 +169,26 @@ impl Heap {
 }
 
 impl Space {
-    /// Handles pages that were unmanaged: keeps the program's `MADV_DONTFORK` parts from child processes.
+    /// Handles pages that were unmanaged: tells the kernel about the program's `MADV_DONTFORK` parts.
     pub(super) fn keep_unforked(&mut self, pages: &Range<usize>) {
         let unforked: Vec<Range<usize>> = self.unforked.within(pages).collect();
         for part in unforked {
             for mapped in self.mapped.within(&part) {
                 let arguments = [mapped.start, mapped.len(), libc::MADV_DONTFORK as usize, 0, 0, 0];
-                // SAFETY: ordinary memory of the program, at the program's request.
+                // SAFETY: ordinary memory of the program, and the program has requested this advice.
                 unsafe { sys::call(libc::SYS_madvise, arguments) };
             }
             self.unforked.remove(part);
         }
     }
 
-    /// Handles pages that were unmanaged: the kernel refuses access to their reserved parts.
+    /// Handles pages that were unmanaged: the kernel removes the access rights of their reserved parts.
     pub(super) fn close_reserved(&mut self, pages: &Range<usize>) {
         let reserved: Vec<Range<usize>> = self.reserved.within(pages).collect();
         for part in reserved {
             for mapped in self.mapped.within(&part) {
                 let arguments = [mapped.start, mapped.len(), libc::PROT_NONE as usize, 0, 0, 0];
-                // SAFETY: ordinary memory of the program, which has no access there.
+                // SAFETY: ordinary memory to which the program has no access.
                 unsafe { sys::call(libc::SYS_mprotect, arguments) };
             }
             self.reserved.remove(part);

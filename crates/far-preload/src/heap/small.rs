@@ -1,15 +1,15 @@
-//! Small blocks: a *slab* of some pages is cut into blocks of one size, and which of them are given
-//! out is a bitmap beside the slab, so that giving out and taking back touches no far memory (FAR-1).
+//! Small blocks. A *slab* of some pages is divided into blocks of one size. A bitmap outside of the slab
+//! records which blocks are allocated, so that allocating and freeing touches no far memory (FAR-1).
 
 use super::{Heap, Lack, Space};
 
 /// Alignment of blocks in bytes.
 const ALIGN: usize = 16;
-/// Smallest size of a slab in bytes, and smallest number of its blocks.
+/// Smallest size of a slab in bytes; `LEAST_BLOCKS`: smallest number of its blocks.
 const LEAST_BYTES: usize = 64 << 10;
 const LEAST_BLOCKS: usize = 8;
-/// Blocks below so many bytes share pages, also if a page is smaller: a block of its own pages takes up to
-/// twice its bytes.
+/// Size in bytes below which blocks are in slabs, also if a page is smaller. A block with its own pages would
+/// take up to twice its size.
 const SHARED: usize = 16 << 10;
 
 /// A run of pages with blocks of one size.
@@ -17,10 +17,10 @@ const SHARED: usize = 16 << 10;
 pub(super) struct Slab {
     size: usize,
     blocks: usize,
-    /// A bit for each block that is given out.
+    /// One bit per block, set if the block is allocated.
     given: Vec<u64>,
     count: usize,
-    /// Blocks from this one on were never given out: they are zeros.
+    /// Index of the first block that was never allocated. This block and all after it are zeros.
     fresh: usize,
 }
 
@@ -30,7 +30,7 @@ impl Slab {
         Self { size, blocks, given: vec![0; blocks.div_ceil(64)], count: 0, fresh: 0 }
     }
 
-    /// A block, and whether it is zeros.
+    /// Allocates a block. Also returns `true` if the block is zeroed.
     fn take(&mut self) -> Option<(usize, bool)> {
         let word = self.given.iter().position(|&word| word != u64::MAX)?;
         let block = word * 64 + self.given[word].trailing_ones() as usize;
@@ -44,7 +44,7 @@ impl Slab {
         Some((block, is_fresh))
     }
 
-    /// The block that begins at an offset, if one does and it is given out.
+    /// Returns the allocated block that begins at an offset, if there is one.
     fn block_at(&self, offset: usize) -> Option<usize> {
         let block = offset / self.size;
         let is_given = offset.is_multiple_of(self.size)
@@ -59,25 +59,25 @@ impl Slab {
     }
 }
 
-/// Bytes of the blocks that so small a block is one of: four sizes for each power of two.
+/// Returns the size of the blocks for a small allocation: there are four sizes for each power of two.
 fn size_of_class(bytes: usize) -> usize {
     let step = if bytes <= 8 * ALIGN { ALIGN } else { 1 << ((bytes - 1).ilog2() - 2) };
     bytes.max(1).next_multiple_of(step)
 }
 
 impl Heap {
-    /// The size of a block in a slab; `None` if it has pages of its own.
+    /// Returns the size of the blocks of the slab for an allocation; `None` if the block gets its own pages.
     pub(super) fn small(&self, bytes: usize, align: usize) -> Option<usize> {
         let (size, most) = if align <= ALIGN {
             (size_of_class(bytes), self.page.max(SHARED))
         } else {
-            // A slab begins at a multiple of a page.
+            // A slab begins at a page boundary.
             (bytes.max(align).checked_next_power_of_two()?, self.page)
         };
         (size < most).then_some(size)
     }
 
-    /// A block of this size, and whether it is zeros.
+    /// Allocates a block of this size. Also returns `true` if the block is zeroed.
     pub(super) fn allocate_small(&self, size: usize) -> Result<(*mut u8, bool), Lack> {
         if let Some(block) = self.lock().take_small(self, size) {
             return Ok(block);
@@ -100,12 +100,12 @@ impl Space {
             if let Some((block, is_fresh)) = self.slabs.get_mut(&first).and_then(Slab::take) {
                 return Some(((heap.base + first * heap.page + block * size) as *mut u8, is_fresh));
             }
-            partial.remove(&first); // all of it is given out
+            partial.remove(&first); // all blocks of the slab are allocated
         }
         None
     }
 
-    /// The slab that an address lies in, and its first page.
+    /// Returns the slab that contains an address, and its first page.
     fn slab_at(&mut self, heap: &Heap, address: usize) -> Option<(usize, &mut Slab)> {
         let page = (address - heap.base) / heap.page;
         let (&first, slab) = self.slabs.range_mut(..=page).next_back()?;
@@ -113,19 +113,20 @@ impl Space {
         (page < first + pages).then_some((first, slab))
     }
 
-    /// Returns `true` if the address lies in a slab.
+    /// Returns `true` if the address is in a slab.
     pub(super) fn is_small(&mut self, heap: &Heap, address: usize) -> bool {
         self.slab_at(heap, address).is_some()
     }
 
-    /// Bytes of a block in a slab, 0 if none begins there; `None` if the address lies in no slab.
+    /// Returns the size of the block in a slab at an address; 0 if no block begins there, and `None` if the
+    /// address is in no slab.
     pub(super) fn small_at(&mut self, heap: &Heap, address: usize) -> Option<usize> {
         let (first, slab) = self.slab_at(heap, address)?;
         Some(slab.block_at(address - heap.base - first * heap.page).map_or(0, |_| slab.size))
     }
 
-    /// Takes a block of a slab back. Returns the first page of the slab if it is to be given back, too: one
-    /// empty slab of each size stays.
+    /// Frees a block of a slab. Returns the first page of the slab if the slab is to be freed, too. One empty
+    /// slab of each size is kept.
     pub(super) fn release_small(&mut self, heap: &Heap, address: usize) -> Option<usize> {
         let (first, slab) = self.slab_at(heap, address)?;
         let block = slab.block_at(address - heap.base - first * heap.page)?;

@@ -1,6 +1,6 @@
-//! System calls that can be repeated (F1). A system call on far memory that the kernel cannot load returns
+//! System calls that can be repeated (F1). A system call on far memory that the kernel cannot access returns
 //! `EFAULT`. The hook then touches the far pages and repeats the call. A call is in this module only if it
-//! has had no effect when it returns that error; the other calls are in `transfer` and `message`.
+//! has had no effect when it returns that error. Other calls are in `transfer` and `message`.
 
 use super::{errno, fail};
 use crate::next::Next;
@@ -9,24 +9,24 @@ use libc::{c_char, mode_t, nfds_t, size_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 
-/// After this many repetitions the error has another cause and is returned.
+/// Number of repetitions after which the error is returned, because it has another cause.
 pub(super) const TRIES: usize = 1000;
-/// Bytes that are touched of a buffer of a length that only the kernel knows.
+/// Number of bytes to touch in a buffer with a length that only the kernel determines.
 const SOME: usize = 4096;
 const STEP: usize = 4096;
-/// Largest number of texts in the arguments or the environment of a new program.
+/// Largest number of strings in the arguments or the environment of a new program.
 const MOST_STRINGS: usize = 1 << 16;
 
 /// A pointer argument of a system call.
 #[derive(Clone, Copy)]
 enum Given {
-    /// The kernel reads this number of bytes.
+    /// Memory of this address and length that the kernel reads.
     Reads(usize, usize),
-    /// The kernel writes this number of bytes.
+    /// Memory of this address and length that the kernel writes.
     Writes(usize, usize),
-    /// The kernel reads a text that ends with a zero byte.
+    /// Address of a string that the kernel reads.
     Text(usize),
-    /// The kernel reads an array of texts that ends with a null pointer.
+    /// Address of an array of strings, ending with a null pointer, that the kernel reads.
     Texts(usize),
 }
 
@@ -37,21 +37,21 @@ impl Given {
             Self::Reads(at, bytes) | Self::Writes(at, bytes) => is_unserved(at, bytes),
             Self::Text(at) => is_unserved(at, 1),
             Self::Texts(at) => {
-                // SAFETY: the program's array of texts, which ends with a null pointer.
+                // SAFETY: the program's array of strings, which ends with a null pointer.
                 at != 0 && (is_unserved(at, 1) || unsafe { texts(at) }.any(|text| is_unserved(text, 1)))
             }
         }
     }
 
-    /// Loads the far pages of the argument.
+    /// Touches the far pages of the argument, so that they are paged in.
     ///
     /// # Safety
     ///
     /// The value is the caller's argument for this call.
     unsafe fn touch(self) {
         match self {
-            // SAFETY: the program's buffer for this call. Writing back the byte that was read changes
-            // nothing, and no other thread may use a buffer that a call fills.
+            // SAFETY: the program's buffer for this call. Each byte is read and written back unchanged, and
+            // no other thread may use a buffer that a call fills.
             Self::Writes(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
                 let byte = ptr::with_exposed_provenance_mut::<u8>(at);
                 byte.write_volatile(byte.read_volatile());
@@ -60,47 +60,47 @@ impl Given {
             Self::Reads(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
                 ptr::with_exposed_provenance::<u8>(at).read_volatile();
             }),
-            // SAFETY: the program's text for this call.
+            // SAFETY: the program's string for this call.
             Self::Text(at) => unsafe {
                 std::hint::black_box(libc::strnlen(
                     ptr::with_exposed_provenance(at),
                     libc::PATH_MAX as usize,
                 ));
             },
-            // SAFETY: the program's texts for this call.
+            // SAFETY: the program's strings for this call.
             Self::Texts(at) => unsafe { texts(at) }.for_each(|text| unsafe { Self::Text(text).touch() }),
         }
     }
 }
 
-/// Returns the addresses to touch in a range: one in each 4 KiB of its far part, and the last byte.
+/// Returns the addresses to touch in a range: one per 4 KiB, and the last byte; none if the range is not far.
 fn steps(at: usize, bytes: usize) -> impl Iterator<Item = usize> {
     let is_far = bytes > 0 && is_unserved(at, bytes);
     (at..at + bytes).step_by(STEP).chain([at + bytes.max(1) - 1]).filter(move |_| is_far)
 }
 
-/// Returns the addresses of the texts of an array, up to the null pointer.
+/// Returns the addresses of the strings of an array, up to the null pointer.
 unsafe fn texts(at: usize) -> impl Iterator<Item = usize> {
     let at = ptr::with_exposed_provenance::<usize>(at);
     // SAFETY: the program's array, which ends with a null pointer.
     (0..MOST_STRINGS).map(move |i| unsafe { *at.add(i) }).take_while(|&text| text != 0)
 }
 
-/// Loads the pages of a text, if they are far; returns `true` if they were.
+/// Touches the pages of a string if they are far. Returns `true` if they were.
 ///
 /// # Safety
 ///
-/// The address is that of a text, or null.
+/// The address is that of a string, or null.
 pub(super) unsafe fn touch_text(at: Path) -> bool {
     let is_far = text(at).is_far();
     if is_far {
-        // SAFETY: a text of the program; a far address is not null.
+        // SAFETY: a string of the program; a far address is not null.
         unsafe { text(at).touch() };
     }
     is_far
 }
 
-/// Result of a call of the C library: -1 if it failed.
+/// Result of a function of the C library; `FAILED` (-1) after an error.
 trait Answer: Copy + PartialEq {
     const FAILED: Self;
 
@@ -121,14 +121,15 @@ impl Answer for c_long {
     const FAILED: Self = -1;
 }
 
-/// Makes a call; while it fails because an argument is far, touches the far parts and repeats it.
+/// Makes a call. As long as the call fails and an argument is far, touches the far parts and repeats the
+/// call.
 fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
     let mut result = call();
     if !result.failed() || errno() != libc::EFAULT || !given.iter().any(|given| given.is_far()) {
         return result;
     }
     for _ in 0..TRIES {
-        // SAFETY: the arguments are the program's, for this call.
+        // SAFETY: the arguments are those of the program for this call.
         given.iter().for_each(|given| unsafe { given.touch() });
         result = call();
         if !result.failed() || errno() != libc::EFAULT {
@@ -141,8 +142,8 @@ fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
 
 macro_rules! again {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty = [$($given:expr),+];)+) => {
-        /// The C library's own.
-        #[allow(non_upper_case_globals, reason = "named as what they find")]
+        /// The functions of the C library.
+        #[allow(non_upper_case_globals, reason = "named after the functions")]
         mod next {
             use super::*;
             $(
@@ -154,7 +155,7 @@ macro_rules! again {
             )+
         }
 
-        /// Finds them all.
+        /// Finds all functions.
         pub(super) fn settle() {
             $(next::$name.settle();)+
             SYSCALL.settle();
@@ -164,10 +165,10 @@ macro_rules! again {
         $(
             /// # Safety
             ///
-            /// As the C library's.
+            /// The contract of the C library's function.
             #[unsafe(no_mangle)]
             pub(super) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
-                // SAFETY: passed on.
+                // SAFETY: the caller keeps the contract of the C function.
                 asked(&[$($given),+], || unsafe { next::$name.get()($($argument),*) })
             }
         )+
@@ -194,7 +195,7 @@ fn filled<T>(at: *mut T) -> Given {
 }
 
 again! {
-    // Names.
+    // Calls with file names.
     open(path: Path, flags: c_int, mode: mode_t) -> c_int = [text(path)];
     open64(path: Path, flags: c_int, mode: mode_t) -> c_int = [text(path)];
     openat(at: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = [text(path)];
@@ -231,7 +232,7 @@ again! {
     readlinkat(at: c_int, path: Path, to: *mut c_char, bytes: size_t) -> ssize_t =
         [text(path), writes(to, bytes)];
     getdents64(fd: c_int, to: Any, bytes: size_t) -> ssize_t = [writes(to, bytes.min(1 << 16))];
-    // Waiting: a descriptor that is ready stays ready.
+    // Calls that wait: a descriptor that is ready stays ready.
     epoll_wait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int =
         [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>())];
     epoll_pwait(
@@ -251,7 +252,7 @@ again! {
         timeout: *mut libc::timeval
     ) -> c_int =
         [filled(r), filled(w), filled(e), filled(timeout)];
-    // Sockets.
+    // Calls on sockets.
     bind(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int =
         [reads(name, bytes as usize)];
     connect(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int =
@@ -264,7 +265,7 @@ again! {
         [writes(value, 256), filled(bytes)];
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, bytes: libc::socklen_t) -> c_int =
         [reads(value, bytes as usize)];
-    // Clocks, limits, signals.
+    // Calls on clocks, limits and signals.
     clock_gettime(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
     clock_getres(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
     gettimeofday(to: *mut libc::timeval, zone: Any) -> c_int = [filled(to), writes(zone, 8)];
@@ -276,7 +277,7 @@ again! {
     uname(to: *mut libc::utsname) -> c_int = [filled(to)];
     sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int =
         [writes(to, bytes)];
-    // Other processes' memory.
+    // Calls on the memory of other processes.
     process_vm_readv(
         process: libc::pid_t, to: *const libc::iovec, count: libc::c_ulong, from: *const libc::iovec,
         others: libc::c_ulong, flags: libc::c_ulong
@@ -287,7 +288,7 @@ again! {
         others: libc::c_ulong, flags: libc::c_ulong
     ) -> ssize_t =
         [reads(from, count as usize * 16), first_part(from, count), reads(to, others as usize * 16)];
-    // Programs.
+    // Calls that execute programs.
     execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
         [text(path), texts_at(arguments), texts_at(environment)];
     execv(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
@@ -298,12 +299,12 @@ fn texts_at(at: *const Path) -> Given {
     Given::Texts(at.expose_provenance())
 }
 
-/// The kernel does the parts in order, and may do some of them only.
+/// Returns the first part. The kernel transfers the parts in order, and may transfer only some of them.
 fn first_part(parts: *const libc::iovec, count: libc::c_ulong) -> Given {
     if parts.is_null() || count == 0 {
         return Given::Reads(0, 0);
     }
-    // SAFETY: the caller's parts.
+    // SAFETY: the parts are those of the caller.
     let part = unsafe { *parts };
     writes(part.iov_base, part.iov_len.min(1 << 16))
 }
@@ -313,24 +314,24 @@ static SYSCALL: Next<unsafe extern "C" fn(c_long, usize, usize, usize, usize, us
 
 static IOCTL: Next<unsafe extern "C" fn(c_int, libc::c_ulong, Any) -> c_int> = Next::new(c"ioctl");
 
-/// Devices: by far most arguments are short.
+/// Hook of `ioctl`. Nearly all arguments are short, so only the first [`SOME`] bytes are touched.
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: Any) -> c_int {
     super::kernel::before_ioctl(request as usize, argument as usize);
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     asked(&[writes(argument, SOME)], || unsafe { IOCTL.get()(fd, request, argument) })
 }
 
-/// System calls by number: memory calls are those of `kernel`; of a futex the kernel reads one word, which is
-/// not done when it cannot.
+/// Hook of `syscall`: system calls by number. Memory calls go to `kernel`. For a futex the kernel reads one
+/// word; if that fails, the call has had no effect.
 ///
 /// # Safety
 ///
-/// As the C library's. Reads six arguments, as the C library does.
+/// The contract of the C library's function. Reads six arguments, as the C library does.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn syscall(
     number: c_long,
@@ -341,10 +342,10 @@ pub(super) unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     let call = || unsafe { SYSCALL.get()(number, a, b, c, d, e, f) };
     if number != libc::SYS_futex {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function.
         let by_number = || unsafe {
             let arguments = [a, b, c, d, e, f];
             super::kernel::by_number(number, arguments)

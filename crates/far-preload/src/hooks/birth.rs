@@ -1,10 +1,10 @@
-//! Child processes that the C library's `fork` does not make: by `_Fork`, by `clone` without the parent's
+//! Child processes that are not made by the C library's `fork`: by `_Fork`, by `clone` without the parent's
 //! memory, and by the numbers of these calls. Such a child is treated as a child of `fork`
-//! (`session::children`).
-//! Children with the parent's memory (`vfork`, `posix_spawn`, `CLONE_VM`) need nothing.
+//! (`session::children`). Children that share the parent's memory (`vfork`, `posix_spawn`, `CLONE_VM`) need
+//! nothing.
 //!
-//! The C library releases its allocator's locks in a child of `fork` only. If another thread was inside the
-//! allocator during one of the other calls, the child may wait for that lock for ever, as in any program.
+//! The C library releases its allocator's locks only in a child of `fork`. If another thread was inside the
+//! allocator during one of the other calls, the child may wait for that lock forever, as in any program.
 
 use crate::next::Next;
 use crate::session::with_child;
@@ -17,25 +17,25 @@ pub(super) type Entry = extern "C" fn(*mut c_void) -> c_int;
 
 static FORK: Next<unsafe extern "C" fn() -> libc::pid_t> = Next::new(c"_Fork");
 
-/// A word of `struct clone_args`.
+/// Indexes of words of `struct clone_args`.
 const FLAGS: usize = 0;
 const STACK: usize = 5;
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn _Fork() -> libc::pid_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     with_child(0, || unsafe { FORK.get()() }.into()) as libc::pid_t
 }
 
-/// Returns whether a call of `clone` with these flags makes a child with its own copy of the memory.
+/// Returns `true` if a call of `clone` with these flags makes a child with its own copy of the memory.
 pub(super) fn copies(flags: usize) -> bool {
     flags & libc::CLONE_VM as usize == 0
 }
 
-/// The first call of a child of `clone`.
+/// Arguments of a child of `clone`: its function, the function's argument, and the flags.
 pub(super) struct Birth {
     pub(super) entry: Entry,
     pub(super) argument: *mut c_void,
@@ -43,23 +43,23 @@ pub(super) struct Birth {
 }
 
 impl Birth {
-    /// The child's first function.
+    /// Runs first in the child, and calls the child's function.
     pub(super) extern "C" fn begin(birth: *mut c_void) -> c_int {
-        // SAFETY: the hook of `clone` passes its own value; the child has a copy of it.
+        // SAFETY: the hook of `clone` passes a pointer to its value, of which the child has a copy.
         let Self { entry, argument, flags } = unsafe { birth.cast::<Self>().read() };
         crate::session::child_begins(flags);
         entry(argument)
     }
 }
 
-/// These calls by their numbers. A child that is to run on another stack returns to nowhere that this
-/// function knows, so it is left to the caller.
+/// Executes these calls by their system call numbers. Returns `None` for other numbers, and for a child with
+/// another stack: the child would return on a stack that does not contain this function's frame.
 ///
 /// # Safety
 ///
-/// As the call of this number.
+/// The contract of the system call with this number.
 pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
-    // SAFETY: the program's call, passed on.
+    // SAFETY: the caller keeps the contract of the system call.
     let call = || unsafe { sys::call(number, arguments) as c_long };
     let [first, second, ..] = arguments;
     let flags = match number {
@@ -68,7 +68,7 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
         libc::SYS_clone if second == 0 => first,
         libc::SYS_clone3 if first != 0 && second > STACK * 8 => {
             let words = ptr::with_exposed_provenance::<u64>(first);
-            // SAFETY: the caller's description, of at least this many bytes.
+            // SAFETY: the caller's `clone_args`, which has at least this many bytes.
             let (flags, stack) = unsafe { (*words.add(FLAGS), *words.add(STACK)) };
             if stack != 0 {
                 return None;

@@ -1,9 +1,9 @@
-//! `malloc` and its relatives: large blocks are far memory. The next allocator, the program's own or the C
-//! library's, serves the rest.
+//! `malloc` and related functions: large blocks are far memory. The next allocator, that of the program or of
+//! the C library, serves the other blocks.
 //!
-//! The address alone does not give a block's owner: the program's own allocator may map far memory and place
-//! its small blocks there. So each call looks up the owner in the heap ([`Owner`]), and calls for foreign
-//! blocks go unchanged to the next allocator.
+//! The address alone does not determine a block's owner: the program's own allocator may map far memory and
+//! place small blocks there. So each call looks up the owner in the heap ([`Owner`]). Calls for blocks of
+//! other owners go unchanged to the next allocator.
 
 use super::caller::{self, with_caller};
 use super::{fail, thread};
@@ -21,8 +21,8 @@ unsafe extern "C" {
     fn __libc_free(old: *mut c_void);
 }
 
-// The program may have its own allocator (jemalloc, say). Its blocks must not reach the C library, and the C
-// library's blocks must not reach it.
+// The program may have its own allocator (for example jemalloc). Blocks of one allocator must not reach the
+// other one.
 static MALLOC: Next<unsafe extern "C" fn(usize) -> *mut c_void> = Next::new(c"malloc");
 static CALLOC: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"calloc");
 static REALLOC: Next<unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void> = Next::new(c"realloc");
@@ -33,12 +33,12 @@ static POSIX_MEMALIGN: Next<unsafe extern "C" fn(*mut *mut c_void, usize, usize)
     Next::new(c"posix_memalign");
 static USABLE: Next<unsafe extern "C" fn(*mut c_void) -> usize> = Next::new(c"malloc_usable_size");
 
-/// `true` if the four that the search for functions may need itself are found: 0 no, 1 they are being looked
-/// for, 2 yes.
+/// State of the lookup of the four functions that the lookup itself may call: 0 not started, 1 in progress, 2
+/// found.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 
-/// Returns `true` if the next allocator is to be asked. While it is being looked for, the search's own
-/// blocks are the C library's.
+/// Returns `true` if the next allocator is known. While it is being looked up, blocks that the lookup
+/// allocates come from the C library.
 #[inline]
 fn has_next() -> bool {
     // Relaxed: every thread finds the same functions in `Next`.
@@ -59,26 +59,27 @@ fn look() -> bool {
 }
 
 unsafe fn next_malloc(size: usize) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { if has_next() { MALLOC.get()(size) } else { __libc_malloc(size) } }
 }
 
 unsafe fn next_calloc(count: usize, size: usize) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { if has_next() { CALLOC.get()(count, size) } else { __libc_calloc(count, size) } }
 }
 
 unsafe fn next_realloc(old: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { if has_next() { REALLOC.get()(old, size) } else { __libc_realloc(old, size) } }
 }
 
 unsafe fn next_free(old: *mut c_void) {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { if has_next() { FREE.get()(old) } else { __libc_free(old) } }
 }
 
-/// Far memory for a block, if it is large enough and there is room; and whether its bytes are zeros.
+/// Allocates a far block if the size is large enough and far memory is available. Also returns `true` if the
+/// block is zeroed.
 fn far_block(size: usize, align: usize) -> Option<(*mut c_void, bool)> {
     let block = heap_for(size)?.allocate(size, align);
     let block = block.map_err(|lack| overflowed("a block", size, &lack)).ok()?;
@@ -89,12 +90,13 @@ fn far(size: usize, align: usize) -> Option<*mut c_void> {
     Some(far_block(size, align)?.0)
 }
 
-/// The same for a call from this address.
+/// Allocates a far block as [`far_block`] does, unless this caller keeps its blocks in ordinary memory.
 fn far_for(size: usize, caller: usize) -> Option<(*mut c_void, bool)> {
     if heap_for(size).is_none() || caller::keeps(size, caller) { None } else { far_block(size, 1) }
 }
 
-/// The same, aligned. An invalid alignment, or one above a region's, is left to the next allocator.
+/// Allocates an aligned far block. An invalid alignment, or one above that of a region, is left to the next
+/// allocator.
 fn far_aligned(size: usize, alignment: usize) -> Option<*mut c_void> {
     if alignment.is_power_of_two() && alignment <= 2 << 20 { far(size, alignment) } else { None }
 }
@@ -109,7 +111,7 @@ unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
     if thread::is_ours() {
         return thread::allocate(size);
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     far_for(size, caller).map_or_else(|| unsafe { next_malloc(size) }, |(block, _)| block)
 }
 
@@ -118,7 +120,7 @@ unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mu
         return count.checked_mul(size).map_or(ptr::null_mut(), thread::allocate);
     }
     let block = count.checked_mul(size).and_then(|bytes| far_for(bytes, caller));
-    // SAFETY: passed on; the block is at least that long, and new.
+    // SAFETY: the caller keeps the contract of the C function. The block is new and has at least this length.
     unsafe {
         match block {
             None => next_calloc(count, size),
@@ -134,21 +136,22 @@ unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mu
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn free(old: *mut c_void) {
     if thread::is_ours() {
-        // Blocks of another thread stay allocated: freeing them would call the program's allocator.
+        // Blocks of other threads stay allocated, because freeing them would call the program's allocator.
         thread::release(old);
         return;
     }
     let is_next_ones = match heap_of(old as usize) {
         Some(heap) => heap.release(old as usize) == Owner::Allocator,
-        // In a child process a far block of its parent gets here; glibc would take it for its own.
+        // In a child process without far memory, this may be a far block of the parent, which glibc would
+        // treat as its own.
         None => !crate::session::was_far(old as usize),
     };
     if is_next_ones {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function.
         unsafe { next_free(old) }
     }
 }
@@ -160,11 +163,12 @@ unsafe extern "C" fn realloc_for(old: *mut c_void, size: usize, caller: usize) -
         return new;
     }
     if old.is_null() {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function.
         return unsafe { malloc_for(size, caller) };
     }
     let room = far_room(old);
-    // SAFETY: passed on; both blocks are at least as long as the copy, and are not the same.
+    // SAFETY: the caller keeps the contract. Both blocks are at least as long as the copy, and do not
+    // overlap.
     unsafe {
         let Some(room) = room else {
             if heap_for(size).is_none() || caller::keeps(size, caller) {
@@ -185,7 +189,7 @@ unsafe extern "C" fn realloc_for(old: *mut c_void, size: usize, caller: usize) -
     }
 }
 
-/// Bytes that a block of ours may use; `None` if it is the next allocator's, wherever that has it.
+/// Returns the usable size of a block of the far heap; `None` if the block belongs to the next allocator.
 fn far_room(block: *mut c_void) -> Option<usize> {
     match heap_of(block as usize)?.owner(block as usize) {
         Owner::Heap { usable } => Some(usable),
@@ -194,9 +198,9 @@ fn far_room(block: *mut c_void) -> Option<usize> {
     }
 }
 
-/// A new block with the old one's bytes; the old one is freed.
+/// Allocates a new block with the bytes of the old block, and frees the old block.
 unsafe fn moved(old: *mut c_void, room: usize, size: usize, caller: usize) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     unsafe {
         let new = malloc_for(size, caller);
         if !new.is_null() {
@@ -209,11 +213,11 @@ unsafe fn moved(old: *mut c_void, room: usize, size: usize, caller: usize) -> *m
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function.
         Some(bytes) => unsafe { realloc(old, bytes) },
         None => {
             fail(libc::ENOMEM);
@@ -224,32 +228,32 @@ pub(super) unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, siz
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     far_aligned(size, alignment).unwrap_or_else(|| unsafe { MEMALIGN.get()(alignment, size) })
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     far_aligned(size, alignment).unwrap_or_else(|| unsafe { ALIGNED_ALLOC.get()(alignment, size) })
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn posix_memalign(
     block: *mut *mut c_void,
     alignment: usize,
     size: usize,
 ) -> c_int {
-    // SAFETY: passed on; the caller gave a place for the answer.
+    // SAFETY: the caller keeps the contract; `block` points to the variable for the result.
     unsafe {
         let is_alignment = alignment.is_multiple_of(size_of::<*mut c_void>());
         match if is_alignment { far_aligned(size, alignment) } else { None } {
@@ -264,10 +268,10 @@ pub(super) unsafe extern "C" fn posix_memalign(
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     far_room(block).unwrap_or_else(|| unsafe { USABLE.get()(block) })
 }
 

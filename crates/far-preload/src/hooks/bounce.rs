@@ -1,13 +1,13 @@
-//! Ordinary memory through which a transfer goes when the kernel does not wait for far memory (F1).
+//! Bounce buffers: ordinary memory for a transfer if the kernel does not wait for far memory (F1).
 //!
-//! To touch the buffer and ask again is not enough for such calls: the page can leave again between the touch
-//! and the call, and what a socket or an eventfd gave out before the kernel found the page away is gone. So
-//! the kernel is given a *bounce*, and the program's own loads and stores, which do wait for pages, carry the
-//! bytes between it and far memory.
+//! For such a transfer it is not enough to touch the buffer and repeat the call. The page can be paged out
+//! again between the touch and the call, and data that a socket or an eventfd has already delivered would be
+//! lost. So the kernel gets a *bounce* buffer. The calling thread copies the bytes between the bounce buffer
+//! and far memory by loads and stores, which do wait for pages.
 //!
-//! Bounces are taken from a few that stay, without a lock, since `read` and `write` may be called by signal
-//! handlers; when all are taken, from the system. A thread that is canceled in the middle of a call keeps
-//! its bounce for good.
+//! Some bounce buffers are kept for reuse and acquired without a lock, because signal handlers may call
+//! `read` and `write`. If all are in use, memory is mapped. A thread that is canceled during a call keeps its
+//! bounce buffer permanently.
 
 use azekura_far::sys;
 use std::ptr;
@@ -16,7 +16,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Bytes of a bounce: more than any datagram, and enough that a call's own cost is lost beside the copying.
+/// Size of a bounce buffer in bytes: more than any datagram, and large enough that the cost of a system call
+/// is small compared with the copying.
 pub(super) const BOUNCE: usize = 1 << 20;
 const KEPT: usize = 16;
 
@@ -28,23 +29,23 @@ struct Slot {
 static SLOTS: [Slot; KEPT] =
     [const { Slot { taken: AtomicBool::new(false), at: AtomicPtr::new(ptr::null_mut()) } }; KEPT];
 
-/// Memory of one transfer, aligned to a page of the system. To be given back; it has no destructor, as a
-/// canceled thread unwinds through its owner.
+/// A bounce buffer, aligned to a page of the system. The owner calls `give_back`. There is no destructor,
+/// because a canceled thread unwinds through the owner.
 pub(super) struct Bounce {
     at: *mut u8,
     slot: Option<usize>,
 }
 
 impl Bounce {
-    /// `None` if the system has no memory.
+    /// Acquires a bounce buffer; `None` if the system has no memory.
     pub(super) fn take() -> Option<Self> {
         for (index, slot) in SLOTS.iter().enumerate() {
-            // Acquire: pairs with Release in `give_back`: the last owner's accesses come before ours, and its
-            // mapping is seen.
+            // Acquire: pairs with Release in `give_back`, so the accesses of the previous owner come before
+            // those of this thread, and the address of the mapping is visible.
             if slot.taken.load(Relaxed) || slot.taken.swap(true, Acquire) {
                 continue;
             }
-            let mut at = slot.at.load(Relaxed); // ours until it is given back
+            let mut at = slot.at.load(Relaxed); // Relaxed: this thread owns the slot
             if at.is_null() {
                 at = map();
                 slot.at.store(at, Relaxed);
@@ -67,7 +68,7 @@ impl Bounce {
         match self.slot {
             // Release: pairs with Acquire in `take`.
             Some(index) => SLOTS[index].taken.store(false, Release),
-            // SAFETY: mapped by `map`; no pointer to it is left.
+            // SAFETY: mapped by `map`, and no pointer to the mapping is left.
             None => unsafe {
                 sys::call(libc::SYS_munmap, [self.at as usize, BOUNCE, 0, 0, 0, 0]);
             },
@@ -75,16 +76,16 @@ impl Bounce {
     }
 }
 
-/// From the kernel directly: `mmap` is one of our own hooks.
+/// Maps memory by a system call, because `mmap` is a hook of this library.
 fn map() -> *mut u8 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let arguments = [0, BOUNCE, protection as usize, flags as usize, usize::MAX, 0];
-    // SAFETY: a new mapping where the system likes.
+    // SAFETY: a new mapping at an address that the system chooses.
     let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
     if at < 0 { ptr::null_mut() } else { at as *mut u8 }
 }
 
-/// The parts of a buffer, as one row of bytes.
+/// The parts of a buffer, treated as one sequence of bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Parts<'a>(pub(super) &'a [libc::iovec]);
 
@@ -95,36 +96,37 @@ impl Parts<'_> {
         (sum <= isize::MAX as usize).then_some(sum)
     }
 
-    /// Returns `true` if the kernel would not reach one of them.
+    /// Returns `true` if the kernel could not access some part.
     pub(super) fn are_unserved(self) -> bool {
         self.0
             .iter()
             .any(|part| part.iov_len > 0 && crate::session::is_unserved(part.iov_base as usize, part.iov_len))
     }
 
-    /// Copies `bytes` bytes, from byte `from` on, out of the parts.
+    /// Copies `bytes` bytes from the parts to `to`, beginning at byte `from` of the parts.
     ///
     /// # Safety
     ///
-    /// The parts are the caller's to read, and there are so many bytes in them and at `to`.
+    /// The caller may read the parts. The parts and `to` have at least this many bytes.
     pub(super) unsafe fn gather(self, from: usize, to: *mut u8, bytes: usize) {
-        // SAFETY: within the parts, by the caller's contract.
+        // SAFETY: inside the parts, by the caller's contract.
         self.each(from, bytes, |part, at, here| unsafe { ptr::copy_nonoverlapping(part, to.add(at), here) });
     }
 
-    /// Copies into the parts.
+    /// Copies `bytes` bytes from `source` into the parts, beginning at byte `from` of the parts.
     ///
     /// # Safety
     ///
-    /// As `gather`, to write.
+    /// The contract of `gather`, for writing the parts.
     pub(super) unsafe fn scatter(self, from: usize, source: *const u8, bytes: usize) {
-        // SAFETY: within the parts, by the caller's contract.
+        // SAFETY: inside the parts, by the caller's contract.
         self.each(from, bytes, |part, at, here| unsafe {
             ptr::copy_nonoverlapping(source.add(at), part, here)
         });
     }
 
-    /// Calls with each piece of a part in the range: its place, how many bytes came before it, its length.
+    /// Calls `one` for each piece of a part in the range: its address, the number of bytes before it in the
+    /// range, and its length.
     fn each(self, mut from: usize, bytes: usize, mut one: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         for part in self.0 {

@@ -1,4 +1,5 @@
-//! Calls that close or replace descriptors leave the layer's out: for the program these numbers are not open.
+//! Calls that close or replace descriptors. They skip the layer's descriptors, which appear closed to the
+//! program.
 
 use super::fail;
 use crate::next::Next;
@@ -12,7 +13,7 @@ static DUP2: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = Next::new(c"dup
 static DUP3: Next<unsafe extern "C" fn(c_int, c_int, c_int) -> c_int> = Next::new(c"dup3");
 static FCNTL: Next<unsafe extern "C" fn(c_int, c_int, usize) -> c_int> = Next::new(c"fcntl");
 
-/// Returns whether a call of the program names a descriptor that it does not have; sets `errno` then.
+/// Returns `true` if a descriptor in a call of the program is hidden, and then sets `errno` to `EBADF`.
 fn is_closed(fd: c_int) -> bool {
     let hides = !super::thread::is_ours() && descriptors::is_hidden(fd);
     if hides {
@@ -23,66 +24,66 @@ fn is_closed(fd: c_int) -> bool {
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     if is_closed(fd) { -1 } else { unsafe { CLOSE.get()(fd) } }
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     if is_closed(fd) { -1 } else { unsafe { DUP.get()(fd) } }
 }
 
 /// # Safety
 ///
-/// As the C library's. The layer's numbers are above the limit, or as if they were.
+/// The contract of the C library's function. A number of a hidden descriptor is treated as above the limit.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     if is_closed(fd) || is_closed(to) { -1 } else { unsafe { DUP2.get()(fd, to) } }
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     if is_closed(fd) || is_closed(to) { -1 } else { unsafe { DUP3.get()(fd, to, flags) } }
 }
 
 /// # Safety
 ///
-/// As the C library's, which takes one argument after the command.
+/// The contract of the C library's function, which takes one argument after the command.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     if is_closed(fd) { -1 } else { unsafe { FCNTL.get()(fd, command, argument) } }
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { fcntl(fd, command, argument) }
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let call = |first: c_uint, last: c_uint, flags: c_int| {
         let arguments = [first as usize, last as usize, flags as usize, 0, 0, 0];
-        // SAFETY: the program's call, passed on.
+        // SAFETY: the caller keeps the contract of the system call.
         unsafe { sys::call(libc::SYS_close_range, arguments) as c_int }
     };
     let (mut first, mut flags) = (first, flags);
@@ -96,12 +97,12 @@ pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
             if done < 0 {
                 return done;
             }
-            // A thread's table is made its own once.
+            // The descriptor table is unshared only once.
             flags &= !(libc::CLOSE_RANGE_UNSHARE as c_int);
         }
         first = fd + 1;
     }
-    // A range that begins behind its end is refused by the kernel, as it should be only if the program's did.
+    // The kernel refuses a range that begins after its end. That is correct only if the program's range does.
     if first > last && first > 0 && descriptors::is_hidden((first - 1).cast_signed()) {
         return 0;
     }
@@ -110,20 +111,20 @@ pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn closefrom(first: c_int) {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0) };
 }
 
-/// These calls by their numbers.
+/// Executes these calls by their system call numbers. Returns `None` for other numbers.
 ///
 /// # Safety
 ///
-/// As the call of this number.
+/// The contract of the system call with this number.
 pub(super) unsafe fn by_number(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
-    // SAFETY: the caller's; numbers keep their low half, as the kernel reads them.
+    // SAFETY: the caller keeps the contract. Integers keep their low half, as in the kernel.
     unsafe {
         match number {
             libc::SYS_close => Some(close(a as c_int).into()),

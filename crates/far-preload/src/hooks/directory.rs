@@ -1,5 +1,5 @@
-//! Directory streams: the C library reads entries into a buffer of its own by its own system calls, not
-//! through these hooks. So that buffer is ordinary memory, whichever allocator the program has (F1).
+//! Directory streams. The C library reads entries into its own buffer by its own system calls, which bypass
+//! the hooks. So this buffer is ordinary memory, with any allocator of the program (F1).
 
 use super::thread::with_ordinary_memory;
 use crate::next::Next;
@@ -12,14 +12,14 @@ static CLOSEDIR: Next<unsafe extern "C" fn(*mut DIR) -> c_int> = Next::new(c"clo
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
-    // The name may be far: it is touched, and the call is repeated.
+    // The name may be in far memory: the hook touches it and repeats the call.
     for _ in 0..super::again::TRIES {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function.
         let entries = with_ordinary_memory(|| unsafe { OPENDIR.get()(path) });
-        // SAFETY: the caller's text.
+        // SAFETY: the string is that of the caller.
         if !entries.is_null() || super::errno() != libc::EFAULT || unsafe { !super::again::touch_text(path) }
         {
             return entries;
@@ -30,19 +30,19 @@ pub(super) unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     with_ordinary_memory(|| unsafe { FDOPENDIR.get()(fd) })
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn closedir(entries: *mut DIR) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     with_ordinary_memory(|| unsafe { CLOSEDIR.get()(entries) })
 }
 

@@ -1,8 +1,8 @@
-//! Memory calls that only the kernel can carry out, and all memory calls made by `syscall`.
+//! Memory calls that only the kernel can execute, and all memory calls made by `syscall`.
 //!
-//! One rule: far memory that such a call concerns leaves far memory for good, with its bytes, and then the
-//! kernel does the call (*K*). The layer itself carries out what does not need the kernel's own pages (*L*).
-//! Calls that name no memory, or none that can be far, are not touched (*–*).
+//! The rule: far memory that such a call concerns leaves far memory permanently, with its bytes, and then the
+//! kernel executes the call (*K*). The layer itself executes calls that do not need the kernel's own pages
+//! (*L*). Calls that name no memory, or no memory that can be far, are not changed (*–*).
 //!
 //! | call | | treatment |
 //! |---|---|---|
@@ -36,11 +36,11 @@
 //! | `prctl(PR_SET_VMA)` | L | nothing to do: a name |
 //! | `prctl(PR_SET_SECCOMP)`, `seccomp` | K | all far memory: the layer makes calls that a filter forbids |
 //! | `brk`, `sbrk`, `pkey_alloc`, `pkey_free`, `membarrier`, `cachestat`, `process_mrelease` | – | |
-//! | `read`, `write` and all calls that are given buffers | L | see `transfer`, `message`, `again` |
-//! | stacks that a program gives to threads, contexts and signal handlers | K | see `stack` |
+//! | `read`, `write` and all calls with buffers | L | see `transfer`, `message`, `again` |
+//! | stacks that a program passes to threads, contexts and signal handlers | K | see `stack` |
 //!
-//! A program that makes one of these calls by the processor's own instruction is beyond any library; the
-//! layer ends it with a message when a page cannot be mapped for it.
+//! A library cannot intercept a call that the program makes by the processor's instruction. The layer ends
+//! such a program with a message when a page cannot be mapped for it.
 
 use super::map::{madvise, mmap, mprotect, mremap, munmap};
 use crate::session::{at_end, end_far, heap, is_static, unmanage};
@@ -49,7 +49,7 @@ use libc::{c_long, iovec};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::ptr;
 
-/// Bytes of the kernel's pages, which memory calls count in.
+/// Size of the kernel's pages in bytes, the granularity of memory calls.
 pub(super) const PIECE: usize = 4096;
 /// `UFFDIO_REGISTER`, `UFFDIO_COPY` and `UFFDIO_MOVE`.
 const REGISTER: usize = 0xc020_aa00;
@@ -58,27 +58,27 @@ const MPOL_F_ADDR: usize = 2;
 const PR_SET_VMA: usize = 0x5356_4d41;
 const SYS_MSEAL: c_long = 462;
 const SYS_SET_MEMPOLICY_HOME_NODE: c_long = 450;
-/// Of `io_uring_register`: buffers, and buffers with tags.
+/// Operations of `io_uring_register`: buffers, and buffers with tags.
 const IORING_REGISTER_BUFFERS: usize = 0;
 const IORING_REGISTER_BUFFERS2: usize = 15;
-/// As many parts as the kernel takes of a list of ranges.
+/// Limit of the number of ranges in a list.
 const MOST_PARTS: usize = 1 << 20;
 
 pub(super) fn is_of_pieces(address: usize) -> bool {
     address.is_multiple_of(PIECE)
 }
 
-/// A call that only the kernel can do, on one range.
+/// Executes a call on one range that only the kernel can execute.
 fn on_range(number: c_long, arguments: [usize; 6]) -> c_int {
     let [at, bytes, ..] = arguments;
-    // The kernel counts in whole pages.
+    // The kernel rounds to whole pages.
     let start = at / PIECE * PIECE;
     unmanage(start, (at - start).saturating_add(bytes));
     call(number, arguments) as c_int
 }
 
 fn call(number: c_long, arguments: [usize; 6]) -> isize {
-    // SAFETY: the program's call, passed on.
+    // SAFETY: the caller keeps the contract of the system call.
     unsafe { sys::call(number, arguments) }
 }
 
@@ -87,7 +87,7 @@ macro_rules! on_range {
         $(
             /// # Safety
             ///
-            /// As the C library's.
+            /// The contract of the C library's function.
             #[unsafe(no_mangle)]
             pub(super) unsafe extern "C" fn $name(
                 $at: *mut c_void,
@@ -115,7 +115,7 @@ on_range! {
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pkey_mprotect(
     at: *mut c_void,
@@ -124,7 +124,7 @@ pub(super) unsafe extern "C" fn pkey_mprotect(
     key: c_int,
 ) -> c_int {
     if key == -1 {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function.
         return unsafe { mprotect(at, bytes, protection) };
     }
     on_range(libc::SYS_pkey_mprotect, [at as usize, bytes, protection as usize, key as usize, 0, 0])
@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn pkey_mprotect(
 
 /// # Safety
 ///
-/// As libnuma's.
+/// The contract of libnuma's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mbind(
     at: *mut c_void,
@@ -149,7 +149,7 @@ pub(super) unsafe extern "C" fn mbind(
 
 /// # Safety
 ///
-/// As libnuma's.
+/// The contract of libnuma's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn get_mempolicy(
     mode: *mut c_int,
@@ -167,7 +167,7 @@ pub(super) unsafe extern "C" fn get_mempolicy(
 
 /// # Safety
 ///
-/// As libnuma's.
+/// The contract of libnuma's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn move_pages(
     process: c_int,
@@ -178,7 +178,7 @@ pub(super) unsafe extern "C" fn move_pages(
     flags: c_int,
 ) -> c_long {
     if !pages.is_null() && (count as usize) < MOST_PARTS {
-        // SAFETY: the caller's pages.
+        // SAFETY: the list of pages is that of the caller.
         (0..count as usize).for_each(|i| unmanage(unsafe { *pages.add(i) } as usize, 1));
     }
     let arguments =
@@ -186,15 +186,15 @@ pub(super) unsafe extern "C" fn move_pages(
     call(libc::SYS_move_pages, arguments) as c_long
 }
 
-/// Ranges that a call is given as a list.
+/// Passes the memory of a list of ranges to the kernel.
 ///
 /// # Safety
 ///
-/// `count` parts lie there.
+/// `parts` points to `count` parts.
 unsafe fn each_part(parts: *const iovec, count: usize) {
     if !parts.is_null() && count < MOST_PARTS {
         for i in 0..count {
-            // SAFETY: the caller's parts.
+            // SAFETY: the parts are those of the caller.
             let part = unsafe { *parts.add(i) };
             unmanage(part.iov_base as usize, part.iov_len);
         }
@@ -203,7 +203,7 @@ unsafe fn each_part(parts: *const iovec, count: usize) {
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn process_madvise(
     process: c_int,
@@ -212,7 +212,8 @@ pub(super) unsafe extern "C" fn process_madvise(
     advice: c_int,
     flags: c_uint,
 ) -> isize {
-    // SAFETY: the caller's. Those of another process may leave far memory in vain.
+    // SAFETY: the parts are those of the caller. If they belong to another process, far memory may leave
+    // without need.
     unsafe { each_part(parts, count) };
     let arguments = [process as usize, parts as usize, count, advice as usize, flags as usize, 0];
     call(libc::SYS_process_madvise, arguments)
@@ -220,7 +221,7 @@ pub(super) unsafe extern "C" fn process_madvise(
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn vmsplice(
     fd: c_int,
@@ -228,18 +229,18 @@ pub(super) unsafe extern "C" fn vmsplice(
     count: usize,
     flags: c_uint,
 ) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     unsafe { each_part(parts, count) };
     call(libc::SYS_vmsplice, [fd as usize, parts as usize, count, flags as usize, 0, 0])
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn shmat(segment: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
     if !at.is_null() && flags & libc::SHM_REMAP != 0 {
-        // SAFETY: all zeros is a valid description, and the call fills it or does not.
+        // SAFETY: all zeros is a valid `shmid_ds`. The call fills it or fails.
         let bytes = unsafe {
             let mut known: libc::shmid_ds = std::mem::zeroed();
             let done = libc::shmctl(segment, libc::IPC_STAT, &raw mut known);
@@ -253,7 +254,7 @@ pub(super) unsafe extern "C" fn shmat(segment: c_int, at: *const c_void, flags: 
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     end_far("mlockall", "the program wants all of its memory locked here");
@@ -262,7 +263,7 @@ pub(super) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 
 /// # Safety
 ///
-/// As the C library's, which takes four arguments after the first.
+/// The contract of the C library's function, which takes four arguments after the first.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn prctl(what: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     if what == libc::PR_SET_SECCOMP {
@@ -280,7 +281,7 @@ fn restricts(name: &str) {
     at_end();
 }
 
-/// Hands over the memory that an `ioctl` on a userfaultfd names.
+/// Passes the memory that an `ioctl` on a userfaultfd names to the kernel.
 pub(super) fn before_ioctl(request: usize, argument: usize) {
     let words = ptr::with_exposed_provenance::<[usize; 3]>(argument);
     if request == REGISTER && argument != 0 {
@@ -294,15 +295,15 @@ pub(super) fn before_ioctl(request: usize, argument: usize) {
     }
 }
 
-/// The memory calls by their numbers; `None` for another number.
+/// Executes the memory calls by their system call numbers. Returns `None` for other numbers.
 ///
 /// # Safety
 ///
-/// As the call of this number.
+/// The contract of the system call with this number.
 pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, f] = arguments;
     let at = |address: usize| ptr::with_exposed_provenance_mut::<c_void>(address);
-    // SAFETY: the caller's; numbers keep their low half, as the kernel reads them.
+    // SAFETY: the caller keeps the contract. Integers keep their low half, as in the kernel.
     let done: c_long = unsafe {
         match number {
             libc::SYS_mmap => {
@@ -342,7 +343,8 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
             }
             libc::SYS_io_uring_register => {
                 if [IORING_REGISTER_BUFFERS, IORING_REGISTER_BUFFERS2].contains(&b) {
-                    // The second kind has a description of 32 bytes that names the list and its length.
+                    // The second operation has a description of 32 bytes with the address of the list and its
+                    // length.
                     let words = at(c).cast::<usize>();
                     let list = if b == 0 { (c, d) } else { (*words.add(1), *words as u32 as usize) };
                     each_part(at(list.0).cast(), list.1);

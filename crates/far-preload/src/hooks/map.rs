@@ -1,5 +1,5 @@
-//! `mmap` and its like: large private anonymous memory is far; files, shared memory, stacks and fixed places
-//! are the kernel's. See `kernel` for what is done with each memory call.
+//! `mmap` and similar calls. Large private anonymous memory is far; files, shared memory, stacks and fixed
+//! addresses are the kernel's. See `kernel` for the treatment of each memory call.
 
 use super::fail;
 use super::kernel::{PIECE, is_of_pieces};
@@ -26,8 +26,8 @@ const USABLE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 const KERNELS: c_int =
     libc::MAP_SHARED | libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
 const FIXED: c_int = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
-/// Advice that has no effect on what a program reads, writes or is refused: it concerns the kernel's own
-/// pages, and far memory's are not the kernel's.
+/// Advice that concerns only the kernel's pages: far memory ignores it, because it does not change what the
+/// program reads, or which accesses are allowed.
 const HINTS: [c_int; 16] = [
     libc::MADV_NORMAL,
     libc::MADV_RANDOM,
@@ -49,7 +49,7 @@ const HINTS: [c_int; 16] = [
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mmap(
     at: *mut c_void,
@@ -63,7 +63,7 @@ pub(super) unsafe extern "C" fn mmap(
     let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == USABLE;
     if !super::thread::is_ours() {
         if flags & FIXED != 0 {
-            // SAFETY: passed on.
+            // SAFETY: the caller keeps the contract of the C function.
             let kernel =
                 |at: *mut c_void, bytes| unsafe { MMAP.get()(at, bytes, protection, flags, fd, offset) };
             let becomes = match is_reservation(flags, protection) {
@@ -87,11 +87,11 @@ pub(super) unsafe extern "C" fn mmap(
             excluded(bytes);
         }
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { MMAP.get()(at, bytes, protection, flags, fd, offset) }
 }
 
-/// Memory that the layer can make at a fixed place.
+/// Memory that the layer can provide at a fixed address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Readable and writable.
@@ -100,13 +100,13 @@ enum Kind {
     Reserved,
 }
 
-/// Returns whether a mapping is private anonymous memory without access, to be committed later.
+/// Returns `true` if a mapping is private anonymous memory without access, to be committed later.
 fn is_reservation(flags: c_int, protection: c_int) -> bool {
     flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == libc::PROT_NONE
 }
 
-/// New memory at a fixed place: where memory of the layer is, it becomes zeros or is reserved; else what is
-/// far there leaves first, and the kernel is asked.
+/// Maps memory at a fixed address. Managed memory there is zeroed or reserved. Otherwise the far pages there
+/// leave far memory, and the kernel executes the call.
 fn map_over(
     at: *mut c_void,
     bytes: usize,
@@ -116,7 +116,7 @@ fn map_over(
 ) -> Option<*mut c_void> {
     let (start, heap) = (at as usize, heap()?);
     if bytes == 0 || !is_of_pieces(start) {
-        return None; // the kernel refuses it
+        return None; // the kernel refuses the call
     }
     let Parts { far, others } = heap.parts(start, bytes);
     let keeps = flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE;
@@ -150,7 +150,7 @@ fn map_over(
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mmap64(
     at: *mut c_void,
@@ -160,16 +160,16 @@ pub(super) unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe { mmap(at, bytes, protection, flags, fd, offset) }
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
-    // SAFETY: passed on; it is the caller's to unmap.
+    // SAFETY: the caller keeps the contract of the C function, and owns the memory to unmap.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MUNMAP.get()(at, bytes) };
     let layer = |heap: &Heap, part: Addresses<usize>, _is_reserved| {
         let is_maps = !heap.meets_block(&part);
@@ -181,7 +181,7 @@ pub(super) unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
     by_parts(at, bytes, layer, kernel)
 }
 
-/// Commits a reserved range. Returns the parts that the kernel has to commit.
+/// Commits a reserved range. Returns the parts that the kernel must commit.
 fn commit(heap: &Heap, range: &Addresses<usize>) -> Vec<Addresses<usize>> {
     let (rest, lack) = heap.commit(range);
     if let Some(lack) = lack {
@@ -190,15 +190,15 @@ fn commit(heap: &Heap, range: &Addresses<usize>) -> Vec<Addresses<usize>> {
     rest
 }
 
-/// The parts of a range that the layer did not do.
+/// The parts of a range for which the layer did not execute a call.
 type Rest = Vec<Addresses<usize>>;
 
 fn all_if(is_done: bool, part: Addresses<usize>) -> Rest {
     if is_done { Vec::new() } else { vec![part] }
 }
 
-/// Has the far parts of a range done by the layer, and the rest by the kernel; what the layer does not do
-/// leaves far memory. `layer` is told whether a part is reserved.
+/// Executes a call for the far parts of a range by `layer`, and for the rest by the kernel. Parts that
+/// `layer` does not execute leave far memory. `layer` gets whether a part is reserved.
 fn by_parts(
     at: *mut c_void,
     bytes: usize,
@@ -230,7 +230,7 @@ fn by_parts(
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mremap(
     old: *mut c_void,
@@ -246,11 +246,12 @@ pub(super) unsafe extern "C" fn mremap(
     if flags & libc::MREMAP_FIXED != 0 {
         unmanage(fixed as usize, after);
     }
-    // SAFETY: passed on; without MREMAP_FIXED the last argument is not looked at.
+    // SAFETY: the caller keeps the contract of the C function. Without `MREMAP_FIXED` the kernel ignores the
+    // last argument.
     unsafe { MREMAP.get()(old, before, after, flags, fixed) }
 }
 
-/// Carries out what needs no kernel: mapped memory becomes shorter in its place, or longer in another.
+/// Executes `mremap` without the kernel: shortens mapped memory in place, or lengthens it at another address.
 fn remap(old: *mut c_void, before: usize, after: usize, flags: c_int) -> Option<*mut c_void> {
     let start = old as usize;
     let heap = heap().filter(|_| is_of_pieces(start) && flags & !libc::MREMAP_MAYMOVE == 0)?;
@@ -268,7 +269,7 @@ fn remap(old: *mut c_void, before: usize, after: usize, flags: c_int) -> Option<
         return Some(old);
     }
     let new = if flags == libc::MREMAP_MAYMOVE { heap.map(after, false).ok() } else { None }?;
-    // SAFETY: both are at least as long, and not the same.
+    // SAFETY: both ranges have at least this length, and do not overlap.
     unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new, before) };
     heap.unmap(start..start + before);
     Some(new.cast())
@@ -276,10 +277,10 @@ fn remap(old: *mut c_void, before: usize, after: usize, flags: c_int) -> Option<
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MADVISE.get()(at, bytes, advice) };
     advised(at, bytes, advice, kernel)
 }
@@ -290,11 +291,11 @@ fn advised(
     advice: c_int,
     kernel: impl Fn(*mut c_void, usize) -> c_int,
 ) -> c_int {
-    // Returned memory reads as zeros, after MADV_FREE a little earlier than required.
+    // Discarded memory reads as zeros; for `MADV_FREE` that is earlier than required.
     let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | 24); // MADV_DONTNEED_LOCKED
     if is_static(at as usize, bytes) && (gives_back || HINTS.contains(&advice)) {
         if gives_back {
-            // SAFETY: the program gives up these bytes, which are its own.
+            // SAFETY: the program owns these bytes and discards them.
             unsafe { at.cast::<u8>().write_bytes(0, bytes.next_multiple_of(PIECE)) };
         }
         return 0;
@@ -319,25 +320,25 @@ fn advised(
 
 /// # Safety
 ///
-/// As the C library's, which hands all of this advice but "not needed" to the kernel.
+/// The contract of the C library's function, which passes all advice except "not needed" to the kernel.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn posix_madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { POSIX_MADVISE.get()(at, bytes, advice) };
     if advice == libc::POSIX_MADV_DONTNEED { kernel(at, bytes) } else { advised(at, bytes, advice, kernel) }
 }
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protection: c_int) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MPROTECT.get()(at, bytes, protection) };
     if protection == USABLE && is_static(at as usize, bytes) {
         return 0;
     }
-    // Far memory is readable and writable, or reserved; any other protection is the kernel's to give.
+    // Far memory is readable and writable, or reserved. Any other protection requires the kernel.
     let layer = |heap: &Heap, part: Addresses<usize>, is_reserved: bool| match protection {
         _ if !heap.has_given(&part) => vec![part],
         USABLE if is_reserved => commit(heap, &part),

@@ -1,7 +1,7 @@
-//! Messages of sockets to and from far memory where the kernel does not wait for pages (F1).
+//! Socket messages to and from far memory if the kernel does not wait for pages (F1).
 //!
-//! A message is one: it goes through one bounce, and what is longer than that is no message but a stream, of
-//! which a part is as good.
+//! A message is indivisible, so it is transferred through one bounce buffer. A longer transfer can only be on
+//! a stream, which may be transferred in part.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
@@ -32,15 +32,15 @@ static SENDMSG: Next<SendMessage> = Next::new(c"sendmsg");
 static RECVMMSG: Next<ReceiveMessages> = Next::new(c"recvmmsg");
 static SENDMMSG: Next<SendMessages> = Next::new(c"sendmmsg");
 
-/// Bytes of ancillary data that go through here; the kernel's own limit is about 20 KiB.
+/// Largest size of ancillary data in bytes. The kernel's own limit is about 20 KiB.
 const CONTROL: usize = 32 << 10;
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if !is_unserved(at as usize, bytes) {
             return RECV.get()(fd, at, bytes, flags);
@@ -52,10 +52,10 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, bytes: size_t, 
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn send(fd: c_int, at: *const c_void, bytes: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if !is_unserved(at as usize, bytes) {
             return SEND.get()(fd, at, bytes, flags);
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn send(fd: c_int, at: *const c_void, bytes: size_t
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvfrom(
     fd: c_int,
@@ -76,8 +76,8 @@ pub(super) unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     length: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: passed on; the sender's address is the C library's to write into what the caller gave, or ours
-    // to copy.
+    // SAFETY: the caller keeps the contract of the C function. The sender's address is written by the C
+    // library into the caller's memory, or copied there by this function.
     unsafe {
         let far_name = is_unserved(from as usize, 1) || is_unserved(length as usize, 1);
         if !far_name && !is_unserved(at as usize, bytes) {
@@ -99,7 +99,7 @@ pub(super) unsafe extern "C" fn recvfrom(
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendto(
     fd: c_int,
@@ -109,7 +109,7 @@ pub(super) unsafe extern "C" fn sendto(
     to: *const sockaddr,
     length: socklen_t,
 ) -> ssize_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if !is_unserved(to as usize, 1) && !is_unserved(at as usize, bytes) {
             return SENDTO.get()(fd, at, bytes, flags, to, length);
@@ -126,14 +126,14 @@ pub(super) unsafe extern "C" fn sendto(
     }
 }
 
-/// An address in ordinary memory.
+/// Returns a copy of a socket address in ordinary memory.
 unsafe fn copied_name(at: *const c_void, length: socklen_t) -> Option<(libc::sockaddr_storage, socklen_t)> {
     let bytes = length as usize;
     if bytes > size_of::<libc::sockaddr_storage>() {
         fail(libc::EINVAL);
         return None;
     }
-    // SAFETY: all zeros is a valid address; the caller's is as long as it says, and fits.
+    // SAFETY: all zeros is a valid address. The caller's address has the given length, which fits.
     unsafe {
         let mut name: libc::sockaddr_storage = mem::zeroed();
         if !at.is_null() {
@@ -143,7 +143,7 @@ unsafe fn copied_name(at: *const c_void, length: socklen_t) -> Option<(libc::soc
     }
 }
 
-/// Returns `true` if any part of a message lies where the kernel does not reach it.
+/// Returns `true` if the kernel could not access some part of a message.
 unsafe fn is_far(message: *const msghdr) -> bool {
     if is_unserved(message as usize, size_of::<msghdr>()) {
         return true;
@@ -151,7 +151,7 @@ unsafe fn is_far(message: *const msghdr) -> bool {
     if message.is_null() {
         return false;
     }
-    // SAFETY: the caller's message.
+    // SAFETY: the message is that of the caller.
     unsafe {
         is_unserved((*message).msg_name as usize, (*message).msg_namelen as usize)
             || is_unserved((*message).msg_control as usize, (*message).msg_controllen)
@@ -161,10 +161,10 @@ unsafe fn is_far(message: *const msghdr) -> bool {
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if is_far(message) { recvmsg_bounced(fd, message, flags) } else { RECVMSG.get()(fd, message, flags) }
     }
@@ -172,17 +172,17 @@ pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if is_far(message) { sendmsg_bounced(fd, message, flags) } else { SENDMSG.get()(fd, message, flags) }
     }
 }
 
-/// A message of ordinary memory in the place of the program's: name and control here, all parts in the
-/// bounce.
+/// A message in ordinary memory that replaces the program's message. Name and control data are in this value,
+/// and all parts are in the bounce buffer.
 struct Stand {
     message: msghdr,
     part: iovec,
@@ -191,14 +191,14 @@ struct Stand {
 }
 
 impl Stand {
-    /// Lays it out like the program's; false if that has more than any message may have. The pointers in it
-    /// are to itself, so it must not move afterwards.
+    /// Initializes the message from the program's message. Returns `false` if the name or the control data
+    /// are too long. The message contains pointers to itself, so it must not be moved afterwards.
     ///
     /// # Safety
     ///
-    /// `like` is a message.
+    /// `like` points to a message.
     unsafe fn lay_out(&mut self, like: *const msghdr, bounce: &Bounce, bytes: usize) -> bool {
-        // SAFETY: the caller's message.
+        // SAFETY: the message is that of the caller.
         let like = unsafe { &*like };
         if like.msg_controllen > CONTROL || like.msg_namelen as usize > size_of_val(&self.name) {
             fail(libc::EMSGSIZE);
@@ -217,13 +217,13 @@ impl Stand {
         true
     }
 
-    /// Takes the program's name and control.
+    /// Copies the program's name and control data.
     ///
     /// # Safety
     ///
-    /// `like` is the message that this was laid out for.
+    /// `like` is the message from which this one was initialized.
     unsafe fn copy_from(&mut self, like: *const msghdr) {
-        // SAFETY: both are no longer than our room for them, as `lay_out` has found.
+        // SAFETY: neither is longer than the buffer here, which `lay_out` has checked.
         unsafe {
             let like = &*like;
             if !like.msg_name.is_null() {
@@ -237,13 +237,13 @@ impl Stand {
         }
     }
 
-    /// Gives the program name, control and flags as the kernel left them.
+    /// Copies name, control data and flags back to the program, as the kernel left them.
     ///
     /// # Safety
     ///
-    /// `to` is the message that this was laid out for.
+    /// `to` is the message from which this one was initialized.
     unsafe fn copy_to(&self, to: *mut msghdr) {
-        // SAFETY: neither is longer than the program's buffer.
+        // SAFETY: neither copy is longer than the program's buffer.
         unsafe {
             let (to, from) = (&mut *to, &self.message);
             if !to.msg_name.is_null() {
@@ -261,17 +261,17 @@ impl Stand {
     }
 }
 
-/// Has a message's parts stood for by a bounce while `call` runs with the stand, the parts, and the bytes
-/// that went to the stand.
+/// Replaces a message by one with a bounce buffer while `call` runs. `call` gets the replacement, the parts,
+/// the bounce buffer, and the number of bytes.
 ///
 /// # Safety
 ///
-/// The message is the caller's, with all that it points to.
+/// The caller owns the message and all memory to which it points.
 unsafe fn stood_for(
     message: *const msghdr,
     call: impl FnOnce(&mut Stand, Parts<'_>, &Bounce, usize) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: all zeros is a valid value; the caller's message has this number of parts.
+    // SAFETY: all zeros is a valid value. The caller's message has this number of parts.
     let (mut stand, parts) = unsafe {
         let count = (*message).msg_iovlen;
         let parts = if count == 0 { &[][..] } else { std::slice::from_raw_parts((*message).msg_iov, count) };
@@ -286,7 +286,7 @@ unsafe fn stood_for(
         return -1;
     };
     let bytes = bytes.min(BOUNCE);
-    // SAFETY: the caller's message.
+    // SAFETY: the message is that of the caller.
     let is_laid_out = unsafe { stand.lay_out(message, &bounce, bytes) };
     let result = if is_laid_out { call(&mut stand, parts, &bounce, bytes) } else { -1 };
     let kept = errno();
@@ -296,7 +296,8 @@ unsafe fn stood_for(
 }
 
 unsafe fn recvmsg_bounced(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the message is the caller's; with MSG_TRUNC the answer can be longer than the buffer.
+    // SAFETY: the message is that of the caller. With `MSG_TRUNC` the result can be longer than the buffer,
+    // so it is limited.
     unsafe {
         stood_for(message, |stand, parts, bounce, bytes| {
             let got = RECVMSG.get()(fd, &raw mut stand.message, flags);
@@ -310,7 +311,7 @@ unsafe fn recvmsg_bounced(fd: c_int, message: *mut msghdr, flags: c_int) -> ssiz
 }
 
 unsafe fn sendmsg_bounced(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: as above.
+    // SAFETY: the message is that of the caller.
     unsafe {
         stood_for(message, |stand, parts, bounce, bytes| {
             parts.gather(0, bounce.at(), bytes);
@@ -320,27 +321,27 @@ unsafe fn sendmsg_bounced(fd: c_int, message: *const msghdr, flags: c_int) -> ss
     }
 }
 
-/// Returns `true` if any of several messages is far.
+/// Returns `true` if any of the messages is far.
 unsafe fn any_is_far(messages: *mut mmsghdr, count: c_uint) -> bool {
-    // SAFETY: the caller's messages.
+    // SAFETY: the messages are those of the caller.
     unsafe {
         is_unserved(messages as usize, count as usize * size_of::<mmsghdr>())
             || (0..count as usize).any(|i| is_far(&raw const (*messages.add(i)).msg_hdr))
     }
 }
 
-/// Each message in turn, until one fails.
+/// Calls `one` for each message until a call fails.
 ///
 /// # Safety
 ///
-/// There are `count` messages.
+/// `messages` points to `count` messages.
 unsafe fn in_turn(
     messages: *mut mmsghdr,
     count: c_uint,
     one: impl Fn(*mut msghdr, c_uint) -> ssize_t,
 ) -> c_int {
     for index in 0..count {
-        // SAFETY: within.
+        // SAFETY: inside the array.
         unsafe {
             let message = messages.add(index as usize);
             let done = one(&raw mut (*message).msg_hdr, index);
@@ -355,8 +356,8 @@ unsafe fn in_turn(
 
 /// # Safety
 ///
-/// As the C library's. The timeout, which the kernel looks at between messages only, is not looked at for
-/// messages in far memory.
+/// The contract of the C library's function. The timeout is ignored for messages in far memory; the kernel
+/// checks it only between messages.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmmsg(
     fd: c_int,
@@ -365,7 +366,7 @@ pub(super) unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if !any_is_far(messages, count) {
             return RECVMMSG.get()(fd, messages, count, flags, timeout);
@@ -380,7 +381,7 @@ pub(super) unsafe extern "C" fn recvmmsg(
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmmsg(
     fd: c_int,
@@ -388,7 +389,7 @@ pub(super) unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if !any_is_far(messages, count) {
             return SENDMMSG.get()(fd, messages, count, flags);

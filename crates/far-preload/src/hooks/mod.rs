@@ -1,4 +1,4 @@
-//! Replacements of the C library's functions that the program calls.
+//! Hooks: replacements of functions of the C library that the program calls.
 
 mod again;
 mod birth;
@@ -26,8 +26,9 @@ pub(crate) use thread::{Blocks, blocks, forget_ours, processor_ns, watch_main_th
 
 use std::ffi::c_int;
 
-/// Finds the C library's functions behind ours, before `main`: our own threads call some of them, and the
-/// search takes the loader's lock, which a thread that waits for a page may hold (FAR-1).
+/// Finds the functions of the C library that the hooks replace, before `main`. Threads of this library call
+/// some of them later, and the search takes the loader's lock, which a thread that waits for a page may hold
+/// (FAR-1).
 pub(crate) fn settle() {
     again::settle();
     birth::settle();
@@ -44,18 +45,18 @@ pub(crate) fn settle() {
     transfer::settle();
 }
 
-/// Returns the address of our own `malloc`.
+/// Returns the address of this library's `malloc`.
 pub(crate) fn malloc_address() -> usize {
     block::malloc as *const () as usize
 }
 
 /// Sets `errno`.
 fn fail(code: c_int) {
-    // SAFETY: this thread's own.
+    // SAFETY: the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = code };
 }
 
 fn errno() -> c_int {
-    // SAFETY: this thread's own.
+    // SAFETY: the address of this thread's `errno`.
     unsafe { *libc::__errno_location() }
 }

@@ -1,6 +1,6 @@
-//! SIGSEGV under the mechanism that uses it: the program's action for it is kept beside the kernel's, and
-//! called for faults outside far memory. SIGSEGV is never blocked: a touch of far memory while it is blocked
-//! would end the program.
+//! SIGSEGV under the mechanism that uses it. The program's action for SIGSEGV is stored separately from the
+//! kernel's action, and its handler is called for faults outside of far memory. SIGSEGV is never blocked: an
+//! access to far memory while it is blocked would end the program.
 
 use crate::next::Next;
 use azekura_far::signals;
@@ -20,10 +20,11 @@ static SYSV_SIGNAL: Next<Signal> = Next::new(c"sysv_signal");
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    // SAFETY: passed on; the program's arguments may be far, and are read here.
+    // SAFETY: the caller keeps the contract of the C function. The arguments may be far memory, and are
+    // accessed here.
     unsafe {
         let new = new.as_ref().copied();
         if signal != libc::SIGSEGV || !signals::are_held() {
@@ -55,9 +56,9 @@ fn as_pointer<T>(value: &Option<T>) -> *const T {
     value.as_ref().map_or(ptr::null(), ptr::from_ref)
 }
 
-/// `signal` of the BSD kind, or of the System V kind (`flags`).
+/// Implements `signal` with BSD or System V semantics, depending on `flags`.
 fn set_handler(handler: usize, flags: c_int) -> usize {
-    // SAFETY: all zeros is a valid action, with an empty mask.
+    // SAFETY: all zeros is a valid `sigaction` with an empty mask.
     let mut action: Action = unsafe { mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = flags;
@@ -71,13 +72,13 @@ macro_rules! signal {
         $(
             /// # Safety
             ///
-            /// As the C library's.
+            /// The contract of the C library's function.
             #[unsafe(no_mangle)]
             pub(super) unsafe extern "C" fn $name(signal: c_int, handler: usize) -> usize {
                 if signal == libc::SIGSEGV && signals::are_held() {
                     return set_handler(handler, $flags);
                 }
-                // SAFETY: passed on.
+                // SAFETY: the caller keeps the contract of the C function.
                 unsafe { $next.get()(signal, handler) }
             }
         )+
@@ -96,14 +97,15 @@ macro_rules! mask {
         $(
             /// # Safety
             ///
-            /// As the C library's.
+            /// The contract of the C library's function.
             #[unsafe(no_mangle)]
             pub(super) unsafe extern "C" fn $name(
                 how: c_int,
                 new: *const sigset_t,
                 old: *mut sigset_t,
             ) -> c_int {
-                // SAFETY: passed on; the program's arguments may be far, and are read and written here.
+                // SAFETY: the caller keeps the contract of the C function. The arguments may be far memory,
+                // and are accessed here.
                 unsafe {
                     let open = new.as_ref().copied().map(|mut set| {
                         if how != libc::SIG_UNBLOCK && signals::are_held() {

@@ -1,17 +1,17 @@
-//! Stacks in far memory. A thread that held a lock of ours, or of the C library's allocator, while its own
-//! stack is paged out would wait for a page that may need that lock; and no signal handler can run on a stack
-//! that is away. So stacks leave far memory (FAR-4).
+//! Stacks in far memory. Suppose that a thread holds a lock of this library, or of the C library's allocator,
+//! and that its own stack is paged out. It would wait for a page, and paging it in may need that lock. Also,
+//! no signal handler can run on a stack that is paged out. So stacks leave far memory (FAR-4).
 //!
-//! | a stack is given by | leaves far memory |
+//! | stack, given by | part that leaves far memory |
 //! |---|---|
-//! | `pthread_attr_setstack`, `pthread_attr_setstackaddr` | whole, when the thread is created |
-//! | `swapcontext`, `setcontext` to a context of `makecontext` | whole, at the first switch |
-//! | `sigaltstack` | whole |
+//! | `pthread_attr_setstack`, `pthread_attr_setstackaddr` | all, when the thread is created |
+//! | `swapcontext`, `setcontext` to a context of `makecontext` | all, at the first switch |
+//! | `sigaltstack` | all |
 //! | `clone` | the 1 MiB below its top |
-//! | the program's own instructions | around the stack pointer, when the layer is first called on it |
+//! | the program's own instructions | around the stack pointer, at the first call of the layer on the stack |
 //!
-//! In the last case the calling thread can take no lock yet: another thread, the *helper*, does it, and the
-//! caller waits for an atomic.
+//! In the last case the calling thread cannot acquire a lock yet. Another thread, the *helper*, unmanages the
+//! stack, and the caller waits on an atomic.
 
 use super::birth::{Birth, Entry, copies};
 use crate::next::Next;
@@ -25,11 +25,11 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Bytes below the stack pointer that the layer and the C library use at the most, with what is above of the
-/// caller's frame.
+/// Largest number of bytes below the stack pointer that the layer and the C library use. `ABOVE`: bytes above
+/// the stack pointer that belong to the caller's frame.
 const BELOW: usize = 64 << 10;
 const ABOVE: usize = 4 << 10;
-/// Of a stack of unknown length.
+/// Number of bytes that leave far memory for a stack of unknown length.
 const CLONED: usize = 1 << 20;
 
 static SETCONTEXT: Next<unsafe extern "C" fn(*const ucontext_t) -> c_int> = Next::new(c"setcontext");
@@ -38,17 +38,17 @@ static SWAPCONTEXT: Next<unsafe extern "C" fn(*mut ucontext_t, *const ucontext_t
 type Clone = unsafe extern "C" fn(Entry, *mut c_void, c_int, *mut c_void, usize, usize, usize) -> c_int;
 static CLONE: Next<Clone> = Next::new(c"clone");
 
-/// The helper's work: an address; 0 when it is done, or there is none.
+/// Request to the helper: an address on a stack; 0 if there is no request.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
-/// In the place of an address: the helper ends.
+/// Value of `WANTED` that ends the helper.
 const END: usize = usize::MAX;
-/// Counts requests and answers; the helper and its callers sleep on it.
+/// Counts requests and completions. The helper and its callers wait on it.
 static TURN: AtomicU32 = AtomicU32::new(0);
 static HELPER: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
-/// Starts the helper; in a child process, too, which has no other threads.
+/// Starts the helper thread. Also called in a child process, which has no other threads.
 pub(crate) fn start_helper() -> std::io::Result<()> {
-    WANTED.store(0, Relaxed); // the thread that starts it orders the rest
+    WANTED.store(0, Relaxed); // Relaxed: starting the thread provides the ordering
     let helper = thread::Builder::new().name("far-stack".into()).spawn(help)?;
     *HELPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(helper);
     Ok(())
@@ -56,7 +56,7 @@ pub(crate) fn start_helper() -> std::io::Result<()> {
 
 fn help() {
     loop {
-        // Acquire: pairs with Release in `settle_here`, which changed `WANTED` before.
+        // Acquire: pairs with Release in `turned`; `settle_at` changed `WANTED` before.
         let turn = TURN.load(Acquire);
         let wanted = WANTED.load(Acquire);
         if wanted == END {
@@ -67,15 +67,15 @@ fn help() {
             continue;
         }
         unmanage(wanted.saturating_sub(BELOW), BELOW + ABOVE);
-        // Release: pairs with Acquire in `settle_here`: the stack is ordinary memory.
+        // Release: pairs with Acquire in `settle_at`, after which the stack is ordinary memory.
         WANTED.store(0, Release);
         turned();
     }
 }
 
-/// Ends the helper, once nothing is far any more.
+/// Ends the helper thread after all far memory has become ordinary memory.
 pub(crate) fn end_helper() {
-    // Acquire and release: as a request; a failed exchange is tried again.
+    // AcqRel: as for a request; Relaxed on failure, because the exchange is retried.
     while WANTED.compare_exchange(0, END, AcqRel, Relaxed).is_err() {
         thread::yield_now();
     }
@@ -87,18 +87,18 @@ pub(crate) fn end_helper() {
 }
 
 fn turned() {
-    TURN.fetch_add(1, Release); // pairs with the loads before each wait
+    TURN.fetch_add(1, Release); // Release: pairs with the Acquire loads before each wait
     futex(libc::FUTEX_WAKE, i32::MAX as u32);
 }
 
 fn futex(operation: c_int, value: u32) {
     let at = TURN.as_ptr() as usize;
     let arguments = [at, (operation | libc::FUTEX_PRIVATE_FLAG) as usize, value as usize, 0, 0, 0];
-    // SAFETY: a word of ours. The caller checks the word again whatever the call returns.
+    // SAFETY: the word is a static. The caller checks it again, whatever the call returns.
     unsafe { sys::call(libc::SYS_futex, arguments) };
 }
 
-/// Has the stack that this thread runs on leave far memory, if it lies there.
+/// Unmanages the stack of this thread if it is in far memory.
 #[inline]
 pub(crate) fn settle_here(region: &std::ops::Range<usize>) {
     let here = 0_u8;
@@ -111,17 +111,18 @@ pub(crate) fn settle_here(region: &std::ops::Range<usize>) {
 #[cold]
 fn settle_at(at: usize) {
     while is_managed(at.saturating_sub(BELOW)..at + ABOVE) {
-        // Acquire, here and below: pairs with Release in `turned`, so that a wait starts from a word that was
-        // read before what is waited for was looked at.
+        // Acquire, here and below: pairs with Release in `turned`. The value for the wait is read before the
+        // condition is checked, so no wake-up is lost.
         let turn = TURN.load(Acquire);
-        // One request at a time; others wait for their turn. Acquire and release: pairs with `help`.
+        // There is one request at a time, and other threads wait. AcqRel: pairs with Acquire and Release in
+        // `help`.
         if WANTED.compare_exchange(0, at, AcqRel, Relaxed).is_ok() {
             turned();
         } else {
             futex(libc::FUTEX_WAIT, turn);
         }
         loop {
-            let turn = TURN.load(Acquire); // as above
+            let turn = TURN.load(Acquire); // Acquire: as above
             // Acquire: pairs with Release in `help`.
             if WANTED.load(Acquire) != at {
                 break;
@@ -131,17 +132,17 @@ fn settle_at(at: usize) {
     }
 }
 
-/// The stack of a thread that is to be created.
+/// Unmanages the stack of a thread that is about to be created.
 ///
 /// # Safety
 ///
-/// Attributes of the program's, or null.
+/// The attributes are those of the program, or null.
 pub(super) unsafe fn of_thread(attributes: *const libc::pthread_attr_t) {
     let (mut at, mut bytes) = (ptr::null_mut(), 0);
     if attributes.is_null() {
         return;
     }
-    // SAFETY: the caller's attributes.
+    // SAFETY: the attributes are those of the caller.
     let known = unsafe { libc::pthread_attr_getstack(attributes, &raw mut at, &raw mut bytes) } == 0;
     if known && !at.is_null() {
         unmanage(at as usize, bytes);
@@ -150,9 +151,9 @@ pub(super) unsafe fn of_thread(attributes: *const libc::pthread_attr_t) {
 
 /// # Safety
 ///
-/// The program's context, made by the C library.
+/// The context is one of the program, made by the C library.
 unsafe fn of_context(context: *const ucontext_t) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     if let Some(context) = unsafe { context.as_ref() } {
         unmanage(context.uc_stack.ss_sp as usize, context.uc_stack.ss_size);
     }
@@ -160,10 +161,10 @@ unsafe fn of_context(context: *const ucontext_t) {
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn setcontext(context: *const ucontext_t) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         of_context(context);
         SETCONTEXT.get()(context)
@@ -172,10 +173,10 @@ pub(super) unsafe extern "C" fn setcontext(context: *const ucontext_t) -> c_int 
 
 /// # Safety
 ///
-/// As the C library's. The context that is left goes on in this frame, which is on its stack.
+/// The contract of the C library's function. The old context continues in this frame, which is on its stack.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn swapcontext(old: *mut ucontext_t, new: *const ucontext_t) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         of_context(new);
         SWAPCONTEXT.get()(old, new)
@@ -184,10 +185,11 @@ pub(super) unsafe extern "C" fn swapcontext(old: *mut ucontext_t, new: *const uc
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
-    // SAFETY: passed on; the program's arguments may be far, so the kernel gets copies.
+    // SAFETY: the caller keeps the contract of the C function. The arguments may be far memory, so the kernel
+    // gets copies.
     unsafe {
         let given = new.as_ref().copied();
         if let Some(stack) = given.filter(|stack| stack.ss_flags & libc::SS_DISABLE == 0) {
@@ -206,7 +208,7 @@ pub(super) unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack
 
 /// # Safety
 ///
-/// As the C library's, which takes up to three arguments after the fourth.
+/// The contract of the C library's function, which takes up to three arguments after the fourth.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn clone(
     entry: Entry,
@@ -218,10 +220,10 @@ pub(super) unsafe extern "C" fn clone(
     child: usize,
 ) -> c_int {
     if !stack.is_null() {
-        // Includes the part above the stack pointer: a child has no helper yet.
+        // Includes the part above the stack pointer, because the child has no helper yet.
         unmanage((stack as usize).saturating_sub(CLONED), CLONED + ABOVE);
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     let call = |entry, argument| unsafe { CLONE.get()(entry, stack, flags, argument, parent, local, child) };
     if !copies(flags as usize) {
         return call(entry, argument);

@@ -1,16 +1,17 @@
-//! Streams of the C library enter the kernel by a way of their own (F1). Each kind of stream has a table of
-//! functions, two of which speak with the kernel: `_IO_file_read` and `_IO_file_write`. Where the kernel does
-//! not wait for far memory, ours stand in the tables in their place, and what is far goes by way of a bounce.
+//! Streams (`FILE`) of the C library make their own system calls (F1). Each kind of stream has a table of
+//! functions. Two of them make system calls: `_IO_file_read` and `_IO_file_write`. If the kernel does not
+//! wait for far memory, hooks replace these functions in the tables, and far memory is transferred through a
+//! bounce buffer.
 //!
-//! So the kind of memory does not matter: a large block that `fwrite`, `printf` or `fread` passes around the
-//! stream's buffer; a buffer that the program chose (`setvbuf`); or the stream's own buffer, which the C
-//! library takes from the program's allocator. That buffer may be far memory, too. It was touched a moment
-//! before, so a call fails only if the page was paged out since: redis with jemalloc, under load, then said
-//! "Bad address" and saved nothing.
+//! So all kinds of buffers work: a large block that `fwrite`, `printf` or `fread` transfers without the
+//! stream's buffer; a buffer of the program (`setvbuf`); and the stream's own buffer, which the C library
+//! takes from the program's allocator and which may be far memory, too. The stream's buffer was touched just
+//! before, so without the hooks a call fails only if the page was paged out since: redis with jemalloc, under
+//! load, then reported "Bad address" and saved nothing.
 //!
-//! The tables are constant once the program is loaded, so they are made writable for a moment, before `main`.
-//! That they are what we take them for is seen from what stands in them: the addresses of the two functions,
-//! by which the C library exports them since 1997.
+//! The tables are constant after the program is loaded, so they are made writable for a short time before
+//! `main`. Their content identifies them: they contain the addresses of the two functions, which the C
+//! library has exported under these names since 1997.
 
 use super::bounce::Parts;
 use super::transfer::{bounced_in, bounced_out, one};
@@ -31,13 +32,14 @@ static READ: Next<Read> = Next::new(c"_IO_file_read");
 static WRITE: Next<Write> = Next::new(c"_IO_file_write");
 
 unsafe extern "C" fn read(stream: *mut FILE, at: *mut c_void, bytes: ssize_t) -> ssize_t {
-    // SAFETY: passed on; the C library requests no negative number.
+    // SAFETY: the caller keeps the contract of the C function. The C library requests no negative number of
+    // bytes.
     unsafe {
         let length = usize::try_from(bytes).unwrap_or(0);
         if !is_unserved(at as usize, length) {
             return READ.get()(stream, at, bytes);
         }
-        // One call: a pipe's first part is enough, and the C library reads again if it needs more.
+        // One call: the first part from a pipe suffices, and the C library reads again if it needs more.
         bounced_in(
             Parts(&one(at, length)),
             || false,
@@ -47,14 +49,14 @@ unsafe extern "C" fn read(stream: *mut FILE, at: *mut c_void, bytes: ssize_t) ->
 }
 
 unsafe extern "C" fn write(stream: *mut FILE, at: *const c_void, bytes: ssize_t) -> ssize_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         let length = usize::try_from(bytes).unwrap_or(0);
         if is_unserved(at as usize, length) {
             let put = |from: *mut u8, n: usize, _| WRITE.get()(stream, from.cast(), n.cast_signed());
             let written = bounced_out(Parts(&one(at, length)), || true, put);
-            // Without memory for a bounce the C library's own may still find the page there, and marks the
-            // stream if it does not.
+            // Without memory for a bounce buffer, the C library's function may still succeed if the page is
+            // resident. Otherwise it marks the stream as failed.
             if written >= 0 {
                 return written;
             }
@@ -63,7 +65,7 @@ unsafe extern "C" fn write(stream: *mut FILE, at: *const c_void, bytes: ssize_t)
     }
 }
 
-/// The C library's streams cannot be led past the kernel.
+/// Error: the tables of the C library's streams could not be changed.
 #[derive(Debug)]
 pub(crate) struct UnknownStreams;
 
@@ -78,7 +80,7 @@ impl std::fmt::Display for UnknownStreams {
 
 impl std::error::Error for UnknownStreams {}
 
-/// Leads streams by way of bounces, from now on. The first time only, before there are threads.
+/// Redirects streams to bounce buffers. Takes effect at the first call, before there are other threads.
 pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Acquire) {
@@ -99,9 +101,9 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     }
     let mut found = [0; 2];
     for word in tables.clone().step_by(size_of::<usize>()) {
-        // SAFETY: within the tables, aligned, writable now, and only the loader ever writes there.
+        // SAFETY: inside the tables, aligned, and writable now. Only the loader writes there.
         let word = unsafe { AtomicUsize::from_ptr(word as *mut usize) };
-        // Relaxed: a function like another; streams that are in use see the one or the other.
+        // Relaxed: both functions are valid, so a stream in use may call either.
         if let Some(which) = theirs.iter().position(|&theirs| theirs == word.load(Relaxed)) {
             word.store(ours[which], Relaxed);
             found[which] += 1;
@@ -111,8 +113,8 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     if found.contains(&0) {
         return Err(UnknownStreams);
     }
-    // Release: pairs with Acquire above. A later caller is on the same thread, or on a thread that started
-    // after this store.
+    // Release: pairs with Acquire above. A later caller is on the same thread, or on a thread that was
+    // started after this store.
     DONE.store(true, Release);
     Ok(())
 }
@@ -120,13 +122,13 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
 /// Returns the address range that the loader made read-only in the library with this function.
 fn tables(function: usize) -> Option<Range<usize>> {
     let mut search: (usize, Option<Range<usize>>) = (function, None);
-    // SAFETY: the callback gets our data, which outlives the call.
+    // SAFETY: the callback gets a pointer to `search`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.1.filter(|tables| !tables.is_empty())
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an object with this number of headers, and our own data.
+    // SAFETY: the loader passes an object with this number of headers, and the pointer to `search`.
     let (base, headers, search) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
@@ -141,9 +143,9 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
     if headers.iter().find(has).is_none() {
         return 0;
     }
-    // The loader protects whole pages, and leaves a last one that is shared with what is not constant.
+    // The loader protects whole pages, and omits a last page that also has writable data.
     let constants = headers.iter().find(|header| header.p_type == libc::PT_GNU_RELRO).map(place);
-    // SAFETY: no memory is passed.
+    // SAFETY: the call accesses no memory of this process.
     let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     search.1 = constants.map(|all| all.start / piece * piece..all.end / piece * piece);
     1

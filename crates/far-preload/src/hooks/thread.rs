@@ -1,10 +1,10 @@
 //! Threads of this layer, and their memory.
 //!
-//! For a thread the C library allocates memory (its list of destructors, for instance) with the program's
+//! For a thread, the C library allocates memory (for instance its list of destructors) with the program's
 //! allocator. The state of that allocator may be far memory (jemalloc maps its state by `mmap`), or a thread
-//! that waits for a page may hold its locks: a thread of this layer would then wait for itself (FAR-1). So
-//! the few blocks of the layer's threads come from the C library's own heap, with any allocator of the
-//! program. Blocks of other allocators are freed by these.
+//! that waits for a page may hold its locks. A thread of this layer would then wait for itself (FAR-1). So
+//! the few blocks of the layer's threads come from the C library's own heap, whatever allocator the program
+//! has. Blocks of other allocators are not freed by the layer's threads.
 
 use crate::next::Next;
 use azekura_far::sys;
@@ -33,25 +33,25 @@ type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 static CREATE: Next<Create> = Next::new(c"pthread_create");
-/// Blocks of our threads, and of calls that need ordinary memory. No thread touches far memory under this
-/// lock.
+/// Blocks of the layer's threads, and of calls that need ordinary memory. No thread touches far memory while
+/// it holds this lock.
 static BLOCKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// The lock on these blocks. A forking thread holds it, so that it is free in the child.
+/// Guard of the lock on these blocks. A forking thread holds it, so that the lock is free in the child.
 pub(crate) type Blocks = MutexGuard<'static, BTreeSet<usize>>;
 
 thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns `true` if this thread is one of ours, or is treated like one.
+/// Returns `true` if this thread belongs to the layer, or is treated as one.
 #[inline]
 pub(super) fn is_ours() -> bool {
     IS_OURS.get()
 }
 
-/// Runs a call; its allocations are ordinary memory, from the C library's own heap. Blocks from such a call
-/// are freed in such a call.
+/// Runs a call with allocations from the C library's own heap, which is ordinary memory. Blocks that were
+/// allocated in such a call are freed in such a call.
 pub(super) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
     let before = IS_OURS.replace(true);
     let result = call();
@@ -63,24 +63,24 @@ pub(crate) fn blocks() -> Blocks {
     BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allocates a block of zeros for one of our threads.
+/// Allocates a zeroed block for a thread of the layer.
 pub(super) fn allocate(size: usize) -> *mut c_void {
-    // SAFETY: the function of the C library.
+    // SAFETY: the function of the C library has no preconditions.
     let block = unsafe { __libc_calloc(1, size.max(1)) };
     if !block.is_null() {
         blocks().insert(block as usize);
     } else if OURS.iter().any(|ours| ours.load(Acquire) == own_id()) {
-        // The C library would end the process without this message. Acquire: pairs with AcqRel in `begin`.
+        // The C library would end the process without a message. Acquire: pairs with AcqRel in `begin`.
         crate::session::exhausted(size);
     }
     block
 }
 
-/// Frees a block of our threads; returns `true` if it was one.
+/// Frees a block of the layer's threads. Returns `true` if the block was one of these.
 pub(super) fn release(block: *mut c_void) -> bool {
     let was_ours = blocks().remove(&(block as usize));
     if was_ours {
-        // SAFETY: from `allocate`, and forgotten.
+        // SAFETY: the block is from `allocate`, and was removed from the set.
         unsafe { __libc_free(block) };
     }
     was_ours
@@ -94,8 +94,8 @@ struct Beginning {
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     IS_OURS.set(true);
     let own = own_id();
-    // Acquire and release, here and below: pairs with the loads in `only_ours_left`. A full table omits
-    // a thread; then a process without other threads does not end by itself.
+    // AcqRel, here and below: pairs with the Acquire loads in `only_ours_left`. If the table is full, the
+    // thread is missing in it; then a process without other threads does not end by itself.
     let replace = |old, new| OURS.iter().any(|id| id.compare_exchange(old, new, AcqRel, Relaxed).is_ok());
     replace(0, own);
     // SAFETY: from `pthread_create` below, for this thread.
@@ -105,15 +105,15 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     result
 }
 
-/// Numbers of our threads; 0 in a free entry.
+/// Thread numbers of the layer's threads; 0 in a free entry.
 static OURS: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
 
 fn own_id() -> libc::pid_t {
-    // SAFETY: no memory is passed.
+    // SAFETY: the call accesses no memory of this process.
     unsafe { sys::call(libc::SYS_gettid, [0; 6]) as libc::pid_t }
 }
 
-/// Returns the processor time of our threads in nanoseconds.
+/// Returns the processor time of the layer's threads in nanoseconds.
 pub(crate) fn processor_ns() -> u64 {
     // Acquire: pairs with AcqRel in `begin`.
     let ours = OURS.iter().map(|id| id.load(Acquire)).filter(|&id| id != 0);
@@ -126,17 +126,19 @@ pub(crate) fn processor_ns() -> u64 {
 
 /// Clears the table in a child process, which has none of its parent's threads.
 pub(crate) fn forget_ours() {
-    OURS.iter().for_each(|id| id.store(0, Relaxed)); // there is one thread
+    OURS.iter().for_each(|id| id.store(0, Relaxed)); // Relaxed: there is one thread
     watch_main_thread();
 }
 
-/// From now on the process ends when its main thread, which calls this, has ended by `pthread_exit` and the
-/// program has no other thread. The C library ends a process with its last thread, and ours never end.
+/// Makes the process end when its main thread, which calls this function, has ended by `pthread_exit` and the
+/// program has no other thread. The C library ends a process with its last thread, but the layer's threads
+/// never end.
 pub(crate) fn watch_main_thread() {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     let key = KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: a place for a key, and a function of this library, which is never unloaded.
+        // SAFETY: the address of a variable for the key, and a function of this library, which is never
+        // unloaded.
         let made = unsafe { libc::pthread_key_create(&raw mut key, Some(main_thread_ends)) };
         (made == 0).then_some(key)
     });
@@ -149,15 +151,17 @@ pub(crate) fn watch_main_thread() {
 /// Runs when the main thread calls `pthread_exit`; a process that returns from `main` ends without it.
 unsafe extern "C" fn main_thread_ends(_value: *mut c_void) {
     let mut thread = 0;
-    // SAFETY: a function of this library. Without such a thread the process has to be ended by a signal.
+    // SAFETY: a function of this library. If the thread cannot be started, the process must be ended by a
+    // signal.
     unsafe { CREATE.get()(&raw mut thread, ptr::null(), end_with_program, ptr::null_mut()) };
 }
 
-/// Ends the process as the C library does when its last thread ends. This thread is no other thread's to wait
-/// for, so it may touch far memory.
+/// Ends the process as the C library does when its last thread ends. No other thread waits for this thread,
+/// so it may touch far memory.
 extern "C" fn end_with_program(_none: *mut c_void) -> *mut c_void {
     const GLANCE: Duration = Duration::from_millis(5);
-    // SAFETY: all zeros is a valid set, which is filled; the program's signals are its own threads'.
+    // SAFETY: all zeros is a valid signal set, which the call fills. Signals for the program are left to its
+    // own threads.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -170,7 +174,7 @@ extern "C" fn end_with_program(_none: *mut c_void) -> *mut c_void {
     unsafe { libc::exit(0) }
 }
 
-/// Returns `true` if all threads but this one are ours or have ended.
+/// Returns `true` if all threads except this one belong to the layer or have ended.
 fn only_ours_left(own: libc::pid_t) -> std::io::Result<bool> {
     for thread in std::fs::read_dir("/proc/self/task")? {
         let thread = thread?;
@@ -191,7 +195,7 @@ fn only_ours_left(own: libc::pid_t) -> std::io::Result<bool> {
 
 /// # Safety
 ///
-/// That of the function of the C library.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
@@ -200,7 +204,8 @@ pub(super) unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     let library = (&raw const __ehdr_start) as usize..(&raw const _end) as usize;
-    // SAFETY: passed on; if there is no thread, no other code has its entry.
+    // SAFETY: the caller keeps the contract of the C function. If no thread is started, no other code has its
+    // entry.
     unsafe {
         if !library.contains(&(start as usize)) {
             super::stack::of_thread(attributes);
@@ -215,7 +220,7 @@ pub(super) unsafe extern "C" fn pthread_create(
     }
 }
 
-/// Reallocates a block of one of our threads; `None` if the old one is not ours.
+/// Reallocates a block of a thread of the layer; `None` if the old block is not one.
 pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
     if old.is_null() {
         return Some(allocate(size));
@@ -229,7 +234,7 @@ pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
     Some(new)
 }
 
-/// Returns the function of the C library.
+/// Finds the function of the C library.
 pub(super) fn settle() {
     CREATE.settle();
 }

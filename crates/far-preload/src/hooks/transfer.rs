@@ -1,9 +1,9 @@
-//! `read`, `write` and similar calls on far memory where the kernel does not wait for pages (F1), through a
+//! `read`, `write` and similar calls on far memory if the kernel does not wait for pages (F1): through a
 //! bounce buffer.
 //!
-//! A transfer longer than a bounce is split into several calls where it must be complete (writing; reading
-//! files). Data of a pipe or a socket come from one call, because a further call could wait for data that
-//! the program did not ask for; the result may be short, as always for them.
+//! A transfer longer than a bounce buffer is split into several calls if it must be complete (writing;
+//! reading files). Data of a pipe or a socket come from one call, because a further call could wait for data
+//! that the program did not request. The result may then be short, as always for pipes and sockets.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::{errno, fail};
@@ -34,20 +34,22 @@ static PREADV2: Next<VectorAtHow> = Next::new(c"preadv64v2");
 static PWRITEV2: Next<VectorAtHow> = Next::new(c"pwritev64v2");
 static GETRANDOM: Next<Random> = Next::new(c"getrandom");
 
-/// As many parts as the kernel takes at once.
+/// Largest number of parts that the kernel accepts in one call.
 const MOST_PARTS: c_int = 1024;
 
-/// Fills the parts by calls that each read at most so many bytes to the bounce, having read so many before.
+/// Fills the parts through a bounce buffer. `call` gets the buffer, the largest number of bytes to read into
+/// it, and the number of bytes that were read before.
 ///
 /// # Safety
 ///
-/// The parts are the caller's to write.
+/// The caller may write the parts.
 pub(super) unsafe fn bounced_in(
     parts: Parts<'_>,
     goes_on: impl Fn() -> bool,
     call: impl Fn(*mut u8, usize, usize) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: never more than requested, which fits the bounce and is left in the parts.
+    // SAFETY: at most the requested number of bytes, which fits into the bounce buffer and into the rest of
+    // the parts.
     carried(parts, goes_on, |bounce, asked, done| unsafe {
         let got = call(bounce, asked, done);
         if got > 0 {
@@ -57,25 +59,26 @@ pub(super) unsafe fn bounced_in(
     })
 }
 
-/// Writes the parts by calls that each write at most so many bytes of the bounce, having written so many
-/// before.
+/// Writes the parts through a bounce buffer. `call` gets the buffer, the number of bytes to write from it,
+/// and the number of bytes that were written before.
 ///
 /// # Safety
 ///
-/// The parts are the caller's to read.
+/// The caller may read the parts.
 pub(super) unsafe fn bounced_out(
     parts: Parts<'_>,
     goes_on: impl Fn() -> bool,
     call: impl Fn(*mut u8, usize, usize) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: as above.
+    // SAFETY: at most the requested number of bytes, which the bounce buffer and the rest of the parts have.
     carried(parts, goes_on, |bounce, asked, done| unsafe {
         parts.gather(done, bounce, asked);
         call(bounce, asked, done)
     })
 }
 
-/// Bytes carried until all are, or one call came short.
+/// Transfers until all bytes are transferred or a call was short. Returns the number of bytes, or -1 for an
+/// error.
 fn carried(
     parts: Parts<'_>,
     goes_on: impl Fn() -> bool,
@@ -107,9 +110,9 @@ fn carried(
     result
 }
 
-/// Returns `true` if a descriptor is a file; a read of a file returns all that there is.
+/// Returns `true` if a descriptor is a regular file, from which a read returns all available bytes.
 fn is_file(fd: c_int) -> bool {
-    // SAFETY: all zeros is a valid stat, and the call fills it or does not.
+    // SAFETY: all zeros is a valid `stat`. The call fills it or fails.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         libc::fstat(fd, &raw mut stat) == 0
@@ -117,7 +120,7 @@ fn is_file(fd: c_int) -> bool {
     }
 }
 
-/// A buffer of one part.
+/// Returns a buffer with one part.
 pub(super) fn one(at: *const c_void, bytes: size_t) -> [iovec; 1] {
     [iovec { iov_base: at.cast_mut(), iov_len: bytes }]
 }
@@ -126,12 +129,12 @@ macro_rules! read {
     ($name:ident, $next:ident $(, $offset:ident)?) => {
         /// # Safety
         ///
-        /// As the C library's.
+        /// The contract of the C library's function.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C" fn $name(
             fd: c_int, at: *mut c_void, bytes: size_t $(, $offset: off_t)?
         ) -> ssize_t {
-            // SAFETY: passed on.
+            // SAFETY: the caller keeps the contract of the C function.
             unsafe {
                 if !is_unserved(at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
@@ -148,12 +151,12 @@ macro_rules! write {
     ($name:ident, $next:ident $(, $offset:ident)?) => {
         /// # Safety
         ///
-        /// As the C library's.
+        /// The contract of the C library's function.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C" fn $name(
             fd: c_int, at: *const c_void, bytes: size_t $(, $offset: off_t)?
         ) -> ssize_t {
-            // SAFETY: passed on.
+            // SAFETY: the caller keeps the contract of the C function.
             unsafe {
                 if !is_unserved(at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
@@ -173,16 +176,17 @@ write!(write, WRITE);
 write!(pwrite, PWRITE, offset);
 write!(pwrite64, PWRITE, offset);
 
-/// The parts of a call that the kernel cannot serve; `None` if it can, or is to say itself what is wrong.
+/// Returns the parts of a call if the kernel cannot access them; `None` if it can, or if the kernel must
+/// report an error.
 ///
 /// # Safety
 ///
-/// As `readv`: `count` parts lie there.
+/// The contract of `readv`: `at` points to `count` parts.
 pub(super) unsafe fn unserved_parts<'a>(at: *const iovec, count: usize) -> Option<Parts<'a>> {
     if at.is_null() || count == 0 || count > MOST_PARTS as usize {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     let parts = Parts(unsafe { slice::from_raw_parts(at, count) });
     (is_unserved(at as usize, size_of_val(parts.0)) || parts.are_unserved()).then_some(parts)
 }
@@ -191,12 +195,12 @@ macro_rules! vector {
     ($name:ident, $next:ident, $bounced:ident, $goes_on:expr $(, $offset:ident $(, $how:ident)?)?) => {
         /// # Safety
         ///
-        /// As the C library's.
+        /// The contract of the C library's function.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C" fn $name(
             fd: c_int, parts: *const iovec, count: c_int $(, $offset: off_t $(, $how: c_int)?)?
         ) -> ssize_t {
-            // SAFETY: passed on.
+            // SAFETY: the caller keeps the contract of the C function.
             unsafe {
                 match usize::try_from(count).ok().and_then(|count| unserved_parts(parts, count)) {
                     None => $next.get()(fd, parts, count $(, $offset $(, $how)?)?),
@@ -210,7 +214,7 @@ macro_rules! vector {
     };
 }
 
-/// Returns the offset of the next piece; -1 stands for the file's own position and stays -1.
+/// Returns the offset of the next piece; -1 means the file's own position and stays -1.
 fn further(offset: off_t, done: usize) -> off_t {
     if offset == -1 { -1 } else { offset.wrapping_add(done as off_t) }
 }
@@ -232,10 +236,10 @@ vector!(pwritev64v2, PWRITEV2, bounced_out, always, offset, how);
 
 /// # Safety
 ///
-/// As the C library's.
+/// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn getrandom(at: *mut c_void, bytes: size_t, flags: libc::c_uint) -> ssize_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         if !is_unserved(at as usize, bytes) {
             return GETRANDOM.get()(at, bytes, flags);

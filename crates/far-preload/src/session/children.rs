@@ -1,14 +1,14 @@
-//! Child processes made by `fork` (those of `vfork` and `posix_spawn` have their parent's memory until they
-//! start a program, and need nothing).
+//! Child processes made by `fork`. (Those of `vfork` and `posix_spawn` use their parent's memory until they
+//! execute a program, and need nothing.)
 //!
 //! | the parent | the child |
 //! |---|---|
-//! | has given out far memory | has a copy of it, with a pager and sessions of its own |
-//! | has not | has none, and sets it up when it allocates its first large block |
+//! | has allocated far memory | has a copy of it, with its own pager and sessions |
+//! | has not allocated far memory | has none, and sets it up when it allocates its first large block |
 //! | has, and no copy can be made | ends with a message and code 71 when it touches far memory |
 //!
-//! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
-//! second or third.
+//! The handlers of `fork` run in the thread that forks. Locks that the first handler acquires are released in
+//! the second or third handler.
 
 use super::{CODE, ENDED, HEAP, LAUNCH, THRESHOLD, UNSERVED_RANGES, install, open, say, was_in_place};
 use crate::heap::{FrozenHeap, Heap};
@@ -23,28 +23,29 @@ use std::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-/// State that is locked between the handlers: the heap, if there is one, and the blocks of our threads.
+/// State that is locked between the handlers: the heap, if there is one, and the blocks of the threads of
+/// this library.
 struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, Blocks)>>);
 
-// SAFETY: only the thread that holds the lock, which is a field of this value, writes and reads it.
+// SAFETY: only the thread that holds the lock, which is a field of this value, accesses the value.
 unsafe impl Sync for Forking {}
 
 static FORKING: Forking = Forking(UnsafeCell::new(None));
-/// A child that has yet to set far memory up.
+/// Set in a child process that has not set up far memory yet.
 static PENDING: AtomicBool = AtomicBool::new(false);
-/// The reason that this child process has no copy of the far memory.
+/// Reason why this child process has no copy of the far memory.
 static REASON: OnceLock<String> = OnceLock::new();
 
-/// From now on children are looked after.
+/// Installs the handlers of `fork`.
 pub(super) fn prepare() {
-    // SAFETY: all three are functions of this library, which is never unloaded.
+    // SAFETY: functions of this library, which is never unloaded.
     unsafe {
         libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
     }
 }
 
-/// Makes a child process by a call that does not run the handlers of `fork`. The child returns 0 from the
-/// call, or begins elsewhere and calls [`child_begins`] there. The flags are those of `clone`.
+/// Makes a child process by a call that does not run the handlers of `fork`. In the child the call returns 0,
+/// or the child begins in another function, which calls [`child_begins`]. The flags are those of `clone`.
 pub(crate) fn with_child(flags: usize, call: impl FnOnce() -> c_long) -> c_long {
     let gets_copy = !shares_descriptors(flags);
     if gets_copy {
@@ -59,30 +60,30 @@ pub(crate) fn with_child(flags: usize, call: impl FnOnce() -> c_long) -> c_long 
     child
 }
 
-/// In a child of [`with_child`].
+/// Prepares a child process that was made by [`with_child`].
 pub(crate) fn child_begins(flags: usize) {
     azekura_far::signals::child_begins();
     if !shares_descriptors(flags) {
         return in_child();
     }
-    // It can neither close inherited descriptors nor hide descriptors of its own from its parent.
+    // The child can neither close inherited descriptors nor hide its own descriptors from its parent.
     crate::hooks::forget_ours();
     if super::heap().is_some() {
-        // Release: as in `install`.
+        // Release: pairs with Acquire in `session::heap`, as in `install`.
         HEAP.store(ptr::null_mut(), Release);
         go_without("it shares its parent's descriptors (CLONE_FILES)");
     }
 }
 
-/// Returns whether a child process of `clone` has one table of descriptors with its parent.
+/// Returns `true` if a child process of `clone` shares the descriptor table of its parent.
 fn shares_descriptors(flags: usize) -> bool {
     flags & libc::CLONE_FILES as usize != 0
 }
 
-/// The heap of a child that allocates its first large block.
+/// Sets up and returns the heap of a child process that allocates its first large block.
 #[cold]
 pub(super) fn heap() -> Option<&'static Heap> {
-    // Relaxed: one thread has it; others that come meanwhile get ordinary memory.
+    // Relaxed: one thread sets the heap up; other threads get ordinary memory meanwhile.
     if !PENDING.swap(false, Relaxed) {
         return None;
     }
@@ -90,18 +91,19 @@ pub(super) fn heap() -> Option<&'static Heap> {
 }
 
 extern "C" fn before() {
-    // Relaxed: all memory is ordinary, and a copy of it needs nothing of ours.
+    // Relaxed: if it is set, all memory is ordinary, and a copy of it needs nothing from this library.
     let far = if ENDED.load(Relaxed) { None } else { super::heap() };
     let frozen = far.and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
-    // Last: the heap's own locks are taken by threads that have this one not.
+    // Acquired last, because threads that hold the heap's locks may acquire this lock.
     let blocks = blocks();
-    // SAFETY: this thread has the lock now.
+    // SAFETY: this thread holds the lock now.
     unsafe { *FORKING.0.get() = Some((frozen, blocks)) };
 }
 
-/// Takes the state that `before` left, and releases the lock of our threads' blocks.
+/// Takes the state that `before` stored, and releases the lock of the blocks.
 fn frozen() -> Option<FrozenHeap<'static>> {
-    // SAFETY: `before` left it in this thread, which has the lock, or in the child's only one.
+    // SAFETY: `before` stored it in this thread, which holds the lock, or in the parent of this child with
+    // one thread.
     unsafe { (*FORKING.0.get()).take() }?.0
 }
 
@@ -114,7 +116,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     crate::hooks::forget_ours();
     if ENDED.load(Relaxed) {
-        frozen(); // the lock
+        frozen(); // releases the lock
         return;
     }
     azekura_far::drop_standard_error();
@@ -122,9 +124,9 @@ extern "C" fn in_child() {
     if super::heap().is_none() {
         return;
     }
-    // Release: as in `install`.
+    // Release: pairs with Acquire in `session::heap`, as in `install`.
     HEAP.store(ptr::null_mut(), Release);
-    // SAFETY: in the child; the parent's session is not used here any more, and it is never dropped.
+    // SAFETY: in the child. The parent's session is not used here any more, and is never dropped.
     match (frozen.map(|frozen| unsafe { frozen.in_child() }), LAUNCH.get()) {
         (Some(Ok(Some(heap))), Some(launch)) => {
             install(heap, launch);
@@ -140,12 +142,12 @@ extern "C" fn in_child() {
     }
 }
 
-/// No far memory in this child; a touch of its parent's ends it.
+/// Leaves this child process without far memory. An access to the parent's far memory ends the child.
 fn go_without(why: &str) {
     THRESHOLD.store(usize::MAX, Relaxed);
     UNSERVED_RANGES.store(0, Relaxed);
     let _ = REASON.set(why.to_owned());
-    // SAFETY: all zeros is a valid sigaction; the handler has the type that SA_SIGINFO asks for.
+    // SAFETY: all zeros is a valid `sigaction`. The handler has the type that `SA_SIGINFO` requires.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         let mut ours: libc::sigaction = std::mem::zeroed();
@@ -156,11 +158,11 @@ fn go_without(why: &str) {
     }
 }
 
-/// The signal's action before ours.
+/// Action of the signal before the handler of this module was installed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 extern "C" fn on_touch(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel passes it for a fault.
+    // SAFETY: the kernel passes a valid pointer for a fault.
     let address = unsafe { (*info).si_addr() } as usize;
     if was_in_place(address) {
         let why = REASON.get().map_or("", |why| why.as_str());
@@ -171,9 +173,9 @@ extern "C" fn on_touch(signal: c_int, info: *mut libc::siginfo_t, _context: *mut
         // SAFETY: ends the process.
         unsafe { libc::_exit(CODE) }
     }
-    // Not ours: the same again, with the action that was there before.
+    // The address is not far memory: the instruction is executed again with the previous action.
     if let Some(before) = BEFORE.get() {
-        // SAFETY: the program's own action.
+        // SAFETY: restores the action of the program.
         unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
     }
 }

@@ -1,20 +1,21 @@
-//! Ends the process when far memory cannot go on. The message names the reason and the address or setting;
-//! the exit code is 71.
+//! Ends of the process when far memory cannot continue. The message states the reason and the address or
+//! setting; the exit code is 71.
 
 use std::error::Error;
 use std::fmt::{self, Write};
 
-/// The exit code when far memory could not be set up, or was lost.
+/// Exit code if far memory could not be set up, or was lost.
 pub(super) const CODE: i32 = 71;
 
-/// Ends the process with a message. Handlers of the program could touch lost memory, so none is run.
+/// Ends the process with a message. Exit handlers of the program are not run, because they could touch lost
+/// memory.
 pub(super) fn lost(message: &str) -> ! {
     azekura_far::say(message);
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(CODE) }
 }
 
-/// Ends the process before `main`, with all reasons.
+/// Ends the process before `main`, with the error and its causes.
 pub(super) fn refuse(error: &dyn Error) -> ! {
     let mut text = format!("azekura far: {error}");
     let mut cause = error.source();
@@ -25,7 +26,7 @@ pub(super) fn refuse(error: &dyn Error) -> ! {
     lost(&format!("{text}\n"))
 }
 
-/// Replaces the messages of Rust's standard library for a panic and for a failed allocation from now on.
+/// Replaces the messages of Rust's standard library for a panic and for a failed allocation.
 pub(super) fn prepare() {
     crate::alloc::on_exhaustion(exhausted);
     std::panic::set_hook(Box::new(|panic| {
@@ -35,7 +36,7 @@ pub(super) fn prepare() {
     }));
 }
 
-/// The layer has no memory for its own tables.
+/// Reports that the layer has no memory for its own tables.
 pub(crate) fn exhausted(bytes: usize) {
     let mut text = Text::default();
     let _ = writeln!(
@@ -46,7 +47,7 @@ pub(crate) fn exhausted(bytes: usize) {
     lost(text.as_str())
 }
 
-/// A message that needs no heap memory; text beyond its fixed size is cut off.
+/// A message in a fixed buffer, which needs no heap memory. Text beyond the size of the buffer is cut off.
 struct Text {
     bytes: [u8; 512],
     length: usize,

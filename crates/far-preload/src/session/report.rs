@@ -1,13 +1,13 @@
-//! The report at the end: what far memory did, how much memory of the process it managed, and why the rest
-//! was not managed.
+//! The report at the end: events of far memory, how much memory of the process was far, and why other memory
+//! was not.
 //!
 //! | memory | counted | not far because |
 //! |---|---|---|
-//! | far pages | at its peak | – |
+//! | far pages | the peak | – |
 //! | ranges that left far memory | at the end, and the peak | a call for the kernel (`hooks::kernel`) |
-//! | small blocks | at the end | below `--block`: the C library's heap |
+//! | small blocks | at the end | below `--block`: in the C library's heap |
 //! | other mappings | at the end | below `--block`, executable, with flags for the kernel; arenas |
-//! | stacks, files, shared memory | at the end | the kernel's |
+//! | stacks, files, shared memory | at the end | always the kernel's |
 
 use super::thrash::{Remedy, Waiting};
 use super::{HEAP, OVERFLOW, REFUSAL, REFUSED, Session, Size, say};
@@ -19,16 +19,17 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-/// The report is given once: at the end, or before calls that it needs are forbidden.
+/// Set once the report was printed: at the end, or before a call that forbids system calls that the report
+/// needs.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 /// Bytes of large private mappings with flags or protection that far memory does not support.
 static EXCLUDED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a large private mapping that cannot be far: it is executable or read only, it has flags that only
+/// Counts a large private mapping that cannot be far: it is executable or read-only, it has flags that only
 /// the kernel implements, or it is reserved and too large for `--max-far`.
 #[cold]
 pub(crate) fn excluded(bytes: usize) {
-    EXCLUDED.fetch_add(bytes, Relaxed); // a count
+    EXCLUDED.fetch_add(bytes, Relaxed); // Relaxed: a counter
 }
 
 /// Memory of the process by kind, in bytes.
@@ -42,7 +43,7 @@ struct Resident {
 }
 
 impl Resident {
-    /// Reads it, without memory that lies in these ranges.
+    /// Reads the memory map of the process, except for these ranges.
     fn read(without: &[Range<usize>]) -> Self {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let mut all = Self::default();
@@ -85,7 +86,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// Of a mapping, by what follows its addresses; `None` for the layer's own file.
+    /// Returns the kind of a mapping from the text after its addresses; `None` for the memory file of the
+    /// layer.
     fn of(text: &str) -> Option<Self> {
         let mut fields = text.split_whitespace();
         let is_shared = fields.next().is_some_and(|rights| rights.ends_with('s'));
@@ -103,18 +105,19 @@ impl Kind {
 }
 
 pub(crate) extern "C" fn at_end() {
-    // Relaxed: one thread ends the process.
+    // Relaxed: only one thread ends the process.
     if REPORTED.swap(true, Relaxed) {
         return;
     }
-    // SAFETY: null, or a session that is never dropped. Acquire: as in `session::heap`.
+    // SAFETY: the pointer is null, or the session is never dropped. Acquire: pairs with Release in
+    // `session::install`.
     let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
     let stats = session.heap.memory().stats();
     let peak = peak_resident();
-    // Relaxed: the program's threads have counted.
+    // Relaxed: the threads of the program have finished counting.
     let (overflow, refused) = (OVERFLOW.load(Relaxed) as u64, REFUSED.load(Relaxed) as u64);
     let report = Report { session, stats, peak, overflow, refused };
-    // A process without far memory prints nothing: a shell that only starts the program.
+    // A process that used no far memory prints nothing, for example a shell that only starts the program.
     if !session.launch.quiet && (stats.faults > 0 || overflow + refused > 0 || report.excluded() > 0) {
         report.say();
     }
@@ -131,7 +134,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn excluded(&self) -> u64 {
-        EXCLUDED.load(Relaxed) as u64 // the program's threads have counted
+        EXCLUDED.load(Relaxed) as u64 // Relaxed: the program's threads have finished counting
     }
 
     fn ordinary(&self) -> u64 {
@@ -142,7 +145,7 @@ impl Report<'_> {
         self.stats.peak_local_bytes.min(self.peak)
     }
 
-    /// Memory at the end that is not far memory's.
+    /// Returns the resident memory at the end, without far memory.
     fn resident(&self) -> Resident {
         let memory = self.session.heap.memory();
         let statics = memory.adopted().iter().cloned();
@@ -253,10 +256,10 @@ impl Report<'_> {
     }
 }
 
-/// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if
-/// the system does not say.
+/// Returns the largest resident memory of this process since its program began, in bytes, far or not; 0 if
+/// the system does not report it.
 fn peak_resident() -> u64 {
-    // Not `getrusage`: that counts also the memory before `exec`.
+    // `getrusage` is not used, because its result includes memory from before `exec`.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
         .lines()

@@ -1,32 +1,33 @@
-//! Static arrays: the zeroed data (`.bss`) of the program, where it is large. That of libraries stays
-//! ordinary memory: an allocator's state may lie there, which our own threads would touch (FAR-1); and so
-//! does the program's if it has an allocator in itself.
+//! Static arrays: the zeroed data (`.bss`) of the program, if it is large. The data of libraries stay
+//! ordinary memory, because they may contain the state of an allocator, which threads of this library would
+//! touch (FAR-1). For the same reason the program's data stay ordinary memory if the program contains an
+//! allocator.
 //!
-//! The linker puts what the C library shares with the program (`environ`, `stdout`) at the beginning of the
-//! program's `.bss`; our own threads may come to read that, so a little at the beginning stays ordinary
-//! memory (FAR-1).
+//! The linker places variables that the C library shares with the program (`environ`, `stdout`) at the
+//! beginning of the program's `.bss`. Threads of this library may read them, so some bytes at the beginning
+//! stay ordinary memory (FAR-1).
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-/// Bytes at the beginning that stay ordinary memory.
+/// Number of bytes at the beginning of `.bss` that stay ordinary memory.
 const BEGINNING: usize = 64 << 10;
 const PIECE: usize = 4096;
 
 /// Returns the addresses of static arrays of at least `least` bytes.
 pub(super) fn find(least: usize) -> Vec<Range<usize>> {
     let mut found: (Vec<Range<usize>>, usize) = (Vec::new(), least);
-    // SAFETY: the name ends in NUL; the callback gets our vector, which outlives the call.
+    // SAFETY: the name ends in NUL. The callback gets a pointer to `found`, which outlives the call.
     let malloc = unsafe {
         libc::dl_iterate_phdr(Some(look), (&raw mut found).cast());
         libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr())
     };
-    // The first that is found is the program's, else it is ours.
+    // The search finds the program's `malloc` if it has one, and otherwise the hook of this library.
     if malloc as usize == crate::hooks::malloc_address() { found.0 } else { Vec::new() }
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an object with this number of headers, and our own data.
+    // SAFETY: the loader passes an object with this number of headers, and the pointer to `found`.
     let (info, headers, (found, least)) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
@@ -43,5 +44,5 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
             found.push(from..to);
         }
     }
-    1 // the program itself is the first; no others
+    1 // stops after the first object, which is the program
 }

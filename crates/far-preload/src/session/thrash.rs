@@ -1,18 +1,18 @@
-//! Thrash control: which part of its time the program waits for pages, and how much more local memory would
-//! avoid that; at the end, and while the program runs (`--progress`).
+//! Thrash report: the part of its time for which the program waits for pages, and how much additional local
+//! memory would avoid it. Reported at the end, and while the program runs (`--progress`).
 //!
-//! The time of the program is that in which its threads, not the layer's, ran or waited for pages. Time in
-//! which they wait for something else is no part of it.
+//! The time of the program is the time for which its threads ran or waited for pages, without the threads of
+//! this library. Time for which threads wait for other events does not count.
 
 use super::{heap, say};
 use azekura_far::MoreMemory;
 use std::fmt;
 use std::time::Duration;
 
-/// From such a part on, in hundredths, the report at the end warns.
+/// Part of the time, in hundredths, from which on the report at the end warns.
 const THRASHES: u64 = 50;
 
-/// Misses, and times since the process began.
+/// Misses and times since the process began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     misses: u64,
@@ -21,9 +21,10 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Records this number of misses, and the time that threads waited for them.
+    /// Returns the times up to now, for this number of misses and this time of waiting for them.
     pub(super) fn until_now(misses: u64, waited_ns: u64) -> Self {
-        // SAFETY: all zeros is a valid result, which the call fills; for this process it does not fail.
+        // SAFETY: all zeros is a valid result, which the call fills. The call does not fail for the own
+        // process.
         let used = unsafe {
             let mut used: libc::rusage = std::mem::zeroed();
             libc::getrusage(libc::RUSAGE_SELF, &raw mut used);
@@ -42,7 +43,7 @@ impl Waiting {
         }
     }
 
-    /// The part of its time that the program waited, in hundredths.
+    /// Returns the part of its time for which the program waited, in hundredths.
     pub(super) fn share(self) -> u64 {
         self.waited_ns.saturating_mul(100) / (self.waited_ns + self.ran_ns).max(1)
     }
@@ -52,7 +53,7 @@ impl Waiting {
     }
 }
 
-/// The remedy, in words.
+/// The additional memory that would avoid misses, as text.
 pub(super) struct Remedy(pub(super) MoreMemory);
 
 impl fmt::Display for Remedy {
@@ -76,7 +77,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// Reports from time to time from now on; 0 for never.
+/// Starts to report at an interval; 0 for never.
 pub(super) fn report_every(milliseconds: u64) -> std::io::Result<()> {
     if milliseconds > 0 {
         std::thread::Builder::new()

@@ -1,6 +1,6 @@
-/* An allocator that a program brings, such as jemalloc: it takes memory by mmap, so its blocks are far
- * memory, down to the smallest, once it has used up what it mapped before far memory was there. A block's
- * length lies before it; what is freed is counted, and not used again. */
+/* An allocator of a program, such as jemalloc. It maps memory by mmap, so all its blocks are far memory, also
+ * small ones, after it has used up the memory that it mapped before far memory was set up. The length of a
+ * block is stored before the block. Freed blocks are counted and not reused. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void *take(size_t align, size_t bytes)
 }
 
 void *malloc(size_t bytes) { return take(HEAD, bytes); }
-/* nothing is used twice: zeros */
+/* memory is not reused, so it is zeroed */
 void *calloc(size_t count, size_t size) { return take(HEAD, count * size); }
 void free(void *block) { if (block) __atomic_fetch_add(&freed, 1, __ATOMIC_RELAXED); }
 void *memalign(size_t align, size_t bytes) { return take(align, bytes); }

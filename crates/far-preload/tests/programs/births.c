@@ -1,6 +1,6 @@
-/* Children of every birth use large blocks of their parent, or only start programs: vfork, posix_spawn, clone
-   with and without the parent's memory, fork by number, _Fork; then a chain of programs. By SIGSEGV, with an
-   argument, without the children that have a copy. */
+/* Child processes made in every way use large blocks of their parent, or only execute programs: vfork,
+   posix_spawn, clone with and without the parent's memory, fork by number, _Fork. Then a chain of programs is
+   executed. With an argument (for SIGSEGV) the children with a copy of the memory are left out. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ static long wrong(uint64_t by)
     return count;
 }
 
-/* In a child: the parent's bytes, then its own. */
+/* Runs in a child: checks the parent's bytes, then writes and checks its own. */
 static int copy(void *argument)
 {
     (void)argument;
@@ -39,7 +39,7 @@ static int copy(void *argument)
     _exit(wrong(5) ? 41 : 17);
 }
 
-/* In a child that has the parent's memory. */
+/* Runs in a child that shares the parent's memory. */
 static int shared(void *argument)
 {
     (void)argument;

@@ -1,4 +1,5 @@
-/* Blocks that come, grow, shrink and go; small ones between. Prints a sum that depends on every byte. */
+/* Large blocks are allocated, extended, shortened and freed, with small blocks in between. Prints a sum that
+   depends on every byte. */
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>

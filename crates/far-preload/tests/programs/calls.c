@@ -1,6 +1,6 @@
-/* System calls of every kind with all their arguments in a block that is swept away before each of them:
- * vectors, messages with names and control, datagrams and events that are gone once given out, names and
- * what is known of files, waiting, futexes, arguments of programs. */
+/* System calls of every kind, with all their arguments in a block that is paged out before each call:
+ * vectors, messages with names and control data, datagrams and events that can be read only once, names and
+ * attributes of files, waits, futexes, arguments of programs. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -28,8 +28,8 @@
     1; } while (0)
 
 enum { MB = 1 << 20 };
-static unsigned char *far; /* 4 MiB to use */
-static unsigned char *crowd; /* pushes them out */
+static unsigned char *far; /* 4 MiB for arguments */
+static unsigned char *crowd; /* touched to page out `far` */
 
 static void sweep(void)
 {
@@ -92,7 +92,7 @@ static int messages(void)
             sweep();
             MUST(recv(pair[1], far + MB, 60000, 0) == 50000 && is(far + MB, 50000, round));
         }
-        /* A descriptor goes with a message in three parts. */
+        /* Passes a descriptor with a message in three parts. */
         struct msghdr *m = (struct msghdr *)(far + 2 * MB);
         struct iovec *v = (struct iovec *)(far + 2 * MB + 4096);
         struct cmsghdr *c = (struct cmsghdr *)(far + 3 * MB);
@@ -117,7 +117,7 @@ static int messages(void)
             MSG_CTRUNC));
         memcpy(&got, CMSG_DATA(c), sizeof got);
         MUST(got > 2 && close(got) == 0);
-        /* Several at once. */
+        /* Several messages in one call. */
         struct mmsghdr *mm = (struct mmsghdr *)(far + 3 * MB + 65536);
         memset(mm, 0, 4 * sizeof *mm);
         for (int i = 0; i < 4; i++)
@@ -132,7 +132,7 @@ static int messages(void)
             MUST(mm[i].msg_len == 9000 && is(far + i * 10000, 9000, i));
         close(pair[0]), close(pair[1]);
     }
-    /* Names in the block. */
+    /* Socket addresses in the block. */
     int a = socket(AF_UNIX, SOCK_DGRAM, 0), b = socket(AF_UNIX, SOCK_DGRAM, 0);
     struct sockaddr_un *to = (struct sockaddr_un *)(far + 3 * MB), *from = (struct sockaddr_un *)(far + 3 *
         MB + 8192);
@@ -184,10 +184,10 @@ static int events(void)
         MUST(select(fd + 1, set, NULL, NULL, now) == 1 && FD_ISSET(fd, set));
         *count = 0;
         sweep();
-        MUST(read(fd, count, 8) == 8 && *count == i); /* the count is gone once given out */
+        MUST(read(fd, count, 8) == 8 && *count == i); /* the read resets the counter */
         MUST(read(fd, count, 8) == -1 && errno == EAGAIN);
     }
-    /* A pipe gives what is there and does not wait for more. */
+    /* A read of a pipe returns the available bytes and does not wait for more. */
     int ends[2];
     MUST(pipe(ends) == 0 && write(ends[1], "abc", 3) == 3);
     sweep();

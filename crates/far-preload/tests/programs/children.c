@@ -1,6 +1,6 @@
-/* fork and exec, posix_spawn and system, with large blocks around; the parent's stay what they are. With an
- * argument the child touches a block that it does not have, and must be ended instead of reading something
- * else. */
+/* fork and exec, posix_spawn and system in a program with large blocks; the parent's blocks stay unchanged.
+ * With an argument the child touches a block that it does not have, and must be ended instead of reading
+ * other bytes. */
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>

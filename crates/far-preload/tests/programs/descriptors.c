@@ -1,4 +1,4 @@
-/* Programs that close all descriptors that they do not know of, in every way there is, and go on. */
+/* A program that closes all descriptors that it did not open, in every possible way, and continues. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +26,7 @@ static long wrong(uint64_t by)
     return count;
 }
 
-/* The instruction itself: no library stands between. */
+/* The system call instruction, which no library intercepts. */
 static long bare(long number, long a, long b, long c)
 {
     long result;
@@ -58,7 +58,7 @@ int main(int count, char **arguments)
     for (int fd = 3; fd < sysconf(_SC_OPEN_MAX); fd++) open_before += fcntl(fd, F_GETFD) >= 0;
     for (int fd = 3; fd < sysconf(_SC_OPEN_MAX); fd++) closed += close(fd) == 0;
     printf("%ld open, %ld closed: %ld\n", open_before, closed, wrong(7)), fill(9);
-    /* As the kernel tells of them. */
+    /* The descriptors that /proc lists. */
     int known[256], all = 0;
     DIR *entries = opendir("/proc/self/fd");
     for (struct dirent *entry; (entry = readdir(entries));) {

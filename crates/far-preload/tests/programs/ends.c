@@ -1,6 +1,6 @@
-/* Threads that end in every way (return, pthread_exit, pthread_cancel while they wait or work, detached) on
-   the C library's stacks and on stacks in large blocks, with cleanup handlers and destructors of
-   thread-specific data that use memory which is away. */
+/* Threads that end in every way (return, pthread_exit, pthread_cancel while they wait or work, detached), on
+   the C library's stacks and on stacks in large blocks. Cleanup handlers and destructors of thread-specific
+   data use paged-out memory. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
@@ -97,7 +97,7 @@ static void *works(void *argument)
     return argument;
 }
 
-/* Cancelled at any instruction, mostly while it waits for a page. */
+/* A thread that is canceled at any instruction, mostly while it waits for a page. */
 static void *computes(void *argument)
 {
     begin();
@@ -118,7 +118,7 @@ static void handle(int signal)
     pthread_exit(PTHREAD_CANCELED);
 }
 
-/* Ends in the program's own handler of SIGSEGV. */
+/* A thread that ends in the program's own handler of SIGSEGV. */
 static void *faults(void *argument)
 {
     begin();

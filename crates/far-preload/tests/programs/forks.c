@@ -1,5 +1,5 @@
-/* Children that use their parents' blocks, while the parent and a thread of it go on with theirs: everybody
- * has the bytes as they were when they parted, and nobody sees what the other writes. Then a child that
+/* Child processes use their parents' blocks while the parent and one of its threads continue to use theirs.
+ * Each process has the bytes of the time of the fork, and does not see the writes of the others. Then a child
  * daemonizes before it has any block. */
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int is(const unsigned char *at, unsigned seed)
     return 1;
 }
 
-/* Counts up in each word, so every word is one of two neighbours at any moment. */
+/* Increments each word in turn, so that every word has one of two adjacent values at any moment. */
 static void *counts(void *argument)
 {
     (void)argument;

@@ -1,4 +1,4 @@
-/* A block that grows bit by bit, with another behind it now and then. Prints how often it moved. */
+/* A block that grows in small steps, sometimes with another block after it. Prints how often it was moved. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ int main(int argc, char **argv)
     for (int step = 2; step < 60; step++) {
         size_t longer = length + length / 16;
         if (argc > 1 && step % 20 == 0) {
-            behind = malloc(1 << 20); /* First-fit: right behind. */
+            behind = malloc(1 << 20); /* first-fit places it directly after the block */
             memset(behind, 255, 1 << 20);
         }
         unsigned char *grown = realloc(block, longer);

@@ -1,5 +1,5 @@
-/* Memory calls that only the kernel can carry out, on memory of which most is far. Everything that a program
-   can observe is printed: results, errno, faults counted by a handler, and the bytes. */
+/* Memory calls that only the kernel can execute, on memory that is mostly far. Prints everything that a
+   program can observe: results, errno, faults counted by a handler, and the bytes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 enum { MB = 1 << 20, SIZE = 10 * MB, PIECE = 4096 };
 static const int RW = PROT_READ | PROT_WRITE, ANON = MAP_PRIVATE | MAP_ANONYMOUS;
 
-/* The kernel's result, with errno where it failed. */
+/* Prints the kernel's result, and errno if the call failed. */
 static void say(const char *what, long result)
 {
     const char *error = result == -1 ? strerrorname_np(errno) : "";
@@ -53,7 +53,7 @@ static sigjmp_buf back;
 static volatile long faults;
 static unsigned char *volatile opens;
 
-/* A write barrier: makes the page writable, and the write is done again. */
+/* A write barrier as a signal handler: makes the page writable, and the write is executed again. */
 static void barrier(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)context;
@@ -63,7 +63,7 @@ static void barrier(int signal, siginfo_t *info, void *context)
 
 static void leap(int signal) { (void)signal; siglongjmp(back, 1); }
 
-/* Whether a write faults. */
+/* Returns whether a write faults. */
 static int faulting(volatile unsigned char *at)
 {
     struct sigaction action = {.sa_handler = leap}, before;
@@ -188,7 +188,7 @@ static void fixed(void)
     munmap(b, MB);
     munmap(b, MB);
     unsigned char *c = fresh();
-    munmap(a, PIECE), munmap(a, PIECE), munmap(a, PIECE), munmap(a, PIECE); /* one piece, and once */
+    munmap(a, PIECE), munmap(a, PIECE), munmap(a, PIECE), munmap(a, PIECE); /* the piece is unmapped once */
     fill(c, SIZE);
     printf("%d\n", memcmp(a + PIECE, c + PIECE, MB));
 }
@@ -216,7 +216,7 @@ static void advice(void)
     struct iovec part = {b + 6 * MB, MB};
     int self = syscall(SYS_pidfd_open, getpid(), 0);
     say("process_madvise", process_madvise(self, &part, 1, MADV_COLD, 0) == MB);
-    prctl(0x53564d41, 0, b, (size_t)MB, "far"); /* not every kernel has it */
+    prctl(0x53564d41, 0, b, (size_t)MB, "far"); /* not supported by every kernel */
     say("munmap", munmap(b + 8 * MB, MB));
     say("hint for a hole", madvise(b, SIZE, MADV_WILLNEED));
     printf("%ld wrong\n", wrong(a, SIZE / 2));
@@ -228,7 +228,7 @@ static void nodes(void)
     unsigned long mask = 1;
     int mode = -1, status[3] = {-9, -9, -9};
     void *pages[3] = {a, a + 5 * MB, a + SIZE - PIECE};
-    for (size_t i = 0; i < SIZE; i += 2 * MB) /* as OpenBLAS does: a policy for each part */
+    for (size_t i = 0; i < SIZE; i += 2 * MB) /* as in OpenBLAS: a policy for each part */
         say("mbind", syscall(SYS_mbind, a + i, (size_t)MB, 2, &mask, sizeof mask * 8, 0));
     say("get_mempolicy", syscall(SYS_get_mempolicy, &mode, NULL, 0, a + 2 * MB, 2));
     printf("mode %d\n", mode);
@@ -253,7 +253,7 @@ static void faultfd(void)
     close(fd);
 }
 
-/* The same calls past the C library's functions of their names. */
+/* The same calls by number, without the C library's functions of these names. */
 static void raw(void)
 {
     unsigned char *a = fresh();

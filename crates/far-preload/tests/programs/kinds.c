@@ -1,5 +1,5 @@
-/* Memory of every kind that is not far: small blocks, small mappings, executable memory, shared memory;
-   beside large blocks and a heap that is reserved without access and committed. */
+/* Memory of every kind that is not far (small blocks, small mappings, executable memory, shared memory),
+   large blocks, and a heap that is reserved without access and committed. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

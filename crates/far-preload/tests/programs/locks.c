@@ -1,5 +1,5 @@
 /* Mutexes, condition variables, semaphores, barriers and read-write locks in a block that another thread
- * sweeps away all the time: threads hand a turn to each other by each of them. */
+ * pages out all the time. Threads take turns by each of them. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 
 enum { MB = 1 << 20, TURNS = 1500, THREADS = 3 };
 
-/* Each in pages of its own, a page of ours being 256 KiB. */
+/* Each object is in its own pages of far memory, which have 256 KiB. */
 struct locks {
     _Alignas(MB / 2) pthread_mutex_t mutex;
     _Alignas(MB / 2) pthread_cond_t turned;

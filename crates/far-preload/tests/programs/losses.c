@@ -1,5 +1,5 @@
-/* A program that has filled its memory waits for a line, and then meets what the argument says: all servers
-   lost, a full server, or no memory for the layer's tables. */
+/* A program that fills its memory, waits for a line of input, and then runs into the failure that the
+   argument names: all servers lost, a full server, or no memory for the layer's tables. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static long check(uint64_t *words)
     return wrong;
 }
 
-/* By the processor's own instruction, so that the layer does not hear of it. */
+/* By the processor's instruction, so that the layer does not intercept the call. */
 static void limit_addresses(void)
 {
 #ifdef __x86_64__
@@ -53,7 +53,7 @@ int main(int count, char **arguments)
     if (!strcmp(part, "tables")) {
         uint64_t *large = mmap(NULL, 400 << 20, PROT_READ | PROT_WRITE, sparse, -1, 0);
         limit_addresses();
-        /* Pages far from one another, each with its part of the tables. */
+        /* Pages far from one another, each in a different part of the layer's tables. */
         for (size_t i = 0; i < (400u << 20) / 8; i += 512) large[i] = i;
         puts("no limit was met");
         return 0;

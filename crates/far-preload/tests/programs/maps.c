@@ -1,4 +1,4 @@
-/* mmap, munmap in pieces, mremap, madvise and MAP_FIXED over memory that is there. */
+/* mmap, munmap in pieces, mremap, madvise and MAP_FIXED over mapped memory. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static int all(const unsigned char *at, size_t n, int value)
     return 1;
 }
 
-/* A map of the kernel's may end where far memory begins, and a program that has both need not know. */
+/* A mapping of the kernel may end where far memory begins. A program may treat both as one range. */
 static int beside(void)
 {
     size_t mb = 1 << 20;
@@ -37,7 +37,7 @@ int main(void)
 {
     size_t mb = 1 << 20;
     if (beside()) return 1;
-    for (int round = 0; round < 40; round++) { /* would be more than there is if pieces were lost */
+    for (int round = 0; round < 40; round++) { /* the total exceeds the far memory if pieces are not freed */
         unsigned char *a = MAP(6 * mb + 12288);
         MUST(a != MAP_FAILED && all(a, 6 * mb + 12288, 0));
         memset(a, 7, 6 * mb + 12288);

@@ -1,5 +1,5 @@
-/* Blocks of an allocator that the program brings lie in far memory that it mapped, beside large blocks that
- * are far on their own: each kind grows, shrinks, tells its length and goes back to its allocator. */
+/* Blocks of the program's own allocator, in far memory that the allocator mapped, and large far blocks of the
+ * layer. Blocks of both kinds grow, shrink, report their length and are freed by their allocator. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static int all(const unsigned char *at, size_t n, int value)
 int main(void)
 {
     int i;
-    for (i = 0; i < BLOCKS; i++) { /* 6 MB, then 12, of which 4 may be local */
+    for (i = 0; i < BLOCKS; i++) { /* 6 MB, then 12 MB, of which 4 MB may be local */
         block[i] = malloc(SMALL);
         MUST(block[i] && allocated_here(block[i]) && malloc_usable_size(block[i]) == SMALL);
         memset(block[i], i % 251, SMALL);
@@ -36,7 +36,7 @@ int main(void)
             all(block[i], SMALL, i % 251));
         memset(block[i] + SMALL, i % 251, SMALL);
     }
-    /* from the allocator to the heap, and back; plainly all are the allocator's */
+    /* from the allocator to the far heap and back; without far memory all blocks are the allocator's */
     for (i = 0; i < SOME; i++) {
         unsigned char *large = realloc(block[i], LARGE);
         MUST(large && malloc_usable_size(large) >= LARGE && all(large, 2 * SMALL, i % 251));

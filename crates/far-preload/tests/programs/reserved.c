@@ -1,6 +1,6 @@
-/* Heaps that are reserved without access and committed in parts, as those of garbage collectors: by mprotect,
-   by MAP_FIXED, by a handler of SIGSEGV. All that a program can observe is printed: results, errno, which
-   accesses are refused, and the bytes. Argument "fork": children, too. */
+/* Heaps that are reserved without access and committed in parts, as garbage collectors use them: by
+   mprotect, by MAP_FIXED, by a handler of SIGSEGV. Prints everything that a program can observe: results,
+   errno, which accesses are refused, and the bytes. The argument "fork" adds child processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <setjmp.h>
@@ -49,7 +49,7 @@ static long nonzero(const unsigned char *at, size_t bytes)
 static sigjmp_buf back;
 static void leap(int signal) { (void)signal; siglongjmp(back, 1); }
 
-/* Whether a read and a write fault. */
+/* Returns whether a read and a write fault. */
 static int refused(volatile unsigned char *at)
 {
     struct sigaction action = {.sa_handler = leap}, before;
@@ -84,12 +84,12 @@ static void by_mprotect(void)
     say("and with it", mprotect(a + 3 * MB, 2 * MB, RW));
     printf("%ld wrong\n", wrong(a, SIZE / 2));
     say("munmap", munmap(a, SIZE));
-    unsigned char *b = mmap(NULL, SIZE, RW, ANON, -1, 0); /* where it was, perhaps */
+    unsigned char *b = mmap(NULL, SIZE, RW, ANON, -1, 0); /* perhaps at the same address */
     printf("new: %ld, %d\n", nonzero(b, SIZE), refused(b + SIZE / 2));
     munmap(b, SIZE);
 }
 
-/* In pieces of the kernel's pages, which are smaller than far memory's. */
+/* Commits pages of the kernel, which are smaller than pages of far memory. */
 static void by_pieces(void)
 {
     unsigned char *a = reserve(8 * MB);

@@ -1,4 +1,4 @@
-/* A program that gives its rights up, and limits its address space, between two uses of its memory. */
+/* A program that drops its privileges, and limits its address space, between two uses of its memory. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Small blocks of many sizes: given out, lengthened, shortened, cleared, aligned, and given back
-   in another order, by two threads; directories and streams of the C library beside; a child process. */
+/* Small blocks of many sizes are allocated, extended, shortened, cleared, aligned, and freed in another
+   order, by two threads. Also uses directories and streams of the C library, and a child process. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <malloc.h>
@@ -88,7 +88,7 @@ int main(int count, char **arguments)
     long here = (long)work((void *)3);
     pthread_join(other, &there);
     printf("%ld %ld wrong\n", here, (long)there);
-    /* The C library's own blocks. */
+    /* Blocks that the C library allocates. */
     DIR *directory = opendir("/");
     int entries = 0;
     while (readdir(directory)) entries++;

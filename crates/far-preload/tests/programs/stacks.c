@@ -1,6 +1,6 @@
-/* Stacks that the program has in its own large blocks: of threads, of contexts, of signal handlers, and (with
-   an argument) of its own instructions. On each of them memory is asked for and given back while pages come
-   and go. */
+/* Stacks in large blocks of the program: of threads, of contexts, of signal handlers, and (with an argument)
+   stacks that the program switches to by its own instructions. On each stack, memory is allocated and freed
+   while pages are paged in and out. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ static void sweep(void)
     wrong += all;
 }
 
-/* Uses the stack itself, then blocks that come and go, then memory that is away. */
+/* Uses the stack, then allocates and frees blocks, then touches paged-out memory. */
 static void work(long depth)
 {
     volatile unsigned char frame[20000];

@@ -1,5 +1,5 @@
-/* Static arrays: some set before main, by a constructor; sums of all of them, system calls into them,
- * children that have them. */
+/* Static arrays, some of them set before main by a constructor: sums of all arrays, system calls with them,
+ * and child processes that use them. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

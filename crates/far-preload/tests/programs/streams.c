@@ -1,6 +1,6 @@
-/* The buffers of streams, and texts that bypass them, are paged out before each call that passes them to the
- * kernel; directories likewise. It is also linked with an allocator of its own (allocator.c), so that all
- * memory of the C library is far, too. */
+/* The buffers of streams, and data that bypass them, are paged out before each call that passes them to the
+ * kernel; also the buffers of directories. The program is also linked with its own allocator (allocator.c),
+ * so that all memory of the C library is far, too. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
     1; } while (0)
 
 enum { MB = 1 << 20, LONG = 3 * MB };
-__attribute__((weak)) int allocated_here(const void *block); /* the allocator's */
+__attribute__((weak)) int allocated_here(const void *block); /* defined by allocator.c */
 
 static char *far;
 static unsigned char *volatile crowd;
@@ -30,8 +30,8 @@ static void sweep(void)
 
 static int letter(size_t i) { return 'a' + (int)((i * 2654435761u >> 9) % 26); }
 
-/* Written in pieces that fill the buffer, and read back likewise; with the C library's own buffer or one
- * that was chosen. */
+/* Writes in pieces that fill the buffer, and reads back in the same way, with the C library's own buffer or
+ * one of the program. */
 static int buffered(char *buffer, size_t bytes)
 {
     char name[] = "/tmp/azekura-streams-XXXXXX";
@@ -110,7 +110,7 @@ static int lines(void)
     sweep();
     MUST(fgetws(wide, 300001, file) == wide && wcslen(wide) == 300000 && wide[299999] == letter(299999));
     fclose(file);
-    /* A program's own output, and what another says. */
+    /* The output of this program and of another one. */
     file = popen("tr a-z A-Z | tail -c 3", "w");
     MUST(file && setvbuf(file, far, _IOFBF, 4 * MB) == 0);
     for (int i = 0; i < 200000; i++)
@@ -162,7 +162,7 @@ static int directory(void)
 
 int main(void)
 {
-    for (int i = 0; i < 3; i++) { /* what an allocator mapped before far memory was there */
+    for (int i = 0; i < 3; i++) { /* uses up memory mapped before far memory was set up */
         void *volatile used = malloc(100 << 10);
         if (!used) return 1;
     }
@@ -172,5 +172,5 @@ int main(void)
     setvbuf(stdout, far, _IOFBF, 65536);
     puts("well");
     sweep();
-    return 0; /* and what is left in the buffer is written */
+    return 0; /* exit writes the rest of the buffer */
 }

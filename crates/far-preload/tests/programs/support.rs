@@ -1,4 +1,4 @@
-//! Programs of this directory, compiled, and run plainly and in far memory.
+//! Compiles the programs of this directory, and runs them without and with far memory.
 
 use azekura_far::launch::Launch;
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock};
 use tempfile::TempDir;
 
-/// Much less than the programs use.
+/// Settings with much less local memory than the programs use.
 pub(crate) fn launch(server: &Server) -> Launch {
     Launch {
         servers: vec![server.address().to_string()],
@@ -24,7 +24,7 @@ pub(crate) fn server() -> Server {
     Server::builder().capacity(128 << 20).listen("127.0.0.1:0").unwrap()
 }
 
-/// Those that this machine and user can have.
+/// Returns the mechanisms that this system and user support.
 pub(crate) fn mechanisms() -> Vec<Mechanism> {
     let can = |mechanism: &Mechanism| {
         let server = server();
@@ -47,7 +47,7 @@ pub(crate) fn mechanisms() -> Vec<Mechanism> {
     Mechanism::LADDER.into_iter().filter(can).collect()
 }
 
-/// Compiles a program or library once: several tests may run the same at the same time.
+/// Makes a program or library once, because several tests may run the same one at the same time.
 fn made(name: &str, make: impl FnOnce(&Path) -> Command) -> PathBuf {
     static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
     static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -70,12 +70,12 @@ fn cc(source: &Path, to: &Path) -> Command {
     command
 }
 
-/// The program made of `name.c`.
+/// Returns the program compiled from `name.c`.
 pub(crate) fn compiled(name: &str) -> PathBuf {
     made(name, |program| cc(&source(name), program))
 }
 
-/// The same with an allocator of its own, a library.
+/// Returns the program linked with an allocator library.
 pub(crate) fn with_allocator(name: &str) -> PathBuf {
     let library = made("liballocator.so", |library| {
         let mut command = cc(&source("allocator"), library);
@@ -96,7 +96,7 @@ pub(crate) fn run(mut command: Command, launch: Option<&Launch>) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// The program's output is the same with far memory as without, and pages were really away.
+/// Checks that the program's output is the same with far memory as without, and that pages were paged out.
 pub(crate) fn same(name: &str, arguments: &[&str], mechanism: Mechanism) {
     same_of(&compiled(name), arguments, mechanism);
 }
@@ -105,7 +105,7 @@ pub(crate) fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) 
     same_by(program, arguments, |server, mechanism| Launch { mechanism, ..launch(server) }, mechanism);
 }
 
-/// The same with another setting.
+/// Checks the output as [`same`] does, with another setting.
 pub(crate) fn same_with(
     name: &str,
     arguments: &[&str],

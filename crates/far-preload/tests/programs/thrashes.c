@@ -1,4 +1,4 @@
-/* Touches pages of 6 MiB in an order that no prefetch finds, and computes nothing. */
+/* Touches the pages of 6 MiB in an order that no prefetcher predicts, without other work. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

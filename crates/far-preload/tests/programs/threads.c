@@ -1,4 +1,4 @@
-/* Four threads on one array: each sorts its quarter, then counts in everybody's. */
+/* Four threads use one array: each sorts its quarter, then counts in all quarters. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* System calls and streams into and out of blocks that are mostly away. */
+/* System calls and streams that read and write blocks that are mostly paged out. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>

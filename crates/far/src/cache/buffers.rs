@@ -1,9 +1,9 @@
-//! Memory of images in flight: to a server, or to a thread that waits.
+//! Buffers for images in flight: to a server, or to a thread that waits for the image.
 //!
-//! A buffer is its taker's until it is given back, but for the time of an order, when it is the replica's
-//! (KEEPER-1).
+//! The thread that took a buffer owns it until it gives the buffer back. While an order for the buffer is
+//! open, the replica owns it (KEEPER-1).
 
-/// Of a buffer that an image is to come into.
+/// State of a buffer that waits for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Awaited,
@@ -13,14 +13,14 @@ pub(super) enum Reply {
 
 #[derive(Debug)]
 pub(super) struct Buffers {
-    /// All of them, one after the other.
+    /// The memory of all buffers, one after the other.
     memory: *mut [u8],
     page_bytes: usize,
     replies: Vec<Reply>,
     free: Vec<u32>,
 }
 
-// SAFETY: the memory is reached through `&mut self`, and by the replica that has an order for a buffer
+// SAFETY: the memory is accessed through `&mut self`, and by the replica that has an order for a buffer
 // (KEEPER-1).
 unsafe impl Send for Buffers {}
 
@@ -43,30 +43,30 @@ impl Buffers {
         self.free.push(buffer);
     }
 
-    /// The first byte of a buffer.
+    /// Returns the address of a buffer's first byte.
     pub(super) fn at(&self, buffer: u32) -> *mut u8 {
         assert!((buffer as usize) < self.replies.len());
         self.memory.cast::<u8>().wrapping_add(buffer as usize * self.page_bytes)
     }
 
-    /// The buffer that begins there.
+    /// Returns the buffer that begins at an address.
     pub(super) fn of(&self, at: *mut u8) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "there are few")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most `BUFFERS`")]
         let buffer = ((at as usize - self.memory.cast::<u8>() as usize) / self.page_bytes) as u32;
         buffer
     }
 
     pub(super) fn fill(&mut self, buffer: u32, image: &[u8]) {
         assert_eq!(image.len(), self.page_bytes);
-        // SAFETY: as long as a page, ours (it was taken, and no order for it is open), and not the image's
-        // memory.
+        // SAFETY: the buffer is one page long and does not overlap the image. It was taken, and no order for
+        // it is open, so nothing else accesses it.
         unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), self.at(buffer), self.page_bytes) }
     }
 
     /// Returns the received content of a buffer.
     pub(super) fn bytes(&self, buffer: u32) -> &[u8] {
         assert_eq!(self.replies[buffer as usize], Reply::Came);
-        // SAFETY: as long as a page; its order has come back, and its taker has not given it back.
+        // SAFETY: the buffer is one page long. Its order has been returned, and the buffer is still taken.
         unsafe { std::slice::from_raw_parts(self.at(buffer), self.page_bytes) }
     }
 
@@ -85,8 +85,8 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // SAFETY: made from a box; no order is open any more: replicas hold the cache's `Shared`, and
-        // this is a part of it, while they work.
+        // SAFETY: `new` made it from a box. No order is open: while replicas work, they hold the cache's
+        // `Shared`, which contains these buffers.
         drop(unsafe { Box::from_raw(self.memory) });
     }
 }

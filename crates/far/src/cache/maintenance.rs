@@ -1,15 +1,15 @@
-//! Attempts to reach lost servers.
+//! Reconnecting to lost servers.
 
 use super::Shared;
 use crate::client::{Connection, Replica, Sink};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-/// Interval between two attempts.
+/// Interval between two attempts to reconnect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Shared {
-    /// Body of the maintenance thread, until the cache is closed.
+    /// Runs the maintenance thread until the cache is closed.
     pub(super) fn maintenance(self: &Arc<Self>) {
         loop {
             let inner = self.lock();
@@ -25,7 +25,7 @@ impl Shared {
         }
     }
 
-    /// Tries to reach each lost server once.
+    /// Tries to reconnect each lost server once.
     pub(super) fn ask_all(self: &Arc<Self>) {
         for (index, address) in self.servers.iter().enumerate() {
             if self.lock().connections.get(index).is_some_and(|connection| connection.is_none()) {
@@ -49,7 +49,8 @@ impl Shared {
 
     fn regain(&self, index: usize, connection: Arc<Connection>) {
         let mut inner = self.lock();
-        // The connection is lost: it has reported that or will, and maintenance tries it again.
+        // If the connection is already lost, its reader reports that, and maintenance tries to reconnect
+        // later.
         if inner.closing || connection.is_closed() {
             drop(inner);
             return connection.close();

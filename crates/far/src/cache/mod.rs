@@ -1,40 +1,41 @@
-//! Second tier of a store's page cache, on memory servers: images of clean pages, which the servers may drop
-//! at any time, because the disk has the pages too.
+//! Second tier of a store's page cache, on memory servers. The tier holds images of clean pages. Servers may
+//! drop an image at any time, because the disk has every page.
 //!
-//! A page that is evicted from the first tier is offered to this one. A miss in the first tier looks here
-//! before it reads the disk. The directory of images (page, slot, digest of the image) is in this process
-//! only, so an image of an earlier process, of another store or of another client is never used. An image is
+//! A page that is evicted from the first tier is offered to this tier. A miss in the first tier looks here
+//! before the disk is read. The directory of images (page, slot, digest of the image) is in this process
+//! only. So an image of an earlier process, of another store or of another client is never used. An image is
 //! returned only if it equals, bit for bit, the image that was offered last.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `slots` | slots of the servers, and the page of each slot's image |
 //! | `buffers` | memory of images in flight |
-//! | `maintenance` | attempts to reach lost servers |
+//! | `maintenance` | reconnecting to lost servers |
 //!
-//! # A stale image is never given
+//! # A stale image is never returned
 //!
-//! The thread that evicts a page offers its image, and it may be slow: meanwhile the page can be read from
-//! disk again, changed and written. So an offer carries a *stamp*, taken while no thread could change the
+//! The thread that evicts a page offers its image. Before the offer arrives, another thread may read the page
+//! from disk, change it and write it. So an offer carries a *stamp*, taken while no thread could change the
 //! page, and a write of the page advances its stamp:
 //!
 //! | evictor of version 1 | another thread |
 //! |---|---|
-//! | takes the stamp; sees that the page is still mapped to its frame | |
+//! | takes the stamp; checks that the page is still mapped to its frame | |
 //! | unmaps the page | |
-//! | | reads it from disk, makes version 2, writes it: `forget` moves the stamp |
-//! | offers version 1: the stamp has moved, refused | |
+//! | | reads the page from disk, makes version 2, writes it: `forget` advances the stamp |
+//! | offers version 1: refused, because the stamp has advanced | |
 //!
-//! - **CACHE-1** An image is taken only if its page was not written since the stamp was: both happen under
-//!   one mutex.
-//! - **CACHE-2** `forget` returns only when no later `get` gives an image that was offered before it.
+//! - **CACHE-1** An offer is accepted only if its page was not written after the stamp was taken. The check
+//!   of the stamp and the change of the stamp happen under one mutex.
+//! - **CACHE-2** After `forget` has returned, no `get` returns an image that was offered before the `forget`.
 //!
 //! # Cost and failure
 //!
-//! An offer copies the image, computes its digest (1 us for 8 KiB) and takes a short mutex. It never waits
-//! for a server; it is dropped if too many offers are in flight. A `get` that hits waits for one round trip.
-//! A server that is lost, slow, full or returns wrong bytes counts as a miss: a caller waits for it at most
-//! once, for the stall time. The cache tries the server again in the background.
+//! An offer copies the image, computes its digest (1 µs for 8 KiB) and holds a mutex for a short time. An
+//! offer never waits for a server, and is dropped if too many offers are in flight. A `get` that hits waits
+//! for one round trip. A server that is lost, slow or full, or that returns wrong bytes, counts as a miss. A
+//! caller waits for such a server at most once, for the stall time. The cache tries to reconnect it in the
+//! background.
 
 mod buffers;
 mod maintenance;
@@ -56,10 +57,10 @@ use std::time::Duration;
 
 /// Largest number of images in flight.
 const BUFFERS: u32 = 64;
-/// Largest number of offers among them, shared equally by the servers: threads wait for gets, and a stalled
-/// server must not use up the buffers of the others.
+/// Largest number of offers in flight, shared equally by the servers. Gets need the other buffers, and a
+/// stalled server must not use up the buffers of the other servers.
 const OFFERS: u32 = BUFFERS / 2;
-/// Number of stamps. Pages share stamps: writing a page refuses offers of the pages with the same stamp,
+/// Number of stamps. Several pages share a stamp: writing one page refuses pending offers of the others too,
 /// which may cost a miss later.
 const STAMPS: usize = 4096;
 
@@ -80,46 +81,46 @@ pub enum FarCacheError {
     /// The page size is not a power of two within the limits.
     #[error("the page size is {0} bytes; use 4 KiB, 8 KiB … or 2 MiB")]
     Page(usize),
-    /// No server, or too many.
+    /// The number of servers is not between 1 and 64.
     #[error("the cache has {0} memory servers; use 1 to 64")]
     Servers(usize),
-    /// Less than a page per server, or more pages than can be counted.
+    /// The cache has less than one page per server, or more pages than can be counted.
     #[error(
         "a cache of {bytes} bytes in pages of {page_bytes} does not fit {servers} memory servers: \
          use at least a page on each"
     )]
     Size {
-        /// Requested bytes.
+        /// Requested size in bytes.
         bytes: u64,
         /// Number of servers.
         servers: usize,
-        /// Bytes of a page.
+        /// Page size in bytes.
         page_bytes: usize,
     },
-    /// No thread could be started.
+    /// The maintenance thread could not be started.
     #[error("cannot start the far cache")]
     Threads(#[source] io::Error),
 }
 
-/// Counters and present content of a cache.
+/// Counters and current content of a cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FarCacheStats {
-    /// Connected servers.
+    /// Number of connected servers.
     pub servers_up: usize,
-    /// Images held or in flight.
+    /// Number of images held or in flight.
     pub images: usize,
-    /// Images that may be held.
+    /// Largest number of images that can be held.
     pub capacity: usize,
-    /// Requests for images that were answered.
+    /// Requests for an image that returned it.
     pub hits: u64,
-    /// Requests for pages without an image.
+    /// Requests for pages without an image, or without a free buffer.
     pub misses: u64,
-    /// Requests for held images that failed: their server was lost, or the page was written meanwhile.
+    /// Requests for held images that failed: the server was lost, or the page was written meanwhile.
     pub broken: u64,
     /// Images that were sent.
     pub offered: u64,
-    /// Images that were offered and not sent: too many were in flight, or the page had been written.
+    /// Images that were offered but not sent: too many offers were in flight, or the page had been written.
     pub dropped: u64,
     /// Servers that were lost.
     pub losses: u64,
@@ -131,7 +132,7 @@ struct Inner {
     slots: Slots,
     buffers: Buffers,
     connections: Vec<Option<Arc<Connection>>>,
-    /// Offers in flight, by server.
+    /// Number of offers in flight, by server.
     offers: Vec<u32>,
     stats: FarCacheStats,
     closing: bool,
@@ -149,13 +150,13 @@ struct Shared {
     options: ConnectionOptions,
 }
 
-/// See the [module](self).
+/// A cache of clean pages on memory servers; see the [module](self).
 pub struct FarCache {
     shared: Arc<Shared>,
     maintenance: Option<JoinHandle<()>>,
 }
 
-/// A request for a page in flight.
+/// A request for a page, in flight.
 #[derive(Debug)]
 #[must_use = "its buffer is given back by `take`"]
 pub struct Asked {
@@ -177,25 +178,24 @@ impl FarCacheBuilder {
     }
 
     setters! {
-        /// Bytes of images on all servers together.
+        /// Total size of the images on all servers, in bytes.
         bytes(bytes: u64) -> bytes = bytes;
 
-        /// Bytes of a page [unless set: 8192].
+        /// Page size in bytes [default: 8192].
         page(bytes: usize) -> page = bytes;
 
-        /// The key of the servers.
+        /// The authentication key of the servers.
         auth_key(key: AuthKey) -> key = Some(key);
 
-        /// Time without an answer after which a server counts as lost [unless set: 0.5 s].
+        /// Time without a reply after which a server counts as lost [default: 0.5 s].
         stall(stall: Duration) -> stall = stall;
     }
 
-    /// Creates the cache. Reachable servers are connected when it returns; the others are tried in the
-    /// background.
+    /// Creates the cache. Reachable servers are connected on return; the others are tried in the background.
     ///
     /// # Errors
     ///
-    /// [`FarCacheError`], for wrong settings only, never because of a server.
+    /// [`FarCacheError`], for invalid settings only. An unreachable server is not an error.
     pub fn build(self) -> Result<FarCache, FarCacheError> {
         if !self.page.is_power_of_two() || !(4 << 10..=2 << 20).contains(&self.page) {
             return Err(FarCacheError::Page(self.page));
@@ -210,7 +210,7 @@ impl FarCacheBuilder {
         if per_server.checked_mul(servers as u32).is_none() {
             return Err(size);
         }
-        #[expect(clippy::cast_possible_truncation, reason = "checked: at most 2 MiB")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most 2 MiB, checked above")]
         let options = ConnectionOptions {
             page_bytes: self.page as u32,
             reserve_bytes: u64::from(per_server) * self.page as u64,
@@ -251,13 +251,13 @@ impl FarCache {
         FarCacheBuilder::default()
     }
 
-    /// Returns the page's stamp, for a later [`offer`](Self::offer). It must be taken while no thread can
-    /// have read the page from disk to change it: after taking it, the evicting thread must find the page
-    /// still mapped.
+    /// Returns the page's stamp, for a later [`offer`](Self::offer). The caller takes the stamp while no
+    /// other thread can have read the page from disk to change it: after taking the stamp, the evicting
+    /// thread must find the page still mapped.
     #[must_use]
     pub fn stamp(&self, page: u64) -> u64 {
-        // Acquire: pairs with Release in `forget`; a reader of a changed stamp sees everything before the
-        // write of the page (including its unmapping by this thread).
+        // Acquire: pairs with Release in `forget`. A thread that reads an advanced stamp sees everything
+        // before the write of the page, including the unmapping of the page by the evicting thread.
         self.shared.stamp(page).load(Acquire)
     }
 
@@ -287,8 +287,8 @@ impl FarCache {
         self.shared.lock().ask(page)
     }
 
-    /// Waits for a requested page. Returns `true` if `out` has its image; otherwise the content of `out` is
-    /// undefined.
+    /// Waits for a requested page. Returns `true` if `out` contains the image; otherwise the content of `out`
+    /// is unspecified.
     ///
     /// # Panics
     ///
@@ -308,7 +308,7 @@ impl FarCache {
         came
     }
 
-    /// [`ask`](Self::ask) and [`take`](Self::take).
+    /// Returns an image synchronously: [`ask`](Self::ask) and [`take`](Self::take).
     #[must_use]
     pub fn get(&self, page: u64, out: &mut [u8]) -> bool {
         self.ask(page).is_some_and(|asked| self.take(asked, out))
@@ -324,7 +324,7 @@ impl FarCache {
         }
     }
 
-    /// Returns the counters and the present content.
+    /// Returns the counters and the current content.
     #[must_use]
     pub fn stats(&self) -> FarCacheStats {
         let inner = self.shared.lock();
@@ -352,7 +352,7 @@ impl Inner {
             self.offers[self.slots.server_of(slot)] += 1;
             self.stats.offered += 1;
         } else {
-            // The connection is failing and reports that itself.
+            // The connection is lost. Its reader thread reports the loss.
             self.buffers.give(buffer);
             self.slots.cancel_put(slot);
         }
@@ -435,7 +435,7 @@ impl Sink for Shared {
             }
         }
         inner.slots.lose(server);
-        // None while the cache is being dropped.
+        // `drop` has taken the connections out of the vector if the cache is being dropped.
         if let Some(connection) = inner.connections.get_mut(server) {
             *connection = None;
         }

@@ -1,17 +1,17 @@
-//! The slots of the servers: the page of the image in each slot, and the choice of the slot for another
-//! image by second chance in the order of slots.
+//! The slots of the servers: the page of the image in each slot, and the choice of a slot for a new image by
+//! second chance (CLOCK) in the order of slots.
 //!
 //! | state | the image is | next state |
 //! |---|---|---|
 //! | `Free` | none | an image is offered → `Filling` |
-//! | `Filling` | in flight to the server | the answer → `Full`; refused, or the page was written → `Free` |
-//! | `Full` | at the server | the page is written, or another image takes the slot → `Free` |
+//! | `Filling` | in flight to the server | the reply → `Full`; refused, or the page was written → `Free` |
+//! | `Full` | at the server | the page is written, or another image replaces it → `Free` |
 //!
-//! A slot that is being read keeps its image until the readers have theirs. An event that would free it
-//! marks it as doomed, and the last reader frees it.
+//! A slot that is being read keeps its image until all its readers have finished. An event that would free it
+//! marks the slot as doomed, and the last reader frees it.
 //!
-//! - **SLOT-1** A page has at most one slot that is not doomed, and `by_page` names it.
-//! - **SLOT-2** A slot gets an order to store an image only when it has no open order.
+//! - **SLOT-1** A page has at most one slot that is not doomed, and `by_page` maps the page to it.
+//! - **SLOT-2** An order to store an image in a slot is submitted only if no order for the slot is open.
 
 use crate::digest::Digest;
 use std::collections::HashMap;
@@ -33,20 +33,20 @@ pub(super) struct Slot {
     referenced: bool,
 }
 
-/// All slots of all servers: slot *n* is at server *n* modulo their number.
+/// All slots of all servers: slot *n* is at server *n* modulo the number of servers.
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
     servers: usize,
     by_page: HashMap<u64, u32>,
-    /// Per server.
+    /// Free slots of each server.
     free: Vec<Vec<u32>>,
     up: Vec<bool>,
     hand: usize,
 }
 
 impl Slots {
-    /// Of servers that are all away.
+    /// Creates the slots for servers that are all disconnected.
     pub(super) fn new(per_server: u32, servers: usize) -> Self {
         let empty = Slot {
             state: State::Free,
@@ -79,13 +79,13 @@ impl Slots {
         self.up.iter().filter(|&&up| up).count()
     }
 
-    /// A server is there, and empty.
+    /// Records that an empty server is connected: all its slots are free.
     pub(super) fn regain(&mut self, server: usize) {
         self.up[server] = true;
         self.refill(server);
     }
 
-    /// A server is lost, with all that it had; no order of it is open any more.
+    /// Records that a server is lost with all its images. No order for the server is open.
     pub(super) fn lose(&mut self, server: usize) {
         self.up[server] = false;
         let servers = self.servers;
@@ -103,8 +103,8 @@ impl Slots {
         self.free[server] = free;
     }
 
-    /// Returns `true` if the page's image with this digest is there, or in flight; then it is as if it had
-    /// been offered again.
+    /// Returns `true` if the page has an image with this digest, held or in flight. Sets the reference bit of
+    /// the page's slot, as for a new offer.
     pub(super) fn has(&mut self, page: u64, digest: Digest) -> bool {
         let Some(&slot) = self.by_page.get(&page) else { return false };
         let slot = &mut self.slots[slot as usize];
@@ -112,9 +112,9 @@ impl Slots {
         slot.digest == digest
     }
 
-    /// Reserves a slot at one of these servers for the page's image before its order is submitted. Returns
-    /// `None` if all are busy. An older image of the page is forgotten in either case: a lookup would find it
-    /// instead of this one.
+    /// Reserves a slot at one of these servers for the page's image, before the order is submitted. Returns
+    /// `None` if no slot can be freed. Forgets an older image of the page in either case: a lookup would
+    /// otherwise find the older image.
     pub(super) fn begin_put(
         &mut self,
         page: u64,
@@ -130,14 +130,14 @@ impl Slots {
         Some(at)
     }
 
-    /// No order was given after all.
+    /// Frees a reserved slot when no order could be submitted.
     pub(super) fn cancel_put(&mut self, at: u32) {
         self.slots[at as usize].state = State::Full;
         self.doom(at);
     }
 
-    /// The server has the image, or does not take it. A server without room keeps the slot from being tried
-    /// again and again.
+    /// Records the server's reply: the image is stored or refused. After a refusal the slot is not put on the
+    /// free list, so that offers do not try a full server again and again.
     pub(super) fn end_put(&mut self, at: u32, taken: bool) {
         let slot = &mut self.slots[at as usize];
         if slot.state != State::Filling {
@@ -153,7 +153,8 @@ impl Slots {
         }
     }
 
-    /// The slot and digest of a page that can be read; it has a reader more until `end_get`.
+    /// Returns the slot and the digest of a page's image, if it can be read. Registers a reader until
+    /// `end_get`.
     pub(super) fn begin_get(&mut self, page: u64) -> Option<(u32, Digest)> {
         let &at = self.by_page.get(&page)?;
         let slot = &mut self.slots[at as usize];
@@ -165,7 +166,7 @@ impl Slots {
         Some((at, slot.digest))
     }
 
-    /// A reader has the image. Returns whether it was still the page's.
+    /// Unregisters a reader. Returns `true` if the image was still valid.
     pub(super) fn end_get(&mut self, at: u32) -> bool {
         let slot = &mut self.slots[at as usize];
         if slot.state != State::Full || slot.readers == 0 {
@@ -179,14 +180,14 @@ impl Slots {
         valid
     }
 
-    /// Invalidates the page's image: it differs from the page on disk.
+    /// Invalidates the page's image, because it may differ from the page on disk.
     pub(super) fn forget(&mut self, page: u64) {
         if let Some(&at) = self.by_page.get(&page) {
             self.doom(at);
         }
     }
 
-    /// Invalidates a slot's image; the slot is free once it is neither in flight nor read.
+    /// Invalidates a slot's image. The slot becomes free when it is neither in flight nor being read.
     fn doom(&mut self, at: u32) {
         let slot = &mut self.slots[at as usize];
         if slot.doomed {
@@ -210,7 +211,8 @@ impl Slots {
         }
     }
 
-    /// A free slot of the server that has most of them; else the hand frees one.
+    /// Returns a free slot of the server with the most free slots. If there is none, the CLOCK hand frees a
+    /// slot.
     fn free_slot(&mut self, at_server: impl Fn(usize) -> bool) -> Option<u32> {
         let wanted = (0..self.servers).filter(|&server| at_server(server));
         let most = wanted.max_by_key(|&server| self.free[server].len())?;
@@ -218,7 +220,7 @@ impl Slots {
             return Some(at);
         }
         let count = self.slots.len();
-        // Twice around: the first time may do no more than clear bits.
+        // Two rounds at most: the first round may only clear reference bits.
         for _ in 0..(2 * count).min(LOOKED_AT) {
             let at = self.hand;
             self.hand = (self.hand + 1) % count;
@@ -236,8 +238,8 @@ impl Slots {
     }
 }
 
-/// Number of slots that an offer examines. If none of them is free the offer is dropped; the hand has cleared
-/// their bits, so the next offer finds one.
+/// Largest number of slots that an offer examines. If none of them can be freed, the offer is dropped. The
+/// hand has cleared their reference bits, so the next offer finds a slot.
 const LOOKED_AT: usize = 1024;
 
 #[cfg(test)]
@@ -270,7 +272,7 @@ mod tests {
         slots.forget(7);
         slots.end_put(on_its_way, true);
         assert_eq!((slots.begin_get(7), slots.held()), (None, 0));
-        // All slots are free again.
+        // Checks that all slots are free again.
         for page in 0..4 {
             filled(&mut slots, page, 1);
         }

@@ -3,16 +3,16 @@
 //! | module | content |
 //! |---|---|
 //! | `connection` | one memory server: a writer and a reader thread, many requests in flight |
-//! | `spill` | a local file as one more replica |
+//! | `spill` | a local file as an additional replica |
 //!
-//! Orders are submitted and returned in *runs*: orders of one kind for adjacent pages; their frames may be
-//! anywhere.
+//! Orders are submitted and returned in *runs*. A run consists of orders of one kind for adjacent pages;
+//! their frames may be anywhere.
 //!
 //! - **KEEPER-1** From `submit` until the order is returned (`finished` or `lost`), the replica owns the
-//!   frame: no other thread writes it, and for a `Get` none reads it.
-//! - **KEEPER-2** Every order is returned exactly once. `lost` is called at most once, and after it no order
-//!   of this replica is accessed.
-//! - **KEEPER-3** After a successful `Get` the frame has bytes with the order's digest.
+//!   frame. No other thread writes the frame, and during a `Get` no other thread reads it.
+//! - **KEEPER-2** Every order is returned exactly once. `lost` is called at most once. After that call no
+//!   order of the replica is accessed.
+//! - **KEEPER-3** After a successful `Get` the bytes of the frame have the order's digest.
 
 mod connection;
 mod spill;
@@ -23,28 +23,28 @@ pub(crate) use connection::{Connection, ConnectionOptions};
 pub(crate) use spill::Spill;
 use std::sync::{Arc, Weak};
 
-/// A request to a replica about a page.
+/// Kind of a request to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Bring it.
+    /// Reads a page from the replica.
     Get,
-    /// Keep it.
+    /// Stores a page in the replica.
     Put,
 }
 
-/// One page in flight.
+/// A request for one page, in flight.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) verb: Verb,
     pub(crate) page: u32,
-    /// The frame.
+    /// Address of the frame.
     pub(crate) at: *mut u8,
     pub(crate) bytes: usize,
-    /// Of the page.
+    /// Digest of the page's bytes.
     pub(crate) digest: Digest,
 }
 
-// SAFETY: the address is used by one thread at a time: the order's owner (KEEPER-1).
+// SAFETY: the address is used by one thread at a time, the owner of the order (KEEPER-1).
 unsafe impl Send for Order {}
 
 impl Order {
@@ -54,49 +54,52 @@ impl Order {
     }
 
     pub(crate) fn target(&mut self) -> &mut [u8] {
-        // SAFETY: KEEPER-1: the frame is this order's, and `self` is borrowed mutably.
+        // SAFETY: KEEPER-1: the frame belongs to this order, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
     }
 }
 
-/// Receives the results of replicas. Their threads call it without holding a lock.
+/// Receiver of the results of replicas. The threads of a replica call it without holding a lock.
 pub(crate) trait Sink: Send + Sync {
-    /// A run came back, or a part of one; with a text if its pages were refused and the replica is otherwise
-    /// well.
+    /// Returns a run, or a part of one. `refused` is the reason if the replica refused the pages but is still
+    /// usable.
     fn finished(&self, replica: usize, run: Vec<Order>, refused: Option<String>);
-    /// The replica is reached by a new connection; nothing was lost.
+    /// Reports that the replica was reached over a new connection, without loss of pages.
     fn resumed(&self, _replica: usize) {}
-    /// The replica is lost and gets no more orders; these orders were not done.
+    /// Reports that the replica is lost and accepts no more orders. Returns the orders that were not
+    /// executed.
     fn lost(&self, replica: usize, why: String, orders: Vec<Order>);
 }
 
-/// Keeps pages.
+/// A store of pages that are paged out.
 pub(crate) trait Replica: Send + Sync {
-    /// Takes a run; does not block. Gives it back if the replica is lost or closed.
+    /// Submits a run without blocking. Returns the run as the error if the replica is lost or closed.
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>>;
-    /// The page need not be kept any longer.
+    /// Tells the replica that the page is not needed any more.
     fn forget(&self, page: u32);
-    /// Waits until the replica has reserved memory for so many bytes in all. The error is its reason for
-    /// refusing.
+    /// Waits until the replica has reserved memory for `bytes` bytes in total. The error is the replica's
+    /// reason for refusing.
     fn reserve(&self, _bytes: u64) -> Result<(), String> {
         Ok(())
     }
-    /// Returns `true` if it is lost or closed: it takes no orders. It becomes so before `lost` is called.
+    /// Returns `true` if the replica is lost or closed and accepts no more orders. The state changes before
+    /// `lost` is called.
     fn is_closed(&self) -> bool;
-    /// For messages.
+    /// Returns the name of the replica for messages.
     fn name(&self) -> &str;
-    /// Returns a replica for a child process made by `fork`, with the same pages. Called in the child, while
-    /// the parent waits. Later writes of either are not visible to the other.
+    /// Returns a replica for a child process made by `fork`, with the same pages. Called in the child while
+    /// the parent waits. Later writes in one process are not visible in the other.
     fn for_child(&self, _sink: Weak<dyn Sink>) -> Result<Arc<dyn Replica>, String> {
         Err("it has no children".into())
     }
     /// In a child: closes inherited descriptors.
     fn abandon(&self) {}
-    /// Ends it and waits for its threads; no order is open.
+    /// Closes the replica and waits for its threads. No order is open.
     fn close(&self);
 }
 
-/// A replica that is lost from the start: stands in a child process for one that its parent had lost.
+/// A replica that is lost from the start. In a child process it takes the place of a replica that the parent
+/// had lost.
 pub(crate) struct Gone(pub(crate) String);
 
 impl Replica for Gone {

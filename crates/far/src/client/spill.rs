@@ -1,5 +1,5 @@
-//! A local file as one more replica of pages: page N is at N times the page size. The file is unlinked as
-//! soon as it is open and exists for one session only, so it is never synced.
+//! A local file as an additional replica of pages: page N is at offset N times the page size. The file is
+//! unlinked as soon as it is open and is used in one session only, so it is never synced.
 
 use super::{Order, Replica, Sink, Verb};
 use crate::descriptors::{self, Hidden};
@@ -31,7 +31,7 @@ struct Shared {
     sink: Weak<dyn Sink>,
 }
 
-/// Keeps pages in a file.
+/// A replica that stores pages in a file.
 pub(crate) struct Spill {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -58,21 +58,21 @@ impl Spill {
     }
 }
 
-/// A file that has lost its name, so that it goes with its last user.
+/// Creates a file and unlinks it, so that the file system frees it when its last descriptor is closed.
 fn unnamed(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     std::fs::remove_file(path)?;
     Ok(file)
 }
 
-/// Copies the data of a file, and keeps its holes.
+/// Copies the data of a file and preserves its holes.
 fn copy_data(from: &File, to: &File) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut at = 0;
     while at < length {
         at = match rustix::fs::seek(from, SeekFrom::Data(at)) {
             Ok(data) => data,
-            Err(rustix::io::Errno::NXIO) => return Ok(()), // a hole to the end
+            Err(rustix::io::Errno::NXIO) => return Ok(()), // the rest of the file is a hole
             Err(error) => return Err(error.into()),
         };
         let end = rustix::fs::seek(from, SeekFrom::Hole(at))?;
@@ -104,7 +104,7 @@ impl Replica for Spill {
         Ok(())
     }
 
-    fn forget(&self, _page: u32) {} // its place is written again one day
+    fn forget(&self, _page: u32) {} // a later page-out overwrites the page
 
     fn is_closed(&self) -> bool {
         self.shared.lock().closed
@@ -114,7 +114,7 @@ impl Replica for Spill {
         &self.shared.name
     }
 
-    /// Copies the file: by reference where the file system can.
+    /// Copies the file, by reference (`copy_file_range`) if the file system supports it.
     fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Replica>, String> {
         let mut path = self.shared.path.clone().into_os_string();
         path.push(format!(".{}", std::process::id()));
@@ -129,7 +129,7 @@ impl Replica for Spill {
     }
 
     fn abandon(&self) {
-        descriptors::close(self.shared.file.as_raw_fd()); // as a connection's
+        descriptors::close(self.shared.file.as_raw_fd()); // as in `Connection::abandon`
     }
 
     fn close(&self) {
@@ -159,7 +159,7 @@ impl Shared {
             }
             match error {
                 None => {}
-                // A full disk refuses pages; those it has it can still give.
+                // A full disk refuses new pages, but the stored pages can still be read.
                 Some(error) if rest[0].verb == Verb::Put => {
                     sink.finished(self.index, rest, Some(error.to_string()));
                 }
@@ -187,7 +187,8 @@ impl Shared {
         }
     }
 
-    /// Returns the number of the run's first orders that are done, and the error of the next one.
+    /// Executes the orders one after the other until the first error. Returns the number of executed orders,
+    /// and the error.
     fn carry_out(&self, run: &mut [Order]) -> (usize, Option<io::Error>) {
         for (done, order) in run.iter_mut().enumerate() {
             if let Err(error) = self.carry_out_one(order) {

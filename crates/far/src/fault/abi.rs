@@ -1,6 +1,7 @@
-//! userfaultfd as `linux/userfaultfd.h` has it: numbers and structures, and calls that give `io::Result`.
+//! The userfaultfd interface of `linux/userfaultfd.h`: constants, structures, and calls that return
+//! `io::Result`.
 //!
-//! Not the crate `userfaultfd`, which has neither `UFFDIO_MOVE` nor `UFFD_USER_MODE_ONLY` with write
+//! The crate `userfaultfd` is not used, because it lacks `UFFDIO_MOVE` and `UFFD_USER_MODE_ONLY` with write
 //! protection.
 
 use crate::descriptors::{self, Hidden};
@@ -27,12 +28,12 @@ pub(crate) const WP_DONTWAKE: u64 = 2;
 pub(crate) const MOVE_DONTWAKE: u64 = 1;
 pub(crate) const MOVE_ALLOW_HOLES: u64 = 2;
 
-/// `_IOWR(0xAA, number, size)`, the layout of x86-64 and Arm.
+/// Returns `_IOWR(0xAA, number, size)` in the encoding of x86-64 and Arm.
 const fn iowr(number: u64, size: usize) -> u64 {
     3 << 30 | (size as u64) << 16 | API << 8 | number
 }
 
-/// `_IOR(0xAA, number, size)`.
+/// Returns `_IOR(0xAA, number, size)`.
 const fn ior(number: u64, size: usize) -> u64 {
     2 << 30 | (size as u64) << 16 | API << 8 | number
 }
@@ -58,7 +59,7 @@ struct Register {
     ioctls: u64,
 }
 
-/// `uffdio_copy` and `uffdio_move` have one layout.
+/// Argument of `UFFDIO_COPY` and `UFFDIO_MOVE`, which have the same layout.
 #[repr(C)]
 struct Transfer {
     dst: u64,
@@ -81,7 +82,7 @@ struct WriteProtect {
     mode: u64,
 }
 
-/// One message of the kernel.
+/// A message that the kernel sends over a userfaultfd.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Message {
@@ -97,16 +98,16 @@ pub(crate) struct Message {
 pub(crate) struct Userfault(Hidden<OwnedFd>);
 
 impl Userfault {
-    /// A new one that offers these features, or the system's reason.
+    /// Opens a userfaultfd with these features. The error is the system's reason.
     pub(crate) fn open(user_mode_only: bool, features: u64) -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | if user_mode_only { USER_MODE_ONLY } else { 0 };
-        // SAFETY: no memory is passed.
+        // SAFETY: the call accesses no memory of this process.
         let fd = unsafe { crate::sys::call(libc::SYS_userfaultfd, [flags as usize, 0, 0, 0, 0, 0]) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made, and no other value owns it.
-        #[expect(clippy::cast_possible_truncation, reason = "descriptors are small")]
+        // SAFETY: the call has just made the descriptor, and no other value owns it.
+        #[expect(clippy::cast_possible_truncation, reason = "descriptors fit into 31 bits")]
         let fd = Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }));
         let mut api = ApiArg { api: API, features, ioctls: 0 };
         fd.call(iowr(0x3F, size_of::<ApiArg>()), &mut api)?;
@@ -117,7 +118,7 @@ impl Userfault {
         self.0.as_raw_fd()
     }
 
-    /// Closes a parent's in its child, which never uses it.
+    /// Closes the descriptor of the parent in a child process, which never uses it.
     pub(crate) fn abandon(&self) {
         descriptors::close(self.fd());
     }
@@ -125,8 +126,8 @@ impl Userfault {
     fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
         let arguments =
             [self.fd() as usize, request as usize, std::ptr::from_mut(argument) as usize, 0, 0, 0];
-        // SAFETY: `argument` has the layout of `request`; the kernel writes no further. The caller is
-        // responsible for the effect on the address space.
+        // SAFETY: `argument` has the layout of `request`, and the kernel writes nothing beyond it. The caller
+        // is responsible for the effect on the address space.
         let done = unsafe { crate::sys::call(libc::SYS_ioctl, arguments) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -145,7 +146,8 @@ impl Userfault {
         self.call(ior(0x02, size_of::<Range>()), &mut range(start, len))
     }
 
-    /// Both give how many bytes were done, and the error that stopped them.
+    /// Copies pages. This and `move` return the number of bytes that were processed, and the error that
+    /// stopped the call.
     pub(crate) fn copy(&self, dst: usize, src: usize, len: usize, mode: u64) -> (usize, Option<io::Error>) {
         self.transfer(iowr(0x03, size_of::<Transfer>()), dst, src, len, mode)
     }
@@ -167,7 +169,7 @@ impl Userfault {
         (usize::try_from(transfer.done).unwrap_or(0), error)
     }
 
-    /// Maps zeros into absent pages; wakes no thread.
+    /// Maps zeros into absent pages. Wakes no thread.
     pub(crate) fn zero(&self, start: usize, len: usize) -> io::Result<()> {
         let mut zero = Zero { range: range(start, len), mode: ZERO_DONTWAKE, done: 0 };
         self.call(iowr(0x04, size_of::<Zero>()), &mut zero)
@@ -178,10 +180,10 @@ impl Userfault {
         self.call(iowr(0x06, size_of::<WriteProtect>()), &mut protect)
     }
 
-    /// A message, if there is one.
+    /// Reads the next message; `None` if there is none.
     pub(crate) fn read(&self) -> io::Result<Option<Message>> {
         let mut message = Message::default();
-        // SAFETY: the buffer is as long as the length passed.
+        // SAFETY: the buffer has the length that is passed.
         let read =
             unsafe { libc::read(self.fd(), std::ptr::from_mut(&mut message).cast(), size_of::<Message>()) };
         if read < 0 {

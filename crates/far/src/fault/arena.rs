@@ -1,8 +1,8 @@
 //! Address space of this layer: mappings that are removed when dropped, and a descriptor to wake a thread.
 //!
-//! The calls go to the kernel directly. In a program with the preload library the C library's names are
-//! those of the library, which would take this layer's region for the program's and call back here under the
-//! pager's lock.
+//! The calls go to the kernel directly. In a program with the preload library, the functions of the C library
+//! are hooks of that library. The hooks would treat this layer's memory as the program's, and would call this
+//! layer again while it holds the pager's lock.
 
 use crate::descriptors::{self, Hidden};
 use crate::sys;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-/// Frames and regions begin at a huge page.
+/// Alignment of frames and regions: the size of a huge page.
 const ALIGN: usize = 2 << 20;
 
 /// A mapping, aligned to 2 MiB.
@@ -21,21 +21,21 @@ pub(crate) struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: an address and a length; the owner of the mapping controls access to its memory.
+// SAFETY: an address and a length. The owner of the mapping controls access to its memory.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Returns private zeroed memory that is allocated when touched, and does not count as committed.
+    /// Maps private zeroed memory that is allocated when it is touched and does not count as committed.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
         Self::reserve(bytes, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// A view of a memory file.
+    /// Maps a memory file.
     pub(crate) fn of_file(file: &OwnedFd, bytes: usize, protection: i32) -> io::Result<Self> {
         let mapping = Self::reserve(bytes, libc::PROT_NONE)?;
-        // SAFETY: replaces a mapping that was just made; no pointer to it exists.
+        // SAFETY: replaces the mapping that was made above, to which no pointer exists.
         let at = unsafe {
             sys_mmap(
                 mapping.at.cast(),
@@ -53,7 +53,8 @@ impl Mapping {
     pub(super) fn in_place_of(range: &Range<usize>) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(range.start);
-        // SAFETY: the caller of `adopt` promises that the range is unused memory that reads as zeros.
+        // SAFETY: the caller of `adopt` guarantees that no thread uses the range and that its bytes are kept
+        // elsewhere.
         let got = unsafe { sys_mmap(at, range.len(), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -66,14 +67,15 @@ impl Mapping {
         let Some(with_margin) = bytes.checked_add(ALIGN) else {
             return Err(io::ErrorKind::OutOfMemory.into());
         };
-        // SAFETY: a new mapping where the system likes.
+        // SAFETY: a new mapping at an address that the system chooses.
         let at = unsafe { sys_mmap(ptr::null_mut(), with_margin, protection, flags, -1, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let at = at.cast::<u8>();
         let head = at.align_offset(ALIGN);
-        // SAFETY: head and tail lie in the mapping, at page boundaries, and no pointer to them exists.
+        // SAFETY: head and tail are inside the mapping and begin at page boundaries, and no pointer to them
+        // exists.
         unsafe {
             let start = at.add(head);
             if head > 0 {
@@ -84,7 +86,7 @@ impl Mapping {
         }
     }
 
-    /// The same range in a child process, which has its own copy of it.
+    /// Returns the mapping at the same addresses in a child process, which has its own copy of the memory.
     pub(super) fn for_child(&self) -> Self {
         Self { at: self.at, bytes: self.bytes }
     }
@@ -104,7 +106,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; its owner keeps no reference after it.
+        // SAFETY: the mapping belongs to this value, and its owner keeps no reference to the memory.
         unsafe {
             sys_munmap(self.at.cast(), self.bytes);
         }
@@ -112,7 +114,8 @@ impl Drop for Mapping {
 }
 
 pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
-    // SAFETY: callers pass ranges of their own mappings; they accept that advice may discard the content.
+    // SAFETY: callers pass ranges of their own mappings, and they accept that the advice may discard the
+    // content.
     if unsafe { sys_madvise(at.cast(), bytes, advice) } < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -120,14 +123,14 @@ pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
     }
 }
 
-/// Removes all access to our own memory: a touch ends the program.
+/// Removes all access to memory of this layer: an access causes SIGSEGV.
 pub(super) fn close(at: *mut u8, bytes: usize) -> io::Result<()> {
     // SAFETY: callers pass ranges of their own mappings.
     let done = unsafe { sys_mprotect(at.cast(), bytes, libc::PROT_NONE) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Restores access to our own memory.
+/// Restores access to memory of this layer.
 pub(super) fn reopen(at: *mut u8, bytes: usize) -> io::Result<()> {
     // SAFETY: callers pass ranges of their own mappings.
     let done = unsafe { sys_mprotect(at.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) };
@@ -137,11 +140,11 @@ pub(super) fn reopen(at: *mut u8, bytes: usize) -> io::Result<()> {
 /// Returns the addresses of the system pages in a range that have no memory or were swapped out, and the size
 /// of a system page.
 pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usize)> {
-    // SAFETY: no memory is passed.
+    // SAFETY: the call accesses no memory of this process.
     let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
     let mut there = vec![0_u8; bytes.div_ceil(piece)];
     let arguments = [at as usize, bytes, there.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: a byte for each of the system's pages in the range.
+    // SAFETY: the buffer has one byte for each system page in the range.
     if unsafe { sys::call(libc::SYS_mincore, arguments) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -155,12 +158,12 @@ pub(crate) struct Notifier(Hidden<OwnedFd>);
 
 impl Notifier {
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: no memory is passed.
+        // SAFETY: the call accesses no memory of this process.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made, and no other value owns it.
+        // SAFETY: the call has just made the descriptor, and no other value owns it.
         Ok(Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
@@ -168,7 +171,7 @@ impl Notifier {
         self.0.as_raw_fd()
     }
 
-    /// Closes, in a child process, the descriptor of the parent, which the child never uses.
+    /// Closes the descriptor of the parent in a child process, which never uses it.
     pub(super) fn abandon(&self) {
         descriptors::close(self.fd());
     }
@@ -180,18 +183,20 @@ impl Notifier {
     /// Resets the notification.
     pub(crate) fn reset(&self) {
         let mut count = 0_u64;
-        // SAFETY: the eight bytes of an eventfd counter.
+        // SAFETY: reads the eight bytes of an eventfd counter into a variable of that size.
         unsafe {
             libc::read(self.fd(), ptr::from_mut(&mut count).cast(), 8);
         }
     }
 }
 
-/// Notifies a descriptor; may be called from a signal handler. The C library's `write` is a
-/// point of cancellation: a thread that is canceled there would wait for a signal that the handler blocks.
+/// Notifies a descriptor. May be called from a signal handler. The C library's `write` is not used, because
+/// it is a cancellation point: a thread that is canceled there would wait for a signal that the handler
+/// blocks.
 pub(crate) fn notify(fd: RawFd) {
     let one = 1_u64;
-    // SAFETY: the eight bytes of an eventfd counter. They fit: there are fewer than 2^64 faults.
+    // SAFETY: writes the eight bytes of an eventfd counter, which cannot overflow with fewer than 2^64
+    // faults.
     unsafe {
         sys::call(libc::SYS_write, [fd as usize, ptr::from_ref(&one).addr(), 8, 0, 0, 0]);
     }
@@ -199,7 +204,7 @@ pub(crate) fn notify(fd: RawFd) {
 
 /// # Safety
 ///
-/// As `mmap`.
+/// The contract of `mmap`.
 unsafe fn sys_mmap(
     at: *mut libc::c_void,
     bytes: usize,
@@ -216,31 +221,31 @@ unsafe fn sys_mmap(
         fd as usize,
         offset.cast_unsigned() as usize,
     ];
-    // SAFETY: that of the caller.
+    // SAFETY: the caller keeps the contract of `mmap`.
     let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
     at as *mut libc::c_void
 }
 
 /// # Safety
 ///
-/// As `munmap`.
+/// The contract of `munmap`.
 unsafe fn sys_munmap(at: *mut libc::c_void, bytes: usize) -> isize {
-    // SAFETY: that of the caller.
+    // SAFETY: the caller keeps the contract of `munmap`.
     unsafe { sys::call(libc::SYS_munmap, [at as usize, bytes, 0, 0, 0, 0]) }
 }
 
 /// # Safety
 ///
-/// As `madvise`.
+/// The contract of `madvise`.
 unsafe fn sys_madvise(at: *mut libc::c_void, bytes: usize, advice: i32) -> isize {
-    // SAFETY: that of the caller.
+    // SAFETY: the caller keeps the contract of `madvise`.
     unsafe { sys::call(libc::SYS_madvise, [at as usize, bytes, advice as usize, 0, 0, 0]) }
 }
 
 /// # Safety
 ///
-/// As `mprotect`.
+/// The contract of `mprotect`.
 pub(super) unsafe fn sys_mprotect(at: *mut libc::c_void, bytes: usize, protection: i32) -> isize {
-    // SAFETY: that of the caller.
+    // SAFETY: the caller keeps the contract of `mprotect`.
     unsafe { sys::call(libc::SYS_mprotect, [at as usize, bytes, protection as usize, 0, 0, 0]) }
 }

@@ -1,23 +1,23 @@
-//! Mechanisms that page ordinary memory out and in and report touches: one trait, two implementations.
+//! Mechanisms that page ordinary memory out and in and report accesses: one trait, two implementations.
 //!
 //! | module | mechanism | needs | accesses reported by |
 //! |---|---|---|---|
 //! | `userfault` | userfaultfd: pages are moved (`UFFDIO_MOVE`) or copied | Linux 6.8 or 5.7 | the kernel |
 //! | `sigsegv`, `requests` | memory protection, SIGSEGV (paper, §2.2) | nothing | a signal handler |
 //!
-//! With userfaultfd, system calls wait for pages as programs do. With SIGSEGV they return `EFAULT` (F1).
+//! With userfaultfd, a system call on a paged-out page waits for the page, as the program does. With SIGSEGV
+//! it returns `EFAULT` (F1).
 //!
-//! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both
-//! have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never
-//! sees. `page_set` has the pages that left far memory for good, and those that are
-//! reserved.
+//! `places` maps page numbers to addresses: in a region that this layer allocates, and in existing memory of
+//! the program. The bytes of both are transferred through *frames*: page-sized pieces of an arena that the
+//! program never accesses. `page_set` stores which pages left far memory permanently, and which are reserved.
 //!
 //! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds. `map_out`
-//!   removes it at one instant, after which the frame has its last bytes (F3). Pages of a run may be
-//!   transferred one after the other.
+//!   removes the page at one instant, and after that the frame has the page's last bytes (F3). Pages of a run
+//!   may be transferred one after the other.
 //! - **FAULT-2** `map_in` makes a page visible whole or not at all.
-//! - **FAULT-3** After `arm_write` the next write is reported before it happens; so is the next access after
-//!   `arm_access`.
+//! - **FAULT-3** After `arm_write` the next write is reported before it happens. After `arm_access` the next
+//!   access is reported before it happens.
 
 pub(crate) mod abi;
 pub(crate) mod arena;
@@ -41,28 +41,28 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mechanism {
-    /// The first of the others that this machine and user can have, in the order in which they stand here
-    /// (without [`Sigsegv`](Self::Sigsegv) being last for nothing).
+    /// The first mechanism of [`LADDER`](Self::LADDER) that works on this system and for this user.
     #[default]
     Auto,
-    /// userfaultfd with all rights (root, `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd`), pages moved.
+    /// userfaultfd with privileges (root, `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd`); pages are
+    /// moved. Requires Linux 6.8.
     UserfaultMove,
-    /// The same, pages copied: kernels before 6.8.
+    /// userfaultfd with privileges; pages are copied. For kernels before 6.8.
     UserfaultCopy,
-    /// userfaultfd without privileges, pages moved; system calls on paged-out memory return `EFAULT`.
+    /// userfaultfd without privileges; pages are moved. System calls on paged-out pages return `EFAULT`.
     UserModeMove,
-    /// The same, pages copied.
+    /// userfaultfd without privileges; pages are copied.
     UserModeCopy,
-    /// Memory protection and SIGSEGV; system calls on pages that are away give `EFAULT`.
+    /// Memory protection and SIGSEGV. System calls on paged-out pages return `EFAULT`.
     Sigsegv,
 }
 
 impl Mechanism {
-    /// All mechanisms, the best first.
+    /// All mechanisms, in the order in which [`Auto`](Self::Auto) tries them.
     pub const LADDER: [Self; 5] =
         [Self::UserfaultMove, Self::UserModeMove, Self::UserfaultCopy, Self::UserModeCopy, Self::Sigsegv];
 
-    /// Its name on the command line.
+    /// Returns the name of the mechanism on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl Mechanism {
         }
     }
 
-    /// Returns `true` if system calls on pages that are away work. If not they give `EFAULT` (F1).
+    /// Returns `true` if system calls on paged-out pages work. Otherwise they return `EFAULT` (F1).
     #[must_use]
     pub fn serves_system_calls(self) -> bool {
         matches!(self, Self::UserfaultMove | Self::UserfaultCopy)
@@ -85,7 +85,7 @@ impl Mechanism {
         matches!(self, Self::UserModeMove | Self::UserModeCopy)
     }
 
-    /// The mechanism with the same transfers that needs no right.
+    /// Returns the mechanism that transfers pages in the same way and needs no privileges.
     fn for_any_user(self) -> Option<Self> {
         match self {
             Self::UserfaultMove => Some(Self::UserModeMove),
@@ -105,7 +105,7 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// No mechanism has this name.
+/// Error of parsing a name: no mechanism has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown mechanism {0:?}; use auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or \
@@ -129,14 +129,14 @@ pub(crate) enum Allow {
     ReadWrite,
 }
 
-/// The program touched a page that was away or armed.
+/// An access of the program to a page that is paged out or armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) page: u32,
     pub(crate) access: Access,
 }
 
-/// Pages that follow one another, and frames that do.
+/// Consecutive pages, and consecutive frames for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) page: u32,
@@ -148,41 +148,41 @@ pub(crate) struct Run {
 /// State of a frame's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Memory that can be written without the system's help.
+    /// The frame has memory, which can be written without the help of the system.
     Full,
-    /// None: it went into the region.
+    /// The frame has no memory, because the memory was moved into the region.
     Empty,
 }
 
-/// See the [module](self). All calls but `next_fault` and `stop` are made by one thread at a time.
+/// A mechanism in use for one region; see the [module](self). Only `next_fault` and `stop` may be called
+/// while another thread makes a call.
 pub(crate) trait Backend: Send + Sync {
     fn mechanism(&self) -> Mechanism;
-    /// The region's first byte.
+    /// Returns the address of the region's first byte.
     fn base(&self) -> *mut u8;
-    /// A frame's first byte.
+    /// Returns the address of a frame's first byte.
     fn frame(&self, frame: u32) -> *mut u8;
-    /// Returns `true` if a page that was mapped with [`Allow::Read`] and is still so was certainly not
-    /// written.
+    /// Returns `true` if a page that is mapped with [`Allow::Read`] is certain to be unchanged since then.
     fn tells_every_write(&self) -> bool;
-    /// Maps the frames' bytes into the region. Wakes no thread.
+    /// Maps the bytes of the frames into the region. Wakes no thread.
     fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame>;
-    /// Takes the pages out of the region; their bytes are in the frames then, which were empty.
+    /// Removes the pages from the region. Their bytes are then in the frames, which were empty.
     fn map_out(&self, run: Run) -> io::Result<()>;
     /// Permits the program this access to mapped pages.
     fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()>;
-    /// Completes a mapped page that faulted all the same, because a part of it was removed from outside.
-    /// Returns whether its bytes changed by that.
+    /// Completes a mapped page that faulted because a part of it was removed by a system call of the program.
+    /// Returns `true` if this changed the page's bytes.
     fn mend(&self, _page: u32) -> io::Result<bool> {
         Ok(false)
     }
-    /// Makes the next access to each page fault. Returns whether the pages' bytes are now in the frames; then
-    /// `map_in` maps them again.
+    /// Makes the next access to each page fault. Returns `true` if the pages' bytes are now in the frames;
+    /// then `map_in` maps them again.
     fn arm_access(&self, run: Run) -> io::Result<bool>;
-    /// The pages are empty.
+    /// Empties the pages.
     fn discard(&self, pages: Range<u32>) -> io::Result<()>;
-    /// Leaves these pages, which are empty, to the kernel: it makes them when they are touched and sends no
-    /// event, and threads that wait for one go on. Returns `false`, with nothing changed, if the backend
-    /// cannot do that.
+    /// Leaves these pages, which are empty, to the kernel: it allocates them when they are touched, and
+    /// reports no faults. Threads that wait for one of the pages continue. Returns `false`, with nothing
+    /// changed, if the backend cannot do this.
     fn leave(&self, _pages: Range<u32>) -> bool {
         false
     }
@@ -192,45 +192,46 @@ pub(crate) trait Backend: Send + Sync {
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         Ok(pages.map(|_| true).collect())
     }
-    /// Gives these pages to the kernel for good: they behave as private anonymous memory, also in child
-    /// processes. Their bytes are in the region and may be written, or they are empty.
+    /// Passes these pages to the kernel permanently: they behave as private anonymous memory, also in child
+    /// processes. Their bytes are in the region and may be written, or the pages are empty.
     fn unmanage(&self, pages: Range<u32>) -> io::Result<()>;
-    /// Commits pages, or reserves them: an access to a reserved page is refused, as it is in memory without
-    /// access. The pages are empty, and this is not called for one page by two threads at once.
+    /// Commits pages, or reserves them: an access to a reserved page is refused, as in memory mapped with
+    /// `PROT_NONE`. The pages are empty, and no two threads call this for one page at the same time.
     fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()>;
-    /// The pages that are reserved.
+    /// Returns the pages that are reserved.
     fn reserved(&self) -> &PageSet;
-    /// Releases the remaining memory of the backend: all pages are with the kernel.
+    /// Releases the remaining memory of the backend after all pages were passed to the kernel.
     fn retire(&self) {}
-    /// The pages that left so.
+    /// Returns the pages that were passed to the kernel.
     fn unmanaged(&self) -> &PageSet;
-    /// The address of a page.
+    /// Returns the address of a page.
     fn address(&self, page: u32) -> *mut u8;
-    /// The page at an address, if one is.
+    /// Returns the page at an address; `None` if the address is outside of the region.
     fn page_of(&self, address: usize) -> Option<u32>;
-    /// The frame's memory goes back to the system.
+    /// Returns the memory of a frame to the system.
     fn empty(&self, frame: u32);
     /// Wakes the threads that wait for these pages.
     fn wake(&self, pages: Range<u32>);
-    /// Waits for a fault; `None` after `stop`, or at the end of the time.
+    /// Waits for a fault. Returns [`Event::Stopped`] after `stop`, and [`Event::Nothing`] after a timeout.
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
-    /// Ends `next_fault` for good.
+    /// Ends `next_fault` permanently.
     fn stop(&self);
-    /// Prepares for a `fork`: the child gets a copy of the region and the frames. No other call is made until
-    /// `after_fork`.
+    /// Prepares for `fork`: the child process gets a copy of the region and the frames. No other call is made
+    /// until `after_fork`.
     fn before_fork(&self) -> io::Result<()> {
         Ok(())
     }
-    /// In the parent: children that come about in other ways get no copy.
+    /// Continues in the parent after `fork`: later child processes get no copy unless `before_fork` is called
+    /// again.
     fn after_fork(&self) {}
-    /// In the child: a backend for the copy. Pages that were mapped are, and are writable; frames have what
-    /// they had. After an error the region cannot be touched (it never reads as zeros where the parent had
-    /// something else).
+    /// Returns a backend for the copy, in the child process. Mapped pages are mapped there too, and writable;
+    /// frames keep their content. After an error the region cannot be accessed, so it never reads as zeros in
+    /// place of the parent's bytes.
     fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
         let why = format!("{} does not give it to them", self.mechanism());
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
-    /// In a child without far memory: closes inherited descriptors.
+    /// Closes inherited descriptors in a child process without far memory.
     fn abandon(&self) {}
 }
 

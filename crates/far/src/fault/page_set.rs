@@ -1,12 +1,12 @@
-//! Sets of pages: *unmanaged* pages left far memory for good, and the kernel alone manages them; *reserved*
+//! Sets of pages. *Unmanaged* pages left far memory permanently, and only the kernel manages them. *Reserved*
 //! pages are empty, and an access to them is refused until they are committed.
 //!
-//! A set has one bit per page in kernel-provided memory, so a table for a mostly unused region costs nothing.
-//! Signal handlers and interposed calls read it without a lock.
+//! A set has one bit per page in memory that the kernel allocates on demand, so a set for a mostly unused
+//! region costs little. Signal handlers and hooks read a set without a lock.
 //!
-//! - **UNMANAGED-1** A bit of an unmanaged page is set once, under the pager's lock, after the page's bytes
-//!   are ordinary memory at the page's address; it is never cleared. So a reader that sees it set may leave
-//!   the page to the kernel.
+//! - **UNMANAGED-1** The bit of an unmanaged page is set once, under the pager's lock, after the page's bytes
+//!   are ordinary memory at the page's address. The bit is never cleared. So a thread that reads a set bit
+//!   may leave the page to the kernel.
 
 use super::arena::Mapping;
 use std::io;
@@ -16,7 +16,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// See the [module](self).
+/// A set of pages that is read without a lock; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct PageSet {
     words: Mapping,
@@ -25,7 +25,7 @@ pub(crate) struct PageSet {
 }
 
 impl PageSet {
-    /// Returns an empty set for so many pages.
+    /// Returns an empty set for `pages` pages.
     pub(crate) fn none(pages: u32) -> io::Result<Self> {
         let words = Mapping::anonymous((pages as usize).div_ceil(64).next_multiple_of(512) * 8)?;
         Ok(Self { words, pages, set: AtomicUsize::new(0) })
@@ -33,32 +33,33 @@ impl PageSet {
 
     fn word(&self, page: u32) -> &AtomicU64 {
         assert!(page < self.pages, "page {page} of {}", self.pages);
-        // SAFETY: in the mapping, aligned, and only ever used as an atomic.
+        // SAFETY: the address is inside the mapping and aligned, and the word is only used as an atomic.
         unsafe { AtomicU64::from_ptr(self.words.at().cast::<u64>().add(page as usize / 64)) }
     }
 
     pub(crate) fn has(&self, page: u32) -> bool {
-        // Acquire: pairs with Release in `add`: the page is ordinary memory (UNMANAGED-1).
+        // Acquire: pairs with Release in `add`, so the page is ordinary memory (UNMANAGED-1).
         self.len() > 0 && self.word(page).load(Acquire) >> (page % 64) & 1 == 1
     }
 
-    /// Number of pages.
+    /// Returns the number of pages in the set.
     pub(crate) fn len(&self) -> usize {
-        self.set.load(Relaxed) // a count; the bits carry the order
+        self.set.load(Relaxed) // Relaxed: a counter; the bits carry the ordering
     }
 
-    /// Takes pages out that are in the set.
+    /// Removes pages that are in the set.
     pub(crate) fn remove(&self, pages: Range<u32>) {
-        self.set.fetch_sub(pages.len(), Relaxed); // a count, as in `add`
+        self.set.fetch_sub(pages.len(), Relaxed); // Relaxed: a counter, as in `add`
         for page in pages {
             // Release: pairs with Acquire in `has`.
             self.word(page).fetch_and(!(1 << (page % 64)), Release);
         }
     }
 
-    /// Adds pages that are not in the set; one thread at a time adds or removes a page.
+    /// Adds pages that are not in the set. Only one thread at a time adds or removes a page.
     pub(crate) fn add(&self, pages: Range<u32>) {
-        // Relaxed: a reader that misses the count treats the page as managed, as it was a moment ago.
+        // Relaxed: a reader that does not see the new count treats the page as managed, as it was just
+        // before.
         self.set.fetch_add(pages.len(), Relaxed);
         for page in pages {
             // Release: pairs with Acquire in `has`.
@@ -66,12 +67,12 @@ impl PageSet {
         }
     }
 
-    /// Adds pages that are not in the set, or removes pages that are.
+    /// Adds pages that are not in the set, or removes pages that are in the set.
     pub(crate) fn set(&self, pages: Range<u32>, is_member: bool) {
         if is_member { self.add(pages) } else { self.remove(pages) }
     }
 
-    /// The parts of a range that are not in the set.
+    /// Returns the parts of a range that are not in the set.
     pub(crate) fn others(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let Range { start: mut at, end } = pages;
         std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Addresses of pages: first the pages of the region, then the pages of existing memory of the program
-//! (static arrays), place by place.
+//! Addresses of pages: first the pages of the region, then the pages of the adopted ranges (existing memory
+//! of the program, such as static arrays), range by range.
 
 use super::arena::{Mapping, advise, close};
 use super::page_set::PageSet;
@@ -8,15 +8,15 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A place and the number of its first page.
+/// An adopted range and the number of its first page.
 #[derive(Debug)]
 struct Adopted {
-    /// Never unmapped: it is the program's.
+    /// Never unmapped, because the memory belongs to the program.
     mapping: ManuallyDrop<Mapping>,
     first: u32,
 }
 
-/// See the [module](self).
+/// Maps page numbers to addresses; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Places {
     region: Mapping,
@@ -27,7 +27,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Replaces the adopted memory by new memory; each range consists of whole pages.
+    /// Replaces the adopted memory by new memory. Each range consists of whole pages.
     pub(super) fn new(region: Mapping, adopted: &[Range<usize>], page_bytes: usize) -> io::Result<Self> {
         let mut first = pages(region.bytes(), page_bytes);
         let mut places = Vec::new();
@@ -42,7 +42,7 @@ impl Places {
         Ok(Self { region, adopted: places, page_bytes, unmanaged, reserved })
     }
 
-    /// The same in a child process.
+    /// Returns the same places in a child process.
     pub(super) fn for_child(&self) -> Self {
         let place = |place: &Adopted| Adopted {
             mapping: ManuallyDrop::new(place.mapping.for_child()),
@@ -57,17 +57,17 @@ impl Places {
         }
     }
 
-    /// The pages that left.
+    /// Returns the pages that left far memory permanently.
     pub(super) fn unmanaged(&self) -> &PageSet {
         &self.unmanaged
     }
 
-    /// The pages that are reserved.
+    /// Returns the pages that are reserved.
     pub(super) fn reserved(&self) -> &PageSet {
         &self.reserved
     }
 
-    /// Of the region.
+    /// Returns the address of the region's first byte.
     pub(super) fn base(&self) -> *mut u8 {
         self.region.at()
     }
@@ -78,7 +78,7 @@ impl Places {
         at.wrapping_add((page - first) as usize * self.page_bytes)
     }
 
-    /// Splits these pages into parts that each lie in one piece.
+    /// Splits a range of pages into parts with contiguous addresses.
     pub(super) fn pieces(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         let Range { mut start, end } = pages;
         std::iter::from_fn(move || {
@@ -98,7 +98,7 @@ impl Places {
         within(&self.region).or_else(adopted)
     }
 
-    /// Calls with address and length of each piece of memory that is still managed.
+    /// Calls `one` with the address and the length of each range of memory that is still managed.
     pub(super) fn each_managed(
         &self,
         mut one: impl FnMut(*mut u8, usize) -> io::Result<()>,
@@ -117,7 +117,7 @@ impl Places {
         self.each_managed(|at, bytes| advise(at, bytes, advice))
     }
 
-    /// Closes the pieces: no thread touches them any more.
+    /// Removes all access to the managed memory. No thread uses it any more.
     pub(super) fn close(&self) -> io::Result<()> {
         self.each_managed(close)
     }

@@ -1,7 +1,7 @@
-//! The fault table: a signal handler passes a fault to the pager and sleeps until it is answered.
+//! The fault table: a signal handler passes a fault to the pager and sleeps until the fault is handled.
 //!
-//! All actions of a handler are async-signal-safe: atomics, a futex, a yield. The table is fixed, so nothing
-//! is allocated; a handler that finds it full tries again until a request is free.
+//! All actions of a handler are async-signal-safe: atomics, a futex, a yield. The table has a fixed size, so
+//! nothing is allocated. A handler that finds the table full retries until a request is free.
 //!
 //! | word | state | left by |
 //! |---|---|---|
@@ -12,13 +12,13 @@
 //! | 4 | done | the handler that posted it, to 0 |
 //!
 //! - **REQUEST-1** Address, access and region of a request change only in state 1.
-//! - **REQUEST-2** A handler returns only after state 4. The pager sets it after the page was made
+//! - **REQUEST-2** A handler returns only after state 4. The pager sets state 4 after it has made the page
 //!   accessible, or when access will never be needed.
-//! - **REQUEST-3** No posted request is missed: a handler posts and then notifies. A pager that was
-//!   notified resets the notifier, then reads all requests, and waits only if it found none.
+//! - **REQUEST-3** No posted request is missed: a handler posts and then notifies. A notified pager resets
+//!   the notifier, then reads all requests, and waits only if it found none.
 //! - **REQUEST-4** One thread at a time completes requests of a region, because it holds the pager's mutex.
-//!   So only that thread changes the requests that it finds taken. Otherwise a late answer could mark a
-//!   request that is free by then as done, and no handler would ever free it.
+//!   So only that thread changes the requests that it finds taken. Otherwise a late completion could set
+//!   state 4 in a request that is already free, and no handler would ever free the request.
 //!
 //! `tests/loom_requests.rs` runs handlers and a pager in every interleaving.
 
@@ -36,7 +36,7 @@ const POSTED: u32 = 2;
 const TAKEN: u32 = 3;
 const DONE: u32 = 4;
 
-/// See the [module](self).
+/// A table of faults; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Requests<const N: usize>([Request; N]);
 
@@ -49,7 +49,7 @@ struct Request {
 }
 
 impl<const N: usize> Requests<N> {
-    /// All free.
+    /// Returns a table in which all requests are free.
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
         Self(
@@ -64,7 +64,8 @@ impl<const N: usize> Requests<N> {
         )
     }
 
-    /// The same; the model's atomics are not made at compile time.
+    /// Returns a table in which all requests are free. The atomics of the model checker have no `const`
+    /// constructor.
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
         Self(std::array::from_fn(|_| Request {
@@ -75,18 +76,19 @@ impl<const N: usize> Requests<N> {
         }))
     }
 
-    /// A handler's side: posts a fault, rings, and sleeps until it was answered.
+    /// Handler: posts a fault, notifies the pager, and sleeps until the fault is handled.
     pub(crate) fn post(&self, region: usize, address: usize, access: Access, notify: impl FnOnce()) {
         let request = self.claim();
-        // Relaxed, all three: published by the store of POSTED below (REQUEST-1).
+        // Relaxed for all three: published by the store of POSTED below (REQUEST-1).
         request.region.store(region, Relaxed);
         request.address.store(address, Relaxed);
         request.wrote.store(access == Access::Write, Relaxed);
-        // Release: pairs with Acquire in `take`, which then sees this request's fault.
+        // Release: pairs with Acquire in `take`, which then reads the fields of this request.
         request.state.word().store(POSTED, Release);
         notify();
         loop {
-            // Acquire: pairs with Release in `finish`: the page is as the pager made it (REQUEST-2).
+            // Acquire: pairs with Release in `finish`, so this thread sees the page as the pager made it
+            // (REQUEST-2).
             let state = request.state.word().load(Acquire);
             if state == DONE {
                 break;
@@ -99,8 +101,8 @@ impl<const N: usize> Requests<N> {
 
     fn claim(&self) -> &Request {
         loop {
-            // Acquire: pairs with Release at the end of `post`, so that what the last handler wrote into the
-            // request does not come after what we write. Relaxed on failure: nothing of the request is read.
+            // Acquire: pairs with Release at the end of `post`, so the writes of this thread come after those
+            // of the previous handler. Relaxed on failure: no field of the request is read.
             let free =
                 |r: &&Request| r.state.word().compare_exchange(FREE, CLAIMED, Acquire, Relaxed).is_ok();
             if let Some(request) = self.0.iter().find(free) {
@@ -110,25 +112,25 @@ impl<const N: usize> Requests<N> {
         }
     }
 
-    /// The pager's side: a posted fault of its region, if there is one. One thread takes for a region.
+    /// Pager: takes a posted fault of the region, if there is one. Only one thread takes the faults of a
+    /// region.
     pub(crate) fn take(&self, region: usize) -> Option<(usize, Access)> {
         self.0.iter().find_map(|request| {
-            // Acquire: pairs with Release in `post`, so the region is that of this posting, and so are
-            // address and access.
+            // Acquire: pairs with Release in `post`, so region, address and access are those of this request.
             if request.state.word().load(Acquire) != POSTED || request.region.load(Relaxed) != region {
                 return None;
             }
             let access = if request.wrote.load(Relaxed) { Access::Write } else { Access::Read };
             let address = request.address.load(Relaxed);
-            // Only this thread leaves POSTED for this region, so a store is enough. Release: pairs with
-            // Acquire in `finish`, which another thread of the pager may call: it then sees this posting's
-            // region and address.
+            // A store suffices, because only this thread changes POSTED for this region. Release: pairs with
+            // Acquire in `finish`, which another thread of the pager may call and which then reads the region
+            // and address of this request.
             request.state.word().store(TAKEN, Release);
             Some((address, access))
         })
     }
 
-    /// The pager's side: answers the taken faults of its region for which `is_meant` accepts the address. One
+    /// Pager: completes the taken faults of the region for which `is_meant` returns `true`. Called by one
     /// thread at a time (REQUEST-4).
     pub(crate) fn finish(&self, region: usize, is_meant: impl Fn(usize) -> bool) {
         for request in &self.0 {

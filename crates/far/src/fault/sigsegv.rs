@@ -1,21 +1,22 @@
-//! Paging by memory protection and SIGSEGV, as in the paper (§2.2): a page without access is paged out or
-//! armed, a read-only page is unmodified.
+//! Paging by memory protection and SIGSEGV, as in the paper (§2.2): a page without access rights is paged out
+//! or armed, and a read-only page is unmodified.
 //!
-//! The region is a memory file with two mappings: the program's, with changing protection, and this layer's,
-//! always writable. A page is filled through the second mapping and made accessible when it is whole
-//! (FAULT-2, F3). The program's access is removed before this layer reads the page (FAULT-1).
+//! The region is a memory file with two mappings. The program uses the first one, and its protection changes.
+//! This layer uses the second one, which is always writable. A page is filled through the second mapping and
+//! made accessible when it is complete (FAULT-2, F3). The program's access is removed before this layer reads
+//! the page (FAULT-1).
 //!
 //! # The handler
 //!
 //! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), notifies the pager
-//! and sleeps; the pager's thread does the rest. All its calls are async-signal-safe: atomics, `write`,
-//! `futex`. The processor reports a read or a write (bit 1 of the page fault's error code). A fault outside
-//! all regions goes to the previously installed handler.
+//! and sleeps. The pager's thread does the rest. All calls of the handler are async-signal-safe: atomics,
+//! `write`, `futex`. The processor reports whether the access is a read or a write (bit 1 of the page fault's
+//! error code). A fault outside of all regions goes to the program's own handler.
 //!
 //! # Limits
 //!
-//! A system call on a paged-out page returns `EFAULT` (F1). Child processes have no mapping in place of the
-//! region.
+//! A system call on a paged-out page returns `EFAULT` (F1). In a child process nothing is mapped at the
+//! addresses of the region.
 
 use super::arena::{Mapping, Notifier, notify};
 use super::page_set::PageSet;
@@ -38,17 +39,17 @@ use std::sync::atomic::{
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Threads that can wait for pages at once; more spin.
+/// Largest number of threads that wait for pages without spinning.
 const REQUESTS: usize = 256;
-/// Regions of a process that use this mechanism.
+/// Largest number of regions that use this mechanism in a process.
 const REGIONS: usize = 32;
 
 struct Place {
-    /// Zero while the entry is unused.
+    /// Address of the region; 0 while the entry is unused.
     base: AtomicUsize,
     bytes: AtomicUsize,
     notifier: AtomicI32,
-    /// Of the region; never dropped, as a handler may still look at it.
+    /// Unmanaged pages of the region. Never freed, because a handler may still read the set.
     unmanaged: AtomicPtr<PageSet>,
     reserved: AtomicPtr<PageSet>,
     page_bytes: AtomicUsize,
@@ -68,25 +69,25 @@ static PLACES: [Place; REGIONS] = [const {
         page_bytes: AtomicUsize::new(1),
     }
 }; REGIONS];
-/// The last fault on an unmanaged page, by thread: see `is_repeated`.
+/// Last fault on an unmanaged page, by thread: see `is_repeated`.
 static FAULTS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 /// Serializes the registration of places and the installation of the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
-/// This process is a child made by fork: no pager answers here, and the regions are not mapped. A child that
-/// shares the parent's memory (vfork) does not set this.
+/// Set in a child process made by `fork`: no pager handles faults there, and the regions are not mapped. Not
+/// set in a child that shares the parent's memory (`vfork`).
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
 pub(crate) struct SigsegvBackend {
     region: usize,
     file: Hidden<OwnedFd>,
-    /// The program's view.
+    /// The mapping that the program uses.
     seen: Mapping,
-    /// As we see it.
+    /// The mapping that this layer uses.
     alias: Mapping,
     frames: Mapping,
-    /// Private anonymous memory that replaces unmanaged pages. One mapping as long as the region, each page
-    /// at its own offset, so that the kernel merges neighbors into one mapping again.
+    /// Private anonymous memory that replaces unmanaged pages. The mapping is as long as the region, and each
+    /// page is at its own offset, so that the kernel merges neighbors into one mapping again.
     private: Mapping,
     page_bytes: usize,
     notifier: Notifier,
@@ -97,15 +98,15 @@ pub(crate) struct SigsegvBackend {
 
 impl SigsegvBackend {
     pub(crate) fn new(bytes: usize, page_bytes: usize, frames: usize) -> io::Result<Self> {
-        // SAFETY: a name that ends in NUL.
+        // SAFETY: the string ends in NUL.
         let fd = unsafe { libc::memfd_create(c"azekura-far".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made, and no other value owns it.
+        // SAFETY: the call has just made the descriptor, and no other value owns it.
         let file = Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: no memory is passed.
+        // SAFETY: the call accesses no memory of this process.
         if unsafe { libc::ftruncate(file.as_raw_fd(), length) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -114,7 +115,8 @@ impl SigsegvBackend {
         seen.advise(libc::MADV_DONTFORK)?;
         let frames = Mapping::anonymous(frames * page_bytes)?;
         let private = Mapping::anonymous(bytes)?;
-        // SAFETY: just made. The kernel joins mappings only if one of them had memory before they were cut.
+        // SAFETY: the mapping was just made. The write is needed because the kernel merges parts of a mapping
+        // again only if the mapping had memory before it was split.
         unsafe { private.at().write_volatile(0) };
         let notifier = Notifier::new()?;
         let pages = u32::try_from(bytes.div_ceil(page_bytes)).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -144,26 +146,28 @@ impl SigsegvBackend {
 
     fn protect(&self, pages: Range<u32>, protection: i32) -> io::Result<()> {
         let at = self.seen.at().wrapping_add(self.bytes(pages.start));
-        // SAFETY: pages of our mapping; they are to be inaccessible to the program without a fault.
+        // SAFETY: the pages belong to our mapping, and the program expects that an access without rights
+        // faults.
         let done =
             unsafe { super::arena::sys_mprotect(at.cast(), self.bytes(pages.end - pages.start), protection) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Gives the memory of pages back that are closed to the program.
+    /// Returns the memory of pages to the system. The program has no access to the pages.
     fn punch(&self, page: u32, pages: u32) -> io::Result<()> {
         let (offset, bytes) = (self.bytes(page) as libc::off_t, self.bytes(pages) as libc::off_t);
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no memory is passed; the emptied range is ours and closed to the program.
+        // SAFETY: the call accesses no memory of this process. The range belongs to our file, and the program
+        // has no access to it.
         let done = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Copies the bytes of closed pages into `private`; holes of the file stay holes.
+    /// Copies the bytes of pages without access to `private`. Holes of the file stay holes.
     fn copy_out(&self, pages: Range<u32>) -> io::Result<()> {
         let (mut at, end) = (self.bytes(pages.start), self.bytes(pages.end));
         let seek = |from: usize, whence: c_int| {
-            // SAFETY: no memory is passed.
+            // SAFETY: the call accesses no memory of this process.
             let found = unsafe { libc::lseek(self.file.as_raw_fd(), from as libc::off_t, whence) };
             usize::try_from(found).map_err(|_| io::Error::last_os_error())
         };
@@ -171,10 +175,10 @@ impl SigsegvBackend {
             let from = match seek(at, libc::SEEK_DATA) {
                 Ok(from) if from < end => from,
                 Err(error) if error.raw_os_error() != Some(libc::ENXIO) => return Err(error),
-                _ => break, // no data behind
+                _ => break, // no data after this offset
             };
             at = seek(from, libc::SEEK_HOLE)?.min(end);
-            // SAFETY: our view of the pages, which the program cannot touch now, and our own memory.
+            // SAFETY: both ranges belong to our own mappings, and the program has no access to the pages now.
             unsafe {
                 ptr::copy_nonoverlapping(
                     self.alias.at().wrapping_add(from),
@@ -216,8 +220,8 @@ impl Backend for SigsegvBackend {
     }
 
     fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame> {
-        // SAFETY: our view of the pages and our frames; the program's view is closed, so no other thread
-        // reads or writes them.
+        // SAFETY: both ranges belong to our own mappings. The program has no access to the pages, so no other
+        // thread reads or writes them.
         unsafe {
             ptr::copy_nonoverlapping(self.frame(run.frame), self.alias(run.page), self.bytes(run.len));
         }
@@ -254,7 +258,7 @@ impl Backend for SigsegvBackend {
         let (offset, bytes) = (self.bytes(pages.start), self.bytes(pages.end - pages.start));
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         let (from, to) = (self.private.at().wrapping_add(offset), self.seen.at().wrapping_add(offset));
-        // SAFETY: memory of ours, with the pages' bytes, replaces the program's view of them at one instant.
+        // SAFETY: atomically replaces the program's mapping of the pages by our memory with the same bytes.
         let moved = unsafe {
             sys::call(libc::SYS_mremap, [from as usize, bytes, bytes, flags as usize, to as usize, 0])
         };
@@ -266,7 +270,7 @@ impl Backend for SigsegvBackend {
     }
 
     fn retire(&self) {
-        // If this fails, they still take the memory that they took before.
+        // If this fails, the mappings keep their memory.
         for ours in [&self.alias, &self.frames, &self.private] {
             let _ = ours.advise(libc::MADV_DONTNEED);
             let _ = super::arena::close(ours.at(), ours.bytes());
@@ -277,7 +281,8 @@ impl Backend for SigsegvBackend {
         self.unmanaged
     }
 
-    /// The pages are closed as long as they are empty; the handler of the signal tells the two apart.
+    /// Changes only the set: the pages have no access rights in either state, because they are empty. The
+    /// signal handler reads the set.
     fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()> {
         self.reserved.set(pages, is_reserved);
         Ok(())
@@ -320,7 +325,7 @@ impl Backend for SigsegvBackend {
             if !wait(&[self.notifier.fd()], within)? {
                 return Ok(Event::Nothing);
             }
-            self.notifier.reset(); // and then looks again (REQUEST-3)
+            self.notifier.reset(); // the loop then checks the table again (REQUEST-3)
         }
     }
 
@@ -333,13 +338,13 @@ impl Backend for SigsegvBackend {
 impl Drop for SigsegvBackend {
     fn drop(&mut self) {
         let _one = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-        // Release: pairs with Acquire in `place_of`: what follows the region's end is not seen as the
-        // region's.
+        // Release: pairs with Acquire in `place_of`, so what another owner maps at these addresses later does
+        // not count as a part of this region.
         PLACES[self.region].base.store(0, Release);
     }
 }
 
-/// Takes a place for a region, and the signal when it is the first.
+/// Registers a region in a free entry. Installs the signal handler for the first region.
 fn enter(
     seen: &Mapping,
     notifier: &Notifier,
@@ -355,19 +360,19 @@ fn enter(
         install()?;
     }
     let place = &PLACES[free];
-    // Relaxed, all: published by the store of the base below.
+    // Relaxed for all: published by the store of the base below.
     place.bytes.store(seen.bytes(), Relaxed);
     place.notifier.store(notifier.fd(), Relaxed);
     place.unmanaged.store(ptr::from_ref(unmanaged).cast_mut(), Relaxed);
     place.reserved.store(ptr::from_ref(reserved).cast_mut(), Relaxed);
     place.page_bytes.store(page_bytes, Relaxed);
-    // Release: pairs with Acquire in `place_of`, which then finds the rest.
+    // Release: pairs with Acquire in `place_of`, which then reads the other fields.
     place.base.store(seen.at() as usize, Release);
     Ok(free)
 }
 
 fn install() -> io::Result<()> {
-    // SAFETY: all zeros is a valid sigaction; the handler has the type that SA_SIGINFO asks for.
+    // SAFETY: all zeros is a valid `sigaction`. The handler has the type that `SA_SIGINFO` requires.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         if signals::kernel_action(libc::SIGSEGV, ptr::null(), &raw mut before) < 0 {
@@ -387,9 +392,10 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the signal of `pthread_cancel`. A thread that waits for a page is canceled when the handler has
-/// returned; else the unwinding of its stack would take the handler's frames, and its place in the table of
-/// faults would stay taken. (The C library reserves the number, and `sigaddset` refuses it.)
+/// Adds the signal of `pthread_cancel` to a mask. A thread that waits for a page is then canceled only after
+/// the handler has returned. Otherwise the stack unwinding would remove the handler's frames, and its request
+/// in the fault table would never be freed. (`sigaddset` refuses the number, because the C library reserves
+/// it.)
 fn block_cancellation(mask: &mut libc::sigset_t) {
     const SIGCANCEL: usize = 32;
     // SAFETY: signal n is bit n - 1 of the set, which has 1024 bits.
@@ -409,25 +415,24 @@ fn place_of(address: usize) -> Option<usize> {
     })
 }
 
-/// Returns whether an address of a region is on a page of a set.
+/// Returns `true` if an address of a region is on a page of a set.
 fn is_in(set: impl Fn(&Place) -> &AtomicPtr<PageSet>, region: usize, address: usize) -> bool {
     let place = &PLACES[region];
-    // Relaxed: `place_of` saw the base, and with it what was stored before.
+    // Relaxed: `place_of` loaded the base with Acquire, so these fields are visible.
     let page = address.wrapping_sub(place.base.load(Relaxed)) / place.page_bytes.load(Relaxed);
-    // SAFETY: null, or a table that is never dropped; `place_of` saw what was stored with the base.
+    // SAFETY: the pointer is null, or the set is never freed; `place_of` loaded the base with Acquire.
     let set = unsafe { set(place).load(Relaxed).as_ref() };
     set.is_some_and(|set| u32::try_from(page).is_ok_and(|page| set.has(page)))
 }
 
-/// Returns whether this thread faults twice in a row at an address of an unmanaged page. The first fault may
-/// have come about while the page was still managed, so the access is tried again; the second is the
-/// program's own.
+/// Returns `true` if this thread faults twice in a row at an address of an unmanaged page. The page may still
+/// have been managed at the first fault, so the access is retried. A second fault is caused by the program.
 fn is_repeated(address: usize) -> bool {
-    // SAFETY: no memory is passed.
+    // SAFETY: the call accesses no memory of this process.
     let thread = unsafe { sys::call(libc::SYS_gettid, [0; 6]) } as usize;
     let fault = address ^ thread << 48 | 1;
     let last = &FAULTS[thread % FAULTS.len()];
-    // Relaxed: threads that share a place only make each other try once more.
+    // Relaxed: if two threads share an entry, they only cause each other one more retry.
     let is_repeated = last.swap(fault, Relaxed) == fault;
     if is_repeated {
         last.store(0, Relaxed);
@@ -435,10 +440,10 @@ fn is_repeated(address: usize) -> bool {
     is_repeated
 }
 
-/// The signal handler: see the head of this file. The program's own handler, which it may call, can end the
-/// thread, and so unwind its stack.
+/// Handles SIGSEGV; see the module documentation. May call the program's own handler, which can end the
+/// thread and so unwind its stack.
 extern "C-unwind" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes both for a fault; errno is this thread's.
+    // SAFETY: the kernel passes both pointers for a fault, and `errno` belongs to this thread.
     unsafe {
         let errno = libc::__errno_location();
         let kept = *errno;
@@ -463,33 +468,34 @@ extern "C-unwind" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Access type according to the processor.
+/// Returns `true` if the processor reports a write.
 #[cfg(target_arch = "x86_64")]
 unsafe fn was_write(context: *mut c_void) -> bool {
-    // SAFETY: with SA_SIGINFO the third argument is a ucontext.
+    // SAFETY: with `SA_SIGINFO` the third argument points to a `ucontext_t`.
     unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
 }
 
-/// Counts every access as a write, because the error code is not known on this architecture: more pages are
-/// written back, and no change is lost.
+/// Treats every access as a write, because the error code is not known on this architecture. More pages are
+/// written back, but no change is lost.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn was_write(_context: *mut c_void) -> bool {
     true
 }
 
-/// Calls the program's own action for faults outside of our regions.
+/// Executes the program's own action.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the action is the one that the program had set, with the arguments of its flags; SIGSEGV stays
-    // unblocked meanwhile, as the handler may touch far memory.
+    // SAFETY: calls the handler that the program has set, with the arguments that its flags require. SIGSEGV
+    // stays unblocked during the call, because the handler may access far memory.
     unsafe {
         let Some(action) = signals::program_action() else { return };
         if matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
-            // Set back, the instruction is run again and ends the process in the ordinary way.
+            // With the default action the instruction is executed again and ends the process in the ordinary
+            // way.
             let mut default: libc::sigaction = std::mem::zeroed();
             default.sa_sigaction = libc::SIG_DFL;
             signals::kernel_action(signal, &raw const default, ptr::null_mut());
             if (*info).si_code <= 0 {
-                libc::raise(signal); // it was sent, and no instruction repeats it
+                libc::raise(signal); // a process sent the signal, so no instruction repeats it
             }
             return;
         }
@@ -499,7 +505,8 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
         let (mut mask, mut before) = (action.sa_mask, std::mem::zeroed());
         libc::sigdelset(&raw mut mask, signal);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut before);
-        // The C library takes the signal of `pthread_cancel` out of a whole mask, so it is open again.
+        // A mask in which all signals are set must not block the signal of `pthread_cancel`. The C library
+        // removes that signal from the mask when it reads or sets the mask.
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, ptr::null_mut());
         if action.sa_flags & libc::SA_SIGINFO != 0 {

@@ -1,38 +1,37 @@
-//! Pages by userfaultfd: moved (`UFFDIO_MOVE`) where the kernel can, copied where it cannot.
+//! Paging by userfaultfd: pages are moved (`UFFDIO_MOVE`) if the kernel supports this, and copied otherwise.
 //!
-//! A page is paged out by `UFFDIO_MOVE` into a frame: at one instant the program no longer has it and the
-//! frame does (FAULT-1). It comes back the same way. Moving costs page table entries, not bytes; a 2 MiB page
-//! stays a huge page. Access to a resident page is detected by moving it to a frame and waiting for the
-//! fault.
+//! `UFFDIO_MOVE` pages a page out into a frame: at one instant the page leaves the program's memory and is in
+//! the frame (FAULT-1). Paging in moves the page back. A move changes page table entries and copies no bytes;
+//! a 2 MiB page stays a huge page. An access to a resident page is detected by moving the page to a frame and
+//! waiting for the fault.
 //!
 //! `UFFDIO_MOVE` does not support write protection. Between it and `UFFDIO_WRITEPROTECT` another thread can
-//! write undetected:
-//! unseen:
+//! write without being detected:
 //!
 //! | pager | thread A | thread B |
 //! |---|---|---|
 //! | | reads the page: fault | |
 //! | MOVE | (waits) | writes: succeeds |
-//! | WRITEPROTECT, wake | goes on | |
-//! | evicts: "never written", drops it | | its write is lost |
+//! | WRITEPROTECT, wake | continues | |
+//! | evicts: "never written", drops the page | | its write is lost |
 //!
-//! So a page that looks unwritten is not trusted (`tells_every_write` is false): its digest is computed when
-//! it leaves and compared with the digest of its arrival. Copied pages are protected in the same instant
-//! (`UFFDIO_COPY_MODE_WP`) and are trusted.
+//! So a moved page that appears unwritten may have been written (`tells_every_write` is false). Its digest is
+//! computed when it is paged out and compared with the digest from its page-in. Copied pages are protected at
+//! the same instant (`UFFDIO_COPY_MODE_WP`), so no write is missed.
 //!
-//! A raw system call of the program can remove memory from a resident page (`madvise` of 4 KiB). Such holes
-//! move as holes and are zeros in a frame. Before a page is copied, and when it is touched, they are filled,
-//! because no page fault in a resident page is answered.
+//! A raw system call of the program can remove memory from a resident page (`madvise` of 4 KiB). A hole in a
+//! page is moved as a hole, and reads as zeros in a frame. Holes are filled before a copy, and when a thread
+//! touches the page.
 //!
-//! A move that fails returns the number of bytes that it moved, and Linux 6.18 sometimes returns too few: if
-//! it had to retry internally, it counts the bytes of the retry as not moved, tries once more, and finds its
-//! own pages in the way (`EEXIST`). Trusting this number would overwrite half a page with zeros. So a piece
-//! that is already at its destination, and not at its source, was moved ([`moved_pieces`]): the destination
+//! A failed move returns the number of bytes that it moved. Linux 6.18 sometimes returns too small a number:
+//! after an internal retry it omits the bytes of the retry, tries once more, and finds its own pages at the
+//! destination (`EEXIST`). Trusting this number would overwrite half a page with zeros. So a piece that is
+//! present at the destination and absent at the source counts as moved ([`moved_pieces`]): the destination
 //! was empty before.
 //!
-//! A write fault on a range that permits huge pages makes the kernel clear 2 MiB before it reports the fault,
-//! and a fault leaves an empty page table that makes a later move split a huge page. So the region is
-//! `MADV_NOHUGEPAGE`, and existing page tables are dropped before a page of 2 MiB comes.
+//! For a write fault in a range that permits huge pages, the kernel clears 2 MiB before it reports the fault.
+//! A fault also leaves an empty page table, which makes a later move split a huge page. So the region is
+//! `MADV_NOHUGEPAGE`, and existing page tables are dropped before a page of 2 MiB is paged in.
 
 use super::abi::{self, Userfault};
 use super::arena::{Mapping, Notifier, advise, close, missing, reopen};
@@ -48,9 +47,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 const HUGE: usize = 2 << 20;
-/// Mode of the region's registration.
+/// Mode in which the region is registered.
 const REGISTERED: u64 = abi::REGISTER_MISSING | abi::REGISTER_WP;
-/// Number of tries of a move that meets a busy page; then the page is copied.
+/// Largest number of attempts to move a busy page. After that the page is copied.
 const TRIES: usize = 64;
 
 #[derive(Debug)]
@@ -62,7 +61,7 @@ pub(crate) struct UserfaultBackend {
     page_bytes: usize,
     notifier: Notifier,
     stopped: AtomicBool,
-    /// Pages may be shared with a child or a parent.
+    /// Set if pages may be shared with a child or a parent process.
     forked: AtomicBool,
 }
 
@@ -76,8 +75,8 @@ impl UserfaultBackend {
     ) -> io::Result<Self> {
         let uffd = open(mechanism)?;
         let region = Mapping::anonymous(bytes)?;
-        // SAFETY: just made. The kernel joins mappings that were cut (`set_reserved`) only if the whole had
-        // memory before.
+        // SAFETY: the mapping was just made. The write is needed because the kernel merges mappings that were
+        // split (`set_reserved`) only if the whole mapping had memory before.
         unsafe { region.at().write_volatile(0) };
         advise(region.at(), page_bytes, libc::MADV_DONTNEED)?;
         let region = Places::new(region, adopted, page_bytes)?;
@@ -87,7 +86,7 @@ impl UserfaultBackend {
         Self::over(mechanism, uffd, region, frames, page_bytes)
     }
 
-    /// A backend over memory that no userfaultfd has yet.
+    /// Creates a backend over memory that is not registered with any userfaultfd.
     fn over(
         mechanism: Mechanism,
         uffd: Userfault,
@@ -95,14 +94,14 @@ impl UserfaultBackend {
         frames: Mapping,
         page_bytes: usize,
     ) -> io::Result<Self> {
-        // A child created without our notice would read zeros at its parent's pages; with this advice it has
-        // no memory there instead.
+        // A child process made without `before_fork` would read zeros in place of its parent's pages. With
+        // this advice, nothing is mapped there instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
         region.each_managed(|at, bytes| uffd.register(at as usize, bytes, REGISTERED))?;
         if mechanism.moves() {
-            // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from
-            // the system.
+            // A move requires that source and destination belong to the same userfaultfd. The system
+            // allocates missing pages of the frames.
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
         }
         let (notifier, stopped, forked) = (Notifier::new()?, AtomicBool::new(false), AtomicBool::new(false));
@@ -118,7 +117,7 @@ impl UserfaultBackend {
         pages as usize * self.page_bytes
     }
 
-    /// Splits a run into parts that lie in one piece each.
+    /// Splits a run into parts with contiguous addresses.
     fn pieces(&self, run: Run) -> impl Iterator<Item = Run> {
         let frame = move |page: u32| run.frame + (page - run.page);
         let pages = self.region.pieces(run.page..run.page + run.len);
@@ -129,7 +128,8 @@ impl UserfaultBackend {
         })
     }
 
-    /// Moves memory to an empty destination; retries busy pages, then copies them.
+    /// Moves memory to an empty destination. Retries if pages are busy. The error includes the number of
+    /// bytes moved before it.
     fn shift(&self, to: *mut u8, from: *mut u8, bytes: usize) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         let mut tries = 0;
@@ -153,7 +153,8 @@ impl UserfaultBackend {
             tries += 1;
             match error.raw_os_error() {
                 Some(libc::EEXIST) if untold > 0 => {}
-                // Shared with another process: it stays so until it is written.
+                // Pages that are shared with another process stay shared until they are written, so a retry
+                // is useless.
                 Some(libc::EBUSY) if self.forked.load(Relaxed) => return Err((done, error)),
                 Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) if tries < TRIES => {
                     if tries > 4 {
@@ -166,7 +167,7 @@ impl UserfaultBackend {
         Ok(())
     }
 
-    /// Copies from frames into the region, from byte `done` on.
+    /// Copies a run from its frames into the region, beginning at byte `done`.
     fn copy_in(&self, run: Run, done: usize, allow: Allow) -> io::Result<()> {
         let mode = abi::COPY_DONTWAKE | if allow == Allow::Read { abi::COPY_WP } else { 0 };
         let mut done = done;
@@ -174,7 +175,7 @@ impl UserfaultBackend {
         let mut most = self.bytes(run.len);
         while done < self.bytes(run.len) {
             let (to, from) = (self.page(run.page) as usize + done, self.frame(run.frame) as usize + done);
-            // To the end of a page: a page lies in one mapping of the kernel's.
+            // Each copy ends at a page boundary, because a page is inside one mapping of the kernel.
             let left = (self.bytes(run.len) - done).min(most - done % most);
             let (copied, error) = self.uffd.copy(to, from, left, mode);
             done += copied;
@@ -185,7 +186,7 @@ impl UserfaultBackend {
                 {
                     tries += 1
                 }
-                // In a child process pages that were committed later may lie in a mapping of their own.
+                // In a child process, pages that were committed later may be in a separate mapping.
                 Some(error) if most > self.page_bytes && error.raw_os_error() == Some(libc::ENOENT) => {
                     most = self.page_bytes;
                 }
@@ -195,7 +196,7 @@ impl UserfaultBackend {
         Ok(())
     }
 
-    /// Fills the holes in a partly present page with zeros, which is their content. Returns whether there
+    /// Fills the holes of a partly present page with zeros, which is their content. Returns `true` if there
     /// were holes.
     fn fill(&self, at: *mut u8, bytes: usize) -> io::Result<bool> {
         let (pieces, length) = missing(at, bytes)?;
@@ -206,7 +207,7 @@ impl UserfaultBackend {
                 match self.uffd.zero(piece, length) {
                     Ok(()) => break true,
                     Err(error) => match error.raw_os_error() {
-                        // Swapped out, which is no hole.
+                        // Swapped out, so not a hole.
                         Some(libc::EEXIST) => break false,
                         Some(libc::EAGAIN | libc::EINTR) if tries < TRIES => tries += 1,
                         _ => return Err(error),
@@ -217,34 +218,34 @@ impl UserfaultBackend {
         Ok(filled)
     }
 
-    /// Copies the rest of a run out of the region, from byte `done` on: no thread writes it meanwhile, and
-    /// none reads it afterwards.
+    /// Copies the rest of a run out of the region, beginning at byte `done`. Meanwhile no thread can write
+    /// the pages, and after the call none can read them.
     fn copy_out(&self, run: Run, done: usize) -> io::Result<()> {
         let (from, to, left) = (
             self.page(run.page).wrapping_add(done),
             self.frame(run.frame).wrapping_add(done),
             self.bytes(run.len) - done,
         );
-        // This thread may be the one that answers faults, so it must not cause one. Before the protection,
-        // which applies to present pages only.
+        // This thread may be the one that handles faults, so it must not cause a fault. Holes are filled
+        // before the protection, which applies only to present pages.
         self.fill(from, left)?;
         self.uffd.write_protect(from as usize, left, abi::WP_PROTECT)?;
-        // SAFETY: both lie in our mappings and are not the same. The pages are present (they are resident,
-        // and have no holes), so reading them does not fault, and protected, so nobody writes it.
+        // SAFETY: both ranges belong to our mappings and do not overlap. The pages are resident and have no
+        // holes, so reading them does not fault. They are write-protected, so no thread writes them.
         unsafe { std::ptr::copy_nonoverlapping(from, to, left) };
         advise(from, left, libc::MADV_DONTNEED)
     }
 }
 
-/// Returns the number of bytes that were moved from the beginning of a range: present at `to`, and no
-/// longer at `from`.
+/// Returns the number of bytes at the beginning of a range that were moved: present at `to` and absent at
+/// `from`.
 fn moved_pieces(to: *mut u8, from: *mut u8, bytes: usize) -> io::Result<usize> {
     let (not_there, piece) = missing(to, bytes)?;
     let (gone, _) = missing(from, bytes)?;
     Ok(prefix(&not_there, to as usize, &gone, from as usize, bytes, piece))
 }
 
-/// The same by the addresses of missing pieces, in order.
+/// Computes the result of [`moved_pieces`] from the sorted addresses of missing pieces.
 fn prefix(not_there: &[usize], to: usize, gone: &[usize], from: usize, bytes: usize, piece: usize) -> usize {
     let there = not_there.first().map_or(bytes, |&at| at - to);
     let left_behind =
@@ -286,7 +287,7 @@ impl Backend for UserfaultBackend {
             }
             if let Err((done, _)) = self.shift(to, from, bytes) {
                 self.copy_in(run, done, Allow::ReadWrite)?;
-                // The next move into it finds no page there.
+                // The next move into this frame requires that no page is there.
                 advise(from, bytes, libc::MADV_DONTNEED)?;
             }
             if allow == Allow::Read {
@@ -303,16 +304,16 @@ impl Backend for UserfaultBackend {
             }
             match self.shift(self.frame(run.frame), self.page(run.page), self.bytes(run.len)) {
                 Ok(()) => Ok(()),
-                // The frame was not empty: the places of the bytes are unknown, so nothing may be filled.
+                // The frame was not empty. It is unknown where the bytes are, so no hole may be filled.
                 Err((_, error)) if error.raw_os_error() == Some(libc::EEXIST) => Err(error),
-                // Shared with a child once, or pinned by the kernel.
+                // The page was shared with a child process, or the kernel has pinned it.
                 Err((done, _)) => self.copy_out(run, done),
             }
         })
     }
 
     fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()> {
-        // Unprotecting wakes, and MODE_WP with MODE_DONTWAKE is refused.
+        // Removing the protection wakes threads unless `WP_DONTWAKE` is set; setting it refuses this flag.
         let mode = if allow == Allow::Read { abi::WP_PROTECT } else { abi::WP_DONTWAKE };
         self.region.pieces(pages).try_for_each(|pages| {
             let (at, len) = (self.page(pages.start) as usize, pages.end - pages.start);
@@ -338,8 +339,8 @@ impl Backend for UserfaultBackend {
 
     fn leave(&self, pages: Range<u32>) -> bool {
         let mut pieces = self.region.pieces(pages.clone());
-        // The system would make small pages where ours are huge, and half of it may fail where it lies in two
-        // pieces.
+        // The system would allocate small pages in place of pages of 2 MiB. If the range had two parts, the
+        // second call could fail after the first one succeeded.
         let fits = self.page_bytes < HUGE && pieces.next() == Some(pages.clone());
         fits && self
             .uffd
@@ -350,8 +351,8 @@ impl Backend for UserfaultBackend {
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         let (at, bytes) = (self.page(pages.start) as usize, self.bytes(pages.end - pages.start));
         self.uffd.register(at, bytes, REGISTERED)?;
-        // If the system does not report which pages are present, all count as present: a missing one is a
-        // hole, and holes are filled (`mend`).
+        // If the system does not report which pages are present, all pages count as present. A missing page
+        // is then a hole, and holes are filled on access (`mend`).
         let pieces = adopt::there(at..at + bytes).unwrap_or_default();
         let piece = bytes / pieces.len().max(1);
         let is_there = |page: &[bool]| page.contains(&true);
@@ -364,7 +365,7 @@ impl Backend for UserfaultBackend {
     fn unmanage(&self, pages: Range<u32>) -> io::Result<()> {
         for pages in self.region.pieces(pages) {
             let (at, bytes) = (self.page(pages.start), self.bytes(pages.end - pages.start));
-            // Without this a page that was protected while it could not be written would stay so.
+            // Without this call a page that is write-protected now would stay protected.
             self.uffd.write_protect(at as usize, bytes, 0)?;
             self.uffd.unregister(at as usize, bytes)?;
             advise(at, bytes, libc::MADV_DOFORK)?;
@@ -374,7 +375,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn retire(&self) {
-        // If this fails, the frames still take the memory that they took before.
+        // If this fails, the frames keep their memory.
         let _ = self.frames.advise(libc::MADV_DONTNEED);
         let _ = close(self.frames.at(), self.frames.bytes());
     }
@@ -410,7 +411,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn empty(&self, frame: u32) {
-        // Should it fail, the frame stays full: it costs memory and nothing else.
+        // If this fails, the frame keeps its memory, without other effects.
         let _ = advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED);
     }
 
@@ -423,7 +424,7 @@ impl Backend for UserfaultBackend {
 
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
         loop {
-            // Relaxed: the flag publishes no other data; the notification makes the pager read it.
+            // Relaxed: the flag publishes no other data. The notification makes the pager read it.
             if self.stopped.load(Relaxed) {
                 return Ok(Event::Stopped);
             }
@@ -434,7 +435,7 @@ impl Backend for UserfaultBackend {
                 let wrote = message.flags & (abi::PAGEFAULT_WRITE | abi::PAGEFAULT_WP) != 0;
                 let access = if wrote { Access::Write } else { Access::Read };
                 let Some(page) = self.region.page_of(message.address as usize) else {
-                    continue; // not ours to answer
+                    continue; // the address is outside of far memory
                 };
                 return Ok(Event::Fault(Fault { page, access }));
             }
@@ -445,29 +446,29 @@ impl Backend for UserfaultBackend {
     }
 
     fn stop(&self) {
-        self.stopped.store(true, Relaxed); // read after the notification
+        self.stopped.store(true, Relaxed); // Relaxed: read after the notification
         self.notifier.notify();
     }
 
     fn before_fork(&self) -> io::Result<()> {
-        self.forked.store(true, Relaxed); // a hint
+        self.forked.store(true, Relaxed); // Relaxed: a hint
         self.region.advise(libc::MADV_DOFORK)?;
         self.frames.advise(libc::MADV_DOFORK)
     }
 
     fn after_fork(&self) {
-        // If this fails, a child created without our notice (`clone`) may read zeros. Only a program with raw
-        // system calls creates one.
+        // If this fails, a child process made by a raw `clone` call may read zeros.
         let _ = self.region.advise(libc::MADV_DONTFORK);
         let _ = self.frames.advise(libc::MADV_DONTFORK);
     }
 
-    /// The kernel has taken our parent's userfaultfd, and its protection against writing, from the copies.
+    /// Registers the copies with a new userfaultfd. The kernel has removed the parent's userfaultfd and its
+    /// write protection from the copies.
     fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
         let (region, frames) = (self.region.for_child(), self.frames.for_child());
         self.uffd.abandon();
         self.notifier.abandon();
-        // A process that has given its rights up since has those of any user.
+        // If the process has given up its privileges, the mechanism for unprivileged users is used.
         let own = (self.mechanism, open(self.mechanism));
         let (mechanism, uffd) = match (own, self.mechanism.for_any_user()) {
             ((_, Err(error)), Some(other)) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -478,7 +479,7 @@ impl Backend for UserfaultBackend {
         let made = uffd.and_then(|uffd| Self::over(mechanism, uffd, region, frames, self.page_bytes));
         match made {
             Ok(backend) => {
-                backend.forked.store(true, Relaxed); // a hint
+                backend.forked.store(true, Relaxed); // Relaxed: a hint
                 Ok(Arc::new(backend))
             }
             Err(error) => {
@@ -491,13 +492,14 @@ impl Backend for UserfaultBackend {
     fn abandon(&self) {
         self.uffd.abandon();
         self.notifier.abandon();
-        // There is nothing else to be done should it fail, and it does not: the mapping is ours.
+        // The calls do not fail, because the mappings belong to this process; there would be nothing else to
+        // do.
         let _ = self.region.close();
         let _ = self.frames.advise(libc::MADV_DONTNEED);
     }
 }
 
-/// Returns `true` if one of them becomes readable within the time.
+/// Waits until one of the descriptors becomes readable. Returns `false` after a timeout.
 pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> io::Result<bool> {
     let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = within.map_or(-1, |within| i32::try_from(within.as_millis()).unwrap_or(i32::MAX).max(1));
@@ -508,7 +510,7 @@ pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> 
         return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
     }
     if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
-        return Err(io::Error::from_raw_os_error(libc::EBADF)); // the program closed it past us
+        return Err(io::Error::from_raw_os_error(libc::EBADF)); // the program closed it by a raw system call
     }
     Ok(ready > 0)
 }
@@ -536,7 +538,7 @@ mod tests {
         assert_eq!(moved(&[], &[]), 0);
     }
 
-    /// Ends the threads of a scope.
+    /// Ends the threads of a scope, also after a panic.
     struct Ended<'e>(&'e AtomicBool);
 
     impl Drop for Ended<'_> {
@@ -545,8 +547,8 @@ mod tests {
         }
     }
 
-    /// The system takes hold of pages at any time, to age or to migrate them; here others make it, and moves
-    /// have to be tried again.
+    /// The system may hold pages at any time, for example to age or to migrate them. In this test other
+    /// threads make the system hold pages, so moves must be retried.
     #[test]
     fn pages_move_whole_while_the_system_holds_some_of_them() {
         const PAGE: usize = 1 << 20;
@@ -557,11 +559,11 @@ mod tests {
         let Ok(backend) =
             UserfaultBackend::new(Mechanism::UserfaultMove, PAGE * PAGES as usize, PAGE, PAGES as usize, &[])
         else {
-            return; // no such thing here
+            return; // the system does not support this mechanism
         };
         let pieces = |at: *mut u8| (0..PAGE / 4096).map(move |i| at.wrapping_add(i * 4096));
         for frame in 0..PAGES {
-            // SAFETY: in the frame.
+            // SAFETY: the address is inside the frame.
             pieces(backend.frame(frame))
                 .enumerate()
                 .for_each(|(i, at)| unsafe { at.write(i as u8 ^ frame as u8) });
@@ -579,7 +581,7 @@ mod tests {
                     }
                 });
             }
-            let _ended = Ended(&ended); // also of a panic here
+            let _ended = Ended(&ended); // also after a panic in this thread
             for round in 0..ROUNDS {
                 let page = round as u32 % PAGES;
                 let run = Run { page, frame: page, len: 1 };
@@ -590,7 +592,7 @@ mod tests {
             }
         });
         for frame in 0..PAGES {
-            // SAFETY: in the frame.
+            // SAFETY: the address is inside the frame.
             let bytes = pieces(backend.frame(frame)).map(|at| unsafe { at.read() });
             assert!(bytes.enumerate().all(|(i, byte)| byte == i as u8 ^ frame as u8), "{frame}");
         }

@@ -2,13 +2,13 @@
 //!
 //! | | parent | child |
 //! |---|---|---|
-//! | 1 | takes the pager's lock, so no page is in transition; makes the region inheritable | |
+//! | 1 | acquires the pager's lock, so no page is in transition; makes the region inheritable | |
 //! | 2 | `fork` | |
-//! | 3 | waits | takes copies of the replicas, which have the parent's pages as they are now |
-//! | 4 | | starts a pager of its own; signals the parent |
-//! | 5 | releases the lock; from now on each has its own pages | touches any page |
+//! | 3 | waits | copies the replicas, which have the parent's pages of this time |
+//! | 4 | | starts its own pager; signals the parent |
+//! | 5 | releases the lock; the pages of the two processes are now independent | may access all pages |
 //!
-//! The program's other threads wait at most for these few steps, and only if they touch a page that is away.
+//! The program's other threads wait only for these steps, and only if they touch a page that is paged out.
 
 use super::Pager;
 use super::core::Core;
@@ -18,24 +18,24 @@ use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
-/// The pager stands still while a child process is made.
+/// A pager that is stopped while a child process is made.
 pub(crate) struct Frozen<'a> {
     pager: &'a Pager,
     core: MutexGuard<'a, Core>,
-    /// The child writes a byte here once it has begun.
+    /// Read end of a pipe: the child writes a byte when it has started its pager.
     heard: File,
     told: File,
 }
 
 impl Pager {
-    /// Stands still. The thread that called it forks, and then calls one of the two.
+    /// Stops the pager. The calling thread forks and then calls one of the methods of [`Frozen`].
     pub(crate) fn freeze(&self) -> std::io::Result<Frozen<'_>> {
         let mut ends = [0; 2];
-        // SAFETY: there is room for two descriptors.
+        // SAFETY: the array has space for two descriptors.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: just made, and no other value owns them.
+        // SAFETY: the call has just made the descriptors, and no other value owns them.
         let [heard, told] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
         let mut core = self.lock();
         core.close_all();
@@ -45,37 +45,36 @@ impl Pager {
 }
 
 impl Frozen<'_> {
-    /// Goes on in the parent, once the child has begun or there is none.
+    /// Continues in the parent after the child has started its pager or has ended.
     pub(crate) fn in_parent(self) {
         let Self { pager, core, mut heard, told } = self;
         drop(told);
-        // The end of a child closes its end, too.
+        // If the child ends, its end of the pipe is closed, and the read returns.
         let _ = heard.read(&mut [0]);
         pager.backend.after_fork();
         drop(core);
     }
 
-    /// The child is to have nothing of it.
+    /// Leaves the child process without far memory.
     ///
     /// # Safety
     ///
-    /// As `in_child`.
+    /// The contract of `in_child`.
     pub(crate) unsafe fn abandon_in_child(self) {
         self.core.abandon();
         std::mem::forget(self.core);
     }
 
-    /// Begins in the child, where this thread is the only one.
+    /// Starts a pager in the child, where the calling thread is the only one.
     ///
     /// # Safety
     ///
-    /// Called in the child. The pager that was frozen is not used there any more, and neither it nor anything
-    /// of it is dropped.
+    /// Called in the child. The frozen pager is not used there any more, and no part of it is dropped.
     pub(crate) unsafe fn in_child(self) -> Result<Arc<Pager>, ForkError> {
         let Self { pager, core, heard, mut told } = self;
         drop(heard);
         let backend = pager.backend.for_child().map_err(ForkError::Backend)?;
-        // SAFETY: the guard is forgotten and its mutex never used again, so there is one core as before.
+        // SAFETY: the guard is forgotten and its mutex is never used again, so there is still only one core.
         let core = unsafe {
             let moved = std::ptr::read(&raw const *core);
             std::mem::forget(core);
@@ -88,7 +87,7 @@ impl Frozen<'_> {
             ends: Condvar::new(),
             servers: OnceLock::new(),
             threads: Mutex::default(),
-            reserved: Mutex::default(), // a child's sessions have promises of their own
+            reserved: Mutex::default(), // the sessions of the child have their own reservations
         });
         let mut core = child.lock();
         let sink = child.sink();

@@ -1,17 +1,17 @@
-//! Frames with memory: a frame that a page has left is filled again before the system is asked for memory.
-//! Frames of a run are adjacent if possible, because then one system call transfers the run. Only speed
-//! depends on that.
+//! The free frames. A frame that already has memory is reused before memory is requested from the system. The
+//! frames of a run are adjacent if possible, because then one system call transfers the run. Correctness does
+//! not depend on this.
 
-/// Free frames of one kind, a bit each.
+/// Set of free frames of one kind, as a bitmap.
 #[derive(Debug)]
 struct Free {
     words: Vec<u64>,
     len: usize,
-    /// No word below has a free one.
+    /// Index of the first word that may have a set bit.
     first: usize,
 }
 
-/// Free frames.
+/// All free frames: `full` frames have memory, `empty` frames have none.
 #[derive(Debug)]
 pub(super) struct Frames {
     full: Free,
@@ -25,7 +25,7 @@ impl Frames {
         Self { full: Free::none(frames), empty }
     }
 
-    /// One to write into; whether it has memory does not matter.
+    /// Takes a frame to write into, with or without memory.
     pub(super) fn take(&mut self) -> u32 {
         self.full
             .take()
@@ -36,13 +36,13 @@ impl Frames {
     /// Takes this number of frames, adjacent if possible.
     pub(super) fn take_run(&mut self, frames: usize) -> Vec<u32> {
         let run = self.full.take_run(frames).or_else(|| {
-            // Some with memory are worth more than a whole row of those without.
+            // Scattered frames with memory are preferred to adjacent frames without memory.
             if self.full.len >= frames { None } else { self.empty.take_run(frames) }
         });
         run.unwrap_or_else(|| (0..frames).map(|_| self.take()).collect())
     }
 
-    /// One without memory, for a page to be moved into; `empty` takes a frame's memory away.
+    /// Takes a frame without memory, as the destination of a move. `empty` releases the memory of a frame.
     pub(super) fn take_empty(&mut self, empty: impl FnOnce(u32)) -> u32 {
         self.empty.take().unwrap_or_else(|| {
             let frame = self.take();
@@ -65,12 +65,12 @@ impl Frames {
         self.empty.give(frame);
     }
 
-    /// Number of free frames that hold memory.
+    /// Returns the number of free frames with memory.
     pub(super) fn full(&self) -> usize {
         self.full.len
     }
 
-    /// All of them.
+    /// Returns all free frames.
     #[cfg(all(test, not(loom)))]
     pub(super) fn free(&self) -> impl Iterator<Item = u32> + '_ {
         let of = |free: &Free| {
@@ -81,7 +81,7 @@ impl Frames {
         of(&self.full).chain(of(&self.empty))
     }
 
-    /// One that holds memory and need not.
+    /// Takes a frame with memory, so that the caller can release the memory.
     pub(super) fn surplus(&mut self) -> Option<u32> {
         self.full.take()
     }
@@ -117,7 +117,7 @@ impl Free {
         first + bit
     }
 
-    /// Takes this number, from one word if they are at most 64.
+    /// Takes this number of frames; adjacent frames of one word if there are at most 64.
     fn take_run(&mut self, frames: usize) -> Option<Vec<u32>> {
         if self.len < frames {
             return None;

@@ -1,13 +1,13 @@
-//! Periodic work: the policy's timer, and attempts to reach lost servers.
+//! Periodic work: the policy's timer, and attempts to reconnect lost servers.
 //!
-//! A server that is reached again has a new, empty session. Pages with too few copies are copied there.
+//! A reconnected server has a new, empty session. Pages with too few copies are copied there.
 
 use super::Pager;
 use crate::client::{Connection, ConnectionOptions};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval between two attempts to reach a lost server.
+/// Interval between two attempts to reconnect a lost server.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Address and options of a server.
@@ -18,7 +18,7 @@ pub(crate) struct Server {
 }
 
 impl Pager {
-    /// Body of the maintenance thread.
+    /// Runs the maintenance thread until the pager is closed.
     pub(super) fn maintenance(self: &Arc<Self>, servers: &[Server]) {
         let timer = self.lock().timer();
         let turn = timer.unwrap_or(RETRY_INTERVAL).min(RETRY_INTERVAL);
@@ -50,7 +50,7 @@ impl Pager {
 
     fn ask_again(self: &Arc<Self>, servers: &[Server], lost: &[usize]) {
         for &index in lost {
-            // The reservation is dropped: the server may have promised the bytes to others meanwhile.
+            // Reserves nothing, because the server may have promised the bytes to other clients meanwhile.
             let options = ConnectionOptions { reserve_bytes: 0, ..servers[index].options.clone() };
             let Ok(connection) = Connection::connect(&servers[index].address, index, &options, self.sink())
             else {

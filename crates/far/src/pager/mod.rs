@@ -1,35 +1,34 @@
-//! The pager: handles page faults, pages out to replicas, and pages in again.
+//! The pager: handles page faults, pages out to replicas, and pages in.
 //!
-//! One mutex protects the state of all pages. It is taken by the fault thread, by the replicas' threads when
-//! a page was sent or received, by a maintenance thread for timers and lost servers, and by the program's
-//! threads when they free memory. No thread touches the region while it holds the mutex, so no thread can
-//! wait for itself.
+//! One mutex protects the state of all pages. It is acquired by the fault thread, by the replicas' threads
+//! when a page was sent or received, by the maintenance thread, and by the program's threads when they free
+//! memory. No thread touches the region while it holds the mutex, so no thread can wait for itself.
 //!
 //! | module | content |
 //! |---|---|
 //! | `state` | states of a page |
-//! | `core` | transitions: faults, and in modules of its own arrivals, departures, lost replicas |
-//! | `frames` | frames with memory |
+//! | `core` | state transitions: faults; submodules for arrivals, departures and lost replicas |
+//! | `frames` | free frames |
 //! | `prefetch` | prediction of the next pages |
 //! | `fork` | the pager of a child process |
-//! | `maintenance` | timers, attempts to reach lost servers |
+//! | `maintenance` | timers, attempts to reconnect lost servers |
 //!
-//! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`,
-//!   and pages being paged out never more than `slack`. Their sum is the program's budget; the split adapts
-//!   to the program (`core::slack`). When `limit` shrinks (UNMANAGED-2), the excess pages are paged out
-//!   before another page is paged in.
-//! - **PAGER-2** A page's bytes are in exactly one mutable place, the region. Before they are dropped from
-//!   there or from a frame, a replica holds bytes with their digest, the compressed tier has them
-//!   (`core::tier`), or they are zeros.
-//! - **PAGER-3** A page with no holder left is `Lost`, and ends the program when it is touched. It never
-//!   reads as anything else.
-//! - **PAGER-4** A fault that waits for a frame is answered when a page has been paged out or in, and while
-//!   it waits at least one page is in transfer.
-//! - **PAGER-5** Once `thin_pages` is 0 with all servers connected, it stays 0 until a server is lost: no
+//! - **PAGER-1** The number of local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) is at most
+//!   `limit`, and the number of pages being paged out is at most `slack`. Their sum is the program's budget,
+//!   and the split adapts to the program (`core::slack`). When `limit` shrinks (UNMANAGED-2), the excess
+//!   pages are paged out before another page is paged in.
+//! - **PAGER-2** Only one mutable copy of a page's bytes exists, in the region. Before the bytes are dropped
+//!   from the region or from a frame, one of three conditions holds: a replica has bytes with the same
+//!   digest, the compressed tier has the bytes (`core::tier`), or all bytes are zero.
+//! - **PAGER-3** A page without any holder is `Lost`, and ends the program when it is touched. It never reads
+//!   as other bytes.
+//! - **PAGER-4** A fault that waits for a frame is handled when a page has been paged out or in. While it
+//!   waits, at least one page is in transfer.
+//! - **PAGER-5** Once `thin_pages` is 0 with all servers connected, it stays 0 until a server is lost. No
 //!   frame with a page's bytes is freed while fewer servers have the page than configured and another one is
 //!   available. So after that the loss of any one server loses no page.
-//! - **PAGER-6** A panic of a thread of this layer, or a touch of a lost page, ends the process at once, so
-//!   no thread waits for ever. (The kernel's `UFFDIO_POISON` for lost pages is not used: it would raise a
+//! - **PAGER-6** A panic of a thread of this layer, or an access to a lost page, ends the process at once, so
+//!   no thread waits forever. (The kernel's `UFFDIO_POISON` for lost pages is not used: it would raise a
 //!   signal without a message.)
 
 mod core;
@@ -55,30 +54,30 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Interval at which the fault thread checks that its descriptors are open: a descriptor that is closed while
-/// the thread sleeps on it wakes no thread.
+/// Interval at which the fault thread checks that its descriptors are open. If the program closes a
+/// descriptor while the thread waits on it, the thread is not woken.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the [module](self).
+/// The pager of one region; see the [module](self).
 pub(crate) struct Pager {
     backend: Arc<dyn Backend>,
     core: Mutex<Core>,
-    /// The region is going away.
+    /// Notified when the pager is closed.
     ends: Condvar,
-    /// Data for new connections to lost servers, once the pager has started.
+    /// Addresses and options for reconnecting lost servers; set when the pager has started.
     servers: OnceLock<Arc<[Server]>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Bytes of pages for which the servers have promised room.
+    /// Bytes of pages for which the servers have reserved memory.
     reserved: Mutex<u64>,
 }
 
-/// The part of the present size that a reservation adds, so that few allocations wait for the servers;
-/// limited in bytes.
+/// Divisor of the requested size: a reservation requests this part in addition, so that few allocations wait
+/// for the servers. The addition is limited to `MOST_AHEAD` bytes.
 const AHEAD: u64 = 8;
 const MOST_AHEAD: u64 = 64 << 20;
 
 impl Pager {
-    /// A pager without replicas, which does nothing yet.
+    /// Creates a pager that is not started and has no replicas.
     pub(crate) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Arc<Self> {
         let core = Mutex::new(Core::new(Arc::clone(&backend), plan));
         Arc::new(Self {
@@ -91,7 +90,7 @@ impl Pager {
         })
     }
 
-    /// Makes the servers reserve memory for so many bytes of pages in all.
+    /// Makes the servers reserve memory for `bytes` bytes of pages in total.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), ReserveError> {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes <= *reserved {
@@ -120,7 +119,7 @@ impl Pager {
         Arc::downgrade(&this)
     }
 
-    /// Begins to answer faults.
+    /// Sets the replicas and starts the threads, which handle faults.
     pub(crate) fn start(
         self: &Arc<Self>,
         replicas: Vec<Arc<dyn Replica>>,
@@ -145,7 +144,7 @@ impl Pager {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault thread.
+    /// Runs the fault thread.
     fn answer(&self) {
         loop {
             match self.backend.next_fault(Some(CHECK_INTERVAL)) {
@@ -157,14 +156,14 @@ impl Pager {
         }
     }
 
-    /// Measures the cost of a fault without its answer, for policies that weigh it. No thread uses the region
-    /// yet; takes some hundred microseconds.
+    /// Measures the cost of a fault without the time of its handler, for policies that use this cost. No
+    /// thread uses the region yet. Takes some hundred microseconds.
     pub(crate) fn calibrate(&self) {
         const LAPS: usize = 9;
         let first = self.backend.base();
         let touch = || {
-            // SAFETY: the region's first byte can be read as long as the region exists; no thread writes it
-            // now.
+            // SAFETY: the region's first byte can be read as long as the region exists, and no thread writes
+            // it now.
             let _ = unsafe { first.read_volatile() };
         };
         let before = self.lock().begin_calibration();
@@ -175,7 +174,7 @@ impl Pager {
             let began = Instant::now();
             touch();
             let whole = began.elapsed();
-            // The fault's thread has the lock until its answer is wholly accounted for.
+            // The fault thread holds the lock until it has recorded all times of the fault.
             *done = self.lock().end_lap(lap, whole);
         }
         self.lock().end_calibration(before, &mut laps);
@@ -198,19 +197,19 @@ impl Pager {
         self.lock().more_memory()
     }
 
-    /// Discards these pages: they are zeros, and no replica keeps them.
+    /// Discards these pages: they read as zeros, and no replica stores them.
     pub(crate) fn discard(&self, first: u32, count: u32) {
         self.lock().discard(first, count);
     }
 
-    /// Hands pages to the kernel for good, with their bytes. The caller has no lock, as it touches pages that
-    /// are away.
+    /// Passes pages to the kernel permanently, with their bytes. The caller holds no lock, because this call
+    /// touches pages that are paged out.
     pub(crate) fn unmanage(&self, pages: std::ops::Range<u32>, is_free: bool) {
         loop {
             let remote = self.lock().unmanage(pages.clone(), is_free);
             let Some(page) = remote else { return };
-            // SAFETY: a page of the region, which can be read as long as the region exists; it is managed, so
-            // the program has no protection on it.
+            // SAFETY: the page belongs to the region, which can be read as long as it exists. The page is
+            // managed, so the program has set no protection on it.
             let _ = unsafe { self.backend.address(page).read_volatile() };
         }
     }
@@ -227,7 +226,7 @@ impl Pager {
         }
     }
 
-    /// Ends all threads. The region must not be touched any more.
+    /// Ends all threads. The region must not be accessed any more.
     pub(crate) fn close(&self) {
         self.backend.stop();
         let replicas = self.lock().end();

@@ -2,27 +2,28 @@
 //!
 //! A stream is a series of misses:
 //!
-//! - **an array**: from one page to the next. With small pages the stream is one of *runs* after some time:
-//!   the number of predicted pages doubles, from twice the `unit` of a miss up to `depth` runs.
-//! - **an array that is partly resident**: the same. Resident pages are passed without a fault, and the
-//!   stream continues behind them.
-//! - **several arrays in step**, as in a stencil: one stream for each. Each has its share of the prefetched
-//!   pages; otherwise one stream would evict the pages of the next before they are touched.
-//! - **two planes of a grid in step**: one stream for each, though they are close: a page begins a strided
-//!   stream without ending the stream that the page before may have begun.
-//! - **the columns of a matrix**: strided and *thick*: the program returns for the next page of each row. If
-//!   the pages before are still resident, the same number and as many again are predicted behind each.
+//! - **an array**: each miss is at the next page. With small pages the stream becomes one of *runs*: the
+//!   number of predicted pages doubles, from twice the `unit` of a miss up to `depth` runs.
+//! - **an array that is partly resident**: as before. Resident pages cause no fault, and the stream continues
+//!   behind them.
+//! - **several arrays in step**, as in a stencil: one stream for each. Each stream has its share of the
+//!   prefetched pages; otherwise one stream would evict the pages of the next before they are touched.
+//! - **two planes of a grid in step**: one stream for each, although they are close to each other. A page
+//!   begins a strided stream without ending the stream that the previous page may have begun.
+//! - **the columns of a matrix**: a strided and *thick* stream, in which the program returns for the next
+//!   page of each row. If *n* pages before the touched page are still resident, up to 2·*n* pages are
+//!   predicted behind it and behind each predicted page.
 
 use std::ops::Range;
 
-/// Streams that are followed at once: a stencil reads several arrays in step.
+/// Largest number of streams that are tracked. A stencil reads several arrays in step.
 const STREAMS: usize = 16;
-/// Two misses further apart than this are not taken for one stride.
+/// Largest distance in pages of two misses that can begin a strided stream.
 const REACH: i64 = 64;
 const MAX_DEPTH: u32 = 8;
 /// Number of touches of other streams after which an untouched stream has ended.
 const LIVES: u64 = 4 * STREAMS as u64;
-/// Of a guess, as a power of two: more pages than any depth has.
+/// Largest exponent for doubling the predicted pages of a stream. Its result is more than any depth.
 const MOST_DOUBLED: u32 = 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +35,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Returns `true` if it can be at this page now: behind others that it passed unheard.
+    /// Returns `true` if the stream can be at this page now, after it passed resident pages without a fault.
     fn reaches(&self, page: i64, run: i64, is_passed: impl Fn(u32) -> bool) -> bool {
         let next = self.last + self.stride;
         let ahead = (page - next) * self.stride;
@@ -43,16 +44,16 @@ impl Stream {
     }
 }
 
-/// Follows streams; how far it looks ahead follows from how often it was right.
+/// Tracks streams. The prediction depth adapts to the success of earlier predictions.
 #[derive(Debug)]
 pub(super) struct Prefetch {
     streams: [Stream; STREAMS],
     clock: u64,
-    /// Of runs, or of pages in strides.
+    /// Prediction depth: in runs, or in pages for strided streams.
     depth: u32,
-    /// Pages of a run.
+    /// Number of pages of a run.
     run: u32,
-    /// Pages that may be ahead of need at once.
+    /// Largest number of prefetched pages that are not yet touched.
     most: u32,
 }
 
@@ -62,12 +63,12 @@ pub(super) struct Guess {
     pub(super) from: i64,
     pub(super) stride: i64,
     pub(super) depth: u32,
-    /// Pages behind each of them that come with it, and behind the one that was touched.
+    /// Number of pages behind the touched page, and behind each predicted page, that are fetched with it.
     pub(super) thick: u32,
 }
 
 impl Guess {
-    /// The same behind pages that are here.
+    /// Returns the prediction for a stream that has already moved past `pages`.
     pub(super) fn behind(self, pages: Range<u32>) -> Self {
         let from = match self.stride {
             1 => i64::from(pages.end) - 1,
@@ -77,8 +78,8 @@ impl Guess {
         Self { from, ..self }
     }
 
-    /// Returns the pages in the order in which they are expected: in a thick strided stream first the pages
-    /// behind the touched one.
+    /// Returns the pages in the order in which they are expected. In a thick strided stream the pages behind
+    /// the touched one are first.
     pub(super) fn pages(self) -> impl Iterator<Item = i64> {
         let of = move |step: i64| {
             (0..=i64::from(self.thick)).map(move |more| self.from + self.stride * step + more)
@@ -88,14 +89,16 @@ impl Guess {
 }
 
 impl Prefetch {
-    /// Returns a predictor for runs of `run` pages, with at most `most` pages ahead of need.
+    /// Returns a predictor for runs of `run` pages, with at most `most` prefetched pages that are not yet
+    /// touched.
     pub(super) fn new(run: u32, most: u32) -> Self {
         let nothing = Stream { last: i64::MIN / 2, stride: 1, confirmed: 0, used: 0 };
         Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run, most }
     }
 
-    /// A page was missed, or found where it had been fetched to, or touched for the first time. `is_passed`:
-    /// a stream goes over it and nobody hears of that. `unit`: pages that come for each miss there.
+    /// Records a fault: a miss, the first touch of a prefetched page, or the first touch of an empty page.
+    /// Returns the predicted pages. `is_passed` returns `true` for a page that a stream passes without a
+    /// fault. `unit` is the number of pages that each miss fetches there.
     pub(super) fn touched(&mut self, page: u32, unit: u32, is_passed: impl Fn(u32) -> bool) -> Option<Guess> {
         self.clock += 1;
         let page = i64::from(page);
@@ -115,7 +118,7 @@ impl Prefetch {
         Some(Guess { from: page, stride, depth: depth.min(share / (thick + 1)).max(1), thick })
     }
 
-    /// The stream that is at this page now.
+    /// Returns the stream that continues with this page.
     fn at(&mut self, page: i64, is_passed: impl Fn(u32) -> bool) -> Option<&mut Stream> {
         let run = i64::from(self.run);
         let find = |is_it: &dyn Fn(&Stream) -> bool| self.streams.iter().position(is_it);
@@ -129,20 +132,20 @@ impl Prefetch {
         Some(stream)
     }
 
-    /// Pages that come with each of a stream's: twice as many as are here before this one. A stride is met
-    /// three times by then, seldom by chance.
+    /// Returns the number of additional pages per predicted page: twice the number of resident pages before
+    /// this one. A stride has been seen three times by then, which is rarely by chance.
     fn thickness(&self, page: i64, stride: i64, is_passed: impl Fn(u32) -> bool) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "no more than a run")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most the pages of a run")]
         let most = (stride.abs() - 1).min(i64::from(self.run) - 1).min(i64::from(self.share())) as u32;
         let before =
             (1..=i64::from(most)).take_while(|step| u32::try_from(page - step).is_ok_and(&is_passed));
-        #[expect(clippy::cast_possible_truncation, reason = "no more than a run")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most the pages of a run")]
         let before = before.count() as u32;
         (2 * before).min(most)
     }
 
-    /// Notes a page that no stream predicted: it may be the first of a stream, or the second of a stream with
-    /// a stride. The stream that the page before it may have begun is kept.
+    /// Records a page that no stream predicted. It may begin a stream, or be the second page of a strided
+    /// stream. A stream that an earlier page may have begun is kept.
     fn begin(&mut self, page: i64) {
         let is_near = |s: &&mut Stream| s.confirmed == 0 && s.last != page && (s.last - page).abs() <= REACH;
         let near = self.streams.iter_mut().filter(is_near).max_by_key(|s| s.used);
@@ -156,15 +159,15 @@ impl Prefetch {
         }
     }
 
-    /// Pages that each stream may have ahead of need.
+    /// Returns the number of pages that each stream may have prefetched.
     fn share(&self) -> u32 {
         let goes_on = |stream: &&Stream| stream.confirmed > 0 && self.clock - stream.used <= LIVES;
-        #[expect(clippy::cast_possible_truncation, reason = "a few")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most STREAMS")]
         let streams = self.streams.iter().filter(goes_on).count() as u32;
         (self.most / streams.max(1)).max(2)
     }
 
-    /// The page's neighbors came with it: the stream goes on behind them.
+    /// Records that these neighbors of a page were fetched with it: the stream continues behind them.
     pub(super) fn came_with(&mut self, page: u32, pages: Range<u32>) {
         let page = i64::from(page);
         for stream in self.streams.iter_mut().filter(|stream| stream.last == page) {
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     impl Prefetch {
-        /// With nothing in its way.
+        /// Records a miss with no resident pages around it.
         fn missed(&mut self, page: u32) -> Option<Guess> {
             self.touched(page, 1, |_| false)
         }
@@ -217,7 +220,7 @@ mod tests {
                 prefetch.missed(at + 1),
                 Some(Guess { from: i64::from(at) + 1, stride: 1, depth, thick: 0 })
             );
-            // Pages that came with it are not touched.
+            // Pages that were fetched with the missed page cause no fault.
             prefetch.came_with(at + 1, at + 1..at + 1 + depth);
             at += depth;
         }
@@ -250,14 +253,14 @@ mod tests {
             last.last().flatten().flatten()
         };
         assert_eq!(depth(&mut prefetch, 10), Some(20));
-        // One that goes on alone has all of it, once the others have ended.
+        // A stream that continues alone gets the whole share after the other streams have ended.
         let alone: Vec<_> = (12..200).filter_map(|step| prefetch.missed(step)).map(|g| g.depth).collect();
         assert_eq!((alone[0], alone[alone.len() - 1]), (20, 128));
     }
 
     #[test]
     fn streams_near_each_other_are_told_apart() {
-        // As the planes of a grid, of which two are gone through in step.
+        // As for the planes of a grid, of which two are read in step.
         let mut prefetch = Prefetch::new(64, 1000);
         let guessed =
             [0, 8, 1, 9, 2, 10].map(|page| prefetch.missed(page).map(|guess| (guess.stride, guess.depth)));
@@ -297,7 +300,8 @@ mod tests {
                 .map(|guess| (guess.depth, guess.thick))
         };
         assert_eq!([0, 1, 3].map(|before| guess_at(64, 1000, before)), [(2, 0), (2, 2), (2, 6)].map(Some));
-        // No more than lie between two rows, than a run has, than the stream's share: then fewer rows ahead.
+        // The thickness is limited by the distance of two rows, by the length of a run, and by the share of
+        // the stream. A thicker stream predicts fewer rows.
         assert_eq!(guess_at(64, 1000, 30), Some((2, 32)));
         assert_eq!(guess_at(16, 1000, 30), Some((2, 15)));
         assert_eq!(guess_at(64, 10, 3), Some((1, 6)));

@@ -4,22 +4,24 @@ use crate::digest::Digest;
 use crate::replace::Access;
 use std::time::Instant;
 
-/// Replicas as a set: bit *n* is replica *n*.
+/// A set of replicas: bit *n* is replica *n*.
 pub(super) type Replicas = u16;
 
-/// | state | bytes are | counts as | leaves it by |
+/// State of a page:
+///
+/// | state | bytes are | counts as | next state |
 /// |---|---|---|---|
-/// | `Empty` | all zeros, nowhere | – | a touch → `Resident` |
+/// | `Empty` | all zeros, not stored | – | a touch → `Resident` |
 /// | `Open` | in the region, or zeros (`core::open`) | local | memory is short → `Resident` or `Empty` |
-/// | `Away` | at the holders | – | a touch or a guess → `Coming` |
+/// | `Away` | at the holders | – | a touch or a prediction → `Coming` |
 /// | `Compressed` | in the tier (`core::tier`) | its bytes: `limit` is smaller | a touch → `Resident` |
 /// | `Coming` | at the holders, in flight | local | arrival → `Resident`, `Staged`; no holder → `Lost` |
-/// | `Staged` | in the frame | local | a touch → `Resident`; room is needed → `Away` |
+/// | `Staged` | in the frame | local | a touch → `Resident`; memory is needed → `Away` |
 /// | `Resident` | in the region | local | the policy → `Leaving`, `Away`, `Empty`; a cleared bit → `Armed` |
 /// | `Armed` | in the frame, or protected in the region | local | a touch → `Resident`; the policy's choice |
-/// | `Leaving` | in the frame, in flight | slack | all have answered → `Away`; touched → `Resident` |
+/// | `Leaving` | in the frame, in flight | slack | all replied → `Away`; touched → `Resident` |
 /// | `Unmanaged` | ordinary memory | unmanaged: `limit` is smaller by it | never (`core::unmanaged`) |
-/// | `Lost` | nowhere any more | – | never: a touch stops the program |
+/// | `Lost` | not available | – | none: a touch ends the program |
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
     Empty,
@@ -35,18 +37,18 @@ pub(super) enum State {
     Unmanaged,
 }
 
-/// Action after a page has arrived.
+/// Action when a page arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// A thread touched the page, or will.
+    /// The page is for a thread that has touched it or is expected to.
     Use,
     /// The page is copied to one more replica.
     Recopy,
-    /// The program discarded the page meanwhile.
+    /// The program has discarded the page since the request.
     Discard,
 }
 
-/// A thread waits for the page.
+/// An access by a thread that waits for the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch {
     pub(super) access: Access,
@@ -58,7 +60,7 @@ impl Touch {
         Self { access, since: Instant::now() }
     }
 
-    /// Both wait: a write if one of them writes.
+    /// Combines two waiting accesses: a write if either of them is a write, and the earlier time.
     pub(super) fn join(touch: Option<Self>, later: Self) -> Self {
         match touch {
             Some(Self { access: Access::Read, since }) => Self { access: later.access, since },
@@ -71,11 +73,11 @@ impl Touch {
 /// A page that is being paged out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
-    /// Replicas that have not answered.
+    /// Replicas that have not replied.
     pub(super) open: Replicas,
-    /// Replicas that have it.
+    /// Replicas that stored the page.
     pub(super) got: Replicas,
-    /// Replicas that it was sent to.
+    /// Replicas to which the page was sent.
     pub(super) tried: Replicas,
 }
 
@@ -83,10 +85,10 @@ pub(super) struct Out {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) state: State,
-    /// Of its bytes when they last left, or of zeros.
+    /// Digest of the bytes that were last paged out; initially that of zeros.
     pub(super) digest: Digest,
-    /// Replicas that have bytes with this digest.
+    /// Replicas that store bytes with this digest.
     pub(super) holders: Replicas,
-    /// Of a resident page: the page that stands for it in the policy (RUN-2).
+    /// For a resident page: the page that represents it in the policy (RUN-2).
     pub(super) lead: u32,
 }

@@ -20,15 +20,15 @@ use std::time::Duration;
 
 /// Least number of local pages: one instruction can touch several at once.
 const LEAST_PAGES: usize = 8;
-/// A run is inside one block of this many bytes of the region (`pager::core::runs`): larger ones do not make
-/// sequential access faster.
+/// Size of an aligned block of the region in bytes. A run is inside one block (`pager::core::runs`): larger
+/// runs do not make sequential access faster.
 const BLOCK: usize = 1 << 20;
-/// Bytes of a cluster, which may come with a missed page of it. A transfer of so many takes little longer
-/// than one of a page of 4 KiB.
+/// Largest size of a cluster in bytes: the pages that one request fetches with a missed page. A transfer of
+/// 16 KiB takes little longer than a transfer of 4 KiB.
 const CLUSTER: usize = 16 << 10;
-/// A run is at most the local pages divided by this.
+/// Divisor of the number of local pages: a run has at most this part of them.
 const PARTS: usize = 8;
-/// Frames besides those of local and leaving pages, for pages in transfer.
+/// Frames for pages in transfer, in addition to those of local and leaving pages.
 const SPARE_FRAMES: usize = 8;
 
 /// Settings of a region.
@@ -85,12 +85,12 @@ impl FarMemoryBuilder {
         /// Total size.
         bytes(bytes: usize) -> bytes = bytes;
 
-        /// Largest local part, including pages that are being paged out [unless set: 64 MiB].
+        /// Largest size of the local part, including pages that are being paged out [default: 64 MiB].
         local(bytes: usize) -> local = bytes;
 
-        /// Page size, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages in
-        /// sequential access are transferred many at a time, so large pages do not make it faster, and make
-        /// random access slower. Pages of 2 MiB are the system's huge pages.
+        /// Page size, a power of two from 4 KiB to 2 MiB [default: [`FarMemory::PAGE`]]. Sequential access
+        /// transfers many pages at a time, so large pages do not make it faster. They make random access
+        /// slower. Pages of 2 MiB are the system's huge pages.
         page(bytes: usize) -> page = bytes;
     }
 
@@ -102,73 +102,73 @@ impl FarMemoryBuilder {
     }
 
     setters! {
-        /// Replacement policy [unless set: adaptive].
+        /// Replacement policy [default: adaptive].
         policy(policy: Policy) -> policy = policy;
 
-        /// Mechanism that pages in and out [unless set: the best available].
+        /// Mechanism that pages in and out [default: the best available].
         mechanism(mechanism: Mechanism) -> mechanism = mechanism;
 
-        /// Number of servers that hold each page that is paged out [unless set: 1].
+        /// Number of servers that hold each page that is paged out [default: 1].
         copies(copies: usize) -> copies = copies;
 
-        /// A local file that also holds each page that is paged out. It must not exist; it has no name while
-        /// it is in use.
+        /// A local file that also stores each page that is paged out. The file must not exist before. It is
+        /// unlinked as soon as it is open.
         spill(path: impl Into<PathBuf>) -> spill = Some(path.into());
 
-        /// Bytes that each server reserves from the start [unless set: its share of the whole]. With less, a
-        /// server may refuse a page later; then another one gets it.
+        /// Bytes that each server reserves from the start [default: its share of all pages]. If this is less
+        /// than the share, a server may refuse a page later; the page then goes to another server.
         reserve(bytes: u64) -> reserve = Some(bytes);
 
-        /// The key of the servers.
+        /// The authentication key of the servers.
         auth_key(key: AuthKey) -> key = Some(key);
 
-        /// Time without an answer after which a server counts as lost [unless set: 2 s].
+        /// Time without a reply after which a server counts as lost [default: 2 s].
         stall(stall: Duration) -> stall = stall;
 
-        /// Enables prefetching and transfers of many pages at a time [unless set: yes].
+        /// Enables prefetching and transfers of many pages at a time [default: yes].
         prefetch(prefetch: bool) -> prefetch = prefetch;
 
-        /// Compression of pages that leave the region but stay on this machine, in at most half of the local
-        /// memory [unless set: none].
+        /// Compression of pages that leave the region but stay on this machine. They use at most half of the
+        /// local memory [default: none].
         compression(compression: Compression) -> compression = compression;
 
         /// Seed of random policies.
         seed(seed: u64) -> seed = seed;
     }
 
-    /// Function that ends the process when bytes are lost [unless set: the message on standard error, and
-    /// `abort`].
+    /// Function that ends the process when bytes are lost [default: prints the message to standard error and
+    /// calls `abort`].
     #[must_use]
     pub fn on_loss(mut self, on_loss: fn(&str) -> !) -> Self {
         self.on_loss = on_loss;
         self
     }
 
-    /// Existing memory of the program, such as static arrays, that becomes far memory in place and with its
-    /// bytes: the whole pages of this range of addresses. Requires userfaultfd; other mechanisms leave it as
-    /// it is (see [`FarMemory::adopted`]).
+    /// Adopts existing memory of the program, such as static arrays: the whole pages of this range of
+    /// addresses become far memory in place and keep their bytes. Requires userfaultfd; other mechanisms
+    /// leave the memory unchanged (see [`FarMemory::adopted`]).
     ///
     /// # Safety
     ///
-    /// The range is private anonymous memory that can be read and written, no other thread uses it during
-    /// [`build`](Self::build), and it is neither unmapped while the far memory exists nor used afterwards.
+    /// The range is private anonymous memory that can be read and written. No other thread uses it during
+    /// [`build`](Self::build). It is not unmapped while the far memory exists, and not used afterwards.
     #[must_use]
     pub unsafe fn adopt(mut self, addresses: Range<usize>) -> Self {
         self.adopted.push(addresses);
         self
     }
 
-    /// Returns the pages of a run for `limit` local pages; 1 without prefetching.
+    /// Returns the number of pages of a run for `limit` local pages; 1 without prefetching.
     fn run(&self, limit: usize) -> usize {
         let most = (BLOCK / self.page).min(limit / PARTS).max(1);
         if self.prefetch { 1 << most.ilog2() } else { 1 }
     }
 
-    /// Creates the region: connects to the servers, reserves room there, starts the threads.
+    /// Creates the region: connects to the servers, reserves memory there, and starts the threads.
     ///
     /// # Errors
     ///
-    /// [`FarError`]; nothing remains allocated.
+    /// [`FarError`]: nothing stays allocated.
     pub fn build(self) -> Result<FarMemory, FarError> {
         let (pages, local) = self.check()?;
         let ranges = self.whole_pages();
@@ -179,13 +179,14 @@ impl FarMemoryBuilder {
         {
             memory.pager.calibrate();
         }
-        // The adopted bytes return to their place, far or not.
-        // SAFETY: the caller that adopted the memory guarantees that it is not in use now.
+        // The adopted bytes are written back to their addresses, also if the memory did not become far
+        // memory.
+        // SAFETY: the caller of `adopt` guarantees that no thread uses the memory now.
         unsafe { kept.put_back() };
         made
     }
 
-    /// Returns the whole pages of the adopted memory.
+    /// Returns the address ranges of the whole pages in the memory to adopt.
     fn whole_pages(&self) -> Vec<Range<usize>> {
         let whole = |range: &Range<usize>| {
             let start = range.start.next_multiple_of(self.page);
@@ -206,14 +207,14 @@ impl FarMemoryBuilder {
             let pages = u32::try_from(more).ok().and_then(|more| region_pages.checked_add(more));
             pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })
         };
-        // If less memory is adopted in the end, the region is smaller, and frames for all of it are more
-        // than enough.
+        // If the mechanism adopts less memory, the region is smaller, and the frames for the larger region
+        // suffice.
         let frames = Budget::of(local, with(ranges)?, self.page).pages() + SPARE_FRAMES;
         let backend = self.choose(region_pages as usize * self.page, frames, ranges)?;
         let adopted = if backend.mechanism() == Mechanism::Sigsegv { Vec::new() } else { ranges.to_vec() };
         let pages = with(&adopted)?;
         let Budget { limit, slack } = Budget::of(local, pages, self.page);
-        #[expect(clippy::cast_possible_truncation, reason = "no more than there are pages")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most the number of pages")]
         let shape = Shape { pages, frames: (limit + slack - least_slack(limit + slack, slack)) as u32 };
         let run = self.run(limit);
         let plan = Plan {
@@ -223,7 +224,7 @@ impl FarMemoryBuilder {
             slack,
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "some more than there are pages, which are at most 2^31"
+                reason = "the number of pages, which is at most 2^31, plus a few"
             )]
             frames: frames as u32,
             policy: self.policy.build(shape, self.seed),
@@ -243,7 +244,7 @@ impl FarMemoryBuilder {
         Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page, adopted })
     }
 
-    /// Returns the number of pages of the region, and of local pages.
+    /// Checks the settings, and returns the number of pages of the region and of local pages.
     fn check(&self) -> Result<(u32, usize), FarError> {
         if !self.page.is_power_of_two() || !(4 << 10..=2 << 20).contains(&self.page) {
             return Err(FarError::Page(self.page));
@@ -331,20 +332,20 @@ impl FarMemoryBuilder {
     }
 }
 
-/// Bytes that may be paged out at once.
+/// Largest number of bytes that are being paged out at once.
 const LEAVING: usize = 32 << 20;
 
 /// Split of local memory, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
-    /// For the program's pages, at least.
+    /// Least number of pages for the program.
     limit: usize,
-    /// For pages that are being paged out, at most.
+    /// Largest number of pages that are being paged out.
     slack: usize,
 }
 
 impl Budget {
-    /// If all pages fit, no page is ever paged out, and nothing is reserved for that.
+    /// Splits `local` pages. If all pages fit, no page is ever paged out, and nothing is reserved for that.
     fn of(local: usize, pages: u32, page_bytes: usize) -> Self {
         let pages = pages as usize;
         if local >= pages {

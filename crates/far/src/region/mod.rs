@@ -2,7 +2,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | `builder` | how it is set up |
+//! | `builder` | settings and creation of a region |
 
 mod builder;
 
@@ -17,9 +17,10 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// A region of memory: one part is local, the rest is on memory servers.
+/// A region of far memory: one part is local, the rest is on memory servers.
 ///
-/// A region dereferences to a slice of bytes, for any number of threads. Its bytes are zero at first.
+/// A region dereferences to a slice of bytes, which any number of threads can use. Its bytes are initially
+/// zero.
 ///
 /// # Cost
 ///
@@ -30,13 +31,13 @@ use std::sync::Arc;
 /// # When a server is lost
 ///
 /// With [`copies`](FarMemoryBuilder::copies) or a [`spill`](FarMemoryBuilder::spill) file the program
-/// continues. Otherwise it is ended, with a message with the reason, as soon as it touches a page that no
-/// replica has. A read never returns anything but the last written bytes.
+/// continues. Otherwise the process is ended when it touches a page that no replica has. A message with the
+/// reason is printed first. A read returns only bytes that were written last.
 ///
 /// # System calls and child processes
 ///
 /// [`Mechanism`] describes system calls on pages that are paged out. A child process has no far memory, and
-/// the addresses are not mapped there, unless [`freeze`](Self::freeze) was called around `fork`.
+/// the region's addresses are not mapped there, unless [`freeze`](Self::freeze) was called before `fork`.
 pub struct FarMemory {
     pager: Arc<Pager>,
     backend: Arc<dyn Backend>,
@@ -46,8 +47,8 @@ pub struct FarMemory {
 }
 
 impl FarMemory {
-    /// Default page size: a random access transfers this many bytes. Of smaller pages 16 KiB come by one
-    /// request where a program uses the pages around a missed one soon after.
+    /// Default page size: a random access transfers this many bytes. If pages are smaller, one request
+    /// fetches up to 16 KiB, provided that the program soon uses the pages around a missed page.
     pub const PAGE: usize = 16 << 10;
 
     /// Returns a builder with the default settings.
@@ -74,14 +75,15 @@ impl FarMemory {
         self.pager.stats()
     }
 
-    /// The additional local memory that would have avoided misses, by the order in which pages left.
+    /// Returns the additional local memory that would have avoided misses, from the order in which pages were
+    /// paged out.
     #[must_use]
     pub fn more_memory(&self) -> MoreMemory {
         self.pager.more_memory()
     }
 
-    /// Gives the whole pages within a range of bytes back: they are zeros from now on, and cost nothing
-    /// anywhere.
+    /// Discards the whole pages within a range of bytes: they read as zeros from now on, and use no memory
+    /// here or on the servers.
     ///
     /// # Panics
     ///
@@ -92,7 +94,7 @@ impl FarMemory {
         unsafe { self.discard_shared(bytes) }
     }
 
-    /// As [`discard`](Self::discard), for memory that is shared in pieces.
+    /// Discards pages as [`discard`](Self::discard) does, for memory that several owners share.
     ///
     /// # Safety
     ///
@@ -109,44 +111,45 @@ impl FarMemory {
 
     /// Passes all pages that overlap a range of addresses to the kernel permanently, with their bytes. They
     /// are then ordinary private anonymous memory, on which every system call has its ordinary effect. They
-    /// use part of the local budget.
+    /// count against the local memory.
     ///
     /// Blocks until all of them are paged in. Addresses outside of the region are ignored.
     ///
     /// # Safety
     ///
-    /// The calling thread holds no lock that is needed by a thread that touches far memory. After the kernel
-    /// has unmapped such a page, this value is never dropped.
+    /// The calling thread holds no lock for which a thread that touches far memory may wait. If the kernel
+    /// unmaps such a page later, this value is never dropped.
     pub unsafe fn unmanage(&self, addresses: Range<usize>) {
         self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, false));
     }
 
-    /// As [`unmanage`](Self::unmanage), for pages that the program does not use: their bytes are lost, and
-    /// they do not count as local.
+    /// Passes pages to the kernel as [`unmanage`](Self::unmanage) does, for pages that the program does not
+    /// use: their bytes are lost, and they do not count as local.
     ///
     /// # Safety
     ///
-    /// As [`unmanage`](Self::unmanage), and no thread uses the range.
+    /// The contract of [`unmanage`](Self::unmanage); in addition, no thread uses the range.
     pub unsafe fn unmanage_free(&self, addresses: Range<usize>) {
         self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, true));
     }
 
-    /// Empties the whole pages within a range of addresses and reserves them: they cost nothing anywhere, and
-    /// an access is refused, as in memory without access, until they are committed.
+    /// Empties the whole pages within a range of addresses and reserves them. They use no memory, and until
+    /// they are committed an access is refused, as in memory mapped with `PROT_NONE`.
     ///
     /// # Safety
     ///
-    /// The pages are managed and committed. No thread uses the range, and none changes the same pages
-    /// meanwhile.
+    /// The pages are managed and committed. No thread uses the range or changes the state of the same pages
+    /// during the call.
     pub unsafe fn decommit(&self, addresses: Range<usize>) {
         self.pages_at(addresses).for_each(|pages| self.pager.set_reserved(pages, true));
     }
 
-    /// Commits the pages of a range of addresses: they can be used, and are zeros.
+    /// Commits the pages of a range of addresses: they can be used, and read as zeros.
     ///
     /// # Safety
     ///
-    /// The pages are managed and reserved, and no other thread changes the same pages meanwhile.
+    /// The pages are managed and reserved, and no other thread changes the state of the same pages during the
+    /// call.
     pub unsafe fn commit(&self, addresses: Range<usize>) {
         self.pages_at(addresses).for_each(|pages| self.pager.set_reserved(pages, false));
     }
@@ -158,25 +161,26 @@ impl FarMemory {
         reserved.len() > 0 && self.pages_at(addresses).any(|mut pages| pages.any(|page| reserved.has(page)))
     }
 
-    /// Ends the threads, the connections and the frames of memory that was handed to the kernel as a whole.
+    /// Releases the rest of a region after all used pages were passed to the kernel: ends its threads, closes
+    /// its connections, and frees its frames.
     ///
     /// # Safety
     ///
-    /// Every page that the program uses was passed to the kernel, and no thread uses another one from now
-    /// on.
+    /// Every page that the program uses was passed to the kernel, and no thread uses another page of the
+    /// region from now on.
     pub unsafe fn retire(&self) {
         self.pager.close();
         self.backend.retire();
     }
 
-    /// Returns `true` if a range of addresses overlaps a page that is far memory now.
+    /// Returns `true` if a range of addresses overlaps a page that is still far memory.
     #[must_use]
     pub fn is_managed(&self, addresses: Range<usize>) -> bool {
         let unmanaged = self.backend.unmanaged();
         self.pages_at(addresses).any(|pages| unmanaged.others(pages).next().is_some())
     }
 
-    /// Returns the pages of each place that overlap a range of addresses.
+    /// Returns the pages that overlap a range of addresses, as one range for each piece of the region.
     fn pages_at(&self, addresses: Range<usize>) -> impl Iterator<Item = Range<u32>> + '_ {
         let base = self.backend.base() as usize;
         let region = base..base + self.bytes.div_ceil(self.page) * self.page;
@@ -202,26 +206,26 @@ impl FarMemory {
         self.pager.frames()
     }
 
-    /// Reserves room for `bytes` bytes of pages on the servers in all, including earlier reservations: that
-    /// many bytes of pages never find a full server. Without effect if there is a spill file. Waits for the
-    /// servers' answers; a smaller total than before costs nothing.
+    /// Reserves memory for `bytes` bytes of pages on the servers in total, including earlier reservations.
+    /// Pages within this total are never refused because a server is full. Does nothing if there is a spill
+    /// file. Waits for the servers' replies, except if the total is not larger than before.
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]: a server has too little left. Earlier reservations stay.
+    /// [`ReserveError`]: a server has too little memory left. Earlier reservations stay.
     pub fn reserve(&self, bytes: usize) -> Result<(), ReserveError> {
         self.pager.reserve(bytes as u64)
     }
 
     /// Stops the pager so that this thread can `fork`: the child process gets a copy of the far memory.
     ///
-    /// Meanwhile other threads wait if they touch a page that is paged out. The servers need room for the
-    /// pages of both processes.
+    /// Until the returned value is used, other threads wait if they touch a page that is paged out. The
+    /// servers need memory for the pages of both processes.
     ///
     /// # Errors
     ///
-    /// The error of the system, if it does not allow the memory to be inherited. Then a child has no far
-    /// memory.
+    /// The error of the system, if it does not allow the memory to be inherited. A child process then has no
+    /// far memory.
     pub fn freeze(&self) -> io::Result<Frozen<'_>> {
         let (bytes, page, adopted) = (self.bytes, self.page, self.adopted.clone());
         Ok(Frozen { frozen: self.pager.freeze()?, bytes, page, adopted })
@@ -234,8 +238,8 @@ impl FarMemory {
     }
 }
 
-/// Far memory that is stopped while its process forks. The thread with this value calls one of the methods
-/// as soon as possible.
+/// Far memory that is stopped while its process forks. The thread that holds this value calls one of the
+/// methods as soon as possible, because paging is stopped until then.
 #[must_use = "pages neither come nor go until it is used"]
 pub struct Frozen<'a> {
     frozen: pager::Frozen<'a>,
@@ -245,8 +249,8 @@ pub struct Frozen<'a> {
 }
 
 impl Frozen<'_> {
-    /// Continues in the parent after the child has started or failed: at the latest when the child has
-    /// connected to the servers.
+    /// Continues in the parent. Called after `fork`, also if it failed. Waits until the child has started its
+    /// own pager or has ended.
     pub fn in_parent(self) {
         self.frozen.in_parent();
     }
@@ -255,15 +259,15 @@ impl Frozen<'_> {
     ///
     /// # Errors
     ///
-    /// [`ForkError`]: the child has no far memory, and a touch of it is a fault.
+    /// [`ForkError`]: the child has no far memory, and an access to its addresses is a segmentation fault.
     ///
     /// # Safety
     ///
-    /// Called in the child, where this thread is the only one. The stopped far memory is neither used nor
-    /// dropped there.
+    /// Called in the child, where the calling thread is the only one. The stopped far memory is neither used
+    /// nor dropped there.
     pub unsafe fn in_child(self) -> Result<FarMemory, ForkError> {
         let _quiet = SignalsBlocked::new();
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps this function's contract.
         let pager = unsafe { self.frozen.in_child()? };
         let backend = pager.backend();
         Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page, adopted: self.adopted })
@@ -271,13 +275,13 @@ impl Frozen<'_> {
 }
 
 impl Frozen<'_> {
-    /// The child process gets no far memory, because the region is still unused.
+    /// Leaves the child process without far memory: for a region that is still unused.
     ///
     /// # Safety
     ///
-    /// As [`in_child`](Self::in_child).
+    /// The contract of [`in_child`](Self::in_child).
     pub unsafe fn abandon_in_child(self) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps this function's contract.
         unsafe { self.frozen.abandon_in_child() }
     }
 }
@@ -292,15 +296,15 @@ impl Deref for FarMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped as long as `self` exists; every bit pattern is a byte; PAGER-2: bytes change by the
-        // program's writes only.
+        // SAFETY: mapped as long as `self` exists; every bit pattern is a valid byte. PAGER-2: only the
+        // program's writes change the bytes.
         unsafe { std::slice::from_raw_parts(self.backend.base(), self.bytes) }
     }
 }
 
 impl DerefMut for FarMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed mutably.
+        // SAFETY: mapped as in `deref`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.backend.base(), self.bytes) }
     }
 }
@@ -326,8 +330,8 @@ struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
     fn new() -> Self {
-        // SAFETY: both sets are ours; SIGSEGV and the like are still delivered when an instruction causes
-        // them.
+        // SAFETY: both sets are local variables. SIGSEGV and similar signals are still delivered when an
+        // instruction causes them.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
@@ -340,7 +344,7 @@ impl SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        // SAFETY: the set is the one that was there before.
+        // SAFETY: restores the signal mask that `new` read.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
         }

@@ -1,7 +1,7 @@
-//! FIFO (paper §2.1): the page that came in first leaves first.
+//! FIFO (paper §2.1): the victim is the page that was paged in first.
 //!
-//! Cost: constant, no access bits. Weak at a cyclic sweep over a little more than the memory, where each page
-//! leaves just before it is used; the paper calls it steady but below Simple.
+//! Cost: constant, no access bits. Weakness: in a cyclic sweep over slightly more than the memory, each page
+//! is evicted just before it is used. The paper finds FIFO steady but worse than Simple.
 
 use super::list::PageList;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
@@ -13,7 +13,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// With nothing resident.
+    /// Creates a policy without resident pages.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         Self { queue: PageList::new(shape.pages) }
@@ -29,7 +29,7 @@ impl Replacement for Fifo {
 
     fn victim(&mut self, _: Option<PageNo>, _: &mut dyn AccessBits) -> PageNo {
         let victim = self.queue.head().expect("a page is resident");
-        // Asked again before it left, the queue offers the next.
+        // If `victim` is called again before the page has left, it returns the next page.
         self.queue.move_to_back(victim);
         victim
     }

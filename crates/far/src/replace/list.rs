@@ -1,4 +1,4 @@
-//! A list of pages in an order of its own, with removal from the middle.
+//! Linked lists of pages, with removal from the middle.
 
 use super::PageNo;
 use crate::sparse::Sparse;
@@ -6,7 +6,7 @@ use crate::sparse::Sparse;
 const NONE: u32 = u32::MAX;
 const OUT: u32 = u32::MAX;
 
-/// Lists over the same pages, doubly linked by page number; a page is at most once in at most one list.
+/// Lists over the same pages, doubly linked by page number. A page is in at most one list, at most once.
 /// Memory is allocated only for the parts of a region that had a page in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct PageLists {
@@ -18,7 +18,7 @@ pub(crate) struct PageLists {
 struct Link {
     next: u32,
     prev: u32,
-    /// The list that the page is in; none if `OUT`.
+    /// Number of the list that contains the page; `OUT` if none does.
     list: u32,
 }
 
@@ -53,7 +53,7 @@ impl PageLists {
 
     /// Appends a page that is in no list.
     pub(crate) fn push_back(&mut self, list: usize, page: PageNo) {
-        // Links that form a ring would have a search go on for ever.
+        // A page that is inserted twice would make a cycle, in which a search never ends.
         assert!(!self.contains(page), "page {page} is in a list already");
         let ends = &mut self.ends[list];
         self.links[page.index()] = Link { next: NONE, prev: ends.tail, list: list as u32 };
@@ -65,7 +65,7 @@ impl PageLists {
         ends.len += 1;
     }
 
-    /// Takes a page out of the list that it is in; whether it was in one.
+    /// Removes a page from its list. Returns `true` if the page was in a list.
     pub(crate) fn remove(&mut self, page: PageNo) -> bool {
         let Link { next, prev, list } = self.links[page.index()];
         if list == OUT {
@@ -86,7 +86,7 @@ impl PageLists {
     }
 }
 
-/// One list.
+/// A single list of pages.
 #[derive(Clone, Debug)]
 pub(crate) struct PageList(PageLists);
 
@@ -112,7 +112,7 @@ impl PageList {
         self.0.push_back(0, page);
     }
 
-    /// Takes a page out; whether it was in.
+    /// Removes a page. Returns `true` if the page was in the list.
     pub(crate) fn remove(&mut self, page: PageNo) -> bool {
         self.0.remove(page)
     }

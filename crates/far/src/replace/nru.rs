@@ -1,4 +1,4 @@
-//! U-NRU (paper §2.3): a random page of the lowest class that has one.
+//! U-NRU (paper §2.3): a random page of the lowest class that is not empty.
 //!
 //! | class | referenced | modified |
 //! |---|---|---|
@@ -10,11 +10,11 @@
 //! The reference bits of all resident pages are cleared periodically (§2.2): after a number of swaps (U-NRUs)
 //! or after an interval (U-NRUt).
 //!
-//! Cost: a look at every resident page for a victim; at each clearing a change of protection for every page
-//! that was referenced, and a fault when it is touched again. Weak: the interval must fit the program (Fig.
-//! 6: SP.C took 15.55 times Simple's time when cleared each 10 swaps, Cluster 3.0 took 3.8 times when cleared
-//! each second). With an interval too long all pages are of classes 3 and 4; too short, of 1 and 2: then this
-//! is Random among clean pages.
+//! Cost: each search for a victim visits every resident page. Each clearing costs a change of protection for
+//! every referenced page, and a fault when the page is touched again. Weakness: the interval must fit the
+//! program. Fig. 6: SP.C took 15.55 times Simple's time when cleared each 10 swaps, and Cluster 3.0 took 3.8
+//! times when cleared each second. If the interval is too long, all pages are in classes 3 and 4. If it is
+//! too short, all pages are in classes 1 and 2, and the policy is Random among clean pages.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use super::rng::{Lots, Urn};
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
 
-/// The time at which the reference bits are cleared.
+/// Condition for clearing the reference bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearing {
-    /// After this many swaps (U-NRUs); the paper tries 10, 50 and 100 and settles for 50.
+    /// Number of swaps between clearings (U-NRUs). The paper tries 10, 50 and 100 and chooses 50.
     Swaps(u32),
-    /// After this time (U-NRUt); the paper tries 100, 500 and 1000 ms and settles for 100 ms.
+    /// Time between clearings (U-NRUt). The paper tries 100, 500 and 1000 ms and chooses 100 ms.
     Timer(Duration),
 }
 
-/// The resident pages and the swaps since the last clearing.
+/// The resident pages, and the number of swaps since the last clearing.
 #[derive(Clone, Debug)]
 pub struct UNru {
     resident: PageSet,
@@ -41,7 +41,7 @@ pub struct UNru {
 }
 
 impl UNru {
-    /// With nothing resident.
+    /// Creates a policy without resident pages.
     #[must_use]
     pub fn new(shape: Shape, clearing: Clearing, seed: u64) -> Self {
         Self { resident: PageSet::new(shape.pages), clearing, swaps: 0, lots: Lots::new(seed) }
@@ -64,7 +64,7 @@ impl Replacement for UNru {
             self.swaps = 0;
             self.clear_all(bits);
         }
-        // After the clearing: the page that comes has just been touched.
+        // Inserted after the clearing, because the page that is paged in has just been touched.
         self.resident.insert(page);
     }
 

@@ -1,4 +1,4 @@
-//! The policies by name, for `--policy`, and their construction.
+//! The policies by name, for the option `--policy`, and their construction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,34 +8,35 @@ use super::{
     Adaptive, Clearing, Fifo, Random, Replacement, Shape, Simple, SwapInHistory, UClock, UNru, UPlru,
 };
 
-/// A replacement policy. As text: its name; the two U-NRU policies add `:` and their interval (`u-nru-s:50`,
-/// `u-nru-t:100ms`).
+/// A replacement policy. The text form is its name. The two U-NRU policies add `:` and their interval
+/// (`u-nru-s:50`, `u-nru-t:100ms`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
     /// The next resident page by address (§2.1).
     Simple,
-    /// Simple, but not the page that followed last time (§2.1). It touches no protection, so it costs nothing
-    /// where a swap is quick.
+    /// Simple, but not the page that followed last time (§2.1). Changes no page protection, so it adds no
+    /// cost if swaps are fast.
     SwapInHistory,
     /// Any resident page (§2.1).
     Random,
-    /// The page that came in first (§2.1).
+    /// The page that was paged in first (§2.1).
     Fifo,
     /// FIFO with a second chance (§2.3).
     UClock,
-    /// A random page of the lowest class; bits are cleared by swap count or by timer (§2.3).
+    /// A random page of the lowest class; the bits are cleared by swap count or by timer (§2.3).
     UNru(Clearing),
-    /// Two lists (§2.3).
+    /// An active and an inactive list (§2.3).
     UPlru,
-    /// Ours: evicts the page with the latest predicted use, by each page's own history, as long as tracking
-    /// use pays by the costs that it measures; otherwise as Swap-in history. Needs no tuning. The default.
+    /// Azekura's own policy, the default: evicts the page with the latest predicted use, from each page's own
+    /// history. Tracks uses only while that costs less than it saves, as measured; otherwise it selects as
+    /// Swap-in history. Needs no tuning.
     #[default]
     Adaptive,
 }
 
 impl Policy {
-    /// The paper's eight, with the intervals it settles for (§3.3, Fig. 7).
+    /// The paper's eight policies, with the intervals that it chooses (§3.3, Fig. 7).
     pub const PAPER: [Self; 8] = [
         Self::Simple,
         Self::SwapInHistory,
@@ -47,13 +48,13 @@ impl Policy {
         Self::UPlru,
     ];
 
-    /// The paper's eight and the adaptive one.
+    /// The paper's eight policies and the adaptive one.
     pub const ALL: [Self; 9] = {
         let [a, b, c, d, e, f, g, h] = Self::PAPER;
         [a, b, c, d, e, f, g, h, Self::Adaptive]
     };
 
-    /// Makes the policy for a region. `seed` is for those that draw lots.
+    /// Creates the policy for a region. `seed` is used by policies with random choices.
     #[must_use]
     pub fn build(self, shape: Shape, seed: u64) -> Box<dyn Replacement> {
         match self {
@@ -68,7 +69,7 @@ impl Policy {
         }
     }
 
-    /// The name without an interval.
+    /// Returns the name without an interval.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -96,21 +97,21 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The reason that a text names no policy.
+/// Error of parsing the text form of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParsePolicyError {
-    /// There is none of this name.
+    /// No policy has this name.
     #[error("unknown replacement policy {0:?}; use one of {names}", names = names())]
     Unknown(String),
-    /// The interval does not fit the policy.
+    /// The interval is invalid for the policy.
     #[error("policy {policy}: {interval:?} is not an interval; it takes {takes}")]
     Interval {
-        /// The policy's name.
+        /// Name of the policy.
         policy: &'static str,
-        /// Given text.
+        /// The text of the interval.
         interval: String,
-        /// Accepted form.
+        /// Description of the accepted form.
         takes: &'static str,
     },
 }

@@ -1,14 +1,15 @@
 //! Random (paper §2.1): any resident page, at random.
 //!
-//! Cost: constant, no access bits. Good where use has no pattern, or one that the others fall for (the paper:
-//! Cluster 3.0, CG). Weak where some pages are used again soon (the paper: MG).
+//! Cost: constant, no access bits. Good if accesses have no pattern, or a pattern for which the other
+//! policies choose badly (the paper: Cluster 3.0, CG). Weakness: evicts pages that are used again soon (the
+//! paper: MG).
 
 use super::rng::Lots;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
 
 const OUT: u32 = u32::MAX;
 
-/// The resident pages in any order, and where each is.
+/// The resident pages in any order, and the position of each.
 #[derive(Clone, Debug)]
 pub struct Random {
     resident: Vec<PageNo>,
@@ -17,7 +18,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// With nothing resident.
+    /// Creates a policy without resident pages.
     #[must_use]
     pub fn new(shape: Shape, seed: u64) -> Self {
         let pages = shape.pages as usize;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::rng::Lots;
 use super::{Access, AccessBits, Clearing, PageNo, Policy, Replacement, Shape, Spent};
 
-/// Bits as the plain versions see them: resident page → (referenced, modified).
+/// Bits for the plain versions: resident page → (referenced, modified).
 #[derive(Clone, Debug, Default)]
 struct Bits(BTreeMap<PageNo, (bool, bool)>);
 
@@ -24,12 +24,13 @@ impl AccessBits for Bits {
     }
 
     fn spent(&self) -> Spent {
-        // Swaps so dear that everything else is worth it.
+        // Swaps are so expensive that clearing bits always pays.
         Spent { swaps: 100, swap_ns: 1e9, bits_ns: 0.0, program_ns: 1e9, swap_price_ns: 1e7, bit_ns: 1.0 }
     }
 }
 
-/// The paper's words in the plainest data structures: which pages may leave now.
+/// A policy as the paper describes it, in the simplest data structures. Yields all pages that may be the
+/// victim.
 #[derive(Debug)]
 enum Plain {
     Simple {
@@ -54,7 +55,7 @@ enum Plain {
         active: Vec<PageNo>,
         inactive: Vec<PageNo>,
     },
-    /// No words to follow: any resident page, any bits.
+    /// No description to follow: any resident page, any bits.
     Any,
 }
 
@@ -110,7 +111,8 @@ impl Plain {
                 [page].into()
             }
             Self::SwapInHistory { hand, order } => {
-                // The last time the incoming page came in and another followed: which?
+                // The latest time at which the incoming page was paged in before: the page that followed it
+                // is spared.
                 let before = order.windows(2).rev().find(|pair| Some(pair[0]) == incoming);
                 let spared = before.map(|pair| pair[1]);
                 let mut page = by_address(*hand).unwrap();
@@ -156,7 +158,7 @@ impl Plain {
     }
 }
 
-/// A policy and its plain version through the same calls.
+/// A policy and its plain version, driven by the same calls.
 struct Pair {
     policy: Policy,
     tested: Box<dyn Replacement>,
@@ -257,9 +259,9 @@ fn each_policy_does_what_its_plain_version_does() {
                 let page = PageNo(lots.below(among));
                 match lots.below(40) {
                     0 => pair.timer(),
-                    // Its memory was given back.
+                    // The program discards the page.
                     1 if pair.bits.0.contains_key(&page) => pair.leave(page),
-                    // It was chosen and could not leave.
+                    // The page is chosen but cannot leave.
                     2 if !pair.bits.0.is_empty() => {
                         pair.victim(None);
                     }
@@ -282,7 +284,7 @@ fn a_victim_that_cannot_leave_is_not_offered_for_ever() {
     }
 }
 
-/// Touches pages in turn (negative: written) and returns the victims.
+/// Touches pages in turn (a negative number is a write). Returns the victims.
 fn victims(policy: Policy, frames: u32, touches: &[i32]) -> Vec<u32> {
     let mut pair = Pair::new(policy, 16, frames, 7);
     let mut left = Vec::new();
@@ -311,7 +313,8 @@ fn simple_running_ahead_of_a_sweep_takes_what_is_needed_next_and_history_spares_
 
 #[test]
 fn swap_in_history_spares_the_page_that_followed_last_time() {
-    // 6 came right after 5. When 5 comes again the hand is at 6, and passes it.
+    // Page 6 was paged in right after page 5. When page 5 is touched again, the hand is at page 6, and skips
+    // it.
     assert_eq!(victims(Policy::Simple, 3, &[5, 6, 7, 8, 6, 5]), [5, 6]);
     assert_eq!(victims(Policy::SwapInHistory, 3, &[5, 6, 7, 8, 6, 5]), [5, 7]);
 }
@@ -319,28 +322,29 @@ fn swap_in_history_spares_the_page_that_followed_last_time() {
 #[test]
 fn fifo_does_not_look_at_use_and_u_clock_does() {
     assert_eq!(victims(Policy::Fifo, 3, &[1, 2, 3, 1, 4, 1, 5]), [1, 2, 3]);
-    // The first search clears 1, 2, 3 and takes 1. Then 2 is used, so 3 leaves before it, then 2's second use
-    // saves it again.
+    // The first search clears pages 1, 2 and 3, and takes 1. Then page 2 is used, so page 3 leaves first. The
+    // second use of page 2 saves it again.
     assert_eq!(victims(Policy::UClock, 3, &[1, 2, 3, 4, 2, 5, 2, 6]), [1, 3, 4]);
 }
 
 #[test]
 fn u_nru_takes_the_lowest_class() {
-    // Clearing after two swaps (when page 6 comes in): then 2 is read and 3 is written again.
+    // The bits are cleared after two swaps, when page 6 is paged in. Then page 2 is read, and page 3 is
+    // written again.
     let policy = Policy::UNru(Clearing::Swaps(2));
-    // Before any clearing everything is referenced: 4 and 5 take the two that were only read.
+    // Before any clearing all pages are referenced: pages 4 and 5 replace the two pages that were only read.
     assert_eq!(victims(policy, 4, &[-1, -2, 3, 4, -5]).len(), 1);
     let left = victims(policy, 3, &[-1, -2, 3, -4, -5]);
     assert_eq!(left[0], 3, "class 3 before class 4");
-    // All cleared at 5's coming. 1, 2, 4 were written: of those left, one is touched; the other (class 2)
-    // leaves before 5 (class 4).
+    // All bits are cleared when page 5 is paged in. Pages 1, 2 and 4 were written. One of the remaining pages
+    // is touched. The other one (class 2) leaves before page 5 (class 4).
     let mut pair = Pair::new(policy, 8, 3, 1);
     for (page, access) in
         [(1, Access::Write), (2, Access::Read), (3, Access::Write), (4, Access::Read), (5, Access::Write)]
     {
         pair.touch(PageNo(page), access);
     }
-    // 2 left for 4, 4 for 5; then 1 and 3 are cleared and modified.
+    // Page 2 left for page 4, and page 4 for page 5. Then pages 1 and 3 are cleared and modified.
     assert_eq!(
         pair.bits.0,
         [(PageNo(1), (false, true)), (PageNo(3), (false, true)), (PageNo(5), (true, true))].into()
@@ -351,8 +355,9 @@ fn u_nru_takes_the_lowest_class() {
 
 #[test]
 fn u_plru_gives_an_active_page_a_round_of_the_inactive_list() {
-    // 1, 2, 3 come in referenced; the search for 4 moves them to the active list, back, and clears them: 1
-    // leaves. 2 is used, so the next search moves it away and takes 3; the one after that finds only 4 and 5
-    // referenced, and the list turns round: 2 leaves last.
+    // Pages 1, 2 and 3 are paged in referenced. The search for page 4 moves them to the active list and back,
+    // clears their bits, and evicts page 1. Page 2 is used, so the next search moves it to the active list
+    // and takes page 3. The search after that finds pages 4 and 5 referenced, and moves the active list back:
+    // page 2 leaves last.
     assert_eq!(victims(Policy::UPlru, 3, &[1, 2, 3, 4, 2, 5, 2, 6]), [1, 3, 2]);
 }

@@ -1,11 +1,11 @@
-//! Random numbers for the policies: a small seeded generator of the crate `rand`, which allocates nothing
+//! Random numbers for the policies: a small seeded generator of the crate `rand`. It does not allocate
 //! (REPLACE-2).
 
 use super::PageNo;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// A seeded stream of numbers.
+/// A seeded random number generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Lots(Xoshiro256PlusPlus);
 
@@ -20,7 +20,7 @@ impl Lots {
     }
 }
 
-/// Chooses one of the offered pages, each with the same probability.
+/// Chooses one of the offered pages, each with the same probability (reservoir sampling).
 #[derive(Debug, Default)]
 pub(crate) struct Urn {
     chosen: Option<PageNo>,

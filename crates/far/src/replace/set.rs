@@ -1,4 +1,4 @@
-//! A set of pages as one bit each, searched in the order of addresses.
+//! A set of pages as a bitmap, searched in the order of addresses.
 
 use super::PageNo;
 
@@ -35,7 +35,8 @@ impl PageSet {
         self.len
     }
 
-    /// The first page of the set at or after `from`, going on from the first page of all behind the last.
+    /// Returns the first page of the set at or after `from`. After the last page the search continues at the
+    /// first page.
     pub(crate) fn next_from(&self, from: PageNo) -> Option<PageNo> {
         if self.len == 0 {
             return None;
@@ -50,7 +51,7 @@ impl PageSet {
             .or_else(|| (0..=start).find_map(|word| of(word, self.words[word])))
     }
 
-    /// All pages of the set by address.
+    /// Returns all pages of the set in the order of addresses.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PageNo> + '_ {
         self.words.iter().enumerate().flat_map(|(word, &bits)| {
             let mut bits = bits;

@@ -1,14 +1,14 @@
-//! Simple (paper §2.1): from the first page of the address space on, the first resident page found; the next
-//! search starts behind it.
+//! Simple (paper §2.1): the victim is the first resident page at or after the hand. The next search starts
+//! after that page.
 //!
-//! Cost: a search of one bit per page, 64 at a time; no access bits. Good at sweeps. Weak when the hand runs
-//! just ahead of a sweep: then each victim is the page that is needed next. Weak at random access, like
-//! everything that does not look at use.
+//! Cost: a search of one bit per page, 64 at a time; no access bits. Good for sweeps. Weakness: if the hand
+//! is just ahead of a sweep, each victim is the page that is needed next. Also weak for random accesses, as
+//! every policy that ignores use.
 
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
 
-/// The hand over the address space.
+/// The resident pages, and the hand over the address space.
 #[derive(Clone, Debug)]
 pub struct Simple {
     resident: PageSet,
@@ -16,7 +16,7 @@ pub struct Simple {
 }
 
 impl Simple {
-    /// With nothing resident and the hand at the first page.
+    /// Creates a policy without resident pages, and with the hand at the first page.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         Self { resident: PageSet::new(shape.pages), hand: PageNo(0) }

@@ -1,25 +1,25 @@
-//! Cost of paging so far, by the region's clock. So a policy can compare costs without a clock of its own.
+//! Cost of paging so far, measured by the region. So a policy can compare costs without its own clock.
 
-/// Sums since the region was made, in nanoseconds of virtual or of real time. None of them ever falls.
+/// Costs since the region was created, in nanoseconds of virtual or real time. The sums never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// Pages that came from a replica or the tier, on demand or ahead of need.
+    /// Pages that were paged in from a replica or the tier, on demand or ahead of need.
     pub swaps: u64,
-    /// Waiting for them.
+    /// Time of waiting for these pages.
     pub swap_ns: f64,
-    /// Clearing bits, and the faults that only set one.
+    /// Time for clearing bits, and for faults that only set a bit.
     pub bits_ns: f64,
-    /// The rest: the program's own work.
+    /// Time of the program's own work: the rest.
     pub program_ns: f64,
-    /// Not a sum: the present cost of a swap, as a median of the latest, so that a delayed one has no
+    /// Current cost of a swap (not a sum): the median of the latest swaps, so that one delayed swap has no
     /// influence.
     pub swap_price_ns: f64,
-    /// Not a sum: the present estimate of the cost of clearing one bit, with the fault that sets it again.
+    /// Current estimate of the cost of clearing one bit (not a sum), including the fault that sets it again.
     pub bit_ns: f64,
 }
 
 impl Spent {
-    /// From an earlier time to this one.
+    /// Returns the costs between an earlier time and this one.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

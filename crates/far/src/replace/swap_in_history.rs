@@ -1,11 +1,11 @@
 //! Swap-in history (paper §2.1 and its reference 4): Simple, but not the page that followed last time.
 //!
-//! Each page remembers which page was swapped in right after it. When it is swapped in again, that one is
-//! assumed to be wanted next, and is no victim this time.
+//! Each page stores the number of the page that was swapped in right after it. When the page is swapped in
+//! again, that other page is expected next, and is not chosen as the victim.
 //!
-//! Cost: Simple's, and one page number for each page that ever came, and its neighbors. No access bits. The
-//! paper's steadiest: never behind Simple in its seven programs. Weak where the order of swaps does not come
-//! again, and, like Simple, blind to use without swaps.
+//! Cost: that of Simple, and one page number for each page that was ever paged in and for its neighbors. No
+//! access bits. The steadiest policy of the paper: never worse than Simple in its seven programs. Weakness:
+//! useless if the order of swaps does not repeat. Like Simple, the policy ignores uses without swaps.
 
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
@@ -13,7 +13,7 @@ use crate::sparse::Sparse;
 
 const NONE: u32 = u32::MAX;
 
-/// Simple's hand, and each page's successor.
+/// Simple's hand, and the successor of each page.
 #[derive(Clone, Debug)]
 pub struct SwapInHistory {
     resident: PageSet,
@@ -23,7 +23,7 @@ pub struct SwapInHistory {
 }
 
 impl SwapInHistory {
-    /// With nothing resident, no history, and the hand at the first page.
+    /// Creates a policy without resident pages and without history, and with the hand at the first page.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! The bytes that all sessions together may hold.
+//! The memory of all sessions together.
 //!
-//! A session reserves bytes when it opens; bytes beyond that come from the unreserved rest. So a client
-//! always gets the bytes that it reserved.
+//! A session reserves bytes when it opens. Bytes beyond its reservation are taken from the unreserved rest.
+//! So a client can always store as many bytes as it reserved.
 //!
 //! - **CAPACITY-1** `promised` is the sum over sessions of max(reserved, held), and never above the capacity.
 
@@ -14,7 +14,7 @@ pub(super) struct Capacity {
     held: AtomicU64,
 }
 
-/// The part of one session; returned when dropped.
+/// The memory of one session; returned when dropped.
 #[derive(Debug)]
 pub(super) struct Share<'a> {
     pool: &'a Capacity,
@@ -28,7 +28,8 @@ impl Capacity {
         Self { capacity, promised: AtomicU64::new(0), held: AtomicU64::new(0) }
     }
 
-    // Relaxed in this file: the counters order nothing; the pages that they count never change threads.
+    // Relaxed in this file: the counters order no other accesses. The pages that they count stay with one
+    // thread.
     pub(super) fn held(&self) -> u64 {
         self.held.load(Relaxed)
     }
@@ -46,7 +47,7 @@ impl Capacity {
             .map_err(|promised| self.capacity - promised)
     }
 
-    /// Reserves bytes for a session. `Err` has the number of bytes that are left.
+    /// Reserves bytes for a session. The error is the number of bytes that are left.
     pub(super) fn reserve(&self, bytes: u64, quota: u64) -> Result<Share<'_>, u64> {
         if bytes > quota {
             return Err(quota);
@@ -57,12 +58,12 @@ impl Capacity {
 }
 
 impl Share<'_> {
-    /// Returns the number of bytes that the session may hold at most.
+    /// Returns the largest number of bytes that the session may hold.
     pub(super) fn quota(&self) -> u64 {
         self.quota.min(self.pool.capacity)
     }
 
-    /// Raises the number of reserved bytes. `Err` has the number of bytes that it can be at most.
+    /// Raises the number of reserved bytes. The error is the largest number that would be possible.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), u64> {
         if bytes > self.quota {
             return Err(self.quota);
@@ -75,7 +76,7 @@ impl Share<'_> {
         Ok(())
     }
 
-    /// Takes bytes for a page. `Err` has the number of bytes that are left.
+    /// Takes bytes for a page. The error is the number of bytes that are left.
     pub(super) fn take(&mut self, bytes: u64) -> Result<(), u64> {
         let after = self.held.saturating_add(bytes);
         if after > self.quota {
@@ -86,11 +87,11 @@ impl Share<'_> {
             self.pool.promise(beyond)?;
         }
         self.held = after;
-        self.pool.held.fetch_add(bytes, Relaxed); // see `Capacity::held`
+        self.pool.held.fetch_add(bytes, Relaxed); // Relaxed: see `Capacity::held`
         Ok(())
     }
 
-    /// Returns the bytes of a page.
+    /// Releases the bytes of a page.
     pub(super) fn give_back(&mut self, bytes: u64) {
         let before = self.held;
         self.held -= bytes;

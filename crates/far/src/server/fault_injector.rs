@@ -1,30 +1,30 @@
-//! Faults that tests inject into a memory server: crashes, stalls, wrong answers.
+//! Faults that tests inject into a memory server: crashes, stalls, wrong replies.
 
 use std::fmt::Debug;
 
-/// Action on a request.
+/// Action of the server on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedAction {
-    /// As it should be.
+    /// Executes the request correctly.
     Serve,
-    /// The session ends here, as if the machine failed.
+    /// Ends the session, as if the machine failed.
     Die,
-    /// Nothing more is ever answered, and the connection stays open.
+    /// Never replies again, but keeps the connection open.
     Stall,
-    /// One bit of the page is another, and its digest fits it.
+    /// Returns the page with one changed bit and a matching digest.
     Lie,
-    /// One bit of the page is flipped in flight.
+    /// Returns the page with one changed bit and the digest of the original page.
     Damage,
-    /// The page is all zeros, and its digest fits it.
+    /// Returns a page of zeros with a matching digest.
     Zeros,
-    /// "No such page."
+    /// Replies that the page is missing.
     Deny,
-    /// The answer is no frame.
+    /// Sends bytes that are not a frame.
     Babble,
 }
 
-/// Decides over each request for a page. Called by the sessions' threads.
+/// Chooses the action for each request for a page. Called by the threads of the sessions.
 pub trait FaultInjector: Debug + Send + Sync {
-    /// Returns the action when page `page` is stored (`is_put`) or requested.
+    /// Returns the action for a request that stores (`is_put`) or fetches page `page`.
     fn act(&self, is_put: bool, page: u64) -> InjectedAction;
 }

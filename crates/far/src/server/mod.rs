@@ -1,17 +1,17 @@
-//! A memory server: holds pages for authenticated clients, separately for each client.
+//! A memory server: stores pages for authenticated clients, separately for each client.
 //!
 //! Every client has one session with one thread. The session has its own set of pages, so a request of one
-//! client cannot name, read or change a page of another (F6). The pages are freed when the session ends: the
-//! client closes it, or its connection broke and the client did not reconnect in time. All sessions share one
-//! counter, the bytes that are promised or held. A child process made by `fork` begins with the pages of its
-//! parent's session, because it knows the secret name of that session.
+//! client cannot name, read or change a page of another client (F6). The pages are freed when the session
+//! ends. A session ends when the client closes it, or when its connection breaks and the client does not
+//! reconnect in time. All sessions share one counter of promised bytes. A child process made by `fork` begins
+//! with the pages of its parent's session, because it has the secret name of that session.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `session` | one client: its pages, its requests |
 //! | `resume` | reconnection of a client to its session |
-//! | `session_pages` | the pages of one session, and the directory in which a child finds its parent's |
-//! | `capacity` | the bytes that all sessions together may hold |
+//! | `session_pages` | the pages of one session, and the directory of the pages of all sessions |
+//! | `capacity` | the memory of all sessions together |
 //! | [`fault_injector`] | faults that tests inject |
 
 mod capacity;
@@ -37,11 +37,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Time within which a connection must log in: prove the key, and open or resume a session.
+/// Time limit for a login: proving the key, and opening or resuming a session.
 const LOGIN: Duration = Duration::from_secs(5);
-/// Largest number of connections of one address without a login; a further one ends the oldest of them.
+/// Largest number of connections without a login from one address. One more connection closes the oldest of
+/// them.
 const LOGINS_PER_ADDRESS: usize = 32;
-/// The same for all addresses together.
+/// Largest number of connections without a login from all addresses together.
 const LOGINS: usize = 256;
 
 /// Settings of a server.
@@ -59,23 +60,23 @@ pub struct ServerBuilder {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Other machines can reach the address, and no key was given.
+    /// The address is reachable from other machines, and no key was given.
     #[error("{0} can be reached from other machines: give a key (--auth-key FILE), or listen on 127.0.0.1")]
     Open(SocketAddr),
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}")]
     Listen {
-        /// The address.
+        /// The address to listen on.
         address: String,
         /// The operating system's reason.
         source: io::Error,
     },
 }
 
-/// Counters and present content of a server.
+/// Counters and current content of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Present connections.
+    /// Current number of connections that are logged in.
     pub sessions: u64,
     /// Sessions with a broken connection that the client may resume.
     pub waiting: u64,
@@ -83,19 +84,19 @@ pub struct ServerStats {
     pub resumed: u64,
     /// Sessions since the start.
     pub sessions_ever: u64,
-    /// Failed handshakes.
+    /// Connections that were rejected: failed handshakes and refused sessions.
     pub turned_away: u64,
-    /// Pages held.
+    /// Current number of stored pages.
     pub pages: u64,
-    /// Bytes held.
+    /// Current number of stored bytes.
     pub held_bytes: u64,
-    /// Bytes held or reserved.
+    /// Current number of bytes stored or reserved.
     pub promised_bytes: u64,
-    /// Pages stored.
+    /// Number of pages that clients stored.
     pub puts: u64,
-    /// Pages returned.
+    /// Number of pages that clients fetched.
     pub gets: u64,
-    /// Requests refused.
+    /// Number of requests that were refused.
     pub refused: u64,
 }
 
@@ -130,7 +131,7 @@ struct Connection {
     has_logged_in: bool,
 }
 
-/// A counted connection; dropping it removes it from the count.
+/// A connection in the list of connections; dropping the value removes it from the list.
 #[derive(Debug)]
 struct ConnectionGuard {
     shared: Arc<Shared>,
@@ -142,7 +143,7 @@ impl ConnectionGuard {
         self.number
     }
 
-    /// Marks the connection as logged in, so that it does not count for the limits of logins.
+    /// Marks the connection as logged in, so that it does not count toward the limits of logins.
     fn log_in(&self) {
         if let Some(connection) = lock(&self.shared.connections).get_mut(&self.number) {
             connection.has_logged_in = true;
@@ -157,7 +158,7 @@ impl Drop for ConnectionGuard {
 }
 
 impl Shared {
-    /// Closes a connection; the thread that serves it gets an error.
+    /// Closes a connection. The thread that serves it gets an error.
     fn end_connection(&self, number: u64) {
         if let Some(connection) = lock(&self.connections).get(&number) {
             let _ = connection.stream.shutdown(Shutdown::Both);
@@ -188,28 +189,28 @@ impl Default for ServerBuilder {
 
 impl ServerBuilder {
     setters! {
-        /// Largest memory of all sessions together [unless set: 1 GiB].
+        /// Largest memory of all sessions together in bytes [default: 1 GiB].
         capacity(bytes: u64) -> capacity_bytes = bytes;
 
-        /// Largest memory of one session [unless set: the capacity].
+        /// Largest memory of one session in bytes [default: the capacity].
         quota(bytes: u64) -> quota_bytes = bytes;
 
-        /// Largest number of sessions at once [unless set: 1024]; each costs a thread.
+        /// Largest number of concurrent sessions [default: 1024]. Each session uses a thread.
         max_sessions(sessions: usize) -> max_sessions = sessions;
 
-        /// Time for which the pages of a client are kept after its connection broke [unless set: 10 s],
-        /// unless another session needs the room. A client tries to reconnect for as long as it waits for an
-        /// answer ([`stall`](crate::FarMemoryBuilder::stall)).
+        /// Time for which the pages of a client are kept after its connection broke [default: 10 s], unless
+        /// another session needs the memory. A client tries to reconnect for its own stall time
+        /// ([`stall`](crate::FarMemoryBuilder::stall)).
         linger(linger: Duration) -> linger = linger;
 
-        /// Key of the clients; others are refused.
+        /// Authentication key. Clients without this key are refused.
         auth_key(key: AuthKey) -> key = Some(key);
 
-        /// Injected faults, for tests.
+        /// Fault injector, for tests.
         fault_injector(fault_injector: Arc<dyn FaultInjector>) -> fault_injector = Some(fault_injector);
     }
 
-    /// Starts the server. Port 0 takes a free port.
+    /// Starts the server. Port 0 selects a free port.
     ///
     /// # Errors
     ///
@@ -250,13 +251,13 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the counters and the present content.
+    /// Returns the counters and the current content.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let counters = &self.shared.counters;
@@ -264,7 +265,7 @@ impl Server {
         let sessions = connections.values().filter(|connection| connection.has_logged_in).count() as u64;
         drop(connections);
         let waiting = self.shared.resume_table.waiting() as u64;
-        // Relaxed: counts, each for itself.
+        // Relaxed: independent counters.
         ServerStats {
             sessions,
             waiting,
@@ -280,16 +281,16 @@ impl Server {
         }
     }
 
-    /// Serves one client over an existing stream, on this thread; returns when the session has ended.
-    /// [`shutdown`](Self::shutdown) does not end it, but the stream's other end does.
+    /// Serves one client over an existing stream on this thread. Returns when the session has ended. The
+    /// client ends the session by closing the stream; [`shutdown`](Self::shutdown) does not end it.
     pub fn serve(&self, stream: UnixStream) {
         session::run(&self.shared, stream);
     }
 
-    /// Ends all sessions and waits for their threads. Clients see a lost server: they have second copies, or
-    /// must end.
+    /// Ends all sessions and waits for their threads. For its clients the server is lost: they use other
+    /// replicas of their pages, or must end.
     pub fn shutdown(&mut self) {
-        // Relaxed: an independent flag; closing the streams makes their threads read it.
+        // Relaxed: an independent flag. The threads read it after their streams are closed.
         self.shared.ends.store(true, Relaxed);
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)); // wakes the listener
         if let Some(listener) = self.listener.take() {
@@ -320,7 +321,8 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for number in 0.. {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
-            // Out of descriptors, or the client has disconnected: the next accept may succeed.
+            // The process has no free descriptors, or the client has disconnected. The next `accept` may
+            // succeed.
             Err(_) => {
                 thread::sleep(Duration::from_millis(20));
                 continue;
@@ -333,7 +335,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     }
 }
 
-/// Closes the oldest matching connection without a login, if there are too many.
+/// Closes the oldest connection without a login that `is_meant` accepts, if there are too many of them.
 fn limit_logins(
     connections: &mut HashMap<u64, Connection>,
     most: usize,
@@ -342,7 +344,7 @@ fn limit_logins(
     let logins = connections.iter().filter(|(_, one)| !one.has_logged_in && is_meant(one));
     let (count, oldest) =
         logins.fold((0, u64::MAX), |(count, oldest), (&number, _)| (count + 1, oldest.min(number)));
-    // Its thread sees the end of the stream, and counts a failed handshake.
+    // The thread of the connection gets an error, and counts a rejected connection.
     if count >= most
         && let Some(ended) = connections.remove(&oldest)
     {
@@ -350,7 +352,7 @@ fn limit_logins(
     }
 }
 
-/// Starts a thread for the stream; without a thread the stream is closed.
+/// Starts a thread for a connection. If no thread can be started, the connection is closed.
 fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, address: IpAddr) {
     let Ok(handle) = stream.try_clone() else { return };
     let mut connections = lock(&shared.connections);
@@ -367,14 +369,14 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, address: IpAddr) 
         .spawn(move || session::run_in_turn(&mine, stream, guard));
     let mut threads = lock(&shared.threads);
     threads.retain(|thread| !thread.is_finished());
-    // Without a thread, the connection has been removed from the count.
+    // If no thread was started, dropping the closure has removed the connection from the list.
     threads.extend(started);
 }
 
-/// Enables keep-alive probes: a client machine that has failed silently is detected within about a minute;
-/// one that is merely stopped is not.
+/// Enables keep-alive probes. The server then detects within about a minute that the machine of a client has
+/// failed without closing the connection. A client process that is only stopped is not affected.
 fn keep_alive(stream: &TcpStream) {
-    // If it fails, the room is freed later, or when another session needs it.
+    // If this fails, the memory is freed later, or when another session needs it.
     let _ = sockopt::set_socket_keepalive(stream, true)
         .and_then(|()| sockopt::set_tcp_keepidle(stream, Duration::from_secs(30)))
         .and_then(|()| sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10)))

@@ -1,7 +1,8 @@
 //! Reconnection: a client continues its session over a new connection.
 //!
 //! A session has one thread from begin to end. When its stream breaks, the thread waits at the session's
-//! resume point. A client that connects again and proves the session's name leaves the new stream there.
+//! resume point. A client that reconnects and proves that it has the session's name leaves the new stream
+//! there.
 //!
 //! | state | thread of the session | transitions |
 //! |---|---|---|
@@ -9,13 +10,14 @@
 //! | waiting | waits at its resume point | new stream → served; timeout, or memory is needed → ended |
 //! | ended | ends, and frees its memory | – |
 //!
-//! - **RESUME-1** Only its own thread serves a session, one stream at a time; clients only leave a stream.
-//! - **RESUME-2** Only a client that proved the session's name in the handshake of a stream leaves that
-//!   stream (F6).
-//! - **RESUME-3** A waiting session ends when another needs its memory, the longest waiting one first. A
-//!   client that vanished must not cost other clients theirs.
-//! - **RESUME-4** A stream that was handed over is served or closed, so its client learns that the session
-//!   has ended.
+//! - **RESUME-1** Only the session's own thread serves the session, one stream at a time. The threads of new
+//!   connections only leave a stream.
+//! - **RESUME-2** A stream is left for a session only if its client has proved the session's name in the
+//!   handshake of that stream (F6).
+//! - **RESUME-3** If another session needs memory, the session that has waited longest ends. So a client that
+//!   has disappeared does not prevent other clients from storing pages.
+//! - **RESUME-4** A stream that was left for a session is served or closed, so its client learns that the
+//!   session has ended.
 //!
 //! Lock order: the table before a resume point. `tests/loom_resume.rs` runs a session, reconnecting clients
 //! and a client that needs memory in every interleaving.
@@ -26,12 +28,12 @@ use azekura_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest time until a session that was told to end has ended.
+/// Longest wait for a session to end after it was requested to end.
 const GOES_WITHIN: Duration = Duration::from_secs(5);
 
 /// A new stream for a session.
 pub(crate) trait Visitor {
-    /// Number of its connection.
+    /// Returns the number of the stream's connection.
     fn number(&self) -> u64;
 }
 
@@ -53,14 +55,14 @@ struct ResumePoint<V> {
 
 #[derive(Debug)]
 struct Inner<V> {
-    /// The connection that is, or was last, served.
+    /// The connection that is served, or was served last.
     connection: u64,
     waiting: Option<Instant>,
     newcomer: Option<V>,
     gone: bool,
 }
 
-/// The resume point as its session has it; removed when dropped.
+/// A session's handle of its resume point. Dropping it removes the resume point.
 #[derive(Debug)]
 pub(crate) struct OwnResumePoint<'a, V> {
     resume_table: &'a ResumeTable<V>,
@@ -68,7 +70,7 @@ pub(crate) struct OwnResumePoint<'a, V> {
     resume_point: Arc<ResumePoint<V>>,
 }
 
-/// Waits while the condition holds, at most for the given time.
+/// Waits while the condition holds, for at most `within`.
 fn wait_while<T>(
     condition: &Condvar,
     guard: &mut MutexGuard<'_, T>,
@@ -91,7 +93,7 @@ impl<V> Default for ResumeTable<V> {
 }
 
 impl<V: Visitor> ResumeTable<V> {
-    /// Adds a resume point for a session that is served over this connection.
+    /// Adds a resume point for a session that is served over connection `connection`.
     pub(crate) fn open(&self, name: u128, connection: u64) -> OwnResumePoint<'_, V> {
         let inner = Inner { connection, waiting: None, newcomer: None, gone: false };
         let resume_point = Arc::new(ResumePoint { inner: Mutex::new(inner), moved: Condvar::new() });
@@ -109,8 +111,9 @@ impl<V: Visitor> ResumeTable<V> {
         self.all.lock().values().filter(|resume_point| resume_point.inner.lock().waiting.is_some()).count()
     }
 
-    /// Leaves a new stream at the resume point that `proves` accepts. Returns the connection to close for it,
-    /// if the session is not waiting; returns the stream in `Err` if there is no such session.
+    /// Leaves a new stream at the resume point with a name that `proves` accepts. If the session is still
+    /// served, returns its connection, which the caller closes. Returns the stream as the error if there is
+    /// no such session.
     pub(crate) fn leave(&self, proves: impl Fn(u128) -> bool, newcomer: V) -> Result<Option<u64>, V> {
         let all = self.all.lock();
         let Some((_, resume_point)) = all.iter().find(|(name, _)| proves(**name)) else {
@@ -120,7 +123,7 @@ impl<V: Visitor> ResumeTable<V> {
         if inner.gone {
             return Err(newcomer);
         }
-        inner.newcomer = Some(newcomer); // replaces an earlier one
+        inner.newcomer = Some(newcomer); // replaces an earlier stream
         resume_point.moved.notify_all();
         Ok(inner.waiting.is_none().then_some(inner.connection))
     }
@@ -136,24 +139,25 @@ impl<V: Visitor> ResumeTable<V> {
         let Some((_, name)) = longest.min() else { return false };
         all[&name].tell_to_go(false);
         let goes = |all: &Names<V>| {
-            // Its client may have reconnected in the meantime: then tries another one.
+            // The client of the session may have reconnected in the meantime. Then the caller tries another
+            // session.
             all.get(&name).is_some_and(|resume_point| resume_point.inner.lock().gone)
         };
         wait_while(&self.left, &mut all, GOES_WITHIN, goes);
         true
     }
 
-    /// Ends all waits, present and future ones.
+    /// Ends all current and future waits.
     pub(crate) fn close(&self) {
-        // Relaxed: a thread that is about to wait reads it under the lock of its resume point, which this
-        // call takes afterwards.
+        // Relaxed: a thread that is about to wait reads the flag under the lock of its resume point. This
+        // call acquires that lock after the store.
         self.closed.store(true, Relaxed);
         self.all.lock().values().for_each(|resume_point| resume_point.tell_to_go(true));
     }
 }
 
 impl<V> ResumePoint<V> {
-    /// Ends the session if it waits without a new stream, or in any case if `always`.
+    /// Ends the session if it waits without a new stream, or unconditionally if `always` is set.
     fn tell_to_go(&self, always: bool) {
         let mut inner = self.inner.lock();
         if always || inner.waiting.is_some() && inner.newcomer.is_none() {
@@ -164,7 +168,7 @@ impl<V> ResumePoint<V> {
 }
 
 impl<V: Visitor> OwnResumePoint<'_, V> {
-    /// Waits for the next stream for at most `linger`; after `None` no stream will come.
+    /// Waits for the next stream, for at most `linger`. After `None` no stream will arrive.
     pub(crate) fn wait(&self, linger: Duration) -> Option<V> {
         // Relaxed: see `close`.
         let closed = || self.resume_table.closed.load(Relaxed);
@@ -186,7 +190,8 @@ impl<V> Drop for OwnResumePoint<'_, V> {
     fn drop(&mut self) {
         self.resume_table.all.lock().remove(&self.name);
         self.resume_table.left.notify_all();
-        // A stream that was left meanwhile is closed (RESUME-4); the resume point cannot be found any more.
+        // A stream that was left in the meantime is closed (RESUME-4). The resume point is no longer in the
+        // table.
         let newcomer = self.resume_point.inner.lock().newcomer.take();
         drop(newcomer);
     }

@@ -1,4 +1,4 @@
-//! Session of one client of a memory server: its pages and its requests.
+//! The session of one client of a memory server: its pages and its requests.
 
 use super::capacity::Share;
 use super::fault_injector::InjectedAction;
@@ -15,19 +15,19 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Largest number of bytes of freed pages that are kept for reuse: as many as a run can have.
+/// Largest size of the freed buffers that are kept for reuse, in bytes: the largest size of a run.
 const SPARE: usize = MAX_PAYLOAD as usize;
 
-/// The reason for which a connection ended.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The client disconnected, or the connection broke.
     Gone,
-    /// The client, or the network, violated the protocol.
+    /// The client violated the protocol, or the network damaged a frame.
     ProtocolError,
-    /// The client has ended the session.
+    /// The client ended the session.
     Bye,
-    /// A test requested it.
+    /// A test injected the end of the connection.
     Injected,
 }
 
@@ -43,9 +43,9 @@ impl From<WireError> for Ended {
     }
 }
 
-/// Byte stream of a session.
+/// Byte stream of a session: a TCP connection or a Unix socket.
 pub(super) trait Stream: Read + Write {
-    /// Sets the time after which reads fail.
+    /// Sets the timeout of reads.
     fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()>;
 }
 
@@ -61,7 +61,7 @@ impl Stream for UnixStream {
     }
 }
 
-/// A stream with a deadline for the login, which slow bytes do not extend.
+/// A stream with a deadline for the whole login. Bytes that arrive slowly do not extend the deadline.
 struct Login<'a, S> {
     stream: &'a mut S,
     until: Instant,
@@ -94,7 +94,7 @@ struct Session<'a, S> {
     share: Share<'a>,
     page_bytes: usize,
     session_pages: SessionPages<'a>,
-    /// Memory of freed pages, reused for new ones.
+    /// Buffers of freed pages, reused for new pages.
     spare: Vec<Box<[u8]>>,
 }
 
@@ -103,7 +103,7 @@ struct Session<'a, S> {
 pub(super) struct Newcomer {
     stream: TcpStream,
     guard: ConnectionGuard,
-    /// Of the request that brought it.
+    /// Tag of the request that resumed the session.
     tag: u64,
 }
 
@@ -119,7 +119,7 @@ enum First {
     Resume { handshake: Handshake, proof: [u8; Handshake::PROOF], tag: u64 },
 }
 
-/// Serves one connection until it ends; then frees its pages.
+/// Serves one connection until it ends, then frees its pages.
 pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
     let session = first(shared, &mut stream).and_then(|first| match first {
         First::Open { wanted, tag } => open(shared, stream, &wanted, tag),
@@ -154,7 +154,7 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, guard: Connect
     }
 }
 
-/// Hands the connection over to the session for which it has shown a proof.
+/// Passes the connection to the session for which the client has proved the name.
 fn leave(shared: &Shared, handshake: &Handshake, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
     // A resumed session counts as logged in: a flood of new connections must not displace it.
     newcomer.guard.log_in();
@@ -170,7 +170,7 @@ fn leave(shared: &Shared, handshake: &Handshake, proof: &[u8], newcomer: Newcome
     }
 }
 
-/// The handshake and the first frame.
+/// Performs the handshake and reads the first frame.
 fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
     let stream = &mut Login { stream, until: Instant::now() + LOGIN };
     let handshake = auth::admit(stream, shared.setting.key.as_ref()).map_err(|_| Ended::ProtocolError)?;
@@ -193,7 +193,7 @@ fn refuse_first(stream: &mut impl Stream, tag: u64, why: &str) -> io::Result<()>
     Header::with(Kind::Refused, tag, 0, why.as_bytes()).send(stream, why.as_bytes())
 }
 
-/// Creates a session, if there is memory for it.
+/// Opens a session if there is enough memory, and sends the reply.
 fn open<'a, S: Stream>(
     shared: &'a Shared,
     mut stream: S,
@@ -214,14 +214,14 @@ fn open<'a, S: Stream>(
     Ok(session)
 }
 
-/// Reserves memory for a session with these requests, or returns the reason for refusing.
+/// Reserves memory for a session, or returns the reason for refusing it.
 fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPages<'a>), String> {
     let session_pages = shared.directory.open(wanted.like).map_err(|error| error.to_string())?;
     if let Some(other) = session_pages.bytes_of_a_page().filter(|&bytes| bytes != wanted.page_bytes as usize)
     {
         return Err(format!("pages of {} bytes wanted, those to begin with have {other}", wanted.page_bytes));
     }
-    // A session that only waits for its client to come back gives way (RESUME-3).
+    // A session that only waits for its client to reconnect is ended for a new session (RESUME-3).
     while shared.resume_table.count() >= shared.setting.max_sessions {
         if !shared.resume_table.make_way() {
             return Err(format!("{} sessions are as many as there may be", shared.setting.max_sessions));
@@ -230,7 +230,8 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     let quota = shared.setting.quota_bytes;
     let mut share = with_capacity(shared, || shared.capacity.reserve(wanted.reserve_bytes, quota))
         .map_err(|left| refusal(wanted.reserve_bytes, left))?;
-    // Each page that two sessions share counts for both: each of them may write it, and needs memory then.
+    // A page that two sessions share counts for both: either session may replace it, and then needs memory
+    // for a copy.
     let begins_with = session_pages.len() as u64 * u64::from(wanted.page_bytes);
     with_capacity(shared, || share.take(begins_with))
         .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;
@@ -242,7 +243,7 @@ fn refusal(wanted: u64, left: u64) -> String {
     format!("{wanted} bytes wanted, {left} can be had here; use another server, or one with more --capacity")
 }
 
-/// Requests memory, repeatedly while waiting sessions can be ended for it (RESUME-3).
+/// Requests memory. On failure, ends waiting sessions one by one and retries (RESUME-3).
 fn with_capacity<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) -> Result<R, u64> {
     loop {
         match ask() {
@@ -253,7 +254,7 @@ fn with_capacity<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) ->
 }
 
 impl Session<'_, TcpStream> {
-    /// Serves until the client ends the session, or does not return.
+    /// Serves until the client ends the session or does not reconnect in time.
     fn serve_in_turn(mut self, guard: ConnectionGuard) {
         let resume_point = self.shared.resume_table.open(self.session_pages.name(), guard.number());
         let mut guard = Some(guard);
@@ -266,12 +267,13 @@ impl Session<'_, TcpStream> {
             }
             let Some(newcomer) = resume_point.wait(self.shared.setting.linger) else { break };
             (self.stream, guard) = (newcomer.stream, Some(newcomer.guard));
-            // If this stream is broken already, there may be another one.
+            // If this stream is already broken, another stream may arrive.
             if self.greet(newcomer.tag).is_ok() {
                 self.shared.counters.resumed.fetch_add(1, Relaxed);
             }
         }
-        // The memory is freed before the resume point is removed, so a client that waits for it gets it.
+        // The memory is freed before the resume point is removed, so a client that waits for the memory gets
+        // it.
         drop(self);
         drop(resume_point);
     }
@@ -279,20 +281,20 @@ impl Session<'_, TcpStream> {
 
 impl<S> Drop for Session<'_, S> {
     fn drop(&mut self) {
-        // Relaxed: a count.
+        // Relaxed: a counter.
         self.shared.counters.pages.fetch_sub(self.session_pages.len() as u64, Relaxed);
     }
 }
 
 impl<S: Stream> Session<'_, S> {
-    /// Reports that the session is served over this stream.
+    /// Reports to the client that the session is served over this stream.
     fn greet(&mut self, tag: u64) -> io::Result<()> {
         let opened = Opened { quota_bytes: self.share.quota(), session: self.session_pages.name() }.encode();
         Header::with(Kind::Opened, tag, 0, &opened).send(&mut self.stream, &opened)?;
         self.stream.limit_reads(None)
     }
 
-    /// Serves until the client disconnects, or the stream breaks.
+    /// Serves requests until the client disconnects or the stream breaks.
     fn serve(&mut self) -> Ended {
         loop {
             if let Err(ended) = self.request() {
@@ -329,7 +331,7 @@ impl<S: Stream> Session<'_, S> {
         {
             InjectedAction::Die => Err(Ended::Injected),
             InjectedAction::Stall => {
-                // Reads without answering, until the connection is closed.
+                // Reads without replying until the connection is closed.
                 let _ = io::copy(&mut self.stream, &mut io::sink());
                 Err(Ended::Injected)
             }
@@ -366,7 +368,7 @@ impl<S: Stream> Session<'_, S> {
         Ok(answer.send(&mut self.stream, &[])?)
     }
 
-    /// Returns the pages of a request, if they can be a run.
+    /// Returns the pages of a request. The error is that they are too many for a run.
     fn pages_of(&self, header: &Header) -> Result<Range<u64>, Ended> {
         let pages = u64::from(header.more) + 1;
         let end = header.page.checked_add(pages).ok_or(Ended::ProtocolError)?;
@@ -374,7 +376,7 @@ impl<S: Stream> Session<'_, S> {
         if fits { Ok(header.page..end) } else { Err(Ended::ProtocolError) }
     }
 
-    /// Receives the bytes of a run, as its header announced them.
+    /// Receives the bytes of a run and checks them against the digest in the header.
     fn receive(&mut self, header: &Header) -> Result<Vec<Stored>, Ended> {
         let blank = |spare: Option<Box<[u8]>>| spare.unwrap_or_else(|| vec![0; self.page_bytes].into());
         let mut run: Vec<Box<[u8]>> = (0..=header.more).map(|_| blank(self.spare.pop())).collect();
@@ -401,7 +403,7 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Stores a page; the error is the number of bytes that are free.
+    /// Stores a page. The error is the number of bytes that are left.
     fn store(&mut self, page: u64, new: Stored) -> Result<(), u64> {
         if !self.session_pages.has(page)
             && let Err(left) = with_capacity(self.shared, || self.share.take(self.page_bytes as u64))
@@ -440,7 +442,7 @@ impl<S: Stream> Session<'_, S> {
         self.shared.counters.gets.fetch_add(run.len() as u64, Relaxed);
         let reply = Header {
             kind: Kind::Page,
-            #[expect(clippy::cast_possible_truncation, reason = "a run is at most MAX_PAYLOAD")]
+            #[expect(clippy::cast_possible_truncation, reason = "the length of a run is at most MAX_PAYLOAD")]
             length: run.iter().map(|page| page.bytes.len()).sum::<usize>() as u32,
             digest: Digest::of_run(run.iter().map(|page| page.digest)),
             ..*header
@@ -461,7 +463,7 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Keeps some buffers for reuse and frees the others.
+    /// Keeps a freed buffer for reuse, or frees it if enough buffers are kept.
     fn keep_spare(&mut self, page: Option<Box<[u8]>>) {
         if self.spare.len() * self.page_bytes < SPARE {
             self.spare.extend(page);
@@ -469,7 +471,7 @@ impl<S: Stream> Session<'_, S> {
     }
 }
 
-/// The answer of a faulty server: a run with wrong bytes.
+/// Returns the reply of a faulty server: a run with wrong bytes.
 fn spoil(act: InjectedAction, reply: Header, page_bytes: usize, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
     let middle = bytes.len() / 2;
     match act {

@@ -1,13 +1,13 @@
 //! The pages of one session, and the directory in which another session finds them.
 //!
 //! A child process made by `fork` begins with its parent's pages. Its session gets a copy of the parent's
-//! map, with shared pages. A page is never changed in place, only replaced, so neither has the other's
-//! writes. The copy costs a few tens of bytes per page.
+//! map, and the pages are shared. A page is never changed in place, only replaced, so neither session sees
+//! the writes of the other. The copy of the map costs a few tens of bytes per page.
 //!
-//! - **PAGES-1** Only the thread of a session changes the session's map; other threads read it under its
-//!   lock.
-//! - **PAGES-2** A map is found by a name of 128 random bits, which only its session's client has, so no
-//!   client can name the map of another (F6).
+//! - **PAGES-1** Only the thread of a session changes the session's map. Other threads read it under the
+//!   map's lock.
+//! - **PAGES-2** A map is found by a name of 128 random bits, which only the client of that session has. So
+//!   no client can name the map of another client (F6).
 
 use crate::digest::Digest;
 use crate::wire::auth::nonce;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A page as received.
+/// A page as it was received.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) bytes: Box<[u8]>,
@@ -28,7 +28,7 @@ type Pages = HashMap<u64, Arc<Stored>>;
 #[derive(Debug, Default)]
 pub(super) struct SessionDirectory(Mutex<HashMap<u128, Weak<Mutex<Pages>>>>);
 
-/// The pages of one session. Dropping it removes it from the directory.
+/// The pages of one session. Dropping the value removes the session from the directory.
 #[derive(Debug)]
 pub(super) struct SessionPages<'a> {
     directory: &'a SessionDirectory,
@@ -36,7 +36,7 @@ pub(super) struct SessionPages<'a> {
     pages: Arc<Mutex<Pages>>,
 }
 
-/// The session could not be opened.
+/// Error of opening a session.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error("there is no session with the name of the parent")]
@@ -74,7 +74,7 @@ impl SessionPages<'_> {
         lock(&self.pages).len()
     }
 
-    /// Returns the length of a page, if there is one: all pages of a session have one length.
+    /// Returns the page size in bytes, if the session has a page. All pages of a session have the same size.
     pub(super) fn bytes_of_a_page(&self) -> Option<usize> {
         lock(&self.pages).values().next().map(|page| page.bytes.len())
     }
@@ -87,7 +87,7 @@ impl SessionPages<'_> {
         lock(&self.pages).get(&page).cloned()
     }
 
-    /// Returns the page that was replaced.
+    /// Stores a page and returns the page that it replaced.
     pub(super) fn put(&self, page: u64, stored: Stored) -> Option<Arc<Stored>> {
         lock(&self.pages).insert(page, Arc::new(stored))
     }
@@ -96,7 +96,7 @@ impl SessionPages<'_> {
         lock(&self.pages).remove(&page)
     }
 
-    /// Returns the memory of a page, unless another session shares it.
+    /// Returns the buffer of a page, unless another session shares the page.
     pub(super) fn alone(page: Arc<Stored>) -> Option<Box<[u8]>> {
         Arc::into_inner(page).map(|page| page.bytes)
     }

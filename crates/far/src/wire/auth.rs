@@ -1,18 +1,20 @@
-//! The handshake: both sides prove that they have the same key, without sending it.
+//! The handshake: both sides prove that they have the same key, without sending the key.
 //!
 //! | | sender | bytes |
 //! |---|---|---|
 //! | 1 | client | magic 8, version 1, zero 7, nonce 32 |
-//! | 2 | server | magic 8, version 1, "a key is needed" 1, zero 6, nonce 32 |
+//! | 2 | server | magic 8, version 1, "key required" flag 1, zero 6, nonce 32 |
 //! | 3 | client | HMAC-SHA256(key, "azekura far client" ‖ 1 ‖ 2), or zeros without a key |
-//! | 4 | server | 1 for yes and the same of "azekura far server", or zeros |
+//! | 4 | server | 1 for accepted, and HMAC-SHA256(key, "azekura far server" ‖ 1 ‖ 2), or zeros |
 //!
 //! A client that resumes a session proves in the same way that it has the session's name: by
-//! HMAC-SHA256(name, "azekura far session" ‖ 1 ‖ 2). The name itself is never sent again.
+//! HMAC-SHA256(name, "azekura far session" ‖ 1 ‖ 2). The name itself is sent only once, when the session
+//! opens.
 //!
-//! Every message has a fixed size, so no length of an unauthenticated client is parsed. Labels differ, so a
-//! proof cannot be reflected; nonces are 256 random bits, so it cannot be replayed. The following frames are
-//! neither encrypted nor signed: on a network where others can write into a TCP stream, use a tunnel.
+//! Every message has a fixed size, so no length from an unauthenticated client is parsed. The labels differ,
+//! so a proof cannot be reflected. The nonces have 256 random bits, so a proof cannot be replayed. The frames
+//! after the handshake are neither encrypted nor signed. On a network where an attacker can write into a TCP
+//! stream, use a tunnel.
 
 use super::VERSION;
 pub use azekura_auth::AuthKey;
@@ -23,7 +25,7 @@ use std::io::{self, Read, Write};
 const MAGIC: [u8; 8] = *b"AZKFAR\r\n";
 const HELLO: usize = 48;
 
-/// A completed handshake: the random challenges of both sides, which bind a proof to this connection.
+/// The nonces of a completed handshake, which bind a proof to this connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Handshake {
     hello: [u8; HELLO],
@@ -31,7 +33,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Bytes of a proof.
+    /// Size of a proof in bytes.
     pub const PROOF: usize = PROOF_BYTES;
 
     /// Returns a proof that the caller has a session's name.
@@ -51,25 +53,25 @@ fn key_of(session: u128) -> AuthKey {
     AuthKey::new(&session.to_le_bytes()).expect("a name is as long as the shortest key")
 }
 
-/// A handshake failed.
+/// Error of a handshake.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// The connection failed, or took too long.
+    /// The connection failed or timed out.
     #[error("the connection broke in the handshake")]
     Io(#[from] io::Error),
-    /// The other side has another protocol.
+    /// The other side uses another protocol.
     #[error("the other side is no azekura memory server or client")]
     Stranger,
-    /// The other side is of another version.
+    /// The other side uses another version of the protocol.
     #[error(
         "the other side has protocol version {0}, this one {VERSION}; use the same version of azekura on both"
     )]
     Version(u8),
-    /// The server requires a key and there is none.
+    /// The server requires a key, but the client has none.
     #[error("the server requires a key; give it with --auth-key FILE")]
     KeyNeeded,
-    /// The client has a key and the server does not require one.
+    /// The client has a key, but the server does not require one.
     #[error(
         "the server has no key, but this client was given one; check the address, or start the server \
          with --auth-key FILE"
@@ -103,7 +105,7 @@ fn judge(hello: &[u8; HELLO]) -> Result<(), AuthError> {
     Ok(())
 }
 
-/// The client's side.
+/// Performs the client's side of the handshake.
 ///
 /// # Errors
 ///
@@ -128,17 +130,17 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
         return Err(AuthError::KeyWrong);
     }
     match key {
-        // In constant time, as the library does it.
+        // `is_proof` compares in constant time.
         Some(key) if !key.is_proof(SERVER, &[&hello, &challenge], &answer[1..]) => Err(AuthError::KeyWrong),
         _ => Ok(Handshake { hello, challenge }),
     }
 }
 
-/// The server's side.
+/// Performs the server's side of the handshake.
 ///
 /// # Errors
 ///
-/// [`AuthError`]: the stream is to be closed.
+/// [`AuthError`]: the caller must close the stream.
 pub fn admit(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<Handshake, AuthError> {
     let mut hello = [0; HELLO];
     stream.read_exact(&mut hello)?;

@@ -1,7 +1,6 @@
 //! The protocol between clients and memory servers, over any byte stream.
 //!
-//! 1. [`auth`]: a handshake of fixed-size messages. Until it succeeds, nothing else of an unauthenticated
-//!    client is read.
+//! 1. [`auth`]: a handshake of fixed-size messages. Until it succeeds, nothing else is read from the client.
 //! 2. Frames: a header of 48 bytes, then `length` bytes of payload.
 //!
 //! | bytes | field |
@@ -10,26 +9,26 @@
 //! | 1 | [`Kind`] |
 //! | 2..4 | zero |
 //! | 4..8 | length of the payload, at most [`MAX_PAYLOAD`] |
-//! | 8..16 | tag: a reply carries its request's |
+//! | 8..16 | tag: a reply has the tag of its request |
 //! | 16..24 | page number |
-//! | 24..40 | [`Digest`] of the payload; of a run of pages, of their digests ([`Digest::of_run`]) |
-//! | 40..44 | how many pages beyond that one are meant |
+//! | 24..40 | [`Digest`] of the payload; for a run, of the digests of its pages ([`Digest::of_run`]) |
+//! | 40..44 | number of pages of the run after the first one |
 //! | 44..48 | CRC-32C of bytes 0..44 |
 //!
-//! Numbers are little-endian. Requests may be sent without waiting; a server answers them in order. `Put` and
-//! `Get` may mean a *run*: pages that follow one another, at most [`MAX_PAYLOAD`] of bytes together; one
-//! request and one answer for all of them.
+//! Numbers are little-endian. A client may send requests without waiting for replies. A server replies in the
+//! order of the requests. `Put` and `Get` apply to a *run*: consecutive pages with at most [`MAX_PAYLOAD`]
+//! bytes in total. One request and one reply serve all pages of the run.
 //!
-//! | request | payload | answer |
+//! | request | payload | reply |
 //! |---|---|---|
 //! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
-//! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | as to `Open`; continues a session |
-//! | `Put` | a run | `Stored`: how many of its first pages are held now; or `Refused` (no memory for any) |
-//! | `Get` | – | `Page`: the run and the digest of its pages' digests; or `Missing`, if one is missing |
+//! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | as for `Open`; the session continues |
+//! | `Put` | a run | `Stored`: the number of stored pages, from the first; or `Refused` (no memory) |
+//! | `Get` | – | `Page`: the run and the digest of its pages' digests; or `Missing` |
 //! | `Free` | – | none |
 //! | `Ping` | – | `Pong` |
-//! | `Reserve` (bytes as page) | – | `Reserved`: the session can hold so many bytes; or `Refused` |
-//! | `Bye` | – | none: the session has ended, and need not be kept |
+//! | `Reserve` (bytes in the page field) | – | `Reserved`: the session can store the bytes; or `Refused` |
+//! | `Bye` | – | none: the session ends, and its pages are freed |
 
 pub mod auth;
 
@@ -37,48 +36,48 @@ use crate::digest::Digest;
 use azekura_base::checksum::crc32c;
 use std::io::{self, IoSlice, Write};
 
-/// Of handshake and frames. Another one is refused.
+/// Version of the handshake and of the frames. Other versions are refused.
 pub const VERSION: u8 = 5;
-/// Bytes of a frame's header.
+/// Size of a frame's header in bytes.
 pub const HEADER: usize = 48;
-/// The largest page, and the largest run of smaller ones.
+/// Largest payload in bytes: the largest page, or the largest run of smaller pages.
 pub const MAX_PAYLOAD: u32 = 2 << 20;
-/// Pages beyond the first that a run can have: of the smallest ones.
+/// Largest number of pages of a run after the first one, for pages of 4 KiB.
 const MOST_MORE: u32 = MAX_PAYLOAD / 4096 - 1;
 
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Client: begins a session.
+    /// Client: opens a session.
     Open = 1,
-    /// Client: hold this page.
+    /// Client: stores a run of pages.
     Put = 2,
-    /// Client: give this page back.
+    /// Client: requests a run of pages.
     Get = 3,
-    /// Client: forget this page.
+    /// Client: frees a page.
     Free = 4,
-    /// Client: are you there?
+    /// Client: checks that the server replies.
     Ping = 5,
-    /// Client: goes on with a session.
+    /// Client: resumes a session.
     Resume = 6,
-    /// Client: the session has ended.
+    /// Client: ends the session.
     Bye = 7,
-    /// Client: reserve memory for so many bytes in all.
+    /// Client: reserves memory for a total number of bytes.
     Reserve = 8,
-    /// Server: the session has begun.
+    /// Server: the session is open.
     Opened = 65,
-    /// Server: the page is held.
+    /// Server: the pages are stored.
     Stored = 66,
-    /// Server: the page.
+    /// Server: the requested pages.
     Page = 67,
-    /// Server: no such page.
+    /// Server: a requested page is missing.
     Missing = 68,
-    /// Server: yes.
+    /// Server: the reply to a ping.
     Pong = 69,
     /// Server: refused; the payload is the reason, as text.
     Refused = 70,
-    /// Server: the room is promised.
+    /// Server: the memory is reserved.
     Reserved = 71,
 }
 
@@ -94,71 +93,71 @@ impl Kind {
     }
 }
 
-/// The head of a frame.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Kind of the frame.
     pub kind: Kind,
-    /// Bytes of payload that follow.
+    /// Size of the payload in bytes.
     pub length: u32,
-    /// The request that is answered.
+    /// Tag of the request; a reply has the tag of its request.
     pub tag: u64,
-    /// The page that is meant, the first of a run.
+    /// Number of the page, or of the first page of a run.
     pub page: u64,
-    /// Pages beyond it.
+    /// Number of pages of the run after the first one.
     pub more: u32,
-    /// Of the payload.
+    /// Digest of the payload.
     pub digest: Digest,
 }
 
-/// The reason that bytes are no frame. The stream is of no more use.
+/// Error of decoding bytes that are not a valid frame. The stream cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The header's checksum does not fit it.
+    /// The header does not match its checksum.
     #[error("frame header: checksum {found:#010x}, the bytes give {computed:#010x}")]
     Checksum {
-        /// Checksum in the frame.
+        /// Checksum in the header.
         found: u32,
-        /// Checksum of its bytes.
+        /// Checksum computed from the bytes of the header.
         computed: u32,
     },
-    /// Another version.
+    /// The frame has another protocol version.
     #[error("frame of protocol version {0}, this program has {VERSION}")]
     Version(u8),
-    /// No such kind of frame.
+    /// The kind of the frame is unknown.
     #[error("unknown kind of frame: {0}")]
     Kind(u8),
-    /// Longer than any page or run.
+    /// The payload is longer than any page or run.
     #[error("a frame has {0} bytes; the limit is {MAX_PAYLOAD}")]
     Length(u32),
-    /// More pages than a run can have.
+    /// The run has too many pages.
     #[error("a run has {0} pages after its first; the limit is {MOST_MORE}")]
     Run(u32),
-    /// Bytes that must be zero are not.
+    /// Reserved bytes are not zero.
     #[error("reserved bytes of a frame header are not zero")]
     Reserved,
-    /// The payload does not match the header.
+    /// The payload does not match the digest in the header.
     #[error("payload of frame {tag} (page {page}) differs from its digest")]
     Digest {
-        /// The frame's tag.
+        /// Tag of the frame.
         tag: u64,
-        /// The frame's page.
+        /// Page number of the frame.
         page: u64,
     },
-    /// A payload of this kind has another size.
+    /// The size of the payload is invalid for this kind of frame.
     #[error("a payload of {0} bytes does not fit its kind of frame")]
     Payload(usize),
 }
 
 impl Header {
-    /// A frame without payload.
+    /// Returns the header of a frame without payload.
     #[must_use]
     pub fn bare(kind: Kind, tag: u64, page: u64) -> Self {
         Self { kind, length: 0, tag, page, more: 0, digest: Digest::default() }
     }
 
-    /// A frame with this payload.
+    /// Returns the header of a frame with this payload.
     ///
     /// # Panics
     ///
@@ -166,12 +165,12 @@ impl Header {
     #[must_use]
     pub fn with(kind: Kind, tag: u64, page: u64, payload: &[u8]) -> Self {
         assert!(payload.len() <= MAX_PAYLOAD as usize);
-        #[expect(clippy::cast_possible_truncation, reason = "just asserted")]
+        #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
         let length = payload.len() as u32;
         Self { kind, length, tag, page, more: 0, digest: Digest::of(payload) }
     }
 
-    /// As bytes.
+    /// Returns the encoded header.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -187,11 +186,11 @@ impl Header {
         bytes
     }
 
-    /// From bytes that came over a network.
+    /// Decodes a header that was received.
     ///
     /// # Errors
     ///
-    /// [`WireError`]: the bytes are no header, so the next frame cannot be found.
+    /// [`WireError`]: the bytes are not a valid header, so the beginning of the next frame is unknown.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, WireError> {
         let (found, computed) = (u32_at(bytes, 44), crc32c(&bytes[..44]));
         if found != computed {
@@ -216,7 +215,7 @@ impl Header {
         Ok(Self { kind, length, tag: u64_at(bytes, 8), page: u64_at(bytes, 16), more, digest })
     }
 
-    /// Checks that this is the payload that the header announced.
+    /// Checks that a payload matches the digest in the header.
     ///
     /// # Errors
     ///
@@ -225,7 +224,7 @@ impl Header {
         if payload.is_empty() && self.length == 0 { Ok(()) } else { self.check_run([Digest::of(payload)]) }
     }
 
-    /// Checks that these are the digests of the run that the header announced.
+    /// Checks that the digests of a run match the digest in the header.
     pub(crate) fn check_run(&self, pages: impl IntoIterator<Item = Digest>) -> Result<(), WireError> {
         if Digest::of_run(pages) == self.digest {
             return Ok(());
@@ -233,12 +232,12 @@ impl Header {
         Err(WireError::Digest { tag: self.tag, page: self.page })
     }
 
-    /// Sends the frame in one call of the system, or as few as the stream takes.
+    /// Sends the frame, if possible in one system call.
     pub(crate) fn send(&self, stream: &mut impl Write, payload: &[u8]) -> io::Result<()> {
         self.send_parts(stream, [payload])
     }
 
-    /// The same where the payload lies in several places.
+    /// Sends a frame with a payload in several pieces.
     pub(crate) fn send_parts<'p>(
         &self,
         stream: &mut impl Write,
@@ -250,7 +249,7 @@ impl Header {
             parts.push(IoSlice::new(part));
         }
         let mut parts = &mut parts[..];
-        IoSlice::advance_slices(&mut parts, 0); // leaves out what is empty
+        IoSlice::advance_slices(&mut parts, 0); // skips empty parts
         while !parts.is_empty() {
             match stream.write_vectored(parts) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -263,20 +262,20 @@ impl Header {
     }
 }
 
-/// Request that begins a session.
+/// Payload of a request that opens a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// Every page of the session has this many bytes.
+    /// Page size of the session in bytes.
     pub page_bytes: u32,
-    /// Bytes that must be there for this session from now on.
+    /// Bytes to reserve for this session.
     pub reserve_bytes: u64,
-    /// Name of the session that gave the initial pages of this one; 0 for none. A child process begins with
-    /// its parent's pages.
+    /// Name of a session from which the new session copies its initial pages; 0 for none. A child process
+    /// begins with its parent's pages.
     pub like: u128,
 }
 
 impl Open {
-    /// As a payload.
+    /// Returns the encoded payload.
     #[must_use]
     pub fn encode(&self) -> [u8; 28] {
         let mut bytes = [0; 28];
@@ -286,11 +285,11 @@ impl Open {
         bytes
     }
 
-    /// From a payload.
+    /// Decodes a payload.
     ///
     /// # Errors
     ///
-    /// [`WireError::Payload`]: of another size, or pages of a size that cannot be.
+    /// [`WireError::Payload`]: the payload has another size, or the page size is invalid.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() != 28 {
             return Err(WireError::Payload(bytes.len()));
@@ -304,17 +303,17 @@ impl Open {
     }
 }
 
-/// Reply that begins a session.
+/// Payload of the reply that opens a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Limit of the session in bytes, if the server has the memory.
+    /// Largest number of bytes that the session may store, if the server has the memory.
     pub quota_bytes: u64,
-    /// The session's name: 128 random bits, so that no other client can request its pages.
+    /// Name of the session: 128 random bits, so that no other client can request its pages.
     pub session: u128,
 }
 
 impl Opened {
-    /// As a payload.
+    /// Returns the encoded payload.
     #[must_use]
     pub fn encode(&self) -> [u8; 24] {
         let mut bytes = [0; 24];
@@ -323,7 +322,7 @@ impl Opened {
         bytes
     }
 
-    /// From a payload.
+    /// Decodes a payload.
     ///
     /// # Errors
     ///

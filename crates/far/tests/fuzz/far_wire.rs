@@ -1,6 +1,6 @@
-//! Entry: what a stranger or a broken peer sends to a memory server, and what one sends back. Frames or a
-//! refusal, never a panic; a server answers only frames, and nothing of a session is left when its connection
-//! has ended.
+//! Entry of a fuzz target: bytes from a client without a key or with a defect, sent to a memory server, and
+//! the bytes that a server sends. The decoder returns frames or an error, and never panics. A server replies
+//! only with frames, and keeps nothing of a session after its connection has ended.
 
 use azekura_far::wire::auth::{AuthKey, admit, introduce};
 use azekura_far::wire::{HEADER, Header, Open, Opened, VERSION};
@@ -11,8 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-/// Bit 0 of the first byte makes each frame's checksums good again, so that what lies behind them is reached;
-/// bit 1 sends the frames to a server, bit 2 speaks the handshake. The rest is what is sent.
+/// Runs one input. Bit 0 of the first byte repairs each frame's checksums, so that the code after the checks
+/// is reached. Bit 1 sends the frames to a server, and bit 2 runs the handshake. The remaining bytes are
+/// sent.
 pub(crate) fn far_wire(data: &[u8]) {
     let (&how, bytes) = data.split_first().unwrap_or((&0, &[]));
     let bytes = if how & 1 != 0 { mended(bytes) } else { bytes.to_vec() };
@@ -27,8 +28,8 @@ pub(crate) fn far_wire(data: &[u8]) {
     }
 }
 
-/// Reads frames as both sides do; what is read is written again to the same bytes. Returns how many there
-/// are.
+/// Decodes frames as both sides do. Encoding them again must give the same bytes. Returns the number of
+/// frames.
 fn frames(mut bytes: &[u8]) -> usize {
     for count in 0.. {
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else { return count };
@@ -43,13 +44,13 @@ fn frames(mut bytes: &[u8]) -> usize {
     unreachable!("a counter of this width has no end")
 }
 
-/// Of a payload of so many pages and one.
+/// Returns the digest of a payload of `more` + 1 pages.
 fn digest(payload: &[u8], more: u32) -> Digest {
     let page = payload.len() / (more as usize + 1);
     Digest::of_run(payload.chunks(page.max(1)).map(Digest::of))
 }
 
-/// The same bytes with the checksums that they should have.
+/// Returns the same bytes with repaired checksums.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut mended = bytes.to_vec();
     let mut at = 0;
@@ -86,7 +87,7 @@ impl Write for Stranger<'_> {
     }
 }
 
-/// Nobody gets in without the key, whatever is said; and nobody passes for a server that has it.
+/// Checks that no client is admitted without the key, and that no peer passes as a server with the key.
 fn handshake(bytes: &[u8]) {
     let key = AuthKey::new(b"0123456789abcdef").expect("long enough");
     assert!(admit(&mut Stranger(bytes), Some(&key)).is_err());
@@ -95,8 +96,8 @@ fn handshake(bytes: &[u8]) {
     let _ = introduce(&mut Stranger(bytes), None);
 }
 
-/// A client that has been let in says this; how many answers it gets. One session at a time: what another one
-/// is promised would be taken for what this one left behind.
+/// Sends bytes to a server after the handshake. Returns the number of replies. Only one session runs at a
+/// time, because the memory that another session reserves would appear as left behind by this one.
 fn session(bytes: &[u8]) -> usize {
     static SERVER: OnceLock<Mutex<Server>> = OnceLock::new();
     let listen =
@@ -104,7 +105,7 @@ fn session(bytes: &[u8]) -> usize {
     let server = &*SERVER.get_or_init(listen).lock().unwrap_or_else(PoisonError::into_inner);
     let (mut client, served) = UnixStream::pair().expect("a pair of streams");
     let answers = thread::scope(|scope| {
-        // It joins the session: a panic there is one here.
+        // The scope joins the session's thread, so a panic there is a panic here.
         let session = scope.spawn(|| server.serve(served));
         introduce(&mut client, None).expect("no key is needed");
         let mut listening = client.try_clone().expect("a descriptor");
@@ -112,13 +113,13 @@ fn session(bytes: &[u8]) -> usize {
             let mut answers = Vec::new();
             listening.read_to_end(&mut answers).map(|_| answers)
         });
-        // It may have closed already: then the rest is not sent.
+        // The server may have closed the stream already. Then the rest is not sent.
         let _ = client.write_all(bytes);
         let _ = client.shutdown(Shutdown::Write);
         session.join().expect("a session does not panic");
         listener.join().expect("no panic")
     });
-    // A reset is an end, too: the server did not read all that was sent.
+    // A reset ends the stream, too: the server did not read all bytes.
     let Ok(answers) = answers else { return 0 };
     let frames = frames(&answers);
     assert!(frames > 0 || answers.is_empty(), "{} bytes that are no frame", answers.len());
@@ -126,7 +127,7 @@ fn session(bytes: &[u8]) -> usize {
     frames
 }
 
-/// The first of the seeds is a talk, which must be understood: or what is changed of it would be noise.
+/// Runs the first seed, which must be a valid exchange. Otherwise its mutations would be noise.
 pub(crate) fn answers_to_a_talk() -> usize {
     session(&mended(&seeds()[0][1..]))
 }

@@ -1,10 +1,10 @@
-//! Atomics that call the machine first.
+//! Atomics that call the machine before each access.
 
 use crate::sync::machine::{Access, current};
 use std::panic::Location;
 pub use std::sync::atomic::{Ordering, compiler_fence};
 
-/// A fence; full ones take time.
+/// Executes a fence. On a machine, full fences take time.
 #[inline]
 pub fn fence(order: Ordering) {
     if order == Ordering::SeqCst
@@ -34,37 +34,37 @@ macro_rules! atomic {
         pub struct $name$(<$generic>)?(std::sync::atomic::$name$(<$generic>)?);
 
         impl$(<$generic>)? $name$(<$generic>)? {
-            /// An atomic holding `value`.
+            /// Returns an atomic with the value `value`.
             #[must_use]
             pub const fn new(value: $value) -> Self {
                 Self(std::sync::atomic::$name::new(value))
             }
-            /// std's `load`.
+            /// Loads the value, as std's `load`.
             #[inline]
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 before(self, Access::Load, order);
                 self.0.load(order)
             }
-            /// std's `store`.
+            /// Stores a value, as std's `store`.
             #[inline]
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 before(self, Access::Store, order);
                 self.0.store(value, order);
             }
-            /// std's `swap`.
+            /// Exchanges the value, as std's `swap`.
             #[inline]
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 before(self, Access::Swap, order);
                 self.0.swap(value, order)
             }
-            /// std's `compare_exchange`.
+            /// Compares and exchanges the value, as std's `compare_exchange`.
             ///
             /// # Errors
             ///
-            /// The value found, if it was not `expected`.
+            /// The current value, if it was not `expected`.
             #[inline]
             #[track_caller]
             pub fn compare_exchange(
@@ -73,11 +73,12 @@ macro_rules! atomic {
                 before(self, Access::Swap, success);
                 self.0.compare_exchange(expected, new, success, failure)
             }
-            /// std's `compare_exchange_weak`; here it fails only as the strong one does.
+            /// Compares and exchanges the value, as std's `compare_exchange_weak`. Here it has no spurious
+            /// failures.
             ///
             /// # Errors
             ///
-            /// The value found, if it was not `expected`.
+            /// The current value, if it was not `expected`.
             #[inline]
             #[track_caller]
             pub fn compare_exchange_weak(
@@ -90,7 +91,7 @@ macro_rules! atomic {
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }
-            /// The value.
+            /// Returns the value, and consumes the atomic.
             #[must_use]
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
@@ -103,7 +104,7 @@ macro_rules! additions {
     ($name:ident, $value:ty: $($method:ident),*) => {
         impl $name {
             $(
-                /// std's method of this name.
+                /// Calls std's method of this name.
                 #[inline]
                 #[track_caller]
                 pub fn $method(&self, value: $value, order: Ordering) -> $value {
@@ -142,7 +143,7 @@ additions!(AtomicBool, bool: fetch_and, fetch_or, fetch_xor);
 atomic!(/** std's, and a question first. */ AtomicPtr, *mut T, T);
 
 impl AtomicU32 {
-    /// std's own, for the kernel.
+    /// Returns std's atomic, for calls of the kernel.
     pub(super) const fn real(&self) -> &std::sync::atomic::AtomicU32 {
         &self.0
     }

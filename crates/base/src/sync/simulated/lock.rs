@@ -1,5 +1,6 @@
 //! parking_lot's mutex, condition variable and readers-writer lock. On a machine their state is one word of
-//! one line: taken by compare-and-swap, spun on for as long as parking_lot spins, then slept on.
+//! one cache line. The word is acquired by compare-and-swap. A thread spins for as long as parking_lot spins,
+//! and then sleeps on the word.
 
 use crate::Backoff;
 use crate::sync::machine::{Access, Machine, current};
@@ -7,10 +8,10 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// Tries before a thread sleeps: parking_lot's three doubling pauses and seven yields, and the one that found
-/// the lock taken.
+/// Number of attempts before a thread sleeps: three doubling pauses and seven yields as in parking_lot, and
+/// the first attempt.
 const TRIES: usize = 11;
-/// Of the lock's own word.
+/// Size of the state word of a lock in bytes.
 const STATE_BYTES: usize = 1;
 
 #[track_caller]
@@ -26,7 +27,7 @@ fn acquire<G>(machine: &dyn Machine, state: usize, take: impl Fn() -> Option<G>)
             backoff.pause();
         }
         machine.access(state, STATE_BYTES, Access::Swap, place);
-        // One step: the last attempt, and counting as asleep.
+        // The last attempt, and registering as asleep, are one step.
         match take() {
             Some(guard) => return guard,
             None => machine.park(state, None),
@@ -34,14 +35,15 @@ fn acquire<G>(machine: &dyn Machine, state: usize, take: impl Fn() -> Option<G>)
     }
 }
 
-/// The lock is free now; `how_many` of the sleepers may try.
+/// Wakes up to `how_many` sleeping threads after a release.
 fn released(state: usize, how_many: usize) {
     if let Some(machine) = current() {
         machine.unpark(state, how_many);
     }
 }
 
-/// The releasing access, reported at the place where the lock was taken, because that place has its name.
+/// Reports the access that releases a lock, at the source location where the lock was acquired. That location
+/// identifies the lock.
 fn releases(state: usize, taken_at: &'static Location<'static>) {
     if let Some(machine) = current() {
         machine.access(state, STATE_BYTES, Access::Swap, taken_at);
@@ -53,11 +55,11 @@ fn releases(state: usize, taken_at: &'static Location<'static>) {
 pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A mutex around `value`.
+    /// Returns a mutex around `value`.
     pub const fn new(value: T) -> Self {
         Self(parking_lot::Mutex::new(value))
     }
-    /// The value.
+    /// Returns the value, and consumes the mutex.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
@@ -93,13 +95,13 @@ impl<T: ?Sized> Mutex<T> {
         }
         self.0.is_locked()
     }
-    /// The value, by exclusive reference.
+    /// Returns the value, by exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 }
 
-/// The lock of a [`Mutex`].
+/// Guard of a locked [`Mutex`].
 #[derive(Debug)]
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
@@ -129,12 +131,12 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Result of a wait with a time limit.
+/// Result of a wait with a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Returns `true` if the wait ended by its limit.
+    /// Returns `true` if the wait timed out.
     #[must_use]
     pub const fn timed_out(&self) -> bool {
         self.0
@@ -154,17 +156,17 @@ impl Condvar {
     fn state(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
-    /// Releases the mutex, sleeps, takes it again.
+    /// Releases the mutex, sleeps until notified, and locks the mutex again.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.wait_until_woken(guard, None);
     }
-    /// The same for a bounded time.
+    /// Waits as [`wait`](Self::wait) does, with a timeout.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         self.wait_until_woken(guard, Some(timeout))
     }
-    /// The same until a point in time, of the system's clock.
+    /// Waits as [`wait`](Self::wait) does, until a point in time of the clock of [`Instant`].
     #[track_caller]
     pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> WaitTimeoutResult {
         self.wait_until_woken(guard, Some(until.saturating_duration_since(Instant::now())))
@@ -188,7 +190,7 @@ impl Condvar {
         let (mutex, began) = (guard.mutex.state(), machine.now());
         releases(mutex, guard.taken_at);
         guard.guard = None;
-        // One step: the release, and counting as asleep.
+        // The release, and registering as asleep, are one step.
         machine.unpark(mutex, 1);
         machine.park(self.state(), timeout);
         let timed_out = timeout.is_some_and(|timeout| machine.now() - began >= timeout);
@@ -212,11 +214,11 @@ impl Condvar {
 pub struct RwLock<T: ?Sized>(parking_lot::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// A lock around `value`.
+    /// Returns a lock around `value`.
     pub const fn new(value: T) -> Self {
         Self(parking_lot::RwLock::new(value))
     }
-    /// The value.
+    /// Returns the value, and consumes the lock.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
@@ -244,7 +246,7 @@ impl<T: ?Sized> RwLock<T> {
         };
         RwLockWriteGuard { state: self.state(), guard: Some(guard), taken_at: Location::caller() }
     }
-    /// Takes the lock shared, if no writer has it.
+    /// Acquires the lock shared, if no writer holds it.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         if let Some(machine) = current() {
@@ -253,7 +255,7 @@ impl<T: ?Sized> RwLock<T> {
         let (state, taken_at) = (self.state(), Location::caller());
         self.0.try_read().map(|guard| RwLockReadGuard { state, guard: Some(guard), taken_at })
     }
-    /// Takes the lock exclusively, if it is free.
+    /// Acquires the lock exclusively, if it is free.
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         if let Some(machine) = current() {
@@ -262,7 +264,7 @@ impl<T: ?Sized> RwLock<T> {
         let (state, taken_at) = (self.state(), Location::caller());
         self.0.try_write().map(|guard| RwLockWriteGuard { state, guard: Some(guard), taken_at })
     }
-    /// The value, by exclusive reference.
+    /// Returns the value, by exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
@@ -270,7 +272,7 @@ impl<T: ?Sized> RwLock<T> {
 
 macro_rules! guard {
     ($name:ident) => {
-        /// A lock of an [`RwLock`].
+        /// Guard of an [`RwLock`].
         #[derive(Debug)]
         #[must_use]
         pub struct $name<'a, T: ?Sized> {

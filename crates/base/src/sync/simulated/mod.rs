@@ -1,7 +1,7 @@
 //! Synchronization of code that may be simulated: the real types, with a call of the
 //! [`machine`](super::machine) before each step.
 //!
-//! Every type here is as large as the real one, so what shares a cache line does so in the simulation too.
+//! Every type has the size of the real type, so data that share a cache line share it in the simulation, too.
 
 pub mod atomic;
 mod lock;
@@ -19,7 +19,7 @@ pub use per_thread::PerThread;
 pub mod hint {
     use crate::sync::machine::current;
 
-    /// One turn of a spin.
+    /// Executes one iteration of a spin loop.
     #[inline]
     pub fn spin_loop() {
         match current() {
@@ -29,7 +29,7 @@ pub mod hint {
     }
 }
 
-/// std's atomic under one of ours.
+/// Returns std's atomic inside the simulated type.
 pub(super) const fn real_of(word: &atomic::AtomicU32) -> &std::sync::atomic::AtomicU32 {
     word.real()
 }

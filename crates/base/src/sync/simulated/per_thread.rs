@@ -1,4 +1,4 @@
-//! Thread-locals: of the simulated thread, when there is one.
+//! Thread-locals: of the simulated thread if there is one, and otherwise of the system's thread.
 
 use crate::sync::machine::current;
 use std::any::Any;
@@ -14,7 +14,7 @@ pub struct PerThread<T: 'static> {
 }
 
 impl<T: 'static> PerThread<T> {
-    /// For [`per_thread!`](crate::per_thread) only.
+    /// Creates the key. Only for [`per_thread!`](crate::per_thread).
     #[doc(hidden)]
     pub const fn new(real: &'static LocalKey<T>, make: fn() -> T) -> Self {
         Self { real, make }
@@ -24,7 +24,7 @@ impl<T: 'static> PerThread<T> {
     ///
     /// # Panics
     ///
-    /// As std's, when the thread is ending.
+    /// In the case of std's `with`: if the thread is ending.
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         let Some(machine) = current() else { return self.real.with(f) };
         let value = machine.local(std::ptr::from_ref(self).addr(), &|| Rc::new((self.make)()) as Rc<dyn Any>);
@@ -33,18 +33,18 @@ impl<T: 'static> PerThread<T> {
 }
 
 impl<T: 'static> PerThread<T> {
-    /// The same, while the thread is not ending.
+    /// Runs `f` with the thread's value, unless the thread is ending.
     ///
     /// # Errors
     ///
-    /// std's, when the thread is ending.
+    /// The error of std's `try_with`: the thread is ending.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         if current().is_some() { Ok(self.with(f)) } else { self.real.try_with(f) }
     }
 }
 
 impl<T: 'static> PerThread<Cell<T>> {
-    /// The thread's value.
+    /// Returns the thread's value.
     pub fn get(&'static self) -> T
     where
         T: Copy,
@@ -57,27 +57,27 @@ impl<T: 'static> PerThread<Cell<T>> {
         self.with(|cell| cell.set(value));
     }
 
-    /// Sets the thread's value; gives the one before.
+    /// Sets the thread's value and returns the previous value.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
 }
 
 impl<T: 'static> PerThread<RefCell<T>> {
-    /// Runs `f` with the thread's value, borrowed.
+    /// Runs `f` with the thread's value, mutably borrowed.
     ///
     /// # Panics
     ///
-    /// If it is borrowed already.
+    /// If the value is already borrowed.
     pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
         self.with(|cell| f(&mut cell.borrow_mut()))
     }
 
-    /// Takes the thread's value, leaving the default.
+    /// Returns the thread's value and leaves the default value in its place.
     ///
     /// # Panics
     ///
-    /// If it is borrowed.
+    /// If the value is borrowed.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -89,7 +89,7 @@ impl<T: 'static> PerThread<RefCell<T>> {
     ///
     /// # Panics
     ///
-    /// If it is borrowed.
+    /// If the value is borrowed.
     pub fn set(&'static self, value: T) {
         self.with(|cell| drop(cell.replace(value)));
     }

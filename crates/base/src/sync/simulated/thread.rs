@@ -1,4 +1,5 @@
-//! Threads: a thread that a machine's thread starts belongs to the machine; others are std's.
+//! Threads. A thread that is started by a thread of a machine belongs to the machine; other threads are
+//! std's.
 
 pub use std::thread::{ScopedJoinHandle, panicking, scope};
 
@@ -7,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Gives the processor to another thread.
+/// Yields the processor to another thread.
 pub fn yield_now() {
     match machine::current() {
         Some(machine) => machine.yield_now(),
@@ -15,7 +16,7 @@ pub fn yield_now() {
     }
 }
 
-/// Sleeps, on the machine's clock.
+/// Sleeps, on the clock of the machine if there is one.
 pub fn sleep(time: Duration) {
     match machine::current() {
         Some(machine) => machine.sleep(time),
@@ -23,28 +24,28 @@ pub fn sleep(time: Duration) {
     }
 }
 
-/// A thread's identity.
+/// Identity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadId {
-    /// The system's.
+    /// Identity of a thread of the system.
     Real(std::thread::ThreadId),
-    /// The machine's.
+    /// Number of a thread of a machine.
     Simulated(usize),
 }
 
-/// A thread.
+/// A handle of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread(ThreadId);
 
 impl Thread {
-    /// Its identity.
+    /// Returns the thread's identity.
     #[must_use]
     pub const fn id(&self) -> ThreadId {
         self.0
     }
 }
 
-/// The calling thread.
+/// Returns a handle of the calling thread.
 #[must_use]
 pub fn current() -> Thread {
     Thread(match machine::current() {
@@ -53,31 +54,31 @@ pub fn current() -> Thread {
     })
 }
 
-/// Makes threads.
+/// Settings for starting a thread.
 #[derive(Debug, Default)]
 pub struct Builder {
     name: Option<String>,
 }
 
 impl Builder {
-    /// One without a name.
+    /// Returns settings without a thread name.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name of the thread to be.
+    /// Sets the name of the new thread.
     #[must_use]
     pub fn name(mut self, name: String) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     ///
-    /// The system's, if it cannot create a thread.
+    /// The error of the system, if it cannot create a thread.
     pub fn spawn<T: Send + 'static>(
         self,
         body: impl FnOnce() -> T + Send + 'static,
@@ -106,7 +107,7 @@ pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Jo
     Builder::new().spawn(body).expect("the system has room for a thread")
 }
 
-/// A thread that was started.
+/// Handle of a thread that was started; used for joining it.
 #[derive(Debug)]
 pub struct JoinHandle<T>(Handle<T>);
 
@@ -117,7 +118,7 @@ enum Handle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// The thread.
+    /// Returns the handle of the thread.
     #[must_use]
     pub fn thread(&self) -> Thread {
         Thread(match &self.0 {
@@ -126,13 +127,13 @@ impl<T> JoinHandle<T> {
         })
     }
 
-    /// Returns `true` if it has ended; `false` for a machine's thread.
+    /// Returns `true` if the thread has ended; always `false` for a thread of a machine.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(&self.0, Handle::Real(thread) if thread.is_finished())
     }
 
-    /// Waits for its end. (A panic of a machine's thread ends the machine.)
+    /// Waits until the thread has ended. (A panic of a machine's thread ends the machine.)
     ///
     /// # Errors
     ///

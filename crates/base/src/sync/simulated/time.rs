@@ -4,17 +4,17 @@ use crate::sync::machine::current;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point in time. Those of a machine and those outside of it cannot be compared.
+/// A point in time. Instants of a machine and of the system cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instant {
-    /// The system's.
+    /// Instant of the system's clock.
     Real(std::time::Instant),
-    /// Since the machine was started.
+    /// Time since the machine was started.
     Simulated(Duration),
 }
 
 impl Instant {
-    /// This moment.
+    /// Returns the current time.
     #[must_use]
     pub fn now() -> Self {
         match current() {
@@ -23,13 +23,13 @@ impl Instant {
         }
     }
 
-    /// From then until now.
+    /// Returns the time from this instant until now.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         Self::now().saturating_duration_since(*self)
     }
 
-    /// From `earlier` until this; nothing if it was later, or is of another clock.
+    /// Returns the time from `earlier` until this instant; 0 if `earlier` is later, or is of another clock.
     #[must_use]
     pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
         match (*self, earlier) {
@@ -39,7 +39,7 @@ impl Instant {
         }
     }
 
-    /// From `earlier` until this; nothing if it was later.
+    /// Returns the time from `earlier` until this instant; 0 if `earlier` is later, or is of another clock.
     #[must_use]
     pub fn duration_since(&self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)

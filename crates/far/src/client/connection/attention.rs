@@ -1,32 +1,32 @@
-//! The time for which a server has been silent, without the time for which this process was stopped.
+//! The time for which a server has been silent, not counting the time for which this process was stopped.
 //!
-//! A process that is stopped (Ctrl-Z, a debugger, a paused machine) reads nothing while its clock advances;
-//! afterwards every server would seem to have been silent for hours. So the reader records each of its
-//! checks, of which there are several per `stall`. If it has not checked for that long, the process was
-//! stopped, and the time starts again. A machine so busy that the reader does not run for that long is no
-//! reason to give up a server either.
+//! A process that is stopped (Ctrl-Z, a debugger, a paused virtual machine) reads nothing while the clock
+//! advances. When it continues, every server would appear to have been silent for hours. So the reader
+//! records the time of each of its checks, of which there are several per `stall`. If the interval since the
+//! last check is too long, the process was stopped, and the time of silence starts again. The same applies if
+//! the machine is so busy that the reader does not run: this is no reason to give up a server.
 
 use std::time::{Duration, Instant};
 
-/// See the module's head.
+/// Times of the reader's checks; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Attention {
-    /// Time of the reader's last look.
+    /// Time of the reader's last check.
     looked: Instant,
-    /// Since when it has looked again and again.
+    /// Start of the current sequence of checks without a long gap.
     since: Instant,
-    /// Between two looks, if it does.
+    /// Longest interval between two checks of a process that was not stopped.
     most: Duration,
 }
 
 impl Attention {
-    /// Of a reader that looks four times in each `stall`, or more often.
+    /// Creates the state for a reader that checks at least four times per `stall`.
     pub(super) fn new(stall: Duration) -> Self {
         let now = Instant::now();
         Self { looked: now, since: now, most: stall.mul_f32(0.75) }
     }
 
-    /// The reader looks.
+    /// Records a check by the reader.
     pub(super) fn looks(&mut self, now: Instant) {
         if now.saturating_duration_since(self.looked) > self.most {
             self.since = now;
@@ -34,7 +34,7 @@ impl Attention {
         self.looked = now;
     }
 
-    /// Returns the time from `due` until the reader's last look.
+    /// Returns the time from `due` until the reader's last check, not counting the time before a stop.
     pub(super) fn waited(&self, due: Instant) -> Duration {
         self.looked.saturating_duration_since(due.max(self.since))
     }
@@ -53,7 +53,7 @@ mod tests {
             attention.waited(begun).as_millis()
         };
         assert_eq!((look(2000), look(4000), look(6900)), (2000, 4000, 6900));
-        // An hour away.
+        // The process was stopped for an hour.
         assert_eq!((look(3_600_000), look(3_602_000)), (0, 2000));
         assert_eq!(attention.waited(begun + Duration::from_millis(3_601_000)).as_millis(), 1000);
     }

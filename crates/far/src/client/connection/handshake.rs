@@ -1,4 +1,4 @@
-//! Connections to a memory server: connect, prove the key, open or resume a session.
+//! Connection setup: connects to a memory server, proves the key, and opens or resumes a session.
 
 use crate::descriptors::Hidden;
 use crate::wire::auth::{self, AuthError, AuthKey, Handshake};
@@ -14,14 +14,16 @@ pub(crate) struct ConnectionOptions {
     pub(crate) reserve_bytes: u64,
     pub(crate) stall: Duration,
     pub(crate) key: Option<AuthKey>,
-    /// Session that this one copies its first pages from; 0 for none.
+    /// Session from which the new session copies its initial pages; 0 for none.
     pub(crate) like: u128,
-    /// Each page is on one server only: a silent server gets a second connection before it counts as lost.
+    /// Each page has only one replica: a silent server gets a second connection attempt before it counts as
+    /// lost.
     pub(crate) alone: bool,
 }
 
 impl ConnectionOptions {
-    /// Interval at which a waiting thread checks the server: several times per `stall` (`attention`).
+    /// Returns the interval at which a waiting thread checks the server: several times per `stall`
+    /// (`attention`).
     pub(super) fn check_interval(&self) -> Duration {
         (self.stall / 4).clamp(Duration::from_millis(1), Duration::from_millis(200))
     }
@@ -31,7 +33,7 @@ impl ConnectionOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No connection.
+    /// The connection could not be opened.
     #[error("cannot connect to memory server {server}")]
     Connect {
         /// Address of the server.
@@ -44,10 +46,10 @@ pub enum ConnectError {
     Auth {
         /// Address of the server.
         server: String,
-        /// The reason.
+        /// Reason for the failure.
         source: AuthError,
     },
-    /// The server has no memory left, or its answer is malformed.
+    /// The server has no memory left, or its reply is malformed.
     #[error("memory server {server} refused: {why}")]
     Refused {
         /// Address of the server.
@@ -58,7 +60,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Returns `true` if another attempt may succeed soon: the network failed, not the server.
+    /// Returns `true` if another attempt may succeed soon, because the network failed and not the server.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Connect { source, .. } => source.kind() != io::ErrorKind::ConnectionRefused,
@@ -68,14 +70,14 @@ impl ConnectError {
     }
 }
 
-/// A session's stream, and the session's name.
+/// An open session: its stream and its identifier.
 #[derive(Debug)]
 pub(super) struct OpenedSession {
     pub(super) stream: Hidden<TcpStream>,
     pub(super) session: u128,
 }
 
-/// Connects to the first address of this name that can be had.
+/// Connects to the first address of this host name that accepts a connection.
 pub(super) fn dial(server: &str, stall: Duration) -> Result<TcpStream, ConnectError> {
     let failed = |source| ConnectError::Connect { server: server.into(), source };
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name stands for no address");
@@ -88,17 +90,17 @@ pub(super) fn dial(server: &str, stall: Duration) -> Result<TcpStream, ConnectEr
     Err(failed(last))
 }
 
-/// The same with the address known.
+/// Connects to a known address.
 pub(super) fn dial_to(address: SocketAddr, within: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, within)?;
-    // On this machine, a socket can connect to itself at a port without a listener.
+    // On the loopback interface, a socket can connect to itself if its port has no listener.
     if stream.local_addr()? == address {
         return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there"));
     }
     Ok(stream)
 }
 
-/// A session of its own, over this stream.
+/// Opens a new session over this stream.
 pub(super) fn open(
     stream: TcpStream,
     server: &str,
@@ -109,7 +111,7 @@ pub(super) fn open(
     begin(stream, server, options, |_| (Kind::Open, open.to_vec()))
 }
 
-/// Resumes the session of this name after its stream was lost.
+/// Resumes a session over a new stream after the session's stream was lost.
 pub(super) fn resume(
     stream: TcpStream,
     server: &str,
@@ -147,7 +149,7 @@ fn begin(
     Ok(OpenedSession { stream: Hidden::new(stream), session })
 }
 
-/// The answer to the first frame; the inner error is the server's own words.
+/// Reads the reply to the first frame. The inner error is the server's message.
 fn opened(stream: &mut TcpStream) -> io::Result<Result<Opened, String>> {
     let mut head = [0; HEADER];
     stream.read_exact(&mut head)?;

@@ -1,30 +1,30 @@
 //! The connection to one memory server: a writer and a reader thread, many requests in flight. Orders are
-//! submitted in runs, and each comes back exactly once (KEEPER-2).
+//! submitted in runs, and each order is returned exactly once (KEEPER-2).
 //!
 //! | module | content |
 //! |---|---|
-//! | `attention` | silence of a server, without stops of this process |
-//! | `handshake` | opening and resuming a session on a connection |
-//! | `queues` | requests to send, and unanswered ones |
-//! | `reader` | the thread that reads answers and detects a lost server |
+//! | `attention` | time of silence of a server, not counting stops of this process |
+//! | `handshake` | opening and resuming a session over a connection |
+//! | `queues` | requests to send, and requests without a reply |
+//! | `reader` | the thread that reads replies and detects a lost server |
 //!
-//! `submit` appends a run of orders to one of two queues (pages for which a thread waits are sent before
-//! pages that are paged out). The writer sends while the number of unanswered requests is below a limit. The
-//! reader finds the run by its reply's tag and receives directly into its frames. If nothing else is being
-//! sent, a thread that needs a page sends the request itself: waking the writer would take as long as the
-//! request.
+//! `submit` appends a run of orders to one of two queues. Pages for which a thread waits are sent before
+//! pages that are paged out. The writer sends while the number of requests without a reply is below a limit.
+//! The reader finds the run by the tag of the reply and receives directly into the frames of the run. If no
+//! other thread is sending, a thread that needs a page sends the request itself: waking the writer would take
+//! as long as the request.
 //!
-//! A broken *stream* does not mean a lost server: the reader resumes the session over another stream and
-//! repeats the unanswered requests (QUEUE-2). The server is lost only if that fails.
+//! A broken *stream* is not a lost server: the reader resumes the session over another stream and repeats the
+//! requests without a reply (QUEUE-2). The server is lost only if that fails.
 //!
 //! | the stream | action |
 //! |---|---|
 //! | ended, reset | another stream, tried for `stall`; a server that refuses it is lost at once |
 //! | silent for `stall` | lost; without another replica (`alone`) another stream, tried for `stall` |
-//! | sends an impossible answer | the server is lost |
+//! | sends an invalid reply | the server is lost |
 //!
-//! The reader then closes the stream, waits until the writer has ended (so no thread reads a frame any more,
-//! KEEPER-2), and returns all orders.
+//! When the server is lost, the reader closes the stream and waits until the writer has ended. After that no
+//! thread reads a frame any more (KEEPER-2), and the reader returns all orders.
 
 mod attention;
 mod handshake;
@@ -50,33 +50,34 @@ struct Shared {
     name: String,
     index: usize,
     peer: SocketAddr,
-    /// Options for a connection of a child process, which begins with these pages.
+    /// Options for the connection of a child process, which copies the pages of this session.
     options: ConnectionOptions,
-    /// The session's stream now.
+    /// Current stream of the session.
     stream: Mutex<Arc<Hidden<TcpStream>>>,
-    /// Its descriptor, for a child process: a lock may be held there for good.
+    /// Descriptor of the stream. A child process uses it, because the mutex of `stream` may stay locked
+    /// there.
     descriptor: AtomicI32,
     queues: Mutex<Queues>,
-    /// Something was queued, answered or closed.
+    /// Notified when a request was queued, a reply was received, or the connection was closed.
     moved: Condvar,
     sink: Weak<dyn Sink>,
 }
 
 /// Next message of the writer.
 enum Next {
-    /// The rest of a request that another thread has begun to send.
+    /// Rest of a request that another thread has begun to send.
     Rest(Rest),
     Request(Header, Vec<Source>),
 }
 
-/// A memory server that pages go to.
+/// A memory server that stores pages.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     reader: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Connection {
-    /// Connects, shows the key, reserves room.
+    /// Connects, proves the key, and reserves memory.
     pub(crate) fn connect(
         server: &str,
         index: usize,
@@ -123,7 +124,7 @@ impl Replica for Connection {
             return Err(run);
         }
         queues.take(run);
-        // A writer that sends looks for more by itself.
+        // A writer that is sending checks the queues again afterwards.
         let wakes = queues.writing.is_none() && !queues.at_once(|bytes| self.shared.send_some(bytes));
         drop(queues);
         if wakes {
@@ -166,17 +167,18 @@ impl Replica for Connection {
         let Shared { name, index, peer, options, .. } = &*self.shared;
         let options = ConnectionOptions { reserve_bytes: 0, ..options.clone() };
         self.abandon();
-        // By number: looking a name up takes locks that a thread of the parent may have held when it forked.
+        // By address: a name lookup takes locks that another thread of the parent may have held during
+        // `fork`.
         let stream = handshake::dial_to(*peer, options.stall).map_err(|error| format!("{name}: {error}"))?;
         let made = Self::begin(stream, name, *index, &options, sink).map_err(|error| error.to_string())?;
         Ok(Arc::new(made))
     }
 
     fn abandon(&self) {
-        // The child's copy of the parent's descriptor; a child does not drop the parent's objects. The server
-        // must see that the parent disconnects. (A connection that the parent was just opening in place of a
-        // broken one stays open here; the server sees its end when this process ends.)
-        descriptors::close(self.shared.descriptor.load(Relaxed)); // this process has one thread
+        // Closes the child's copy of the parent's descriptor, because a child does not drop the parent's
+        // objects. Otherwise the server would not notice when the parent disconnects. If the parent was just
+        // replacing a broken connection, the new descriptor stays open here until this process ends.
+        descriptors::close(self.shared.descriptor.load(Relaxed)); // Relaxed: this process has one thread
     }
 
     fn close(&self) {
@@ -195,7 +197,7 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts no more orders, and makes the writer report the end of the session to the server.
+    /// Rejects further orders, and makes the writer report the end of the session to the server.
     fn leave(&self) {
         let mut queues = self.lock();
         (queues.closed, queues.sends_bye) = (true, true);
@@ -203,25 +205,26 @@ impl Shared {
         self.moved.notify_all();
     }
 
-    /// From now on the session has this stream; not if it is closed.
+    /// Replaces the session's stream.
     fn go_on_with(&self, stream: &Arc<Hidden<TcpStream>>) {
-        self.descriptor.store(stream.as_raw_fd(), Relaxed); // for a child, to which `fork` gives all
+        self.descriptor.store(stream.as_raw_fd(), Relaxed); // Relaxed: a child has one thread
         *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(stream);
     }
 
-    /// Starts the writer of a stream.
+    /// Starts the writer thread of a stream.
     fn writer(self: &Arc<Self>, stream: &Arc<Hidden<TcpStream>>) -> io::Result<JoinHandle<()>> {
         let (writing, stream) = (Arc::clone(self), Arc::clone(stream));
         needed::spawn("far-writer", move || writing.write(&stream))
     }
 
-    /// Sends as many bytes as the session's stream accepts without waiting. The caller holds the queues'
-    /// lock, and the stream is not cut, so it is the present one.
+    /// Sends as many bytes as the session's stream accepts without blocking. The caller holds the lock of the
+    /// queues, and the stream is not cut, so the descriptor is the one of the current stream.
     fn send_some(&self, bytes: &[u8]) -> usize {
-        // Relaxed: it was stored before the queues' lock was given up that we have.
+        // Relaxed: the descriptor was stored before another thread released the lock of the queues, which
+        // this thread holds.
         let descriptor = self.descriptor.load(Relaxed);
-        // SAFETY: the pointer and length are those of `bytes`; the descriptor is open: `stream` owns it until
-        // another stream takes its place, which the lock and `cut` exclude now.
+        // SAFETY: the pointer and length are those of `bytes`. The descriptor is open: `stream` owns it until
+        // the stream is replaced, which the lock and `cut` exclude now.
         let sent = unsafe {
             libc::send(
                 descriptor,
@@ -234,15 +237,15 @@ impl Shared {
         usize::try_from(sent).unwrap_or(0)
     }
 
-    /// The writer: until the stream is cut or cannot be written.
+    /// Runs the writer thread until the stream is cut or a write fails.
     fn write(&self, mut stream: &TcpStream) {
         while let Some(next) = self.next() {
             let done = match &next {
                 Next::Rest(rest) => stream.write_all(rest.bytes()),
                 Next::Request(header, sources) => {
                     let payload = sources.iter().map(|&Source(at, bytes)| {
-                        // SAFETY: KEEPER-1: the run does not come back before this thread has sent it
-                        // (`sent`) or has ended.
+                        // SAFETY: KEEPER-1: the run is not returned before this thread has sent it (`sent`)
+                        // or has ended.
                         unsafe { std::slice::from_raw_parts(at, bytes) }
                     });
                     header.send_parts(&mut stream, payload)
@@ -252,13 +255,13 @@ impl Shared {
                 break;
             }
         }
-        // The reader finds the reason, or that the server does not answer.
+        // The reader determines the reason.
         let _ = stream.shutdown(Shutdown::Both);
         self.lock().writing = None;
         self.moved.notify_all();
     }
 
-    /// Returns the next bytes to send; `None` if nothing more is to be sent over this stream.
+    /// Waits for the next bytes to send. Returns `None` when nothing more is to be sent over this stream.
     fn next(&self) -> Option<Next> {
         let mut queues = self.lock();
         let mut was_sending = true;
@@ -268,7 +271,7 @@ impl Shared {
             {
                 return Some(Next::Rest(rest));
             }
-            // The message that this call was sending is complete; while this thread waits below, another one
+            // The previous message of this call is complete. While this thread waits below, another thread
             // may begin to send.
             if std::mem::take(&mut was_sending) && queues.writing.take().is_some() && queues.awaited {
                 self.moved.notify_all();

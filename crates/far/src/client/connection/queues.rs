@@ -1,14 +1,14 @@
-//! Requests to a memory server: those to be sent, and those without an answer.
+//! Requests to a memory server: requests to send, and requests without a reply.
 //!
-//! - **QUEUE-1** A server executes requests in the order of their tags. So an answer means that every
-//!   request with a smaller tag was executed; the state of the others is unknown.
+//! - **QUEUE-1** A server executes requests in the order of their tags. So a reply means that every request
+//!   with a smaller tag was executed. The state of the other requests is unknown.
 //! - **QUEUE-2** Requests in an unknown state are sent again over a new stream ([`again`](Queues::again)),
 //!   puts and frees in their order. Each request contains the final state, not a change, so executing it
-//!   twice is harmless; and a get of a page is never in flight together with a put or a free of it.
-//! - **QUEUE-3** Requests are written to the stream whole, one after the other: the sender has set `writing`
-//!   to its tag, under the lock, when it was empty. A thread that orders a page for which it waits sends the
-//!   request itself then ([`at_once`](Queues::at_once)), as far as the stream accepts it without waiting;
-//!   the writer sends the rest.
+//!   twice is harmless. A get of a page is never in flight together with a put or a free of the page.
+//! - **QUEUE-3** Requests are written to the stream whole, one after the other. The sender has set `writing`
+//!   to the request's tag, under the lock, when `writing` was empty. If `writing` is empty, a thread that
+//!   waits for a page sends the request itself ([`at_once`](Queues::at_once)), as far as the stream accepts
+//!   it without blocking. The writer sends the rest.
 
 use crate::client::{Order, Verb};
 use crate::digest::Digest;
@@ -16,31 +16,31 @@ use crate::wire::{HEADER, Header, Kind};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-/// Requests that may be unanswered at once.
+/// Largest number of requests without a reply.
 const WINDOW: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     urgent: VecDeque<Vec<Order>>,
     bulk: VecDeque<Bulk>,
-    /// By tag.
+    /// Requests without a reply, by tag.
     pending: BTreeMap<u64, Pending>,
-    /// Frees that were sent, by tag; they have no answer.
+    /// Frees that were sent, with their tags. The server does not reply to them.
     freed: VecDeque<(u64, u32)>,
     next_tag: u64,
     /// The request that is being sent, by the writer or by the thread that submitted it.
     pub(super) writing: Option<u64>,
-    /// The part of that request that the stream did not accept at once (QUEUE-3).
+    /// The part of that request that the stream did not accept without blocking (QUEUE-3).
     rest: Option<Rest>,
-    /// The reader waits until that request is sent.
+    /// Set while the reader waits until that request is sent.
     pub(super) awaited: bool,
-    /// The stream is broken: the writer is to end.
+    /// Set when the stream is broken: the writer ends.
     pub(super) cut: bool,
-    /// No order is taken any more.
+    /// Set when no more orders are accepted.
     pub(super) closed: bool,
-    /// The writer sends `Bye` to the server if it can.
+    /// Set when the writer is to send `Bye` to the server, if it can.
     pub(super) sends_bye: bool,
-    /// The answer to the last reservation; one is in flight at a time.
+    /// Reply to the last reservation. At most one reservation is in flight.
     pub(super) reserved: Option<Result<(), String>>,
 }
 
@@ -54,9 +54,9 @@ enum Bulk {
 
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// The run; none: a ping, or a reservation.
+    /// The orders of the run; empty for a ping or a reservation.
     pub(super) run: Vec<Order>,
-    /// The number of bytes of a reservation.
+    /// Number of bytes of a reservation; `None` for other requests.
     pub(super) reserve: Option<u64>,
     pub(super) since: Instant,
 }
@@ -64,11 +64,11 @@ pub(super) struct Pending {
 /// A piece of a payload: its first byte and its length.
 pub(super) struct Source(pub(super) *const u8, pub(super) usize);
 
-/// The end of a request's header.
+/// The unsent part of a request's header.
 #[derive(Debug)]
 pub(super) struct Rest {
     header: [u8; HEADER],
-    /// Bytes of it that were sent.
+    /// Number of bytes of the header that were sent.
     sent: usize,
 }
 
@@ -91,7 +91,7 @@ impl Queues {
         self.bulk.push_back(Bulk::Free(page));
     }
 
-    /// Sends a ping unless another request is in flight.
+    /// Queues a ping unless another request without urgency is queued. Returns `true` if a ping was queued.
     pub(super) fn ping(&mut self) -> bool {
         let asks = self.bulk.is_empty();
         if asks {
@@ -100,13 +100,13 @@ impl Queues {
         asks
     }
 
-    /// Sends a reservation.
+    /// Queues a reservation before all other requests without urgency.
     pub(super) fn reserve(&mut self, bytes: u64) {
         self.reserved = None;
         self.bulk.push_front(Bulk::Reserve(bytes));
     }
 
-    /// Returns the next request, if the window is open; it counts as unanswered from here on.
+    /// Returns the next request if the window is not full. The request then counts as unanswered.
     pub(super) fn next(&mut self) -> Option<(Header, Vec<Source>)> {
         if self.pending.len() >= WINDOW {
             return None;
@@ -119,7 +119,7 @@ impl Queues {
         self.next_tag += 1;
         self.writing = Some(tag);
         match header.kind {
-            #[expect(clippy::cast_possible_truncation, reason = "it came from as narrow a number")]
+            #[expect(clippy::cast_possible_truncation, reason = "the page number was converted from 32 bits")]
             Kind::Free => self.freed.push_back((tag, header.page as u32)),
             kind => {
                 let reserve = (kind == Kind::Reserve).then_some(header.page);
@@ -129,9 +129,9 @@ impl Queues {
         Some((header, sources))
     }
 
-    /// Sends the next request, if it has no payload and no other thread is sending. `send` returns the number
-    /// of bytes that the stream took without waiting. Returns whether the whole request was sent; if not, the
-    /// writer sends the rest.
+    /// Sends the next request if a get is queued and no other thread is sending. `send` returns the number of
+    /// bytes that the stream accepted without blocking. Returns `true` if the whole request was sent;
+    /// otherwise the writer sends the rest.
     pub(super) fn at_once(&mut self, send: impl FnOnce(&[u8]) -> usize) -> bool {
         if self.writing.is_some() || self.cut || self.closed || self.urgent.is_empty() {
             return false;
@@ -147,17 +147,17 @@ impl Queues {
         sent == HEADER
     }
 
-    /// Takes the part of a request that was left to the writer.
+    /// Removes and returns the part of a request that was left to the writer.
     pub(super) fn rest(&mut self) -> Option<Rest> {
         self.rest.take()
     }
 
-    /// Returns `true` if there is something to be sent that may be sent.
+    /// Returns `true` if a request is queued and the window is not full.
     pub(super) fn has_more(&self) -> bool {
         self.pending.len() < WINDOW && !(self.urgent.is_empty() && self.bulk.is_empty())
     }
 
-    /// Returns the request that a reply with this tag answers.
+    /// Removes and returns the request that a reply with this tag answers.
     pub(super) fn answered(&mut self, tag: u64) -> Option<Pending> {
         let pending = self.pending.remove(&tag)?;
         while self.freed.front().is_some_and(|&(freed, _)| freed < tag) {
@@ -171,12 +171,12 @@ impl Queues {
         self.pending.insert(tag, pending);
     }
 
-    /// Since when the oldest request waits.
+    /// Returns the time at which the oldest request without a reply was sent.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.since).min()
     }
 
-    /// All that is unanswered is to be sent again (QUEUE-2).
+    /// Queues all requests in an unknown state to be sent again (QUEUE-2).
     pub(super) fn again(&mut self) {
         let mut bulk: Vec<(u64, Bulk)> =
             self.freed.drain(..).map(|(tag, page)| (tag, Bulk::Free(page))).collect();
@@ -192,7 +192,7 @@ impl Queues {
         (self.writing, self.rest, self.cut) = (None, None, false);
     }
 
-    /// All orders that were not done.
+    /// Removes and returns all orders that were not executed.
     pub(super) fn give_back(&mut self) -> Vec<Order> {
         let pending = std::mem::take(&mut self.pending).into_values().map(|pending| pending.run);
         let puts = self.bulk.drain(..).filter_map(|bulk| match bulk {
@@ -219,14 +219,14 @@ impl Bulk {
     }
 }
 
-/// Names the pages of a run.
+/// Returns a header that specifies the pages of a run.
 fn head(kind: Kind, tag: u64, run: &[Order]) -> Header {
     #[expect(clippy::cast_possible_truncation, reason = "runs are at most MAX_PAYLOAD")]
     let more = run.len() as u32 - 1;
     Header { more, ..Header::bare(kind, tag, run[0].page.into()) }
 }
 
-/// Its bytes; frames that lie side by side are one piece.
+/// Returns the pieces of the payload of a run. Adjacent frames form one piece.
 fn sources(run: &[Order]) -> Vec<Source> {
     let mut sources: Vec<Source> = Vec::new();
     for order in run {
@@ -261,8 +261,8 @@ mod tests {
         queues.take(order(Verb::Get, 4));
         let first = sent(&mut queues);
         assert_eq!(first[..3], [(Kind::Get, 5), (Kind::Get, 4), (Kind::Free, 9)]);
-        // The put of page 1, tag 3, is answered: so the free before it was done, and the one behind it
-        // perhaps.
+        // The reply to the put of page 1 (tag 3) means that the free before it was executed. The state of the
+        // free after it is unknown.
         assert_eq!(queues.answered(3).unwrap().run[0].page, 1);
         assert!(queues.answered(3).is_none());
         queues.take(order(Verb::Put, 7));
@@ -294,7 +294,7 @@ mod tests {
         let header = Header::decode(sent[..].try_into().unwrap()).unwrap();
         assert_eq!((header.kind, header.tag, header.page), (Kind::Get, 0, 2));
         assert_eq!((queues.writing, queues.rest().is_none()), (None, true));
-        // The writer is at the put.
+        // The writer is sending the put.
         assert_eq!(queues.next().unwrap().0.tag, 1);
         queues.take(order(Verb::Get, 3));
         assert!(!queues.at_once(|_| unreachable!("it would be in the midst of the put")));

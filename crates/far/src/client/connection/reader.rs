@@ -1,5 +1,5 @@
-//! The reader: reads answers, detects a broken stream or a lost server, and resumes the session over another
-//! stream if possible.
+//! The reader thread: reads replies, detects a broken stream or a lost server, and resumes the session over
+//! another stream if possible.
 
 use super::Shared;
 use super::attention::Attention;
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 /// Interval of pings on an idle connection.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A request without an answer for this many times `stall` has failed, even if other bytes come.
+/// Multiple of `stall` after which a request without a reply has failed, even if other bytes arrive.
 const OVERDUE_FACTOR: u32 = 4;
-/// Between two tries to have another stream.
+/// Interval between two attempts to open another stream.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// Bytes of the reason for a refusal.
+/// Largest size of the text of a refusal, in bytes.
 const MOST_TEXT: u32 = 4096;
-/// Streams that may break one after the other without one answer.
+/// Largest number of consecutive streams that break without a single reply.
 const MOST_FRUITLESS_STREAMS: usize = 3;
 
 /// Reason for the end of a stream.
@@ -30,9 +30,9 @@ const MOST_FRUITLESS_STREAMS: usize = 3;
 enum End {
     /// The stream ended or failed.
     Broken(String),
-    /// The server does not answer.
+    /// The server does not reply.
     Silent(String),
-    /// The server sent an answer that fits no request.
+    /// The server sent a reply that matches no request.
     ProtocolViolation(String),
 }
 
@@ -44,7 +44,7 @@ impl End {
 }
 
 impl Shared {
-    /// The reader's thread.
+    /// Runs the reader thread until the server is lost or the connection is closed.
     pub(super) fn read_until_lost(
         self: Arc<Self>,
         mut stream: Arc<Hidden<TcpStream>>,
@@ -82,7 +82,7 @@ impl Shared {
         self.end(why);
     }
 
-    /// No order is taken any more; all that there are go back.
+    /// Closes the connection and returns all open orders.
     fn end(&self, why: String) {
         let mut queues = self.lock();
         let was_closed = std::mem::replace(&mut queues.closed, true);
@@ -96,14 +96,14 @@ impl Shared {
         }
     }
 
-    /// Nothing more goes over this stream.
+    /// Cuts the stream: no thread sends or receives over it any more.
     fn cut(&self, stream: &TcpStream) {
         self.lock().cut = true;
         self.moved.notify_all();
         let _ = stream.shutdown(Shutdown::Both);
     }
 
-    /// The session's next stream, or why there is none.
+    /// Opens the session's next stream. The error is the reason of the failure.
     fn resume(&self, why: &str) -> Result<Arc<Hidden<TcpStream>>, String> {
         let until = Instant::now() + self.options.stall;
         loop {
@@ -139,7 +139,7 @@ impl Shared {
         Ok(opened)
     }
 
-    /// Reads a stream until it ends.
+    /// Reads replies from a stream until it fails or is closed.
     fn read(&self, stream: &TcpStream) -> StreamResult {
         let mut any = false;
         let mut attention = Attention::new(self.options.stall);
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// One reply.
+    /// Receives one reply and returns the orders of its request.
     fn reply(&self, stream: &TcpStream, attention: &mut Attention) -> Result<(), End> {
         let mut head = [0; HEADER];
         attention.looks(Instant::now());
@@ -159,7 +159,7 @@ impl Shared {
         let header = Header::decode(&head).map_err(|error| End::ProtocolViolation(error.to_string()))?;
         let mut queues = self.lock();
         let pending = queues.answered(header.tag);
-        // The window may have been closed; a writer that sends looks by itself.
+        // The window may have been full. A writer that is sending checks the queues again afterwards.
         let wakes = queues.writing.is_none() && queues.has_more();
         drop(queues);
         if wakes {
@@ -210,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// The answer to a reservation.
+    /// Evaluates the reply to a reservation.
     fn reservation(
         &self,
         stream: &TcpStream,
@@ -225,15 +225,15 @@ impl Shared {
         }
     }
 
-    /// The text of a refusal.
+    /// Receives the text of a refusal.
     fn text(&self, stream: &TcpStream, attention: &mut Attention, header: &Header) -> Result<String, End> {
         let mut text = vec![0; header.length as usize];
         self.receive(stream, attention, [&mut text[..]])?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Waits until the writer has sent a request: if a server answers before that, the frame that is being
-    /// read must not be reused.
+    /// Waits until a request is completely sent. If a server replies earlier, the frame that the sender is
+    /// reading must not be reused yet.
     fn sent(&self, tag: u64, attention: &mut Attention) -> Result<(), End> {
         let due = Instant::now();
         let mut queues = self.lock();
@@ -250,7 +250,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Evaluates a reply to a run after its payload was received.
+    /// Receives the payload of the reply to a run, and evaluates the reply.
     fn evaluate(
         &self,
         stream: &TcpStream,
@@ -294,7 +294,7 @@ impl Shared {
         }
     }
 
-    /// Fills all parts, one after the other.
+    /// Receives bytes until all parts are filled, one after the other.
     fn receive<'a>(
         &self,
         mut stream: &TcpStream,
@@ -305,7 +305,7 @@ impl Shared {
         let mut any = false;
         let mut into: Vec<IoSliceMut<'_>> = into.into_iter().map(IoSliceMut::new).collect();
         let mut into = &mut into[..];
-        IoSliceMut::advance_slices(&mut into, 0); // leaves out what is empty
+        IoSliceMut::advance_slices(&mut into, 0); // skips empty parts
         while !into.is_empty() {
             match stream.read_vectored(into) {
                 Ok(0) => return Err(End::Broken("it closed the connection".into())),
@@ -327,7 +327,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Nothing came for a while: is that as it should be?
+    /// Decides, after a timeout without data, whether the server is silent for too long. Sends a ping on an
+    /// idle connection.
     fn still_there(&self, attention: &mut Attention, last: Instant, in_the_middle: bool) -> Result<(), End> {
         attention.looks(Instant::now());
         let mut queues = self.lock();
@@ -362,7 +363,7 @@ impl Shared {
     }
 }
 
-/// Result of a run: the number of its orders that are done; the others were refused.
+/// Result of a run: the number of its executed orders. The server refused the others.
 struct RunResult {
     done: usize,
     why: String,
@@ -370,7 +371,7 @@ struct RunResult {
 
 /// Result of reading a stream.
 struct StreamResult {
-    /// At least one answer.
+    /// Set if at least one reply was received.
     any: bool,
     end: End,
 }

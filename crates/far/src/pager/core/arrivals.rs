@@ -6,29 +6,29 @@ use crate::error::Loss;
 use crate::pager::prefetch::Guess;
 use crate::pager::state::{Entry, State, Then, Touch};
 
-/// Runs that may be in flight or here before they are touched.
+/// Largest number of runs that may be prefetched or in flight before they are touched.
 const RUNS_AHEAD: usize = 16;
 
-/// Misses on demand for which a page that was fetched ahead of need is kept although nothing touched it. A
-/// fetch takes about the time of one miss, so such a page came much too early, or for nothing.
+/// Number of demand misses after which a prefetched page that was not touched is stale. A fetch takes about
+/// as long as one miss, so such a page was fetched much too early, or for nothing.
 const LIFE: u64 = 64;
 
-/// A page that waits in its frame to be touched.
+/// A prefetched page that is in its frame and was not touched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Staged {
     pub(super) page: u32,
-    /// Misses on demand before it came.
+    /// Number of demand misses before the page arrived.
     pub(super) misses: u64,
 }
 
-/// Returns the largest number of pages that may be in flight or present before they are touched.
+/// Returns the largest number of pages that may be prefetched or in flight before they are touched.
 pub(super) fn most_ahead(limit: usize, run: usize) -> usize {
     (limit / 4).min(RUNS_AHEAD * run)
 }
 
 impl Core {
-    /// Asks holders for pages, for which there is room; in the order of their numbers, so that they come as
-    /// runs. One of them may have been touched.
+    /// Requests pages from their holders. There are enough free frames. The pages are in ascending order, so
+    /// that adjacent pages are requested as runs. One of them may have been touched.
     pub(super) fn fetch(&mut self, pages: &[u32], touched: Option<(u32, Touch)>, then: Then) {
         let frames = self.frames.take_run(pages.len());
         self.local += pages.len();
@@ -39,7 +39,7 @@ impl Core {
         self.ask_for(pages);
     }
 
-    /// Of pages that are to come.
+    /// Sends requests for pages that are `Coming`.
     pub(super) fn ask_for(&mut self, pages: &[u32]) {
         let mut left = pages;
         while let &[first, ref others @ ..] = left {
@@ -58,19 +58,19 @@ impl Core {
                     self.stats.fetch_requests += 1;
                     left = &left[len..];
                 }
-                // It is being lost; it reports its orders itself, and they are marked then.
+                // The replica is being lost. It returns its open orders itself.
                 Err(_) => self.live &= !(1 << replica),
             }
         }
     }
 
-    /// Returns the replica that a page is requested from. Servers come before the spill file.
+    /// Returns the replica from which a page is requested. Servers are preferred to the spill file.
     pub(super) fn giver(&self, page: u32) -> Option<usize> {
         let holders = self.pages[page as usize].holders & self.live;
         (holders != 0).then(|| holders.trailing_zeros() as usize)
     }
 
-    /// For a page with a frame.
+    /// Returns an order for a page that has a frame.
     pub(super) fn order(&self, verb: Verb, page: u32) -> Order {
         let Entry { state, digest, .. } = self.pages[page as usize];
         let (State::Coming { frame, .. } | State::Leaving { frame, .. }) = state else {
@@ -101,7 +101,8 @@ impl Core {
 
     /// Handles the arrival of these pages, which are in their frames and match their digests.
     pub(in crate::pager) fn arrived(&mut self, run: &[Order]) {
-        // Pages without a waiting thread first: they become resident with their neighbors.
+        // Pages without a waiting thread are handled first. They are then `Staged`, and become resident
+        // together with a page for which a thread waits.
         let is_awaited = |core: &Self, page: u32| {
             matches!(core.pages[page as usize].state, State::Coming { touch: Some(_), .. })
         };
@@ -143,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Notes that a page waits in its frame to be touched.
+    /// Adds a page to the list of prefetched pages in their frames.
     pub(super) fn stage(&mut self, page: u32) {
         let misses = self.demand_misses();
         self.staged.push_back(Staged { page, misses });
@@ -153,13 +154,13 @@ impl Core {
         self.stats.swap_ins + self.stats.compressed_ins
     }
 
-    /// Returns `true` if a page that was fetched ahead of need has waited for [`LIFE`] misses.
+    /// Returns `true` if the oldest prefetched page has waited for more than [`LIFE`] misses.
     pub(super) fn is_stale_staged(&self) -> bool {
         self.staged.front().is_some_and(|oldest| self.demand_misses() - oldest.misses > LIFE)
     }
 
-    /// Predicts the pages that will be touched after this one, which was not resident. Resident pages are
-    /// passed without a fault.
+    /// Predicts the pages that will be touched after this one, which was not resident. Resident pages cause
+    /// no fault, so the prediction skips them.
     pub(super) fn follow(&mut self, page: u32) -> Option<Guess> {
         let is_passed = |page: u32| {
             self.pages.get(page as usize).is_some_and(|entry| {
@@ -198,7 +199,7 @@ impl Core {
         self.fetch(&wanted, None, Then::Use);
     }
 
-    /// Those of the region, in the order in which they are expected.
+    /// Returns the predicted pages that are inside the region, in the order in which they are expected.
     pub(super) fn pages_of(&self, guess: Guess) -> impl Iterator<Item = u32> + use<> {
         let pages = self.pages.len();
         guess.pages().filter_map(move |page| u32::try_from(page).ok().filter(|&page| (page as usize) < pages))

@@ -1,9 +1,9 @@
-//! The fixed cost of a fault: the time of a fault without the time of its handler. It is measured once,
-//! before the program uses the region.
+//! Calibration: the fixed cost of a fault, which is the time of a fault without the time of its handler. It
+//! is measured once, before the program uses the region.
 //!
-//! The pager clears the reference bit of the first page, and another thread accesses the page and measures
-//! how long it waits; several times. A simple policy replaces the region's policy meanwhile, and the policy
-//! and the counters are restored afterwards.
+//! The pager clears the reference bit of the first page. Another thread then accesses the page and measures
+//! how long it waits. This is repeated several times. A simple policy replaces the region's policy during the
+//! measurement. The policy and the counters are restored afterwards.
 
 use super::open::Open;
 use super::{Core, Meter};
@@ -21,7 +21,7 @@ pub(in crate::pager) struct Before {
 /// One measured access to the page after its bit was cleared. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::pager) struct Lap {
-    /// Time in which the bit was cleared.
+    /// Time for clearing the bit.
     cleared_ns: u64,
     /// Time of the fault handler.
     answer_ns: u64,

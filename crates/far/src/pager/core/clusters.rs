@@ -1,60 +1,63 @@
-//! Clusters: the pages around a missed page that come with it by the same request.
+//! Clusters: the pages around a missed page that are fetched with it by the same request.
 //!
-//! A *cluster* is [`Plan::cluster`](super::Plan::cluster) pages that begin at a multiple of as many, part
-//! of a block. Pages are small, so that a touch at random brings one page. Where the program touches the
-//! pages around it soon after, each of these would be one more miss.
+//! A *cluster* is an aligned group of [`Plan::cluster`](super::Plan::cluster) pages inside a block. Pages are
+//! small, so that a random access transfers one page. If the program soon accesses the pages around it, each
+//! of them would cause one more miss.
 //!
-//! A miss is *near* if another page of its cluster was missed shortly before, so that the cluster would have
-//! saved it, and *far* otherwise. Each block counts its misses that bring only their page: [`NEAR`] up for a
-//! near one, one down for a far one, within [`MOST`]. Its clusters come whole while the count is at least
-//! [`ENOUGH`], so where there is more than one near miss for two far ones. A block with a count of 0 follows
-//! the count of all blocks.
+//! A miss is *near* if another page of its cluster was missed shortly before, so that fetching the cluster
+//! would have avoided the miss. Otherwise the miss is *far*. Each block has a counter for the misses that
+//! fetch a single page: plus [`NEAR`] for a near miss and minus one for a far miss, between -[`MOST`] and
+//! [`MOST`]. Clusters of the block are fetched whole while the counter is at least [`ENOUGH`]. That is the
+//! case if there is more than one near miss for two far misses. A block with a counter of 0 uses the counter
+//! of all blocks.
 //!
-//! Pages that came together cause no faults, so nothing tells which of them were used. So one miss of
-//! [`PROBE`] brings its page only: a near miss after it tells.
+//! Pages that are fetched together cause no faults, so it is unknown which of them were used. So one of
+//! [`PROBE`] misses fetches only its page, as a probe: a near miss after it shows that the cluster is still
+//! useful.
 
 use super::{Core, State};
 use crate::sparse::Sparse;
 use std::ops::Range;
 
-/// One miss of so many brings only its page, where clusters come whole.
+/// Interval of probes in blocks that fetch whole clusters: one of this many misses fetches only its page.
 const PROBE: u32 = 8;
-/// Weight of a near miss.
+/// Amount by which a near miss raises the counter.
 const NEAR: i8 = 2;
-/// The least count with which clusters come whole, so that two near misses by chance do not suffice later on,
-/// and the largest count, in either direction.
+/// Least counter with which clusters are fetched whole, and largest absolute value of a counter. With these
+/// values, two near misses by chance do not suffice after many far misses.
 const ENOUGH: i8 = 4;
 const MOST: i8 = 8;
-/// The misses that count as short before are the local pages divided by this number. Of a uniformly random
-/// program that has half of its pages local, a fifth of the misses is near.
+/// Divisor of the number of local pages. A miss is near only within that many misses after another miss of
+/// the cluster. For a program with uniformly random accesses and half of its pages local, a fifth of the
+/// misses is near.
 const RECENT_PART: usize = 8;
 
-/// The latest miss of a cluster.
+/// The latest recorded miss of a cluster.
 #[derive(Clone, Copy, Debug, Default)]
 struct Latest {
-    /// Misses until then; 0 if there was none.
+    /// Value of the miss counter at that miss; 0 if there was none.
     misses: u32,
     page: u32,
 }
 
-/// See the [module](self).
+/// Decides which misses fetch a whole cluster; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Clusters {
-    /// Pages of a cluster, and of a block.
+    /// Number of pages of a cluster; `block`: number of pages of a block.
     pages: u32,
     block: u32,
     recent: u32,
-    /// Misses so far.
+    /// Number of misses so far.
     misses: u32,
     latest: Sparse<Latest>,
-    /// Of each block.
+    /// Counter of each block.
     counts: Sparse<i8>,
-    /// Of all blocks.
+    /// Counter of all blocks.
     count: i8,
 }
 
 impl Clusters {
-    /// Clusters of a region of so many pages, of which `limit` may be local.
+    /// Creates the state for a region of `pages` pages, of which `limit` may be local.
     #[expect(clippy::cast_possible_truncation, reason = "a block is at most some hundred pages")]
     pub(super) fn new(cluster: usize, block: usize, pages: usize, limit: usize) -> Self {
         Self {
@@ -73,13 +76,13 @@ impl Clusters {
         first..first + self.pages
     }
 
-    /// Pages that come for each miss of a page: a cluster's, or one.
+    /// Returns the number of pages that a miss of this page fetches: those of a cluster, or one.
     pub(super) fn unit(&self, page: u32) -> u32 {
         let is_whole = is_whole(self.counts[(page / self.block) as usize], self.count);
         if is_whole { self.pages } else { 1 }
     }
 
-    /// Notes a miss. Returns `true` if its cluster is to come whole.
+    /// Records a miss. Returns `true` if the whole cluster is to be fetched.
     pub(super) fn missed(&mut self, page: u32) -> bool {
         if self.pages == 1 {
             return false;
@@ -101,14 +104,15 @@ impl Clusters {
     }
 }
 
-/// Returns `true` if the clusters of a block with this count come whole; `all`: the count of all blocks.
+/// Returns `true` if the clusters of a block with this counter are fetched whole. `all` is the counter of all
+/// blocks.
 fn is_whole(count: i8, all: i8) -> bool {
     (if count == 0 { all } else { count }) >= ENOUGH
 }
 
 impl Core {
-    /// A missed page and the pages beside it that come with it, all in the same state and in the order of
-    /// their numbers. There is room for the page.
+    /// Returns a missed page and the adjacent pages to fetch with it. All are in the same state, and in
+    /// ascending order. There is a free frame for the missed page.
     pub(super) fn cluster(&mut self, page: u32) -> Vec<u32> {
         if !self.clusters.missed(page) {
             return vec![page];
@@ -141,7 +145,7 @@ mod tests {
         Clusters::new(4, 64, PAGES as usize, 512)
     }
 
-    /// Misses the pages of a cluster one by one until it comes whole; the misses.
+    /// Misses the pages of a cluster one by one until it is fetched whole. Returns the number of misses.
     fn visit(clusters: &mut Clusters, cluster: u32, pages: u32) -> u32 {
         (0..pages).position(|page| clusters.missed(4 * cluster + page)).map_or(pages, |page| page as u32 + 1)
     }
@@ -150,7 +154,8 @@ mod tests {
     fn clusters_come_whole_where_their_pages_are_used_together_and_there_only() {
         let mut clusters = clusters_of_4();
         let order = |round: u32| (0..PAGES / 8).map(move |at| (at * 37 + round) % (PAGES / 8));
-        // The lower half of the region is used by clusters, the upper half by single pages.
+        // The program uses whole clusters in the lower half of the region, and single pages in the upper
+        // half.
         let whole = |clusters: &mut Clusters, round| {
             let whole = |&cluster: &u32| clusters.missed(PAGES / 2 + 4 * cluster + round % 4);
             order(round).filter(whole).count()
@@ -160,7 +165,7 @@ mod tests {
             assert!((512..512 * 4 / 3).contains(&together) || round == 0, "{together} misses");
             assert!(whole(&mut clusters, round) == 0 || round == 0);
         }
-        // Once only single pages of the clusters are used, the probes tell.
+        // When the program uses only single pages of the clusters, the probes detect it.
         let mut alone =
             |round: u32| order(round).filter(|&cluster| clusters.missed(4 * cluster + round % 4)).count();
         let whole: Vec<usize> = (0..8).map(&mut alone).collect();

@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Core {
-    /// Room for one more local page; false if one must leave first that cannot yet.
+    /// Makes a frame free for one more local page. Returns `false` if a page must be paged out first and that
+    /// is not possible yet.
     pub(super) fn make_frame_free(&mut self, incoming: Option<u32>) -> bool {
         while self.local >= self.limit {
             if !self.evict(incoming) {
@@ -22,7 +23,7 @@ impl Core {
         true
     }
 
-    /// Keeps some room ahead of need, so that a fault does not pay for the page that leaves.
+    /// Pages out ahead of need, so that a fault does not wait for a page to be paged out.
     pub(super) fn work_ahead(&mut self) {
         while self.reserve() > 0 && self.local + self.reserve() > self.limit && self.leaving < self.slack / 2
         {
@@ -32,16 +33,16 @@ impl Core {
         }
     }
 
-    /// Returns `true` if one more page may leave (PAGER-1). Those that come to be copied again
-    /// will leave, too.
+    /// Returns `true` if one more page may be paged out (PAGER-1). Pages that are fetched to be copied again
+    /// count too, because they will be sent.
     pub(super) fn may_leave(&self) -> bool {
         self.leaving + self.recopying < self.slack
     }
 
-    /// One page less is local.
+    /// Reduces the number of local pages by at least one. Returns `false` if this is not possible yet.
     pub(super) fn evict(&mut self, incoming: Option<u32>) -> bool {
-        // OPEN-2: which pages there are must be known before one is chosen. Some of those that count are
-        // none, so there may be room now.
+        // OPEN-2: before a victim is chosen, the existing pages must be known. Some pages of open spans do
+        // not exist, so there may be free frames now.
         if self.close_all() {
             return true;
         }
@@ -72,13 +73,14 @@ impl Core {
             }
         }
         self.send_on(leaving);
-        // Room that compressed pages took again is none for pages that leave (SLACK-2).
+        // Memory that the tier took for compressed pages is not available for the slack (SLACK-2).
         let compressed = self.tier.budget_pages() - compressed;
         self.split_anew(all, evicted.saturating_sub(compressed));
         true
     }
 
-    /// The frames into which pages of one run have left the region, and whether they were written.
+    /// Removes the pages of a run from the region. Returns, for each page, its frame and whether the page was
+    /// written.
     fn take_out(&mut self, run: Range<u32>) -> Vec<(u32, bool)> {
         let states = run.clone().map(|page| self.pages[page as usize].state);
         let armed = states.clone().map_while(|state| match state {
@@ -103,7 +105,8 @@ impl Core {
         frames.into_iter().zip(dirty).collect()
     }
 
-    /// A page has left the region for the frame: is there anything to send?
+    /// Decides what happens to a page that was moved into a frame. Returns `true` if the page must be sent to
+    /// replicas.
     fn left(&mut self, page: u32, frame: u32, dirty: bool) -> bool {
         self.curve.left(page);
         let Entry { digest, holders, .. } = self.pages[page as usize];
@@ -112,7 +115,7 @@ impl Core {
             self.stats.clean_drops += 1;
             return !(holders != 0 && self.compress(page, frame)) && self.drop_unchanged(page, frame);
         }
-        // SAFETY: FAULT-1: the frame has the page's last bytes, and no other thread uses it.
+        // SAFETY: FAULT-1: the frame has the page's last bytes, and no other thread uses the frame.
         let bytes = unsafe { std::slice::from_raw_parts(self.backend.frame(frame), self.page_bytes) };
         if is_zero(bytes) {
             self.stats.zero_drops += 1;
@@ -127,7 +130,7 @@ impl Core {
         }
         self.pages[page as usize].digest = now;
         if self.compress(page, frame) {
-            // TIER-2: they have other bytes.
+            // TIER-2: the holders have other bytes than the tier.
             self.forget_at(page, holders);
             self.pages[page as usize].holders = 0;
             return false;
@@ -136,8 +139,9 @@ impl Core {
         self.leaves(page, frame, 0)
     }
 
-    /// A page that its holders have need not be sent, unless they are too few and another can have it now
-    /// (PAGER-5): its bytes are here, and a holder may be lost without our knowing yet.
+    /// Drops an unchanged page that its holders store. If it has too few holders and another server is
+    /// available, the page is sent there instead (PAGER-5): its bytes are here, and a holder may be lost
+    /// without being detected yet. Returns `true` if the page must be sent.
     fn drop_unchanged(&mut self, page: u32, frame: u32) -> bool {
         if self.can_have_more_holders(page) {
             return self.leaves(page, frame, self.pages[page as usize].holders);
@@ -147,14 +151,14 @@ impl Core {
         false
     }
 
-    /// Returns `true` if some have the page, fewer than should, and another could.
+    /// Returns `true` if the page has holders, but too few, and another server is available.
     fn can_have_more_holders(&self, page: u32) -> bool {
         let holders = self.pages[page as usize].holders;
         let takers = self.live & !self.full & !holders & self.all_servers();
         self.copies > 1 && holders != 0 && self.is_thin(holders) && takers != 0
     }
 
-    /// Marks the page as held by its holders only.
+    /// Marks a page as stored only by its holders, or as empty if it has none.
     pub(super) fn goes_back(&mut self, page: u32) {
         let holders = self.pages[page as usize].holders;
         self.pages[page as usize].state = if holders == 0 { State::Empty } else { State::Away };
@@ -163,7 +167,7 @@ impl Core {
         }
     }
 
-    /// Makes the page zeros; replicas need not keep it.
+    /// Makes a page empty: it reads as zeros, and replicas need not store it.
     pub(super) fn make_empty(&mut self, page: u32) {
         let holders = self.pages[page as usize].holders;
         self.curve.forget(page);
@@ -180,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Gives up the page that was fetched ahead of need first, and those of its run that follow it.
+    /// Drops the oldest prefetched page that was not touched, and the pages of its run that follow it.
     pub(super) fn drop_oldest_staged(&mut self) -> bool {
         let Some(&Staged { page: oldest, .. }) = self.staged.front() else { return false };
         let mut leaving = Vec::new();
@@ -204,7 +208,7 @@ impl Core {
         dropped > 0
     }
 
-    /// The first of the list. Whether it is to be sent.
+    /// Drops the first page of the list. Returns `true` if the page must be sent.
     fn drop_staged(&mut self, page: u32) -> bool {
         self.staged.pop_front();
         let State::Staged { frame } = self.pages[page as usize].state else {
@@ -218,8 +222,8 @@ impl Core {
         }
     }
 
-    /// The page is to be sent to replicas until enough have it, by `send_on`, which the caller calls; `got`
-    /// have it already. Always true.
+    /// Marks a page as `Leaving`. The caller then calls `send_on`, which sends the page until enough replicas
+    /// store it. The replicas `got` already store it. Returns `true`.
     pub(super) fn leaves(&mut self, page: u32, frame: u32, got: Replicas) -> bool {
         self.leaving += 1;
         let out = Out { open: 0, got, tried: got };
@@ -227,8 +231,8 @@ impl Core {
         true
     }
 
-    /// Sends each of these pages to as many replicas as it still needs, in runs. Pages that need none, or
-    /// have none left, are away.
+    /// Sends each of these pages, in runs, to as many replicas as it still needs. A page that needs no more
+    /// replicas, or for which no replica is left, becomes `Away` when all have replied.
     pub(super) fn send_on(&mut self, pages: Vec<u32>) {
         let mut unasked = pages.clone();
         while !unasked.is_empty() {
@@ -263,7 +267,7 @@ impl Core {
         }
     }
 
-    /// Returns the next replica for a page, and counts it as tried.
+    /// Chooses the next replica for a page, and records it as tried.
     fn ask_next(&mut self, page: u32) -> Option<usize> {
         let State::Leaving { out, .. } = self.pages[page as usize].state else { return None };
         let replica = self.next_replica(page, out)?;
@@ -274,15 +278,15 @@ impl Core {
         Some(replica)
     }
 
-    /// A replica does not answer any more.
+    /// Records that a lost replica will not reply for this page.
     pub(super) fn has_not(&mut self, page: u32, replica: usize) {
         if let State::Leaving { out, .. } = &mut self.pages[page as usize].state {
             out.open &= !(1 << replica);
         }
     }
 
-    /// Returns the next replica for a page: holders of an older version first, then by page number, so that
-    /// pages are spread; always the spill file.
+    /// Returns the next replica for a page. Holders of an older version are first. Otherwise the page number
+    /// selects the server, which spreads the pages. The spill file always gets the page, too.
     fn next_replica(&self, page: u32, out: Out) -> Option<usize> {
         let usable = self.live & !self.full & !out.tried;
         let servers = self.all_servers();
@@ -315,7 +319,8 @@ impl Core {
         self.send_on(run.iter().map(|order| order.page).collect());
     }
 
-    /// Ends a departure: all tried replicas have answered, and no more are needed.
+    /// Ends the page-out of a page: all tried replicas have replied, and no other replica is needed or
+    /// available.
     fn has_left(&mut self, page: u32) {
         let State::Leaving { frame, touch, out, discard } = self.pages[page as usize].state else { return };
         if out.got == 0 && !discard {
@@ -345,7 +350,7 @@ impl Core {
         }
     }
 
-    /// Memory is given back: these pages are zeros.
+    /// Discards pages that the program has freed: they read as zeros.
     pub(in crate::pager) fn discard(&mut self, first: u32, count: u32) {
         let mut mapped = first..first;
         for page in first..first + count {
@@ -361,21 +366,21 @@ impl Core {
         self.serve_waiting();
     }
 
-    /// Discards adjacent pages in one call: many programs free memory more often than they make any other
-    /// system call.
+    /// Discards adjacent pages in one call, because many programs free memory more often than they make any
+    /// other system call.
     fn discard_mapped(&self, pages: Range<u32>) {
         if !pages.is_empty() {
             self.check(pages.start, "out", self.backend.discard(pages));
         }
     }
 
-    /// Returns whether its bytes are still in the region, from where the caller takes them.
+    /// Discards one page. Returns `true` if its bytes are still in the region; the caller then removes them.
     fn discard_one(&mut self, page: u32) -> bool {
-        // The policy may change its state by that.
+        // The policy may change the state of the page in this call.
         self.dissolve(page);
         let mut is_mapped = false;
         match self.pages[page as usize].state {
-            // Of an open block (OPEN-1) only the bytes go.
+            // A page of an open span (OPEN-1) stays `Open`; only its bytes are discarded.
             State::Open => return true,
             State::Resident { .. } => {
                 is_mapped = true;

@@ -1,18 +1,19 @@
 //! The state of all pages in a child process made by `fork`.
 //!
-//! The child has a copy of everything at one instant, under the pager's lock, but none of the parent's
-//! threads. Its replicas are copies of the parent's, with the pages that those had acknowledged by then.
+//! The child has a copy of the whole state at one instant, under the pager's lock, but none of the parent's
+//! threads. Its replicas are copies of the parent's replicas, with the pages that those had acknowledged by
+//! then.
 //!
 //! | in the parent | in the child | because |
 //! |---|---|---|
-//! | `Resident` | `Resident`, writable, modified | protection against writing is not inherited |
+//! | `Resident` | `Resident`, writable, modified | write protection is not inherited |
 //! | `Staged`, `Armed` | the same | frames are inherited |
-//! | `Compressed` | the same | the tier is memory of this process, which the child has a copy of |
-//! | `Coming` | `Away` | the answer goes to the parent; the page's holders still have it |
-//! | `Leaving` | `Leaving`, sent anew; `Staged` without a replica | the replicas may lack the page |
+//! | `Compressed` | the same | the tier is memory of the process, and the child has a copy of it |
+//! | `Coming` | `Away` | the reply goes to the parent; the page's holders still have the page |
+//! | `Leaving` | `Leaving`, sent again; `Staged` without a replica | the replicas may lack the page |
 //!
-//! - **FORK-1** The child relies on no request in flight: every page that it reads from replicas had been
-//!   acknowledged before.
+//! - **FORK-1** The child uses no result of a request in flight. Every page that it reads from replicas was
+//!   acknowledged before `fork`.
 
 use super::{Core, State, Then};
 use crate::client::{Gone, Replica};
@@ -22,7 +23,8 @@ use crate::stats::FarStats;
 use std::sync::Arc;
 
 impl Core {
-    /// Begins in the child. `make` returns the copy of a replica, or the reason that there is none.
+    /// Initializes the state in the child. `make` returns the child's copy of a replica, or the reason why
+    /// there is none.
     pub(in crate::pager) fn begin_in_child(
         &mut self,
         backend: Arc<dyn Backend>,
@@ -46,7 +48,7 @@ impl Core {
         }
     }
 
-    /// In a child without far memory: closes inherited descriptors.
+    /// Closes inherited descriptors in a child without far memory.
     pub(in crate::pager) fn abandon(&self) {
         self.replicas.iter().for_each(|replica| replica.abandon());
         self.backend.abandon();
@@ -65,7 +67,7 @@ impl Core {
                 Ok(replica) => (replica, None),
                 Err(why) => (Arc::new(Gone(name)) as Arc<dyn Replica>, Some(why)),
             };
-            // The parent's own replica belongs to the parent's threads, and is left alone.
+            // The parent's replica belongs to the parent's threads, so it is not dropped here.
             std::mem::forget(std::mem::replace(&mut self.replicas[index], replica));
             if let Some(why) = lost {
                 self.live &= !bit;
@@ -104,8 +106,8 @@ impl Core {
                 self.frames.give_full(frame);
                 self.make_empty(page);
             }
-            // No replica takes it: it stays until its frame is needed, as the child may end or start a
-            // program before that.
+            // No replica is available. The page stays local until its frame is needed, because the child may
+            // end or execute another program before that.
             State::Leaving { frame, .. } if self.live == 0 => {
                 self.leaving -= 1;
                 self.local += 1;

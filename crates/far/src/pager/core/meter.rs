@@ -1,31 +1,31 @@
 //! Measured cost of paging: the region's part of [`Spent`].
 //!
-//! The path of a fault from the program to the pager's thread and back cannot be timed by that thread. It is
-//! measured once at the start, by a touch from another thread ([`Meter::calibrated`]), and added to each
-//! fault. With several threads in the program, overlapping waits are added up, so the program's own time is
-//! underestimated; it is at least a sixteenth of the elapsed time.
+//! The pager's thread cannot measure the time from the program's access to the pager and back. This time is
+//! measured once at the start, by an access from another thread ([`Meter::calibrated`]), and added to each
+//! fault. If the program has several threads, overlapping waits are added up, so the program's own time is
+//! underestimated. It is at least a sixteenth of the elapsed time.
 
 use super::nanos;
 use crate::replace::Spent;
 use std::time::Instant;
 
-/// Number of cleared bits from which on their mean replaces the calibration.
+/// Number of cleared bits after which their mean replaces the calibrated cost.
 const ENOUGH: u64 = 16;
-/// Number of swaps in the median that gives the price of a swap.
+/// Number of latest swaps. Their median is the price of a swap.
 const LATEST: usize = 16;
-/// The program has at least such a part of the time.
+/// Divisor of the elapsed time: the program's own time is at least this part.
 const LEAST_PART: f64 = 16.0;
 
-/// Sums since the region was made.
+/// Counts and times since the region was created.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pager) struct Meter {
     began: Instant,
-    /// A fault's way to us and back.
+    /// Time of a fault without the time of its handler.
     way_ns: f64,
-    /// One bit cleared and set again, at the start.
+    /// Calibrated cost of clearing one bit and setting it again.
     first_bit_ns: f64,
     swaps: Sum,
-    /// Of the latest swaps, in a ring.
+    /// Times of the latest swaps in nanoseconds, as a ring.
     latest: [u64; LATEST],
     fills: Sum,
     cleared: Sum,
@@ -65,44 +65,46 @@ impl Meter {
         }
     }
 
-    /// A page that was away is there, since it was touched.
+    /// Records that a page arrived for a thread that has waited since `since`. Returns the time in
+    /// nanoseconds.
     pub(super) fn came(&mut self, since: Instant) -> u64 {
         let place = self.swaps.count as usize % LATEST;
         self.latest[place] = self.swaps.add(since);
         self.latest[place]
     }
 
-    /// A page was touched for the first time.
+    /// Records the first touch of a page.
     pub(super) fn filled(&mut self, since: Instant) {
         self.fills.add(since);
     }
 
-    /// A bit was cleared.
+    /// Records that a bit was cleared. Returns the time in nanoseconds.
     pub(super) fn cleared(&mut self, since: Instant) -> u64 {
         self.cleared.add(since)
     }
 
-    /// A fault set a bit and did nothing else.
+    /// Records a fault that only set a bit. Returns the time in nanoseconds.
     pub(super) fn set(&mut self, since: Instant) -> u64 {
         self.set.add(since)
     }
 
-    /// Nanoseconds in faults that only set a bit.
+    /// Returns the time in faults that only set a bit.
     pub(in crate::pager) fn set_ns(&self) -> u64 {
         self.set.ns
     }
 
-    /// Nanoseconds of clearing bits.
+    /// Returns the time spent in clearing bits.
     pub(in crate::pager) fn cleared_ns(&self) -> u64 {
         self.cleared.ns
     }
 
-    /// A meter with calibrated costs: of a fault without its answer, and of a cleared bit.
+    /// Returns a meter with calibrated costs: of a fault without its handler, and of a cleared bit.
     pub(in crate::pager) fn calibrated(way_ns: f64, bit_ns: f64) -> Self {
         Self { way_ns, first_bit_ns: bit_ns, ..Self::new() }
     }
 
-    /// The middle of the latest swaps, the lower of two.
+    /// Returns the price of a swap: the median of the latest swaps (the lower one of two), including the
+    /// fixed cost.
     fn swap_price_ns(&self) -> f64 {
         let known = LATEST.min(usize::try_from(self.swaps.count).unwrap_or(LATEST));
         let mut latest = self.latest;
@@ -111,7 +113,7 @@ impl Meter {
         latest.get(known.saturating_sub(1) / 2).map_or(0.0, |&ns| ns as f64 + self.way_ns)
     }
 
-    /// For the policy.
+    /// Returns the costs for the policy.
     pub(super) fn spent(&self) -> Spent {
         let with_ways = |sum: Sum| sum.ns as f64 + self.way_ns * sum.count as f64;
         let passed = nanos(self.began) as f64;

@@ -1,33 +1,34 @@
 //! The miss-ratio curve: how many misses more local memory would avoid.
 //!
-//! The pages that left stand in a list, the latest last. A page that is touched at place *n* from the end
-//! would have stayed with *n* local pages more, as far as pages leave in the order of their last use. Pages
-//! are sampled by a hash of their number: with one page of 2^`shift` in the list, each place stands for
-//! 2^`shift` pages. The list has a fixed length, so a miss costs at most one pass over it.
+//! The pages that were paged out are in a list, the latest last. A touched page at place *n* from the end
+//! would have stayed resident with *n* more local pages, provided that pages are paged out in the order of
+//! their last use. Pages are sampled by a hash of their number: one page of 2^`shift` is in the list, so each
+//! place represents 2^`shift` pages. The length of the list is limited, so a miss costs at most one pass over
+//! it.
 
-/// Pages in the list at most.
+/// Largest number of pages in the list.
 const MOST: usize = 1024;
-/// Buckets of the histogram, and how many of them make up the local memory: the curve ends at eight times as
-/// much.
+/// Number of buckets of the histogram; `PARTS` buckets represent as many pages as are local. So the curve
+/// ends at eight times the local memory.
 const BUCKETS: usize = 64;
 const PARTS: usize = 8;
 
-/// See the [module](self).
+/// Histogram of misses by the additional pages that would have avoided them; see the [module](self).
 #[derive(Debug)]
 pub(super) struct MissCurve {
-    /// Sampled pages that left, the latest last.
+    /// Sampled pages that were paged out, the latest last.
     left: Vec<u32>,
     shift: u32,
-    /// Pages of a bucket.
+    /// Number of pages that a bucket represents.
     width: usize,
-    /// Sampled misses by the pages that would have avoided them.
+    /// Number of sampled misses, by the additional pages that would have avoided them.
     avoided: [u64; BUCKETS],
-    /// Sampled misses that the curve does not reach.
+    /// Number of sampled misses that more memory than the curve covers would have avoided.
     beyond: u64,
 }
 
 impl MissCurve {
-    /// A curve for this number of local pages.
+    /// Creates an empty curve for this number of local pages.
     pub(super) fn new(limit: usize) -> Self {
         let width = limit.div_ceil(PARTS).max(1);
         Self { left: Vec::new(), shift: 0, width, avoided: [0; BUCKETS], beyond: 0 }
@@ -37,7 +38,7 @@ impl MissCurve {
         page.wrapping_mul(0x9e37_79b1).checked_shr(32 - self.shift).unwrap_or(0) == 0
     }
 
-    /// Takes a page out of the list; the pages behind it and itself.
+    /// Removes a page from the list. Returns its place from the end; the last place is 1.
     fn take(&mut self, page: u32) -> Option<usize> {
         let place = self.left.iter().rposition(|&other| other == page)?;
         let behind = self.left.len() - place;
@@ -45,7 +46,7 @@ impl MissCurve {
         Some(behind)
     }
 
-    /// A page left.
+    /// Records that a page was paged out.
     pub(super) fn left(&mut self, page: u32) {
         if !self.is_sampled(page) {
             return;
@@ -61,15 +62,15 @@ impl MissCurve {
         }
     }
 
-    /// A page came for another reason than a miss, or is empty.
+    /// Removes a page that is empty, or that was paged in without a miss.
     pub(super) fn forget(&mut self, page: u32) {
         if !self.left.is_empty() && self.is_sampled(page) {
             self.take(page);
         }
     }
 
-    /// A page that had left was touched. Returns the local pages more that would have avoided this miss, if
-    /// it is sampled; `usize::MAX` if the list does not reach so far.
+    /// Records a miss of a page. Returns the number of additional local pages that would have avoided the
+    /// miss; `usize::MAX` if the curve does not reach that far, and `None` if the page is not sampled.
     pub(super) fn missed(&mut self, page: u32) -> Option<usize> {
         if !self.is_sampled(page) {
             return None;
@@ -81,7 +82,7 @@ impl MissCurve {
     }
 
     /// Returns the number of additional local pages that would have avoided `hundredths` percent of the
-    /// misses; `None` if the curve does not reach so far, or there was no miss.
+    /// misses. Returns `None` if the curve does not reach that far, or if there was no miss.
     pub(super) fn more_for(&self, hundredths: u64) -> Option<usize> {
         let all = self.beyond + self.avoided.iter().sum::<u64>();
         let mut avoided = 0;

@@ -2,17 +2,17 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `arrivals` | pages that come in: requested, lost, present, predicted |
-//! | `calibration` | cost of a fault besides its answer |
-//! | `departures` | pages that leave: chosen, sent, given back |
-//! | `fork` | the same in a child process |
-//! | `replicas` | replicas that are lost or come back, and copies made again |
+//! | `arrivals` | pages that are paged in: requested, lost, received, predicted |
+//! | `calibration` | cost of a fault without its handler |
+//! | `departures` | pages that are paged out: chosen, sent, discarded |
+//! | `fork` | the state in a child process |
+//! | `replicas` | lost and reconnected replicas, repeated copies |
 //! | `meter` | measured costs |
 //! | `miss_curve` | how many misses more local memory would avoid |
-//! | `open` | pages that the system makes by itself as long as there is room |
-//! | `runs` | pages that come and go together |
+//! | `open` | pages that the system allocates without faults as long as memory is free |
+//! | `runs` | pages that are paged in and out together |
 //! | `tier` | pages that stay on this machine, compressed |
-//! | `unmanaged` | pages that leave far memory for good |
+//! | `unmanaged` | pages that leave far memory permanently |
 
 mod arrivals;
 pub(super) mod calibration;
@@ -57,14 +57,14 @@ use tier::Tier;
 pub(crate) struct Plan {
     pub(crate) pages: u32,
     pub(crate) page_bytes: usize,
-    /// Pages that may be local while as many leave as may, and pages that may be leaving: together the
-    /// budget, which is split anew as the program goes (`slack`).
+    /// Least number of pages that may be local. Together with `slack`, the largest number of leaving pages,
+    /// it is the budget, and its split adapts to the program (see the module `slack`).
     pub(crate) limit: usize,
     pub(crate) slack: usize,
     pub(crate) frames: u32,
-    /// Pages of a run at the most; 1 for none.
+    /// Largest number of pages of a run; 1 disables runs.
     pub(crate) run: usize,
-    /// Pages of a cluster, a power of two of at most a run; 1 for none.
+    /// Number of pages of a cluster: a power of two, at most the pages of a run; 1 disables clusters.
     pub(crate) cluster: usize,
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) prefetch: bool,
@@ -73,47 +73,47 @@ pub(crate) struct Plan {
     pub(crate) on_loss: fn(&str) -> !,
 }
 
-/// State of all pages, and the transitions.
+/// State of all pages, with the transitions between the states.
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
     pages: Sparse<Entry>,
     page_bytes: usize,
     zero: Digest,
     policy: Option<Box<dyn Replacement>>,
-    /// Pages that are resident or armed.
+    /// Number of pages that are resident or armed.
     resident: usize,
     local: usize,
     leaving: usize,
     limit: usize,
-    /// `limit` while no page is unmanaged.
+    /// Value of `limit` without unmanaged and compressed pages.
     full_limit: usize,
     unmanaged: usize,
     slack: usize,
-    /// See `slack`.
+    /// Adapts `slack`; see the module `slack`.
     split: Slack,
-    /// See `runs`.
+    /// Largest number of pages of a run; see the module `runs`.
     run: usize,
-    /// See `clusters`.
+    /// See the module `clusters`.
     clusters: Clusters,
-    /// See `open`.
+    /// See the module `open`.
     open: Open,
     meter: Meter,
     curve: MissCurve,
-    /// See `tier`.
+    /// See the module `tier`.
     tier: Tier,
     frames: Frames,
     frame_count: u32,
     staged: VecDeque<Staged>,
-    /// Prefetched and in flight.
+    /// Number of prefetched pages in flight.
     guessed: usize,
     waiting: VecDeque<(u32, Touch)>,
     prefetch: Option<Prefetch>,
     replicas: Vec<Arc<dyn Replica>>,
     servers: usize,
     live: Replicas,
-    /// Replicas that reported their loss; they may be tried again.
+    /// Replicas that reported their loss; the maintenance thread tries to reconnect them.
     down: Replicas,
-    /// Refused a page of late.
+    /// Replicas that refused a page recently.
     full: Replicas,
     copies: usize,
     last_refusal: String,
@@ -125,7 +125,7 @@ pub(super) struct Core {
     stats: FarStats,
 }
 
-/// The access bits for a policy: the core without the policy itself.
+/// Access bits for the policy: the core without the policy.
 struct Bits<'a>(&'a mut Core);
 
 impl AccessBits for Bits<'_> {
@@ -207,11 +207,11 @@ impl Core {
         }
     }
 
-    /// The replicas: servers first, then perhaps a spill file.
+    /// Sets the replicas: the servers, followed by the spill file if there is one.
     pub(super) fn begin(&mut self, replicas: Vec<Arc<dyn Replica>>, servers: usize) {
         for (index, replica) in replicas.iter().enumerate() {
-            // A replica that was lost since it connected has reported that, or will: it is tried again like
-            // any other.
+            // A replica that was lost after it connected reports that itself. The maintenance thread tries to
+            // reconnect it.
             *if replica.is_closed() { &mut self.down } else { &mut self.live } |= 1 << index;
         }
         self.replicas = replicas;
@@ -227,9 +227,10 @@ impl Core {
         self.closing
     }
 
-    /// Returns the counters, and the number of pages with too few copies.
+    /// Returns the counters, with the current number of pages with too few copies.
     pub(super) fn stats(&self) -> FarStats {
-        // A page in flight to this region is only at its holders; in other states the bytes are local.
+        // The bytes of pages in these two states are only at the holders. In all other states the bytes are
+        // local.
         let is_there = |state| matches!(state, State::Away | State::Coming { .. });
         let is_thin = |entry: &&Entry| is_there(entry.state) && self.is_thin(entry.holders);
         FarStats {
@@ -239,17 +240,18 @@ impl Core {
         }
     }
 
-    /// The local memory that would have avoided misses.
+    /// Returns the additional local memory that would have avoided misses.
     pub(super) fn more_memory(&self) -> MoreMemory {
         let bytes = |pages: usize| (pages * self.page_bytes) as u64;
         MoreMemory { half: self.curve.more_for(50).map(bytes), most: self.curve.more_for(90).map(bytes) }
     }
 
-    /// Says why, and ends the process: going on would mean wrong bytes.
+    /// Returns the size of all frames in bytes.
     pub(super) fn frame_bytes(&self) -> usize {
         self.frame_count as usize * self.page_bytes
     }
 
+    /// Reports a loss and ends the process, because the program would otherwise read wrong bytes.
     pub(super) fn stop_program(&self, loss: &Loss) -> ! {
         let range = loss.pages().map(|(page, count)| {
             let from = self.backend.address(page) as usize;
@@ -272,7 +274,7 @@ impl Core {
             State::Armed { frame, dirty } => self.touched_armed(page, now, frame, dirty),
             State::Staged { .. } => self.touched_staged(page, now),
             State::Empty => self.touched_empty(page, now),
-            // The fault happened before the page was opened.
+            // The fault happened before the span of the page was opened.
             State::Open => self.backend.wake(page..page + 1),
             State::Away => self.touched_away(page, now),
             State::Compressed => self.touched_compressed(page, now),
@@ -297,7 +299,8 @@ impl Core {
         }
     }
 
-    /// A first write, or a fault that another thread's fault has already answered.
+    /// Handles a fault on a resident page: a first write, a page with holes, or a fault that was already
+    /// handled for another thread.
     fn touched_resident(&mut self, page: u32, touch: Touch, writable: bool, dirty: bool) {
         if touch.access == Access::Write && !(writable && dirty) {
             let mut pages = page..page + 1;
@@ -330,7 +333,7 @@ impl Core {
             None => self.check(page, "again", self.backend.open(run.clone(), allow)),
         }
         for page in run.clone() {
-            // A thread may have written another of them before they were armed.
+            // Another page of the run may have been written before the run was armed.
             let State::Armed { dirty: before, .. } = self.pages[page as usize].state else {
                 unreachable!("RUN-2: what came together is armed together")
             };
@@ -369,7 +372,7 @@ impl Core {
         self.look_ahead(guess);
     }
 
-    /// Faults that found no room.
+    /// Retries the faults that found no free frame.
     pub(super) fn serve_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
             if let Some((page, touch)) = self.waiting.pop_front() {
@@ -384,7 +387,7 @@ impl Core {
         if dirty || !tells { Allow::ReadWrite } else { Allow::Read }
     }
 
-    /// Makes the frames' pages resident; they are adjacent, and one of them was touched.
+    /// Makes pages resident from their frames. The pages are adjacent, and `touched` is one of them.
     fn make_resident(&mut self, pages: &[(u32, u32)], touched: u32, access: Access) {
         let dirty = access == Access::Write;
         let allow = self.allow(dirty);
@@ -417,7 +420,7 @@ impl Core {
         }
     }
 
-    /// A frame with memory in it is free; more of them than the budget has room for go back to the system.
+    /// Frees a frame that has memory. Memory of free frames beyond the budget is returned to the system.
     fn free(&mut self, frame: u32) {
         self.frames.give_full(frame);
         while self.frames.full() + self.local + self.leaving > self.limit + self.slack {

@@ -1,10 +1,10 @@
-//! The pager's transitions in random orders: threads that touch pages, replicas that answer, refuse, are
-//! lost and come back, memory that is given back, each step drawn at random. Between any two steps all that
-//! PAGER-1, PAGER-2, PAGER-4 and PAGER-5 say must hold, and at the end nobody may wait.
+//! Model test of the pager's transitions in random orders. Threads touch pages; replicas reply, refuse, are
+//! lost and reconnect; memory is discarded. Each step is drawn at random. After every step PAGER-1, PAGER-2,
+//! PAGER-4 and PAGER-5 must hold, and at the end no thread may wait.
 //!
-//! Nothing here is a real thread: the pager works under one mutex, so every run of real ones is one of these
-//! orders of calls. The system is played by [`Machine`], a memory server by [`Store`]; both check what they
-//! are asked for.
+//! The model has no real threads: the pager works under one mutex, so every run of real threads is one of
+//! these orders of calls. [`Machine`] simulates the operating system, and [`Store`] simulates a memory
+//! server. Both check the requests that they get.
 
 pub(super) mod machine;
 mod store;
@@ -30,14 +30,14 @@ const PAGES: u32 = 24;
 const THREADS: usize = 3;
 const STEPS: usize = 600;
 
-/// Injected faults, and the configured protection.
+/// Injected faults and the configured protection against them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Care {
     /// One server is lost at a time, at any time after all pages had two copies (PAGER-5).
     Copies,
-    /// Servers are lost at any time; a spill file never is.
+    /// Servers are lost at any time; the spill file is never lost.
     Spill,
-    /// Servers are lost at any time, and with them pages.
+    /// Servers are lost at any time, and pages are lost with them.
     None,
 }
 
@@ -46,7 +46,8 @@ enum Care {
 struct Touch {
     page: u32,
     access: Access,
-    /// The system has stopped it; `true` once its fault was told to the pager.
+    /// State of a blocked thread: `true` after its fault was reported to the pager. `None` if the thread is
+    /// not blocked.
     stopped: Option<bool>,
 }
 
@@ -60,9 +61,9 @@ struct World {
     slack: usize,
     threads: [Option<Touch>; THREADS],
     writes: u64,
-    /// All servers were there, and no page had too few copies, and none was lost since.
+    /// Set if all servers were connected, no page had too few copies, and no server was lost since then.
     whole: bool,
-    /// A server that takes no more orders, of which the pager has not been told.
+    /// A server that accepts no more orders, of which the pager was not informed.
     shut: Option<usize>,
 }
 
@@ -77,7 +78,7 @@ impl World {
         let limit: usize = rng.random_range(3..=12);
         let slack = rng.random_range(1..=3);
         let frames = limit + slack + 8;
-        // The default one has most to go wrong.
+        // The default policy is chosen more often, because it is the most complex.
         let policies = [Policy::default(), *Policy::ALL.choose(&mut rng).expect("there are policies")];
         let policy = *policies.choose(&mut rng).expect("two");
         let copies = if care == Care::Copies { 2 } else { 1 };
@@ -132,7 +133,7 @@ impl World {
         self.check();
     }
 
-    /// A thread goes on: it touches its page, or is stopped at it.
+    /// Continues a thread: it touches its page, or blocks at it.
     fn run_thread(&mut self) {
         let number = self.rng.random_range(0..THREADS);
         let touch = self.threads[number].unwrap_or_else(|| {
@@ -158,7 +159,7 @@ impl World {
         };
     }
 
-    /// A fault reaches the pager.
+    /// Reports a fault to the pager.
     fn tell_fault(&mut self) {
         let untold = |touch: &&mut Touch| touch.stopped == Some(false);
         let mut untold: Vec<&mut Touch> = self.threads.iter_mut().flatten().filter(untold).collect();
@@ -172,14 +173,14 @@ impl World {
         self.pager.lock().answer(fault);
     }
 
-    /// A replica answers one run of orders.
+    /// Executes one run of orders of a replica.
     fn answer_order(&mut self) {
         let index = self.rng.random_range(0..self.stores.len());
         if self.shut == Some(index) {
             return;
         }
-        // With two copies only the first ever is full: two others always have room, or one of them while the
-        // other is lost.
+        // With two copies only the first server ever refuses. The other two always have memory; one of them
+        // may be lost.
         let may_refuse = match self.care {
             Care::Copies => index == 0,
             Care::Spill => index < self.servers,
@@ -191,7 +192,7 @@ impl World {
         }
     }
 
-    /// The program gives a page back that no thread of it is at.
+    /// Discards a page that no thread of the program is touching.
     fn give_back(&mut self) {
         let page = self.rng.random_range(0..PAGES);
         let is_unmanaged = self.machine.unmanaged().has(page);
@@ -202,8 +203,8 @@ impl World {
         self.pager.discard(page, 1);
     }
 
-    /// The program has a call done that only the kernel can do; pages that are away stay, as the thread would
-    /// touch them first.
+    /// Unmanages pages, as for a call that only the kernel can execute. Pages that are paged out stay,
+    /// because the thread would touch them first.
     fn unmanage(&mut self) {
         let page = self.rng.random_range(0..PAGES - 2);
         let mut core = self.pager.lock();
@@ -212,14 +213,14 @@ impl World {
         }
     }
 
-    /// Periodic work of the maintenance thread.
+    /// Does the periodic work of the maintenance thread.
     fn look_after(&mut self) {
         let mut core = self.pager.lock();
         core.recopy();
         core.serve_waiting();
     }
 
-    /// First it takes no more orders, some time later the pager is told.
+    /// Loses a server in two steps: first it accepts no more orders, later the pager is informed.
     fn lose_server(&mut self) {
         if self.shut.is_some() {
             return self.tell_loss();
@@ -270,13 +271,13 @@ impl World {
         assert!(core.waiting.is_empty() || moves, "PAGER-4: {:?} wait for nothing", core.waiting);
     }
 
-    /// Returns `true` if any server could be lost, by what the program is told.
+    /// Returns `true` if, according to the reported counters, any one server could be lost.
     fn is_whole(&self) -> bool {
         let core = self.pager.lock();
         core.down == 0 && core.stats().thin_pages == 0
     }
 
-    /// A frame is one page's, or free.
+    /// Checks that a frame belongs to at most one page or is free.
     fn check_frames(&self, core: &Core) {
         let mut used = vec![0; self.machine.frames()];
         for Entry { state, .. } in core.pages.iter() {
@@ -292,7 +293,7 @@ impl World {
         assert!(used.iter().all(|&uses| uses == 1), "frames are used so often: {used:?}");
     }
 
-    /// PAGER-2: what the program wrote last is where the page's state says.
+    /// Checks PAGER-2: the bytes that the program wrote last are where the page's state says.
     fn check_bytes(&self, core: &Core, page: u32) {
         let truth = self.machine.truth(page);
         let Entry { state, holders, digest, .. } = core.pages[page as usize];
@@ -322,7 +323,7 @@ impl World {
         assert!(is_there, "PAGER-2: page {page} is {state:?} at {holders:#b}, but {truth:?} is not there");
     }
 
-    /// All that is under way comes to its end; then no thread may be stopped.
+    /// Completes all work in flight, and checks that no thread is blocked.
     fn settle(&mut self) {
         self.tell_loss();
         for _ in 0..100_000 {
@@ -347,7 +348,7 @@ impl World {
         panic!("after 100,000 steps these threads still wait: {:?}", self.threads);
     }
 
-    /// A server that no longer counts as a page's holder was told to forget it.
+    /// Checks that servers store only pages of which they are holders.
     fn check_nothing_is_kept_for_nobody(&self) {
         let core = self.pager.lock();
         for (index, store) in self.stores.iter().enumerate().take(self.servers) {
@@ -376,7 +377,7 @@ impl World {
     }
 }
 
-/// PAGER-1, and that counts are what they count.
+/// Checks PAGER-1, and that all counters are correct.
 fn check_counts(core: &Core, slack: usize) {
     let count = |is: fn(&State) -> bool| core.pages.iter().filter(|entry| is(&entry.state)).count();
     let resident = count(|s| matches!(s, State::Resident { .. } | State::Armed { .. }));
@@ -389,7 +390,7 @@ fn check_counts(core: &Core, slack: usize) {
     assert_eq!(core.open_pages().count(), open, "open");
     assert_eq!(core.local, resident + staged + coming + open, "local");
     assert_eq!(core.leaving, leaving, "leaving");
-    // UNMANAGED-2: what is local beyond a limit that became smaller leaves one after the other.
+    // UNMANAGED-2: after the limit shrank, excess local pages are paged out one after the other.
     let (local, limit) = (core.local, if core.unmanaged > 0 { core.full_limit } else { core.limit });
     assert!(
         local <= limit && leaving <= slack,
@@ -398,7 +399,7 @@ fn check_counts(core: &Core, slack: usize) {
     assert!(leaving <= core.slack, "SLACK-2: {leaving} of {} leaving", core.slack);
 }
 
-/// RUN-1, RUN-2.
+/// Checks RUN-1 and RUN-2.
 fn check_run(core: &Core, page: u32) {
     let kind = |page: u32| match core.pages[page as usize].state {
         State::Resident { .. } => Some("resident"),
@@ -427,7 +428,7 @@ fn run(seed: u64, care: Care) {
     world.settle();
 }
 
-/// Runs 400 seeds, or as many as `AZEKURA_FAR_SEEDS` says. Returns how many of them ended with a loss.
+/// Runs 400 seeds, or the number in `AZEKURA_FAR_SEEDS`. Returns the number of runs that ended with a loss.
 fn run_all(care: Care) -> u32 {
     let seeds = std::env::var("AZEKURA_FAR_SEEDS").map_or(400, |seeds| seeds.parse().expect("a number"));
     let mut stopped = 0;
@@ -487,7 +488,7 @@ fn what_was_fetched_ahead_is_sent_again_before_it_is_dropped_if_its_other_copy_w
     panic!("it came to that {seen} times only");
 }
 
-/// A region with one thread and one server that answers at once.
+/// A region with one thread, and one server that replies at once.
 struct Alone {
     machine: Arc<Machine>,
     pager: Arc<Pager>,
@@ -533,7 +534,7 @@ impl Alone {
     }
 }
 
-/// A stream that stops leaves pages behind that nothing touches: random misses need their room.
+/// Prefetched pages of a stream that stops are not touched, and must leave when random misses need frames.
 #[test]
 fn pages_that_were_fetched_ahead_leave_before_resident_ones_when_nothing_touches_them() {
     let alone = Alone::new(64, 4);
@@ -546,13 +547,13 @@ fn pages_that_were_fetched_ahead_leave_before_resident_ones_when_nothing_touches
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let before = alone.pager.lock().stats().swap_ins;
     while alone.pager.lock().stats().swap_ins < before + 200 {
-        // Every other page, so that no streams begin.
+        // Every other page, so that no stream begins.
         alone.write(rng.random_range(400..Alone::REGION / 2) * 2, 3);
     }
     assert!(waiting() < 16, "{} pages still wait", waiting());
 }
 
-/// Requests for pages, pages that came, and touches that missed, of what the program does.
+/// Returns the numbers of page requests, fetched pages, and misses during `work`.
 fn requests(alone: &Alone, work: impl FnOnce(&Alone)) -> (u64, u64, u64) {
     let before = alone.pager.lock().stats();
     work(alone);
@@ -587,7 +588,7 @@ fn the_unit_of_transfer_follows_the_pattern() {
     let (messages, pages, misses) = requests(&alone, &mut clustered);
     assert!(pages > 2000 && pages >= 3 * misses, "clustered: {pages} pages for {misses} misses");
     assert!(messages * 10 < misses * 13, "clustered: {messages} messages for {misses} misses");
-    // The probes of each block tell that the pattern has changed.
+    // The probes of each block detect that the pattern has changed.
     (0..4).for_each(|_| random(&alone));
     let (messages, pages, misses) = requests(&alone, &mut random);
     assert!(messages * 10 < misses * 12, "random again: {messages} messages, {misses} misses");

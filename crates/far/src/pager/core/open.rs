@@ -1,31 +1,31 @@
-//! Open spans: while there is room, the system creates pages on first touch, as for any program.
+//! Open spans: while memory is free, the system allocates pages on first touch, as for any program.
 //!
-//! The first touch of a span with only empty pages opens it: the system creates its pages without faults to
-//! the pager, and the span reserves room for all of them. So a program that fits its local memory has one
-//! fault per span, and otherwise runs at full speed. When room is short, all spans are closed: touches cause
-//! faults again, and the system reports which pages exist. The policy then knows these pages; the others are
-//! empty as before, and their room is free.
+//! The first touch of a span with only empty pages opens the span: the system allocates its pages without
+//! faults to the pager, and the span reserves frames for all of them. So a program that fits into its local
+//! memory has one fault per span, and otherwise runs at full speed. When memory is short, all spans are
+//! closed: touches cause faults again, and the system reports which pages exist. These pages are added to the
+//! policy. The others are empty as before, and their frames are free.
 //!
-//! | a span is | its pages | created by | left by |
+//! | a span is | its pages | allocated by | next state |
 //! |---|---|---|---|
 //! | not open | any but `Open` | the pager, each at its touch | a touch of empty pages that fit → open |
 //! | open | all `Open` | the system | memory is short, or the process forks → not open |
 //!
 //! Closing an open span makes its existing pages `Resident` and the others `Empty`.
 //!
-//! - **OPEN-1** All pages of an open span count as local, whether they exist or not. So untracked touches of
-//!   the program stay within the budget (PAGER-1).
-//! - **OPEN-2** A victim is chosen only while no span is open: then the policy knows all existing pages.
-//! - **OPEN-3** Touches cause faults again before the existing pages are listed, and a fault waits for the
-//!   pager's lock meanwhile. So a page that does not exist at the listing is empty, and its first touch
-//!   causes a fault.
-//! - **OPEN-4** A page that was created without a fault counts as written. Its missing parts are zeros, and
+//! - **OPEN-1** All pages of an open span count as local, whether they exist or not. So touches that are not
+//!   tracked stay within the budget (PAGER-1).
+//! - **OPEN-2** A victim is chosen only while no span is open, when the policy has all existing pages.
+//! - **OPEN-3** Touches cause faults again before the existing pages are listed, and such a fault waits for
+//!   the pager's lock. So a page that does not exist in the list is empty, and its first touch causes a
+//!   fault.
+//! - **OPEN-4** A page that was allocated without a fault counts as written. Its missing parts are zeros, and
 //!   are filled when they are touched (`Backend::mend`).
 //!
-//! A span that was reached by a sequential stream is *swept*: its pages become runs, as that stream would
-//! have made them (RUN-2). Pages of other spans are tracked one by one.
+//! A span that a sequential stream reached is *swept*: its pages become runs, as the stream would have made
+//! them (RUN-2). The pages of other spans are tracked one by one.
 //!
-//! *Rejected*: creating all pages of a span at once, which costs memory and zeroing that the program may
+//! *Rejected*: allocating all pages of a span at once, which costs memory and zeroing that the program may
 //! never need.
 
 use super::Core;
@@ -34,17 +34,17 @@ use crate::pager::state::{State, Touch};
 use crate::replace::{Access, PageNo};
 use std::ops::Range;
 
-/// A span is such a part of what may be local, if not one run: so there are few of them, and few maps of the
-/// system.
+/// Divisor of the number of local pages: a span has this part of them, but at least one run. So there are few
+/// spans, and few mappings in the kernel.
 const PARTS: usize = 256;
 
 /// Open spans.
 #[derive(Debug)]
 pub(super) struct Open {
-    /// Pages of a span; 0 if none may be opened.
+    /// Number of pages of a span; 0 if no span may be opened.
     span: usize,
-    /// Pages that may be local with one more span. After the first shortage it is less, so that programs that
-    /// just do not fit do not open and close again and again.
+    /// Largest number of local pages after opening one more span. It is lowered after the first shortage, so
+    /// that a program that almost fits does not open and close spans again and again.
     most: usize,
     spans: Vec<Span>,
 }
@@ -56,31 +56,31 @@ struct Span {
 }
 
 impl Open {
-    /// Returns the spans for a local limit of `limit` pages and runs of `run` pages.
+    /// Returns the initial state for a local limit of `limit` pages and runs of `run` pages. No span is open.
     pub(super) fn new(limit: usize, run: usize) -> Self {
         Self { span: (limit / PARTS).next_multiple_of(run).max(run), most: limit, spans: Vec::new() }
     }
 
-    /// Returns a value without spans: no span is ever opened.
+    /// Returns a state in which no span is ever opened.
     pub(super) fn none() -> Self {
         Self { span: 0, most: 0, spans: Vec::new() }
     }
 
-    /// Lowers the number of pages that may be local.
+    /// Lowers the largest number of local pages.
     pub(super) fn shrink(&mut self, limit: usize) {
         self.most = self.most.min(limit);
     }
 
     fn span_of(&self, page: u32, pages: usize) -> Option<Range<u32>> {
         let first = page as usize / self.span.max(1) * self.span;
-        #[expect(clippy::cast_possible_truncation, reason = "of the region, which has fewer than 2^32 pages")]
+        #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
         (self.span > 0).then(|| first as u32..(first + self.span).min(pages) as u32)
     }
 }
 
 impl Core {
-    /// Opens the span of an empty page that was touched, if it fits; threads that wait for its pages go on
-    /// then.
+    /// Opens the span of an empty page that was touched, if it fits. Threads that wait for its pages then
+    /// continue.
     pub(super) fn open(&mut self, page: u32, touch: Touch) -> bool {
         let Some(span) = self.open.span_of(page, self.pages.len()) else { return false };
         let fits = self.local + span.len() <= self.open.most.min(self.limit);
@@ -104,7 +104,7 @@ impl Core {
         true
     }
 
-    /// Closes all spans. Returns whether there were any.
+    /// Closes all spans. Returns `true` if any span was open.
     pub(in crate::pager) fn close_all(&mut self) -> bool {
         let spans = std::mem::take(&mut self.open.spans);
         self.open.most = if spans.is_empty() { self.open.most } else { self.limit / 2 };
@@ -112,7 +112,7 @@ impl Core {
         !spans.is_empty()
     }
 
-    /// Closes the spans that have one of these pages.
+    /// Closes the spans that contain one of these pages.
     pub(super) fn close_within(&mut self, pages: &Range<u32>) {
         let meets = |span: &Span| span.pages.start < pages.end && pages.start < span.pages.end;
         let (meeting, others) = std::mem::take(&mut self.open.spans).into_iter().partition(meets);
@@ -150,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Pages of open spans.
+    /// Returns the pages of open spans.
     #[cfg(all(test, not(loom)))]
     pub(super) fn open_pages(&self) -> impl Iterator<Item = u32> + '_ {
         self.open.spans.iter().flat_map(|span| span.pages.clone())
@@ -168,8 +168,8 @@ mod tests {
 
     const PAGES: u32 = 16;
 
-    /// The leads of pages that are there, after a program touched these and room ran short; nothing if the
-    /// machine refused to make some.
+    /// Returns the existing pages with their leads, after a program touched `touched` and memory became
+    /// short. Returns `None` if the machine did not open all spans, or reported other pages as existing.
     fn leads(seed: u64, touched: &[u32]) -> Option<Vec<(u32, u32)>> {
         let machine = Arc::new(Machine::new(true, PAGES as usize, 40, seed));
         let backend: Arc<dyn Backend> = machine.clone();
@@ -200,7 +200,7 @@ mod tests {
         let there = |page: &u32| matches!(core.pages[*page as usize].state, State::Resident { .. });
         let leads: Vec<(u32, u32)> =
             (0..PAGES).filter(there).map(|page| (page, core.pages[page as usize].lead)).collect();
-        // Now and then the machine does not say what is there.
+        // The simulated machine sometimes does not report which pages exist.
         (are_open && leads.len() == touched.len()).then_some(leads)
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let upwards: Vec<u32> = (0..12).collect();
         let lead = |page: u32| if page < 4 { page } else { page / 4 * 4 };
         assert_eq!(first_leads(&upwards), upwards.iter().map(|&page| (page, lead(page))).collect::<Vec<_>>());
-        // A stream that skips some has them behind it, too, but they are not there.
+        // If the stream skips a page, the page is inside the span but does not exist.
         assert_eq!(
             first_leads(&[0, 1, 2, 3, 4, 6, 7]),
             [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (6, 6), (7, 6)]

@@ -1,4 +1,4 @@
-//! Lost and returning replicas, and repeated copies.
+//! Lost and reconnected replicas, and repeated copies.
 
 use super::Core;
 use crate::client::{Order, Replica, Verb};
@@ -6,16 +6,16 @@ use crate::pager::state::{Entry, Replicas, State, Then};
 use crate::replace::PageNo;
 use std::sync::Arc;
 
-/// Runs that are copied again at the same time.
+/// Largest number of runs that are copied again at the same time.
 const RECOPIES: usize = 4;
-/// Pages without work that one call looks at.
+/// Largest number of pages that one call examines in vain.
 const LOOKED_AT: u32 = 16;
 
-/// The servers that promise room for pages.
+/// The servers that reserve memory for pages.
 pub(in crate::pager) struct LiveServers<F> {
     /// The servers; empty if there is only a spill file.
     pub(in crate::pager) servers: Vec<Arc<dyn Replica>>,
-    /// Returns the bytes that each server holds of a given number of bytes of pages.
+    /// Returns the number of bytes that each server stores of a given number of bytes of pages.
     pub(in crate::pager) share: F,
 }
 
@@ -31,7 +31,7 @@ impl Core {
     }
 
     pub(in crate::pager) fn replica_lost(&mut self, replica: usize, why: &str, orders: Vec<Order>) {
-        // Before `begin` there is nothing at any replica.
+        // Before `begin` no replica has any page.
         if self.closing || self.replicas.is_empty() {
             return;
         }
@@ -54,7 +54,7 @@ impl Core {
         self.serve_waiting();
     }
 
-    /// A replica has a new connection after a broken one; its pages are unchanged.
+    /// Records that the connection to a replica was replaced. Its pages are unchanged.
     pub(in crate::pager) fn replica_resumed(&mut self, replica: usize) {
         if self.closing || self.replicas.is_empty() {
             return;
@@ -72,7 +72,7 @@ impl Core {
             let entry = &mut self.pages[at];
             if let State::Leaving { out, .. } = &mut entry.state {
                 out.got &= !bit;
-                out.tried &= !bit; // it may be asked again when it is back
+                out.tried &= !bit; // the page may be sent to the server again after it has reconnected
             }
             if entry.holders & bit == 0 {
                 continue;
@@ -96,8 +96,8 @@ impl Core {
         (0..self.servers).filter(|&index| self.down & 1 << index != 0).collect()
     }
 
-    /// Takes back a server, which is empty. Returns `false` if the region is closing, or the server is lost
-    /// already.
+    /// Adds a reconnected server, which is empty. Returns `false` if the region is closing, or the server is
+    /// lost again.
     pub(in crate::pager) fn regained(&mut self, index: usize, replica: Arc<dyn Replica>) -> bool {
         if self.closing || replica.is_closed() {
             return false;
@@ -111,14 +111,15 @@ impl Core {
         true
     }
 
-    /// Marks a page with too few copies; another copy is made when possible.
+    /// Adds a page to the list of pages with too few copies. Another copy is made when possible.
     pub(super) fn wants_copy(&mut self, page: u32) {
         if self.copies > 1 && !self.recopy.contains(PageNo(page)) {
             self.recopy.push_back(PageNo(page));
         }
     }
 
-    /// Makes another copy of pages with too few, a few at a time; pages for which no server has memory wait.
+    /// Fetches some pages with too few copies, to make another copy. Pages for which no server has memory
+    /// stay in the list.
     pub(in crate::pager) fn recopy(&mut self) {
         let mut in_vain = self.recopy.len().min(LOOKED_AT);
         while in_vain > 0 && self.recopying < RECOPIES * self.run {
@@ -129,7 +130,8 @@ impl Core {
                 continue;
             }
             let takers = self.live & !self.full & !holders & self.all_servers();
-            // Making room may let a page leave: only then is it known whether this one still may.
+            // Making a frame free may page out a page, so the condition for one more page-out is checked
+            // afterwards.
             let possible = takers != 0 && self.make_frame_free(None) && self.may_leave();
             if !possible || !matches!(self.pages[page as usize].state, State::Away) {
                 self.wants_copy(page);

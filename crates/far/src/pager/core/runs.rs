@@ -1,32 +1,31 @@
-//! Runs: pages that follow one another come and go together where the program goes through them one after the
-//! other, and alone where it does not.
+//! Runs: consecutive pages are paged in and out together if the program accesses them one after the other,
+//! and separately otherwise.
 //!
-//! A *page* is the unit of demand: small, so that a random touch transfers little. Each page has its own
-//! state, digest and holders, also inside a run. A run saves the costs that do not depend on bytes: one
-//! request and one answer, one system call, one fault for many pages. It is at most a *block*,
-//! [`BLOCK`](crate::region) bytes that begin at a multiple of their number.
+//! A *page* is the unit of demand. It is small, so that a random access transfers few bytes. Each page has
+//! its own state, digest and holders, also inside a run. A run saves the costs that do not depend on the
+//! number of bytes: many pages need one request and one reply, one system call, and one fault. A run is at
+//! most a *block*: an aligned part of the region of [`BLOCK`](crate::region) bytes.
 //!
-//! | | pages that take part |
+//! | operation | pages that take part |
 //! |---|---|
-//! | fetched | the pages that `prefetch` predicts: two, then twice as many each time |
-//! | come | the touched page and all adjacent pages that were prefetched and have arrived |
-//! | first touched | as fetched, but nothing need come |
-//! | may be written; have their bit cleared, and set; leave | those that came together |
+//! | fetch | the pages that `prefetch` predicts: two, then twice as many each time |
+//! | page in | the touched page and all adjacent pages that were prefetched and have arrived |
+//! | first touch | as for a fetch, but no bytes are transferred |
+//! | become writable, clear the bit, set the bit, page out | the pages that were paged in together |
 //!
-//! *Rejected*: large pages of which parts come (a state `Partial` with a map of what is here). The page stays
-//! the policy's unit, but each state has a second one, of which digests, copies, children and what is given
-//! back each need their own answer; and a large page that is touched in one place takes a large page's room
-//! in the policy's eyes.
+//! *Rejected*: large pages that are paged in partially (a state `Partial` with a map of the present parts).
+//! The page would remain the unit of the policy, but each state would get a second variant. Digests, copies,
+//! child processes and discards would each need a separate solution for it. A large page that is touched in
+//! one place would also count as a whole page in the policy.
 //!
-//! - **RUN-1** A run lies in one block, and has at most [`Plan::run`](super::Plan::run) pages and an eighth
-//!   of the local ones: so the pages of a single instruction do not evict each other.
-//! - **RUN-2** Resident pages have the same `lead` only if one touch, the lead's, made them resident. They
-//!   are adjacent, the lead among them, and are all `Resident` or all `Armed`. The policy has only the lead,
-//!   in place of all. So a page that came at random leaves alone, and a sweep looks to the policy as with
-//!   large pages.
-//! - **RUN-3** A page that becomes local beside a touched one counts as touched in the same way: as written,
-//!   if that was written. So every write is noticed (F5); the digest at page-out finds pages that were not
-//!   written after all.
+//! - **RUN-1** A run is inside one block, and has at most [`Plan::run`](super::Plan::run) pages and an eighth
+//!   of the local pages. So the pages of a single instruction do not evict each other.
+//! - **RUN-2** Resident pages have the same `lead` only if one touch, that of the lead, made them resident.
+//!   They are adjacent, include the lead, and are all `Resident` or all `Armed`. The policy has only the
+//!   lead, in place of all of them. So a randomly accessed page is paged out alone, and a sweep appears to
+//!   the policy as accesses to large pages.
+//! - **RUN-3** A page that becomes local together with a touched page counts as touched in the same way, also
+//!   as written. So no write is missed (F5). At page-out, the digest finds the pages that were not written.
 
 use super::{Core, Entry, State};
 use crate::fault::Run;
@@ -40,34 +39,34 @@ impl Core {
         page as usize / self.run == other as usize / self.run
     }
 
-    /// The page with all beside it in its block that take part.
+    /// Returns the longest range of pages around this one, in the same block, for which `takes_part` is true.
     pub(super) fn around(&self, page: u32, takes_part: impl Fn(&Entry) -> bool) -> Range<u32> {
         let joins = |other: &u32| {
             self.is_of_same_block(page, *other) && self.pages.get(*other as usize).is_some_and(&takes_part)
         };
         let below = (0..page).rev().take_while(joins).count();
         let above = (page + 1..).take_while(joins).count();
-        #[expect(clippy::cast_possible_truncation, reason = "of one block")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most the pages of one block")]
         let (below, above) = (below as u32, above as u32);
         page - below..page + above + 1
     }
 
-    /// A resident page and those that came with it (RUN-2).
+    /// Returns a resident page and the pages that were paged in with it (RUN-2).
     pub(super) fn members(&self, page: u32) -> Range<u32> {
         let lead = self.pages[page as usize].lead;
         let is_resident = |state| matches!(state, State::Resident { .. } | State::Armed { .. });
         self.around(page, |entry| entry.lead == lead && is_resident(entry.state))
     }
 
-    /// Returns the part of a victim's run that leaves: at most as many pages as may (PAGER-1). If it is not
-    /// the whole run, it excludes the victim, which represents the rest.
+    /// Returns the part of a victim's run that is paged out: at most as many pages as PAGER-1 allows. If this
+    /// is not the whole run, the part excludes the victim, which represents the remaining pages.
     pub(super) fn leavers(&self, victim: u32) -> Range<u32> {
         let all = self.members(victim);
         let room = self.slack - self.leaving - self.recopying;
         if all.len() <= room {
             return all;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "less than a run's length")]
+        #[expect(clippy::cast_possible_truncation, reason = "less than the pages of a run")]
         let room = room as u32;
         let (below, above) = (all.start..victim, victim + 1..all.end);
         if above.len() >= below.len() {
@@ -77,8 +76,7 @@ impl Core {
         }
     }
 
-    /// Separates a page that is about to leave from those that came with it: the policy has each of them from
-    /// now on.
+    /// Splits the run of a page that is about to leave. The policy gets each page of the run separately.
     pub(super) fn dissolve(&mut self, page: u32) {
         let Entry { state: State::Resident { .. } | State::Armed { .. }, lead, .. } =
             self.pages[page as usize]
@@ -93,7 +91,7 @@ impl Core {
         }
     }
 
-    /// These pages, each with the frame that it is in.
+    /// Returns those of the pages that are in frames, each with its frame.
     pub(super) fn with_frames(&self, pages: Range<u32>) -> Vec<(u32, u32)> {
         let frame = |page: u32| match self.pages[page as usize].state {
             State::Staged { frame } | State::Armed { frame: Some(frame), .. } => Some((page, frame)),
@@ -102,13 +100,15 @@ impl Core {
         pages.filter_map(frame).collect()
     }
 
-    /// Frees frames for up to `pages` pages from `first` on; returns the number of free frames.
+    /// Makes frames free for up to `pages` pages, beginning with `first`. Returns the number of free frames,
+    /// at most `pages`.
     pub(super) fn free_frames_for(&mut self, pages: usize, first: u32) -> usize {
         while self.local + pages > self.limit && self.evict(Some(first)) {}
         (self.limit - self.local.min(self.limit)).min(pages)
     }
 
-    /// Makes a page in its frame resident, with the adjacent prefetched pages. Returns their range.
+    /// Makes a page that is in its frame resident, with the adjacent prefetched pages. Returns the range of
+    /// these pages.
     pub(super) fn come(&mut self, page: u32, access: Access) -> Range<u32> {
         let run = self.around(page, |entry| matches!(entry.state, State::Staged { .. }));
         let pages = self.with_frames(run.clone());
@@ -122,7 +122,7 @@ impl Core {
         run
     }
 
-    /// Makes a page of zeros resident, and prefetches the predicted pages behind it.
+    /// Makes an empty page resident, and prefetches the predicted pages behind it.
     pub(super) fn touched_empty(&mut self, page: u32, touch: Touch) {
         if self.open(page, touch) {
             return;
@@ -137,7 +137,7 @@ impl Core {
         pages.sort_unstable();
         let frames = self.frames.take_run(pages.len());
         for &frame in &frames {
-            // SAFETY: a free frame is ours, and as long as a page.
+            // SAFETY: the frame is free, so only this thread uses it, and it is one page long.
             unsafe { self.backend.frame(frame).write_bytes(0, self.page_bytes) };
         }
         self.local += pages.len();
@@ -152,7 +152,8 @@ impl Core {
         self.look_ahead(guess.map(|guess| guess.behind(filled)));
     }
 
-    /// Beside the page, in the order in which they are expected to be touched first.
+    /// Returns the empty pages to make resident with this one, in the order in which they are expected to be
+    /// touched.
     fn filled_with(&self, page: u32, guess: Option<Guess>) -> Vec<u32> {
         let Some(guess) = guess.filter(|_| self.run > 1) else { return Vec::new() };
         let beside = if guess.stride.abs() == 1 { guess.depth } else { guess.thick };
@@ -166,7 +167,7 @@ impl Core {
 /// Splits adjacent pages into parts with adjacent frames.
 pub(super) fn side_by_side(pages: &[(u32, u32)]) -> impl Iterator<Item = Run> + use<'_> {
     pages.chunk_by(|before, next| before.1 + 1 == next.1).map(|part| {
-        #[expect(clippy::cast_possible_truncation, reason = "of one block")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most the pages of one block")]
         let len = part.len() as u32;
         Run { page: part[0].0, frame: part[0].1, len }
     })

@@ -1,16 +1,16 @@
 //! The compressed tier: pages that left the region and stay, compressed, in memory of this machine.
 //!
-//! A page that leaves is compressed if the tier has room and the page becomes at least a quarter smaller. The
-//! miss that brings it back is then a decompression under the pager's lock: no request, and no thread is
-//! woken but the one that waits. Other pages leave as without the tier. A page stays in the tier until it is
-//! touched or given back: a full tier takes no page, and moves none to a server.
+//! A page that is paged out is compressed if the tier has enough memory and the page becomes at least a
+//! quarter smaller. A later miss of the page decompresses it under the pager's lock: without a request, and
+//! waking only the thread that waits. Other pages are paged out as without the tier. A page stays in the tier
+//! until it is touched or discarded: a full tier accepts no page, and moves no page to a server.
 //!
 //! - **TIER-1** The tier is part of the program's budget: `limit` is smaller by the pages that its bytes take
-//!   ([`set_limit`](Core::set_limit)). It takes no page beyond half of the budget, and leaves [`LEAST`] local
-//!   pages.
+//!   ([`set_limit`](Core::set_limit)). The tier takes at most half of the budget, and leaves at least
+//!   [`LEAST`] local pages.
 //! - **TIER-2** A `Compressed` page's bytes are in the tier and in no frame. Its holders, if it has any, have
 //!   bytes with the same digest.
-//! - **TIER-3** The tier is halved where its memory would save more time as local pages ([`Size`]).
+//! - **TIER-3** The tier is halved if its memory would save more time as local pages ([`Size`]).
 
 use super::Core;
 use super::unmanaged::LEAST;
@@ -20,7 +20,7 @@ use crate::pager::state::{State, Touch};
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use std::collections::HashMap;
 
-/// Bytes that a page takes in the tier beside its compressed bytes: its entry and the allocator's header.
+/// Bytes of a page in the tier beyond its compressed bytes: its map entry and the allocator's header.
 const ENTRY: usize = 48;
 
 /// Compressed pages.
@@ -29,10 +29,10 @@ pub(super) struct Tier {
     compression: Compression,
     page_bytes: usize,
     pages: HashMap<u32, Box<[u8]>>,
-    /// Bytes of all, with their entries.
+    /// Size of all compressed pages in bytes, including their entries.
     bytes: usize,
     size: Size,
-    /// Output of a compression before its length is known.
+    /// Output buffer of a compression, before its length is known.
     output: Vec<u8>,
 }
 
@@ -53,13 +53,13 @@ impl Tier {
         self.bytes
     }
 
-    /// Pages of the budget that it takes.
+    /// Returns the number of pages of the budget that the tier takes.
     pub(super) fn budget_pages(&self) -> usize {
         self.bytes.div_ceil(self.page_bytes)
     }
 
-    /// Notes a miss. `more`: local pages that would have avoided it, if this page is sampled. `here`: the
-    /// tier has the page.
+    /// Records a miss. `more` is the number of local pages that would have avoided it, if the page is
+    /// sampled. `here` is `true` if the tier has the page.
     pub(super) fn missed(&mut self, more: Option<usize>, here: bool) {
         let pages = self.budget_pages();
         if let Some(more) = more.filter(|_| self.compression != Compression::None) {
@@ -67,20 +67,20 @@ impl Tier {
         }
     }
 
-    /// Notes the nanoseconds of a fetch from a server.
+    /// Records the time of a fetch from a server, in nanoseconds.
     pub(super) fn fetched(&mut self, ns: u64) {
         mix(&mut self.size.fetch_ns, ns);
     }
 
-    /// Notes the nanoseconds of a decompression.
+    /// Records the time of a decompression, in nanoseconds.
     fn decompressed(&mut self, ns: u64) {
         mix(&mut self.size.hit_ns, ns);
     }
 
-    /// Stores a page, if it compresses well and all pages then take at most `most` bytes; returns `true` if
-    /// it did.
+    /// Stores a page if it compresses well and the tier then takes at most `most` bytes. Returns `true` if
+    /// the page was stored.
     fn put(&mut self, page: u32, bytes: &[u8], most: usize) -> bool {
-        // Without room for a page of a quarter of its bytes, the attempt is not worth its time.
+        // If the tier has less memory left than a quarter of a page, the attempt is not worth its time.
         if self.compression == Compression::None || self.bytes + self.page_bytes / 4 > most {
             return false;
         }
@@ -95,7 +95,7 @@ impl Tier {
         true
     }
 
-    /// Moves a page's bytes out of the tier.
+    /// Moves a page out of the tier and decompresses it.
     fn take(&mut self, page: u32, into: &mut [u8]) {
         let length = self.remove(page).map(|packed| decompress_into(&packed, into));
         assert!(
@@ -111,25 +111,27 @@ impl Tier {
     }
 }
 
-/// Sampled misses after which the size of the tier is judged.
+/// Number of sampled misses after which the size of the tier is adapted.
 const WINDOW: u32 = 256;
-/// Largest number of halvings. The rest of the tier costs little, and its hits show when a larger one pays.
+/// Largest number of halvings. A tier of this size costs little, and its hits show whether a larger tier is
+/// useful.
 const MOST_HALVINGS: u32 = 6;
-/// Time of a fetch and of a decompression until some were measured.
+/// Times of a fetch and of a decompression, in nanoseconds, until some were measured.
 const FETCH_NS: u64 = 200_000;
 const HIT_NS: u64 = 20_000;
 
-/// The size of the tier, by the time that it saves: the misses that it turns from fetches into
-/// decompressions, and the misses that would not come about at all if its memory were local pages.
+/// Adapts the size of the tier by the time that it saves. The tier turns some misses from fetches into
+/// decompressions. Other misses would not occur at all if the tier's memory were local pages.
 #[derive(Debug)]
 struct Size {
     /// Number of times that the limit of the tier, half of the budget, is halved.
     halvings: u32,
-    /// Sampled misses of this window; those of pages in the tier; those that local pages would avoid.
+    /// Sampled misses of the current window. `hits` counts the misses of pages in the tier, and `avoidable`
+    /// the misses that local pages would avoid.
     misses: u32,
     hits: u32,
     avoidable: u32,
-    /// Moving averages.
+    /// Moving averages of the times of a fetch and of a decompression, in nanoseconds.
     fetch_ns: u64,
     hit_ns: u64,
 }
@@ -159,23 +161,22 @@ impl Size {
     }
 }
 
-/// Moves an average a sixteenth of the way to a value.
+/// Moves a moving average by a sixteenth of the distance to a value.
 fn mix(average: &mut u64, value: u64) {
     *average = *average - *average / 16 + value / 16;
 }
 
 impl Core {
-    /// Bytes that the tier may have (TIER-1).
+    /// Returns the largest size of the tier in bytes (TIER-1).
     fn most_tier_bytes(&self) -> usize {
         let pages = self.full_limit.saturating_sub(self.unmanaged);
         ((pages / 2) >> self.tier.size.halvings).min(pages.saturating_sub(LEAST)) * self.page_bytes
     }
 
-    /// Moves a page that has left the region for a frame into the tier; returns `false` if the tier refuses
-    /// it.
+    /// Moves a page from its frame into the tier. Returns `false` if the tier does not accept the page.
     pub(super) fn compress(&mut self, page: u32, frame: u32) -> bool {
         let most = self.most_tier_bytes();
-        // SAFETY: FAULT-1: the frame has the page's last bytes, and no other thread uses it.
+        // SAFETY: FAULT-1: the frame has the page's last bytes, and no other thread uses the frame.
         let bytes = unsafe { std::slice::from_raw_parts(self.backend.frame(frame), self.page_bytes) };
         if !self.tier.put(page, bytes, most) {
             return false;
@@ -187,7 +188,7 @@ impl Core {
         true
     }
 
-    /// Brings a page of the tier to the program, with the pages beside it that are expected next.
+    /// Makes a page of the tier resident, with the adjacent pages of the tier that are expected next.
     pub(super) fn touched_compressed(&mut self, page: u32, touch: Touch) {
         if !self.make_frame_free(Some(page)) {
             return self.waiting.push_back((page, touch));
@@ -203,7 +204,7 @@ impl Core {
         }
         let frames = self.frames.take_run(pages.len());
         for (&page, &frame) in pages.iter().zip(&frames) {
-            // SAFETY: a free frame is ours, and as long as a page.
+            // SAFETY: the frame is free, so only this thread uses it, and it is one page long.
             let into = unsafe { std::slice::from_raw_parts_mut(self.backend.frame(frame), self.page_bytes) };
             self.tier.take(page, into);
         }
@@ -222,7 +223,7 @@ impl Core {
         self.look_ahead(guess.map(|guess| guess.behind(came)));
     }
 
-    /// Pages of the tier beside a page, in the order in which they are expected to be touched.
+    /// Returns the pages of the tier beside a page, in the order in which they are expected to be touched.
     fn compressed_beside(&self, page: u32, guess: Option<Guess>) -> Vec<u32> {
         let Some(guess) = guess.filter(|guess| self.run > 1 && guess.stride.abs() == 1) else {
             return Vec::new();
@@ -234,7 +235,7 @@ impl Core {
         self.pages_of(guess).take(guess.depth as usize).take_while(is_compressed).collect()
     }
 
-    /// Drops a page of the tier that the program has given back.
+    /// Drops a page of the tier that the program has discarded.
     pub(super) fn drop_compressed(&mut self, page: u32) {
         self.tier.remove(page);
         self.set_limit();
@@ -243,7 +244,7 @@ impl Core {
 
 #[cfg(all(test, not(loom)))]
 impl Core {
-    /// TIER-1 and TIER-2, as far as counts tell.
+    /// Checks TIER-1 and TIER-2, as far as the counters show.
     pub(super) fn check_tier(&self) {
         let in_tier = |page: usize| self.tier.pages.contains_key(&(page as u32));
         let is_compressed = |page: usize| matches!(self.pages[page].state, State::Compressed);
@@ -255,7 +256,7 @@ impl Core {
         assert!(self.limit >= least || self.unmanaged > 0, "TIER-1: {} are left", self.limit);
     }
 
-    /// The bytes of a page in the tier.
+    /// Returns `true` if the tier has the page with these bytes.
     pub(super) fn is_compressed_as(&self, page: u32, bytes: &[u8]) -> bool {
         let mut unpacked = vec![0; bytes.len()];
         let packed = self.tier.pages.get(&page);
@@ -274,16 +275,16 @@ mod tests {
             size.halvings
         };
         let mut size = Size::default();
-        // Misses that as many local pages would not have, as of a program that nearly fits.
+        // Many misses would be avoided by local pages, as in a program that almost fits.
         assert_eq!((window(&mut size, 250, 256), window(&mut size, 250, 200)), (1, 2));
         assert_eq!((0..20).map(|_| window(&mut size, 100, 0)).last(), Some(MOST_HALVINGS));
-        // Touches at random: few are avoided, and each page in the tier saves a round trip.
+        // Random accesses: local pages would avoid few misses, and each page in the tier saves a round trip.
         assert_eq!((window(&mut size, 10, 40), window(&mut size, 20, 100)), (5, 4));
         assert_eq!((0..20).map(|_| window(&mut size, 60, 250)).last(), Some(0));
-        // A tier without pages is no evidence; nor is one that saves as much as it costs.
+        // The size stays if the tier has no hits, or saves about as much time as it costs.
         size.halvings = 3;
         assert_eq!((window(&mut size, 0, 0), window(&mut size, 100, 120)), (3, 3));
-        // Decompression as slow as a fetch saves nothing.
+        // If decompression is as slow as a fetch, the tier saves nothing.
         (0..200).for_each(|_| mix(&mut size.hit_ns, FETCH_NS));
         assert_eq!(window(&mut size, 10, 256), 4);
     }

@@ -1,10 +1,10 @@
 //! Pages that leave far memory permanently, because the program made a call on them that only the kernel can
 //! execute.
 //!
-//! The calling thread pages them in by touching them, so it waits without a lock. Then, under the lock, all
-//! that are local are passed to the kernel. A page that was paged out meanwhile is touched again.
+//! The calling thread pages the pages in by touching them, so it waits without a lock. Then, under the lock,
+//! all local pages are passed to the kernel. A page that was paged out in the meantime is touched again.
 //!
-//! - **UNMANAGED-2** An unmanaged page uses part of the local budget: `limit` shrinks by one for each, but
+//! - **UNMANAGED-2** An unmanaged page counts against the local budget: `limit` shrinks by one for each, but
 //!   never below [`LEAST`] and an eighth of its first value, so that the rest of the program can continue.
 //!   The policy, the replicas and the frames have no data about such a page.
 
@@ -16,12 +16,12 @@ use crate::replace::PageNo;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Local pages that remain for managed memory, whatever is unmanaged: an instruction touches several.
+/// Least number of local pages that remain for managed memory. One instruction can touch several pages.
 pub(super) const LEAST: usize = 8;
 
 impl Core {
-    /// Hands pages to the kernel. Returns the first page that must be touched before the rest can follow.
-    /// Pages that the program has not (`is_free`) take no part of the budget.
+    /// Passes pages to the kernel. Returns the first page that must be touched before the rest can follow.
+    /// Pages that the program does not use (`is_free`) do not count against the budget.
     pub(in crate::pager) fn unmanage(&mut self, pages: Range<u32>, is_free: bool) -> Option<u32> {
         self.close_within(&pages);
         let backend = Arc::clone(&self.backend);
@@ -58,11 +58,11 @@ impl Core {
         None
     }
 
-    /// Gives pages to the kernel; none of their bytes is paged out.
+    /// Passes pages to the kernel that are all local or empty.
     fn unmanage_local(&mut self, pages: Range<u32>) {
         for page in pages.clone() {
             if self.pages.is_blank(page as usize) {
-                continue; // empty, and not worth memory for its entry
+                continue; // an empty page without an entry; the entry would cost memory
             }
             self.dissolve(page);
             match self.pages[page as usize].state {
@@ -80,7 +80,7 @@ impl Core {
                     self.local -= 1;
                     self.show(&[(page, frame)], Allow::ReadWrite);
                 }
-                _ => {} // empty: the kernel makes it
+                _ => {} // empty: the kernel allocates it
             }
             self.make_empty(page);
             self.pages[page as usize] =
@@ -92,7 +92,7 @@ impl Core {
         self.backend.wake(pages);
     }
 
-    /// UNMANAGED-2.
+    /// Adapts `limit` to the number of unmanaged pages (UNMANAGED-2), and pages out the excess pages.
     fn fit_limit(&mut self) {
         self.stats.unmanaged_bytes = (self.unmanaged * self.page_bytes) as u64;
         self.set_limit();
@@ -100,14 +100,14 @@ impl Core {
         while self.local > self.limit && self.evict(None) {}
     }
 
-    /// Recomputes the limit of local pages; unmanaged and compressed pages take a part of it.
+    /// Recomputes `limit`: unmanaged and compressed pages take a part of it.
     pub(super) fn set_limit(&mut self) {
         let least = (self.full_limit / 8).max(LEAST).min(self.full_limit);
         let taken = self.unmanaged + self.tier.budget_pages();
         self.limit = self.full_limit.saturating_sub(taken).max(least);
     }
 
-    /// A fault on a page that left: another thread's, from before.
+    /// Handles a fault on an unmanaged page, which happened before the page was passed to the kernel.
     pub(super) fn touched_unmanaged(&mut self, page: u32) {
         self.backend.wake(page..page + 1);
     }

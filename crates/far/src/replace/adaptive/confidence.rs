@@ -1,16 +1,16 @@
 //! Confidence in a predictor, from the share of its recent predictions that were right.
 
-/// Approximate number of recent cases that count.
+/// Approximate number of recent predictions that count.
 const MEMORY: f64 = 32.0;
 
-/// Moving average of the share of right predictions; recent cases weigh most.
+/// Moving average of the share of right predictions. Recent predictions have the largest weight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Confidence(f64);
 
 impl Confidence {
-    /// No confidence before the first right prediction.
+    /// Initial value that does not hold before several right predictions.
     pub(super) const NONE: Self = Self(0.0);
-    /// Confidence until the first wrong prediction.
+    /// Initial value that holds until the first wrong prediction.
     pub(super) const EVEN: Self = Self(0.5);
 
     /// Records a right or wrong prediction.
@@ -36,7 +36,7 @@ mod tests {
             confidence.holds()
         });
         assert_eq!(needed, Some(22));
-        // Two of three do, then one of three.
+        // Two of three predictions are right, then one of three.
         (0..300).for_each(|case| confidence.learn(case % 3 > 0));
         assert!(confidence.holds(), "{confidence:?}");
         (0..300).for_each(|case| confidence.learn(case % 3 == 0));

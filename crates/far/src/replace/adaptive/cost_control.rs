@@ -3,49 +3,49 @@
 //!
 //! | mode | bits are cleared | ends when |
 //! |---|---|---|
-//! | `Unknown` | no | the cost of a swap is known: after the first |
+//! | `Unknown` | no | the cost of a swap is known, after the first swap |
 //! | `Cheap` | [many](MANY) | the bits cost three eighths of the swaps, and more than the quarter below |
 //! | `Blind` | no | swaps became expensive, or a trial is affordable |
-//! | `Trial` | [few](FEW) | after two stretches of learning and one that counts |
+//! | `Trial` | [few](FEW) | two stretches of learning and one that counts are over |
 //! | `Won` | few | the burden exceeds that of `Blind`; or after a long time; or many became cheap |
 //!
-//! - `Cheap`: all clearings of a swap cost at most a quarter of it, so the loss is bounded.
+//! - `Cheap`: all clearings of a swap cost at most a quarter of the swap, so the loss is bounded.
 //! - A trial is affordable when the swaps have cost sixteen times its limit, and sixteen times the cost of
-//!   the last failed trial. The first one is free if few clearings cost at most a quarter of a swap. A
-//!   trial is won if the burden is below that of `Blind`.
-//! - Fewer than [`FEW`] clearings would save nothing: if only some pages are watched, the others look
-//!   unused. In replays of Himeno and MG, two clearings per swap take longer than none, and four take the
-//!   least time if a swap costs less than thirty of them.
+//!   the last failed trial. The first trial is free if few clearings cost at most a quarter of a swap. A
+//!   trial is won if its burden is at least 5 % below that of `Blind`.
+//! - Fewer than [`FEW`] clearings would save nothing: if only some pages are watched, the others appear
+//!   unused. In replays of Himeno and MG, two clearings per swap take longer than none. Four take the least
+//!   time if a swap costs less than thirty clearings.
 //!
 //! A stretch is as many page-ins as there are frames. The *burden* is the time of swaps and bits divided by
-//! the time of the program itself; it is minimized. The stretch after a change of mode does not count,
-//! because the local pages were chosen in the mode before. With cheap bits and many frames, stretches are
-//! shorter: a single page pays for as many clearings as a run of pages, so costs that were measured in a
-//! sweep do not apply to it.
+//! the time of the program itself. The control minimizes the burden. The stretch after a change of mode does
+//! not count, because the local pages were chosen in the mode before. With cheap bits and many frames,
+//! stretches are shorter. The reason is that a single page pays for as many clearings as a run of pages, so
+//! costs that were measured in a sweep do not apply to random accesses.
 //!
-//! Where swaps are cheap, the total cost is that of Swap-in history plus at most a sixteenth of the swaps'
-//! time. Where swaps are expensive, bits are used from the first swaps on.
+//! If swaps are cheap, the total cost is that of Swap-in history plus at most a sixteenth of the swaps' time.
+//! If swaps are expensive, bits are used from the first swaps on.
 
 use crate::replace::Shape;
 use crate::replace::spent::Spent;
 
-/// Clearings per page-in while they are cheap.
+/// Number of clearings per page-in while they are cheap.
 pub const MANY: u32 = 8;
-/// Clearings per page-in while they are expensive and pay off.
+/// Number of clearings per page-in while they are expensive but save more than they cost.
 pub const FEW: u32 = 4;
-/// Swaps after which the measured cost of one counts.
+/// Number of swaps after which the measured cost of a swap is used.
 const FIRST: u64 = 1;
-/// Shortest stretch.
+/// Least number of page-ins of a stretch.
 const LEAST_STRETCH: u64 = 32;
-/// Longest stretch while bits are cheap, when no stretches are compared.
+/// Largest number of page-ins of a stretch in the mode `Cheap`, which compares no stretches.
 const CHEAP_STRETCH: u64 = 256;
-/// Trials may cost at most this part of the cost of all swaps.
+/// Divisor of the cost of all swaps: trials cost at most this part of it.
 const TRIAL_PART: f64 = 16.0;
-/// Stretches of a trial before the one that counts.
+/// Number of stretches of a trial before the one that counts.
 const LEARNING: u32 = 2;
-/// A trial that was won and proves wrong within this many stretches counts as luck.
+/// Number of stretches: a won trial that proves wrong within them counts as lost.
 const LUCK: u32 = 8;
-/// A won trial counts for this many stretches.
+/// Number of stretches for which a won trial is valid.
 const BELIEVED: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,27 +57,27 @@ enum Mode {
     Won,
 }
 
-/// The present mode, and the measurements for the next decision.
+/// The current mode, and the measurements for the next decision.
 #[derive(Clone, Debug)]
 pub struct CostControl {
     mode: Mode,
-    /// Pages that come in a stretch, and in this one so far.
+    /// Number of page-ins of a stretch; `came`: page-ins of the current stretch so far.
     stretch: u64,
     came: u64,
-    /// Stretches of this mode that are over.
+    /// Number of finished stretches in the current mode.
     stretches: u32,
-    /// At the beginning of the stretch.
+    /// Costs at the beginning of the current stretch.
     then: Spent,
-    /// Of the latest stretches in the mode `Blind`, if there was one.
+    /// Moving average of the burden in the mode `Blind`; `None` if no stretch was measured.
     blind_burden: Option<f64>,
-    /// No trial begins before swaps have cost this much.
+    /// No trial begins before the swaps have cost this time.
     next_trial_ns: f64,
-    /// Bits at the beginning of the trial.
+    /// Cost of bits at the beginning of the trial.
     before_trial_ns: f64,
 }
 
 impl CostControl {
-    /// Nothing is known.
+    /// Creates the control without measurements.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         Self {
@@ -98,8 +98,9 @@ impl CostControl {
         matches!(self.mode, Mode::Cheap | Mode::Trial | Mode::Won)
     }
 
-    /// For how many clearings a page's coming in pays. Before anything is known for the most, as nothing is
-    /// cleared yet: so all pages that fill the memory can be looked at as soon as that is cheap.
+    /// Returns the number of clearings for which a page-in pays. Before anything is measured it is the
+    /// largest number: nothing is cleared yet, so the credit lets all resident pages be watched as soon as
+    /// clearing is known to be cheap.
     #[must_use]
     pub fn budget(&self) -> u32 {
         match self.mode {
@@ -109,12 +110,12 @@ impl CostControl {
         }
     }
 
-    /// A page came.
+    /// Records a page-in.
     pub fn came(&mut self, spent: Spent) {
         if self.mode == Mode::Unknown {
             let since = spent.since(self.then);
             if spent.swaps == 0 {
-                // Evictions for first touches are not part of the cost of a swap.
+                // The cost of evictions for first touches is not part of the cost of a swap.
                 self.then = spent;
             } else if since.swaps >= FIRST {
                 self.turn(if is_cheap(MANY, since) { Mode::Cheap } else { Mode::Blind }, spent);
@@ -127,7 +128,7 @@ impl CostControl {
         }
     }
 
-    /// Pages that come in a stretch of this mode.
+    /// Returns the number of page-ins of a stretch in the current mode.
     fn stretch(&self) -> u64 {
         if self.mode == Mode::Cheap { self.stretch.min(CHEAP_STRETCH) } else { self.stretch }
     }
@@ -139,14 +140,14 @@ impl CostControl {
         self.came = 0;
         self.stretches += 1;
         if stretch.swaps < came / 2 {
-            // Most pages came for the first time: that says nothing of swaps.
+            // Most pages were touched for the first time, so the stretch has too few swaps.
             return;
         }
         match self.mode {
             Mode::Unknown => {}
             Mode::Cheap => {
-                // A surplus that accumulated while pages came for the first time, or none came, may be spent
-                // at once: that is no sign of changed costs.
+                // Credit that accumulated during first touches, or without page-ins, may be spent at once. So
+                // a single expensive stretch does not show that the costs have changed.
                 if stretch.bits_ns > stretch.swap_ns * 0.375 && !is_cheap(MANY, stretch) {
                     self.turn(Mode::Blind, spent);
                 }
@@ -192,7 +193,7 @@ impl CostControl {
         }
     }
 
-    /// The next trial comes when swaps have paid for this one.
+    /// Postpones the next trial until the swaps have paid for this one.
     fn lose(&mut self, spent: Spent) {
         self.next_trial_ns = spent.swap_ns + TRIAL_PART * (spent.bits_ns - self.before_trial_ns);
     }
@@ -202,7 +203,7 @@ impl CostControl {
     }
 }
 
-/// Returns `true` if this many clearings cost at most a quarter of a swap.
+/// Returns `true` if this number of clearings costs at most a quarter of a swap.
 fn is_cheap(clearings: u32, spent: Spent) -> bool {
     f64::from(clearings) * spent.bit_ns <= spent.swap_price_ns / 4.0
 }
@@ -212,18 +213,18 @@ mod tests {
     use super::*;
 
     const FRAMES: u32 = 100;
-    /// Such a part of the clearings that are paid for takes place.
+    /// Part of the affordable clearings that take place.
     const CLEARED: f64 = 0.75;
 
-    /// A machine and a program.
+    /// Costs of a simulated machine and program.
     struct World {
         swap: f64,
         bit: f64,
-        /// The program's own time between two swaps: blind, and looking.
+        /// The program's own time between two swaps, without and with cleared bits.
         between: [f64; 2],
     }
 
-    /// So many pages come; how many of them while bits were cleared.
+    /// Simulates page-ins. Returns the number of those that happened while bits were cleared.
     fn run(cost_control: &mut CostControl, spent: &mut Spent, world: &World, pages: u32) -> u32 {
         let mut looking = 0;
         for _ in 0..pages {
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_swap_pays_for_many_clearings_or_for_a_few_as_long_as_they_save_something() {
-        // By how many bits a swap costs: what it pays for when looking helps, and when it does not.
+        // Cost of a swap in bits, and the resulting budget if clearing helps and if it does not.
         for (bits, helped, in_vain) in
             [(35.0, MANY, MANY), (32.0, MANY, MANY), (30.0, FEW, 0), (16.0, FEW, 0), (15.0, 0, 0)]
         {
@@ -286,7 +287,7 @@ mod tests {
         let (mut cost_control, mut spent) = new();
         let dear = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
         run(&mut cost_control, &mut spent, &dear, 1000);
-        // Ten times what the swaps of a stretch cost.
+        // Adds ten times the cost of the swaps of a stretch.
         spent.bits_ns += 10.0 * 1000.0 * f64::from(FRAMES);
         assert_eq!(run(&mut cost_control, &mut spent, &dear, 1000), 1000);
     }
@@ -317,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Of a number of pages, so many in a row came while bits were cleared.
+    /// Returns the longest sequence of page-ins during which bits were cleared.
     fn longest_look(cost_control: &mut CostControl, spent: &mut Spent, world: &World, pages: u32) -> u32 {
         let (mut longest, mut now) = (0, 0);
         for _ in 0..pages {
@@ -340,7 +341,7 @@ mod tests {
         let world = |between| World { swap: 100.0, bit: 20.0, between: [500.0, between] };
         let mut looking = 0;
         for _ in 0..1_000_000 {
-            // Looking seems to help until the trial is over.
+            // Clearing appears to help until the trial is over.
             let between = if looking < 3 * FRAMES { 2000.0 } else { 500.0 };
             looking =
                 if run(&mut cost_control, &mut spent, &world(between), 1) > 0 { looking + 1 } else { 0 };
@@ -351,7 +352,7 @@ mod tests {
     #[test]
     fn looking_that_pays_is_found_by_a_trial_and_ends_when_it_does_not_pay_any_more() {
         let (mut cost_control, mut spent) = new();
-        // A swap and its bits cost 1.6 swaps, and there are a quarter as many.
+        // A swap and its bits cost 1.6 swaps, but there are a quarter as many swaps.
         let pays = World { swap: 100.0, bit: 20.0, between: [500.0, 2000.0] };
         run(&mut cost_control, &mut spent, &pays, 40_000);
         let looking = run(&mut cost_control, &mut spent, &pays, 100_000);
@@ -360,7 +361,7 @@ mod tests {
         run(&mut cost_control, &mut spent, &no_more, 1000);
         assert!(!cost_control.looks());
         let looking = run(&mut cost_control, &mut spent, &no_more, 100_000);
-        // Trials: their bits cost a sixteenth of the swaps.
+        // The bits of trials cost a sixteenth of the swaps.
         assert!(looking < 11_000, "{looking} of 100,000");
     }
 
@@ -380,7 +381,7 @@ mod tests {
     fn first_touches_say_nothing_of_swaps() {
         let (mut cost_control, mut spent) = new();
         for _ in 0..1000 {
-            // Nothing was swapped in yet, but much has left.
+            // No page was swapped in yet, but many pages were paged out.
             spent.swap_ns += 1000.0;
             spent.swap_price_ns = 100.0;
             cost_control.came(spent);
@@ -389,8 +390,8 @@ mod tests {
         assert!(!cost_control.looks());
         let (mut cost_control, mut spent) = new();
         run(&mut cost_control, &mut spent, &World { swap: 1000.0, bit: 20.0, between: [500.0; 2] }, 1000);
-        // Pages come that nobody had touched before; their bits cost something, and there is no swap to pay
-        // for them.
+        // Only pages that were never touched before are paged in. Their bits cost time, and no swap pays for
+        // them.
         for _ in 0..1000 {
             spent.bits_ns += 20.0;
             cost_control.came(spent);

@@ -1,19 +1,19 @@
-//! Choice between two rules, predicted distance and age, learned from pairs of pages: one that is expected
-//! farthest, and one that is unused for longest.
+//! Choice between two rules, predicted distance and age. The choice is learned from comparisons (duels) of
+//! two pages: the page with the farthest predicted use, and the page that is unused for longest.
 //!
-//! Both pages are remembered when they are compared, whichever is evicted. A paged-out page is seen when it
-//! is paged in again, a resident one by its reference bit. The page that is used again first should have
-//! stayed. Policies that choose between two experts by their hypothetical victims are known (ARC, Megiddo
-//! and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018); here nothing is weighted or simulated, and
-//! only the latest comparison of each page counts.
+//! Both pages of a comparison are remembered, whichever is evicted. The next use of a paged-out page is
+//! detected by its page-in, that of a resident page by its reference bit. The page that is used again first
+//! should have stayed. Other policies also choose between two experts by their hypothetical victims (ARC,
+//! Megiddo and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018). Here nothing is weighted or
+//! simulated, and only the latest comparison of each page counts.
 //!
-//! Pages with a short reuse time are counted before those with a long one, so ages look better than they are
-//! at the beginning of a phase. Therefore a page without a prediction, or with a prediction from a single
+//! Pages with a short reuse time are counted before pages with a long one, so the age rule looks too good at
+//! the beginning of a phase. Therefore a page without a prediction, or with a prediction from a single
 //! interval, is not compared (`Known::farthest_or_oldest`, `Adaptive::choose`).
 //!
-//! - **DUEL-1** The next use of a page decides its latest comparison: against the rule that chose this page
-//!   as the victim if the rival was not used since, otherwise for that rule. So a page counts at most once
-//!   per comparison, and a rival that is never used again does not delay the result.
+//! - **DUEL-1** The next use of a page decides its latest comparison. If the rival was not used since, the
+//!   result is against the rule that chose this page as the victim. Otherwise it is for that rule. So a page
+//!   counts at most once per comparison, and a rival that is never used again does not delay the result.
 
 use super::confidence::Confidence;
 use crate::replace::{PageNo, Shape};
@@ -23,13 +23,13 @@ use crate::sparse::Sparse;
 #[derive(Clone, Copy, Debug)]
 struct Duel {
     rival: PageNo,
-    /// Events count from one; zero if there was none.
+    /// Event number of the comparison; events count from one, and zero means no comparison.
     at: u64,
-    /// The forecast would have evicted this page, not its age.
+    /// Set if the prediction rule would have evicted this page; otherwise the age rule.
     by_forecast: bool,
 }
 
-/// The open duels, and the results of the others.
+/// The open comparisons, and the confidence in predictions from the decided ones.
 #[derive(Clone, Debug)]
 pub(super) struct Duels {
     open: Sparse<Duel>,
@@ -37,14 +37,14 @@ pub(super) struct Duels {
 }
 
 impl Duels {
-    /// No duels yet; forecasts are trusted as long as not most of them prove wrong.
+    /// Creates the state without comparisons. Predictions are trusted until most of them prove wrong.
     pub(super) fn new(shape: Shape) -> Self {
         let none = Duel { rival: PageNo(0), at: 0, by_forecast: false };
         Self { open: Sparse::new(none, shape.pages as usize), forecasts: Confidence::EVEN }
     }
 
-    /// Chooses the victim of two pages: the one that is expected farthest, or the one that is unused for
-    /// longest. Remembers both.
+    /// Chooses the victim of two pages: the page with the farthest predicted use, or the page that is unused
+    /// for longest. Remembers the comparison for both.
     pub(super) fn choose(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
         if farthest != oldest {
             self.open[farthest.index()] = Duel { rival: oldest, at: now, by_forecast: true };
@@ -53,7 +53,8 @@ impl Duels {
         if self.forecasts.holds() { farthest } else { oldest }
     }
 
-    /// The page is used; `last_touch` is a page's last use before now.
+    /// Records a use of a page, which decides its open comparison. `last_touch` returns a page's last use
+    /// before now.
     pub(super) fn used(&mut self, page: PageNo, last_touch: impl FnOnce(PageNo) -> u64) {
         let Duel { rival, at, by_forecast } = self.open[page.index()];
         if at > 0 {
@@ -72,8 +73,7 @@ mod tests {
     const FARTHEST: PageNo = PageNo(3);
     const OLDEST: PageNo = PageNo(70);
 
-    /// Replays one duel after the other. Lists the pages that are used again after each, in order; each event
-    /// has the next number.
+    /// A sequence of comparisons and uses. Each event has the next number.
     struct Uses {
         duels: Duels,
         last: [u64; 100],
@@ -117,7 +117,7 @@ mod tests {
     fn a_page_that_is_used_again_and_again_is_counted_once() {
         let mut uses = Uses::new();
         uses.choose(FARTHEST, OLDEST);
-        // The forecast was wrong, then twice right.
+        // The prediction was wrong once, then right twice.
         uses.used(FARTHEST);
         for other in [10, 20] {
             uses.choose(PageNo(other), PageNo(other + 1));
@@ -129,15 +129,15 @@ mod tests {
 
     #[test]
     fn a_rival_that_never_returns_decides_against_each_page_that_does() {
-        // The forecast sends away one page after the other, each comes back, and the oldest never does.
+        // Predictions evict one page after the other, each page returns, and the oldest page is never used.
         let mut uses = Uses::new();
         for page in 0..20 {
             uses.choose(PageNo(page), OLDEST);
         }
-        // All are believed until then.
+        // Predictions are trusted until then.
         assert_eq!(uses.choose(FARTHEST, OLDEST), FARTHEST);
         (0..20).for_each(|page| uses.used(PageNo(page)));
-        // So the one use of the oldest at the end does not outweigh them.
+        // The single use of the oldest page at the end does not outweigh the others.
         uses.used(OLDEST);
         assert_eq!(uses.choose(FARTHEST, OLDEST), OLDEST);
     }

@@ -1,4 +1,4 @@
-//! Data about all pages: the times of their uses, and the resident ones with a clear reference bit.
+//! Data about all pages: the times of their uses, and the resident pages with a clear reference bit.
 
 use super::confidence::Confidence;
 use super::duels::Duels;
@@ -7,7 +7,7 @@ use super::roll::Roll;
 use crate::replace::{AccessBits, PageNo, Shape};
 use crate::sparse::Sparse;
 
-/// The policy's record of events.
+/// Recorded uses of all pages, with the predictors that learn from them.
 #[derive(Clone, Debug)]
 pub struct Known {
     histories: Sparse<ReuseHistory>,
@@ -19,7 +19,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Nothing is resident; the first burst of each page is given `2^burst_exponent` events.
+    /// Creates the data without resident pages. The first burst of each page lasts `2^burst_exponent` events.
     #[must_use]
     pub(super) fn new(shape: Shape, burst_exponent: u8) -> Self {
         let histories = Sparse::new(ReuseHistory::new(burst_exponent), shape.pages as usize);
@@ -31,18 +31,19 @@ impl Known {
         &self.histories[page.index()]
     }
 
-    /// The one of these pages that is unused for longest.
+    /// Returns the page that is unused for longest.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If `pages` is empty.
     pub(super) fn oldest(&self, pages: &[PageNo]) -> PageNo {
         let oldest = pages.iter().copied().min_by_key(|&page| self.reuse_history(page).last_touch());
         oldest.expect("a page is shown")
     }
 
-    /// Chooses the victim of two pages: the one that is expected farthest, and the oldest. A page with a
-    /// single interval is judged by whether that interval is trusted.
+    /// Chooses the victim of two pages: the page with the farthest predicted use, and the oldest page. A page
+    /// with a single interval is not compared; its prediction already depends on the confidence in single
+    /// intervals.
     pub(super) fn farthest_or_oldest(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
         if self.reuse_history(farthest).is_single() {
             farthest
@@ -51,8 +52,9 @@ impl Known {
         }
     }
 
-    /// Returns the expected time of the page's next use, by its own history, or else by its neighbors'. A
-    /// single interval that is not confirmed yet counts for at most the time that the page has been unused.
+    /// Returns the predicted time of the page's next use, from its own history or else from its neighbors. A
+    /// single interval that is not yet trusted counts for at most the time for which the page has been
+    /// unused.
     pub(super) fn next_use(&mut self, page: PageNo, now: u64) -> Option<u64> {
         let reuse_history = &mut self.histories[page.index()];
         match reuse_history.next_use(now) {
@@ -64,9 +66,10 @@ impl Known {
         }
     }
 
-    /// Returns the last use plus the latest interval of the nearest page (at distance one, two, four and so
-    /// on to either side) that was used since this one and waited longer than this one so far; of two, the
-    /// page used last. So the pages ahead of a sweep are expected in the sweep's order.
+    /// Predicts the next use from a neighbor: the last use of this page plus the latest interval of the
+    /// nearest suitable page. Pages at distance one, two, four and so on to either side are examined. A page
+    /// is suitable if it was used after this page and its interval is not over for this page; of two, the
+    /// page used last counts. So the pages ahead of a sweep are expected in the order of the sweep.
     fn next_use_by_neighbours(&self, page: PageNo, now: u64) -> Option<u64> {
         let last = self.reuse_history(page).last_touch();
         let says = |at: usize| {
@@ -82,7 +85,7 @@ impl Known {
         nearest.next().map(|(_, due)| due)
     }
 
-    /// The page came in, or was touched for the first time since its bit was cleared.
+    /// Records that the page was paged in, or was touched for the first time since its bit was cleared.
     pub(super) fn touched(&mut self, page: PageNo, now: u64, longest_burst_exponent: u8) {
         self.duels.used(page, |rival| self.histories[rival.index()].last_touch());
         let reuse_history = &mut self.histories[page.index()];
@@ -116,7 +119,7 @@ mod tests {
         Known::new(Shape { pages: 1000, frames: 1000 }, 0)
     }
 
-    /// The page is used then, and its bit cleared at once.
+    /// Records a use at time `at`, and clears the bit at once.
     fn touch(known: &mut Known, page: u32, at: u64) {
         known.touched(PageNo(page), at, 8);
         known.clear(PageNo(page), at, &mut Bits);
@@ -124,20 +127,20 @@ mod tests {
 
     #[test]
     fn what_a_sweep_has_not_reached_yet_is_expected_in_its_order_by_what_it_passed() {
-        // Written one after the other, then gone through again: up to page 20.
+        // The pages are written one after the other, then read in the same order up to page 20.
         for upward in [true, false] {
             let mut known = new();
             let page = |nth: u32| if upward { 100 + nth } else { 300 - nth };
             (0..100).for_each(|nth| touch(&mut known, page(nth), 1 + u64::from(nth)));
             assert_eq!(known.next_use(PageNo(page(40)), 200), None, "nobody came again yet");
             (0..=20).for_each(|nth| touch(&mut known, page(nth), 301 + u64::from(nth)));
-            // Each page that was passed waited 300.
+            // Each page that the second sweep passed waited 300 events.
             for nth in 21..100 {
                 let due = known.next_use(PageNo(page(nth)), 321);
                 let distant = (0..7).any(|power| (nth - 20..=nth).contains(&(1 << power)));
                 assert_eq!(due, distant.then(|| 301 + u64::from(nth)), "{nth}");
             }
-            // A page alone, used before the sweep came and not since, far from it.
+            // A single page far from the sweep, used before the sweep and not since.
             touch(&mut known, 900, 50);
             assert_eq!(known.next_use(PageNo(900), 400), None);
         }
@@ -189,7 +192,7 @@ mod tests {
         assert_eq!(known.oldest(&[regular, oldest, single]), oldest);
         let leave = |known: &mut Known, page| known.farthest_or_oldest(page, oldest, 210);
         assert_eq!([single, regular].map(|page| leave(&mut known, page)), [single, regular]);
-        // It comes back before the oldest.
+        // The page is used again before the oldest page.
         touch(&mut known, 7, 220);
         assert_eq!([single, regular].map(|page| leave(&mut known, page)), [single, oldest]);
     }

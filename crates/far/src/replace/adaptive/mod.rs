@@ -1,47 +1,50 @@
-//! Adaptive: evicts the page with the farthest predicted next use, by each page's own history. This policy is
-//! not in the paper, which leaves open a policy without parameters that fits each program (§3.3, §4).
+//! Adaptive: evicts the page with the farthest predicted next use, from each page's own history. This policy
+//! is not in the paper, which leaves open a policy without parameters that fits each program (§3.3, §4).
 //! Farthest next use is Belady's rule, which is optimal if the prediction is right.
 //!
-//! 1. **Time** counts the visible events: pages that come in, and reference bits that are set again.
+//! 1. **Time** is counted in visible events: page-ins, and reference bits that are set again.
 //! 2. **Cost control** ([`cost_control`]). The region measures the cost of swaps, of cleared bits and of
 //!    their faults ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less than the swaps
-//!    it saves. Otherwise no bits are cleared, and the policy of swap-in history decides, which needs no
-//!    bits.
-//! 3. **Clearing** ([`watch`]). The bit of a touched page is cleared once its burst of use should be over, so
-//!    that its next use is seen. The wait is learned per page: it doubles if the page is touched again at
-//!    once, and halves if it is not. Each page that comes in pays for some clearings, four or eight, by their
+//!    that it saves. Otherwise no bits are cleared, and the policy of swap-in history, which needs no bits,
+//!    chooses the victims.
+//! 3. **Clearing** ([`watch`]). The bit of a touched page is cleared when its burst of use should be over, so
+//!    that its next use is detected. The wait is learned per page: it doubles if the page is touched again at
+//!    once, and halves otherwise. Each page-in pays for some clearings, four or eight, depending on their
 //!    cost relative to a swap.
 //! 4. **Prediction** ([`reuse_history`]). Each page keeps its last 64 intervals between uses, both while it
 //!    is resident and while it is paged out. The predicted interval is the one that followed the interval
-//!    most like the latest. So a page that is used several times in each step of a program, at different
-//!    distances, is predicted right each time. An interval shorter than the time since the last use is
-//!    excluded, so an overdue page is expected after the next precedent.
-//! 5. **The beginning** ([`known`]). A page that was used once, or has been unused for longer than ever, is
-//!    expected after the interval of the nearest page that was used since and waited longer: programs go
-//!    through arrays, so the pages ahead of a sweep come in its order. A page that was used twice has one
-//!    interval, which may belong to a phase that is over, for example from writing to the first reading.
-//!    Whether the second interval of a page confirms the first is learned from all pages (`confidence`).
-//!    Until most do, the page is expected at the latest after as long again as it has been unused: a page
-//!    that was just used is not evicted for a single interval.
-//! 6. **Wrong forecasts** (`duels`): the page that has been unused for longest leaves, as with U-Clock and
-//!    U-pLRU. Each eviction notes two pages, the page with the farthest expected use and the oldest page. The
-//!    page of the two that is used again first should have stayed. So the policy learns, from all pages,
-//!    which of both rules was right lately, regardless of the rule that it follows: with recursion intervals
-//!    double from level to level, and the page that is unused for longest is needed last.
-//! 7. **No forecast**, not even from a neighbor: a page is expected after as long again as it has been
-//!    unused. One such page, drawn at random, competes with the page of the farthest forecast, and there is
-//!    no duel: the oldest page would be wrong in each sweep that is larger than memory. So pages that the
-//!    sweep just passed, which have a reuse history, leave, and most of the sweep stays, from its second
-//!    round on (LRU, FIFO and Clock evict all of it).
+//!    most similar to the latest. So a page that is used several times in each step of a program, at
+//!    different distances, is predicted correctly each time. An interval shorter than the time since the last
+//!    use is excluded, so an overdue page is expected after the next precedent.
+//! 5. **The beginning** ([`known`]). Some pages were used only once, or have been unused for longer than ever
+//!    before. Such a page is expected after the interval of the nearest page that was used since and waited
+//!    longer: programs access arrays in order, so the pages ahead of a sweep are expected in its order. A
+//!    page that was used twice has one interval, which may belong to an earlier phase, for example the time
+//!    from writing to the first reading. All pages teach whether the second interval of a page confirms the
+//!    first (`confidence`). Until most do, the page is expected at the latest after the time for which it has
+//!    been unused. So a page that was just used is not evicted because of a single interval.
+//! 6. **Wrong predictions** (`duels`): the page that has been unused for longest leaves, as with U-Clock and
+//!    U-pLRU. Each eviction records two pages, the page with the farthest predicted use and the oldest page.
+//!    The page of the two that is used again first should have stayed. So the policy learns, from all pages,
+//!    which of the rules was right recently, regardless of the rule that it follows. An example is recursion:
+//!    intervals double from level to level, and the page that is unused for longest is needed last.
+//! 7. **No prediction**, not even from a neighbor: a page is expected after the time for which it has been
+//!    unused. One such page, drawn at random, competes with the page of the farthest prediction. The two are
+//!    not compared as in 6, because the oldest page would be wrong in each sweep that is larger than memory.
+//!    So pages that the sweep just passed, which have a reuse history, leave, and most of the sweep stays
+//!    from its second round on (LRU, FIFO and Clock evict all of it).
 //!
-//! Cost: a look at each candidate, at 32 at random if there are more, and for a candidate without a history
-//! at two pages for each power of two up to the region's size; the duels, within 3 % of the instructions; at
-//! most eight ([`cost_control::MANY`]) changes of protection and later faults per swap; about 220 bytes for
-//! each page that ever came in, and its neighbors. First writes need not be seen. Weak at: uses without any
-//! pattern in space or time, where no policy helps; few swaps, so that chance decides or a phase ends before
-//! enough is learned; recursion that halves its data (a transposition: 1.4 times U-Clock's swaps). The
-//! constants belong to the method, none to a program. They were chosen on the evaluation's own programs
-//! (sizes S and W, pages of 4 KiB) and six others; eval/results has some that were replayed afterwards.
+//! Cost: each search for a victim examines each candidate, or 32 at random if there are more. For a candidate
+//! without a history it also examines two pages for each power of two up to the region's size. Duels take
+//! less than 3 % of the instructions. Each swap causes at most eight ([`cost_control::MANY`]) changes of
+//! protection and later faults. Memory is about 220 bytes for each page that was ever paged in, and for its
+//! neighbors. First writes need not be detected.
+//!
+//! Weaknesses: uses without any pattern in space or time, for which no policy helps; few swaps, so that
+//! chance decides or a phase ends before enough is learned; recursion that halves its data (a transposition:
+//! 1.4 times the swaps of U-Clock). The constants belong to the method, not to a program. They were chosen on
+//! the evaluation's own programs (sizes S and W, pages of 4 KiB) and six others. `eval/results` has some
+//! programs that were replayed afterwards.
 
 mod confidence;
 pub mod cost_control;
@@ -57,12 +60,12 @@ use cost_control::CostControl;
 use known::Known;
 use watch::Watch;
 
-/// Pages examined for a victim: all that may leave, or this many of them at random. The page with the
-/// farthest predicted use often has a wrong prediction: with 256 there are more swaps of MG and SP, and fewer
-/// of FT, where predictions are right.
+/// Largest number of pages examined for a victim: all candidates, or this number of them at random. The page
+/// with the farthest predicted use often has a wrong prediction: with 256, MG and SP have more swaps, and FT,
+/// with its right predictions, has fewer.
 const LOOKED_AT: usize = 32;
 
-/// The resident pages and all that is known of every page.
+/// The resident pages, and the history of every page.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     cost_control: CostControl,
@@ -71,15 +74,15 @@ pub struct Adaptive {
     known: Known,
     watch: Watch,
     lots: Lots,
-    /// Candidates for this victim.
+    /// Candidates for the current victim.
     shown: Vec<PageNo>,
-    /// Chosen last, and has not left since.
+    /// The last victim, if it has not left since.
     chosen: Option<PageNo>,
     now: u64,
 }
 
 impl Adaptive {
-    /// With nothing resident and nothing known.
+    /// Creates a policy without resident pages and without history.
     #[must_use]
     pub fn new(shape: Shape, seed: u64) -> Self {
         let watch = Watch::new(shape);
@@ -104,8 +107,8 @@ impl Adaptive {
     }
 
     /// Chooses a candidate with a clear bit: the page with the farthest predicted next use, the oldest page
-    /// if forecasts prove wrong, or a page without a forecast. If all bits are set, chooses the page with the
-    /// oldest last use.
+    /// if predictions prove wrong, or a page without a prediction. If all bits are set, chooses the page with
+    /// the oldest last use.
     fn choose(&mut self) -> PageNo {
         let Self { known, shown, lots, now, .. } = self;
         known.idle.show(LOOKED_AT, lots, shown);
@@ -143,7 +146,7 @@ impl Replacement for Adaptive {
 
     fn referenced(&mut self, page: PageNo, _: Access, bits: &mut dyn AccessBits) {
         if !self.known.idle.has(page) {
-            return; // it was counted as used when it left the page that owned its bit
+            return; // its use was already counted when its run, which had a common bit, was split
         }
         self.now += 1;
         self.touched(page, bits);
@@ -155,7 +158,7 @@ impl Replacement for Adaptive {
         }
         let mut victim = self.choose();
         if self.chosen == Some(victim) {
-            // It could not leave.
+            // The page was chosen before and could not leave.
             victim = self.known.resident.another_than(victim).unwrap_or(victim);
         }
         self.chosen = Some(victim);
@@ -176,7 +179,7 @@ mod tests {
     use crate::replace::rng::Lots;
     use crate::replace::{Access, AccessBits, Adaptive, PageNo, Policy, Replacement, Shape, Spent};
 
-    /// Bits that are clear, and cost nothing.
+    /// Bits that are always clear and cost nothing.
     pub(super) struct Bits;
 
     impl AccessBits for Bits {
@@ -221,8 +224,8 @@ mod tests {
 
     #[test]
     fn the_first_rounds_of_a_sweep_do_not_throw_out_what_comes_next() {
-        // Nothing is known in the first two. The page that is unused for longest is needed next: leaving by
-        // age brings each page in again.
+        // The first two rounds have no history. The page that is unused for longest is needed next, so
+        // evicting by age would page each page in again.
         for (pages, frames) in [(400, 200), (400, 300), (2000, 1500)] {
             let trace = Trace::of_reads((0..3 * pages).map(|touch| PageNo(touch % pages)));
             let found = swap_ins(&trace, Policy::Adaptive, frames);
@@ -241,8 +244,7 @@ mod tests {
 
     #[test]
     fn steps_of_several_phases_are_foreseen() {
-        // In each step three arrays are used in turn, as in A B A C A A: at intervals of which each array has
-        // several.
+        // In each step three arrays are used in turn, as in A B A C A A. So an array has several intervals.
         let mut trace = Trace::new(1);
         for step in 0..40 * 6 {
             let array = [0, 1, 0, 2, 0, 0][step % 6];
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_few_pages_always_in_use_stay_through_a_sweep() {
-        // Between the touches of two pages of the sweep, each of ten is touched.
+        // Ten pages are touched between any two pages of the sweep.
         let mut trace = Trace::new(16);
         for touch in 0..20_000 {
             trace.touch(PageNo(100 + touch % 1000), Access::Read);
@@ -273,7 +275,7 @@ mod tests {
 
     #[test]
     fn it_follows_a_program_that_changes_its_ways() {
-        // Sweeps, then use at random with nine in ten on a tenth of the pages, then sweeps again.
+        // Sweeps, then random accesses of which nine in ten touch a tenth of the pages, then sweeps again.
         let mut lots = Lots::new(3);
         let mut trace = Trace::new(1);
         for touch in 0..60_000 {

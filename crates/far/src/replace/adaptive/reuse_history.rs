@@ -1,8 +1,8 @@
 //! Intervals between the uses of a page, and the prediction of its next use.
 
-/// Number of remembered intervals: the longest repeating pattern of uses that is recognized.
+/// Number of remembered intervals, which is the longest repeating pattern of uses that is recognized.
 const REMEMBERED: usize = 64;
-/// Fraction bits of a logarithm.
+/// Number of fraction bits of a logarithm.
 const FRACTION: u32 = 10;
 
 /// Recorded uses of one page. Times count events; zero means never.
@@ -12,22 +12,22 @@ pub struct ReuseHistory {
     cleared: u64,
     /// Time of the predicted next use; zero if there is no prediction.
     due: u64,
-    /// Logarithms of the intervals, the latest first: two bytes each, and the difference of two measures how
-    /// similar the intervals are.
+    /// Logarithms of the intervals, the latest first. Each takes two bytes, and the difference of two
+    /// logarithms measures how similar the intervals are.
     intervals: [u16; REMEMBERED],
     known: u8,
     burst_exponent: u8,
 }
 
 impl ReuseHistory {
-    /// An empty history; the first burst lasts `2^burst_exponent` events.
+    /// Returns an empty history. The first burst lasts `2^burst_exponent` events.
     #[must_use]
     pub fn new(burst_exponent: u8) -> Self {
         Self { last: 0, cleared: 0, due: 0, intervals: [0; REMEMBERED], known: 0, burst_exponent }
     }
 
-    /// Records the first touch since the bit was cleared or the page came in. Returns `true` if this ends an
-    /// interval.
+    /// Records the first touch after the bit was cleared or the page was paged in. Returns `true` if the
+    /// touch ends an interval.
     pub fn touch(&mut self, now: u64, longest_burst_exponent: u8) -> bool {
         let returned = self.last > 0 && now - self.cleared > self.burst();
         if returned {
@@ -83,15 +83,15 @@ impl ReuseHistory {
         self.known == 1
     }
 
-    /// For a page that was used three times: returns `true` if the second interval is at least half as
-    /// long as the first. `None` for any other number of uses.
+    /// Returns, for a page that was used three times, whether the second interval is at least half as long as
+    /// the first. `None` for any other number of uses.
     #[must_use]
     pub fn second_confirms_first(&self) -> Option<bool> {
         (self.known == 2).then(|| self.intervals[0] + (1 << FRACTION) >= self.intervals[1])
     }
 
-    /// Returns the predicted time of the next use, later than now, if there is a prediction. Constant time
-    /// until that time has passed; then a search of the remembered intervals.
+    /// Returns the predicted time of the next use, which is later than `now`, if there is a prediction. Takes
+    /// constant time until the predicted time has passed, and then a search of the remembered intervals.
     pub fn next_use(&mut self, now: u64) -> Option<u64> {
         if 0 < self.due && self.due <= now {
             self.due = self.forecast(now);
@@ -99,9 +99,9 @@ impl ReuseHistory {
         (self.due > 0).then_some(self.due)
     }
 
-    /// Predicts the next use from the intervals that followed similar ones. Of the intervals that have not
-    /// passed yet, the one with the predecessor most similar to the latest interval counts, and of equals the
-    /// most recent. Returns zero if all have passed.
+    /// Predicts the next use. Considers the intervals that have not passed yet, and selects the one with the
+    /// predecessor that is most similar to the latest interval; of equals, the most recent. Returns zero if
+    /// all intervals have passed.
     fn forecast(&self, now: u64) -> u64 {
         let intervals = &self.intervals[..self.known.into()];
         let Some(&latest) = intervals.first() else { return 0 };
@@ -163,11 +163,11 @@ mod tests {
 
     #[test]
     fn the_interval_after_the_most_similar_one_is_expected_at_any_age() {
-        // Sixteen uses in each step of a program, of which nine intervals are alike.
+        // Sixteen uses in each step of a program; nine of the intervals are equal.
         let step = [10, 10, 300, 40, 10, 70, 10, 10, 150, 10, 10, 1000, 10, 10, 20, 500];
         let steps: Vec<u64> = step.iter().copied().cycle().take(48).collect();
         for uses in 34..48 {
-            // After 10, several intervals are possible; after each other number only one.
+            // After 10, several intervals are possible; after every other number only one.
             if step[(uses - 1) % 16] != 10 {
                 let (mut page, now) = used(&steps[..uses]);
                 let due = page.next_use(now).unwrap() - now;

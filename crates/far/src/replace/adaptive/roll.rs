@@ -1,18 +1,19 @@
-//! A set of pages with random draws and iteration; unlike a bit set, its cost does not grow with the region.
+//! A set of pages with random draws and iteration. The cost of these operations does not depend on the size
+//! of the region.
 
 use crate::replace::rng::Lots;
 use crate::replace::{PageNo, Shape};
 
-/// Pages in no order. Fixed size; nothing is allocated after it was made.
+/// A set of pages in no order, of fixed size. Allocates nothing after its construction.
 #[derive(Clone, Debug)]
 pub(super) struct Roll {
     pages: Vec<PageNo>,
-    /// Per page: where it stands, counted from one; zero if it is not in.
+    /// For each page, its position in `pages`, counted from one; zero if the page is not in the set.
     places: Vec<u32>,
 }
 
 impl Roll {
-    /// Of no page, with room for all that can be resident.
+    /// Creates an empty set with capacity for all pages that can be resident.
     pub(super) fn new(shape: Shape) -> Self {
         Self {
             pages: Vec::with_capacity(shape.frames.min(shape.pages) as usize),
@@ -42,7 +43,8 @@ impl Roll {
         }
     }
 
-    /// Shows all pages; if they are more than `most`, that many at random, some perhaps twice.
+    /// Writes all pages of the set to `shown`. If there are more than `most`, draws that many at random, with
+    /// replacement.
     pub(super) fn show(&self, most: usize, lots: &mut Lots, shown: &mut Vec<PageNo>) {
         shown.clear();
         if self.pages.len() <= most {
@@ -53,7 +55,7 @@ impl Roll {
         }
     }
 
-    /// One of them that is not this one, if there is another.
+    /// Returns a page of the set other than `page`, if there is one.
     pub(super) fn another_than(&self, page: PageNo) -> Option<PageNo> {
         self.pages.iter().copied().find(|&other| other != page)
     }

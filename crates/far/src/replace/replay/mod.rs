@@ -1,13 +1,14 @@
-//! Policies without real paging: recorded touches of pages go in, swaps and the cost of access bits come out.
+//! Trace replay: runs a policy over recorded page touches without real paging, and counts swaps and the cost
+//! of access bits.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`trace`] | [`Trace`]: which pages a program touched, in which order |
+//! | [`trace`] | [`Trace`]: the pages that a program touched, in order |
 //! | [`run`] | [`replay`]: one policy, one trace, one number of frames |
 //! | [`optimal`] | the least number of swaps that any policy can need (Belady) |
 //!
-//! Time is virtual ([`Costs`]), so that a replay gives the same result on each machine, and timers have a
-//! meaning. One page of a trace may represent a larger one: [`Costs::scaled`].
+//! Time is virtual ([`Costs`]), so that a replay gives the same result on every machine, and policies with
+//! timers can be replayed. One page of a trace may represent a larger page: [`Costs::scaled`].
 //!
 //! ```
 //! use azekura_far::replace::replay::{Costs, Trace, optimal_swap_ins, replay};

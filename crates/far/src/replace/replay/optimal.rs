@@ -4,13 +4,13 @@ use std::collections::BinaryHeap;
 
 use super::Trace;
 
-/// Swap-ins of the optimal policy, which uses future references. No policy needs fewer, with or without the
-/// first touches, which transfer nothing.
+/// Returns the number of swap-ins of the optimal policy, which uses future references. No policy needs fewer.
+/// First touches, which transfer nothing, are not counted.
 #[must_use]
 pub fn optimal_swap_ins(trace: &Trace, frames: u32) -> u64 {
     let next = next_touches(trace);
-    // Entries are never removed: that of a page that was touched since, or has left, is recognized when it
-    // comes up.
+    // Entries are never removed. The entry of a page that was touched since, or has left, is detected when it
+    // is popped.
     let mut by_next = BinaryHeap::new();
     let mut awaited = vec![None; trace.pages() as usize];
     let mut seen = vec![false; trace.pages() as usize];
@@ -33,7 +33,7 @@ pub fn optimal_swap_ins(trace: &Trace, frames: u32) -> u64 {
     swap_ins
 }
 
-/// For each touch, the place of the same page's next one.
+/// Returns, for each touch, the index of the next touch of the same page.
 fn next_touches(trace: &Trace) -> Vec<usize> {
     let mut next = vec![usize::MAX; trace.touches().len()];
     let mut later = vec![usize::MAX; trace.pages() as usize];
@@ -49,7 +49,7 @@ mod tests {
     use crate::replace::PageNo;
     use crate::replace::rng::Lots;
 
-    /// By trying every choice of victim.
+    /// Computes the least number of swap-ins by trying every choice of victim.
     fn exhaustive(touches: &[u32], at: usize, resident: &mut Vec<u32>, seen: u32, frames: usize) -> u64 {
         let Some(&page) = touches.get(at) else { return 0 };
         if resident.contains(&page) {

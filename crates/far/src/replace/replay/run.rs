@@ -1,97 +1,98 @@
-//! One policy, one trace, one number of frames.
+//! Replay of one trace with one policy and one number of frames.
 
 use std::time::Duration;
 
 use super::Trace;
 use crate::replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape, Spent};
 
-/// Costs of operations, in virtual time.
+/// Costs of operations in nanoseconds of virtual time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// One access of the program to its memory, with the computation before it.
+    /// One memory access of the program, with the computation before it.
     pub access: f64,
-    /// A page's way in.
+    /// Transfer of a page that is paged in.
     pub swap_in: f64,
-    /// A modified page's way out.
+    /// Transfer of a modified page that is paged out.
     pub write_back: f64,
-    /// A fault: signal, its handler, and back.
+    /// A fault: the signal, its handler, and the return.
     pub fault: f64,
     /// A change of a page's protection.
     pub protect: f64,
 }
 
 impl Costs {
-    /// In nanoseconds: pages of 1 MiB over 10 Gbit/s; signal 14 us and mprotect 3 us as in the paper's
-    /// §3.2.1; 2 ns per access.
+    /// Costs of the paper: pages of 1 MiB over 10 Gbit/s; signal 14 µs and mprotect 3 µs (§3.2.1); 2 ns per
+    /// access.
     pub const PAPER: Self =
         Self { access: 2.0, swap_in: 839_000.0, write_back: 839_000.0, fault: 14_000.0, protect: 3_000.0 };
 
-    /// Each page of the trace represents one that is `factor` times as large: an access represents as many.
+    /// Returns the costs if each page of the trace represents one that is `factor` times as large. An access
+    /// then represents `factor` accesses.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self { access: self.access * factor, ..self }
     }
 }
 
-/// Counts of a replay.
+/// Counts and times of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// First touches of pages: they come in without a transfer.
+    /// Number of first touches of pages, which transfer nothing.
     pub first_touches: u64,
-    /// Touches of pages that were away: the paper's remote swaps.
+    /// Number of touches of paged-out pages: the paper's remote swaps.
     pub swap_ins: u64,
-    /// Pages that left.
+    /// Number of pages that were paged out.
     pub swap_outs: u64,
-    /// Pages that left and had been written since they came.
+    /// Number of pages that were paged out and had been written since they were paged in.
     pub write_backs: u64,
-    /// Reference bits set again by a fault of a resident page.
+    /// Number of reference bits that a fault set again.
     pub references_set: u64,
-    /// Modified bits set by a fault of their own.
+    /// Number of modified bits that needed a separate fault.
     pub modified_set: u64,
-    /// Reference bits cleared.
+    /// Number of reference bits that were cleared.
     pub cleared: u64,
-    /// Calls of the policy in which bits were cleared.
+    /// Number of calls of the policy in which bits were cleared.
     pub clearings: u64,
-    /// Nanoseconds of clearing bits.
+    /// Time of clearing bits in nanoseconds.
     pub clear_ns: f64,
-    /// Nanoseconds of setting bits.
+    /// Time of setting bits in nanoseconds.
     pub set_ns: f64,
-    /// Nanoseconds of waiting for pages.
+    /// Time of waiting for pages in nanoseconds.
     pub swap_ns: f64,
-    /// Nanoseconds of the program itself.
+    /// Time of the program itself in nanoseconds.
     pub compute_ns: f64,
 }
 
 impl Outcome {
-    /// All of it.
+    /// Returns the total time in nanoseconds.
     #[must_use]
     pub fn total_ns(&self) -> f64 {
         self.clear_ns + self.set_ns + self.swap_ns + self.compute_ns
     }
 
-    /// Mean time between clearings (Fig. 3), if there were any.
+    /// Returns the mean time between clearings (Fig. 3), if there were any.
     #[must_use]
     pub fn clear_interval(&self) -> Option<Duration> {
         (self.clearings > 0).then(|| Duration::from_secs_f64(self.total_ns() / self.clearings as f64 * 1e-9))
     }
 }
 
-/// Runs the trace with a policy by name.
+/// Replays the trace with a policy by name.
 ///
 /// # Panics
 ///
-/// If `frames` is zero, or the policy offers a page that is not resident.
+/// If `frames` is zero, or the policy returns a victim that is not resident.
 #[must_use]
 pub fn replay(trace: &Trace, policy: Policy, frames: u32, costs: &Costs, seed: u64) -> Outcome {
     let mut policy = policy.build(Shape { pages: trace.pages(), frames }, seed);
     replay_with(trace, &mut *policy, frames, costs)
 }
 
-/// Runs the trace with a policy that was made for `trace.pages()` and `frames`.
+/// Replays the trace with a policy that was created for `trace.pages()` and `frames`.
 ///
 /// # Panics
 ///
-/// As [`replay`].
+/// In the cases of [`replay`].
 #[must_use]
 pub fn replay_with(trace: &Trace, policy: &mut dyn Replacement, frames: u32, costs: &Costs) -> Outcome {
     assert!(frames > 0, "a program needs a frame");
@@ -114,7 +115,7 @@ struct Run<'p> {
     bits: Bits,
     next_timer: f64,
     outcome: Outcome,
-    /// Of the waiting, that which made room for first touches: no part of a swap's price.
+    /// Waiting time for evictions that made a frame free for a first touch. Not part of the price of a swap.
     first_touches_ns: f64,
 }
 
@@ -197,7 +198,8 @@ impl<'p> Run<'p> {
         (spent.bits_ns, spent.program_ns) = (clear_ns + set_ns, compute_ns);
     }
 
-    /// Timers that are due. After a wait longer than the interval one signal is pending, not many.
+    /// Calls the policy's timer if it is due. After a wait longer than the interval the timer is called once,
+    /// not many times.
     fn timers(&mut self) {
         if self.outcome.total_ns() < self.next_timer {
             return;

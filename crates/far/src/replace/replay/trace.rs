@@ -4,8 +4,8 @@ use crate::replace::{Access, PageNo};
 
 const WRITE: u32 = 1 << 31;
 
-/// Touches in epochs. Within an epoch, which is a fixed small number of the program's accesses, only the
-/// first read and the first write of each page are kept: so a program that alternates between twenty arrays
+/// Page touches in epochs. An epoch is a fixed small number of the program's accesses. Only the first read
+/// and the first write of each page in an epoch are kept. So a program that alternates between twenty arrays
 /// leaves twenty touches per epoch, not thousands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
@@ -16,13 +16,13 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty trace of epochs of that many accesses.
+    /// Creates an empty trace with epochs of `epoch_accesses` accesses.
     #[must_use]
     pub fn new(epoch_accesses: u32) -> Self {
         Self { pages: 0, touches: Vec::new(), ends: Vec::new(), epoch_accesses }
     }
 
-    /// One read per epoch, of one access.
+    /// Creates a trace of reads, each in an epoch of one access.
     #[must_use]
     pub fn of_reads(pages: impl IntoIterator<Item = PageNo>) -> Self {
         let mut trace = Self::new(1);
@@ -33,11 +33,12 @@ impl Trace {
         trace
     }
 
-    /// Of a recording: page numbers, each with whether it was written, and where each epoch ends among them.
+    /// Creates a trace from a recording: page numbers, each with whether the page was written, and the end
+    /// index of each epoch.
     ///
     /// # Panics
     ///
-    /// If an epoch ends before it begins or behind the last touch, or as [`touch`](Self::touch).
+    /// If an epoch ends before it begins or after the last touch, and in the case of [`touch`](Self::touch).
     #[must_use]
     pub fn of_epochs(epoch_accesses: u32, touches: &[(u32, bool)], ends: &[usize]) -> Self {
         let mut trace = Self::new(epoch_accesses);
@@ -56,31 +57,31 @@ impl Trace {
     ///
     /// # Panics
     ///
-    /// If the page's number does not fit 31 bits.
+    /// If the page number does not fit into 31 bits.
     pub fn touch(&mut self, page: PageNo, access: Access) {
         assert!(page.0 < WRITE, "page {page} of a trace");
         self.pages = self.pages.max(page.0 + 1);
         self.touches.push(page.0 | if access == Access::Write { WRITE } else { 0 });
     }
 
-    /// The next touch begins a new epoch.
+    /// Ends the current epoch. The next touch begins a new one.
     pub fn end_epoch(&mut self) {
         self.ends.push(self.touches.len());
     }
 
-    /// Pages of the program: one more than the highest touched.
+    /// Returns the number of pages of the program: one more than the highest page that was touched.
     #[must_use]
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Accesses of the program in one epoch.
+    /// Returns the number of accesses of the program in one epoch.
     #[must_use]
     pub fn epoch_accesses(&self) -> u32 {
         self.epoch_accesses
     }
 
-    /// Epoch by epoch, its touches.
+    /// Returns the epochs, each with its touches.
     pub fn epochs(&self) -> impl Iterator<Item = impl Iterator<Item = (PageNo, Access)> + '_> + '_ {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let open =
@@ -90,7 +91,7 @@ impl Trace {
             .map(|(start, end)| self.touches[start..end].iter().map(|&touch| unpack(touch)))
     }
 
-    /// All touches.
+    /// Returns all touches.
     pub fn touches(&self) -> impl DoubleEndedIterator<Item = (PageNo, Access)> + ExactSizeIterator + '_ {
         self.touches.iter().map(|&touch| unpack(touch))
     }

@@ -1,5 +1,5 @@
-//! The operating system's part: the mapped pages, and the threads that are stopped at a page that is not
-//! mapped.
+//! Simulation of the operating system: the mapped pages, and the threads that are blocked at a page that is
+//! not mapped.
 
 use super::PAGE;
 use crate::fault::page_set::PageSet;
@@ -20,25 +20,26 @@ type Bytes = [u8; PAGE];
 struct Inner {
     rng: Xoshiro256PlusPlus,
     mapped: Vec<Option<Allow>>,
-    /// Pages with their bytes in the region, also under protection.
+    /// Pages with their bytes in the region, also if they are protected.
     present: Vec<bool>,
     region: Vec<Bytes>,
     /// Last bytes written by the program.
     truth: Vec<Bytes>,
-    /// Pages that the system makes by itself.
+    /// Pages that the system allocates without a fault.
     left: Vec<bool>,
     /// Frames that have memory.
     filled: Vec<bool>,
-    /// Pages that are not present, though the pager was told so: nothing but zeros was to be there.
+    /// Pages that are absent although they were reported to the pager as present. They contain only zeros.
     holes: HashSet<u32>,
-    /// Threads that are stopped, at which page, and whether they were woken.
+    /// Blocked threads: the page of each, and whether it was woken.
     stopped: HashMap<usize, (u32, bool)>,
 }
 
-/// A backend of small pages.
+/// A simulated backend with small pages.
 #[derive(Debug)]
 pub(in crate::pager::core) struct Machine {
-    /// Pages are moved (a frame is emptied by mapping it, and writes can go unseen), or copied.
+    /// Set if pages are moved: mapping empties the frame, and writes can be missed. Otherwise pages are
+    /// copied.
     moves: bool,
     inner: Mutex<Inner>,
     frames: Vec<UnsafeCell<Bytes>>,
@@ -46,7 +47,7 @@ pub(in crate::pager::core) struct Machine {
     reserved: PageSet,
 }
 
-// SAFETY: a world has one thread.
+// SAFETY: a simulation has one thread.
 unsafe impl Sync for Machine {}
 
 impl Machine {
@@ -80,7 +81,7 @@ impl Machine {
     }
 
     fn frame_bytes(&self, frame: u32) -> Bytes {
-        // SAFETY: a world has one thread, and no reference is kept.
+        // SAFETY: a simulation has one thread, and no reference is kept.
         unsafe { *self.frames[frame as usize].get() }
     }
 
@@ -88,7 +89,8 @@ impl Machine {
         self.frame_bytes(frame) == *bytes
     }
 
-    /// Absent pages read as zeros where the system creates them, and nowhere else.
+    /// Returns `true` if the program would read these bytes. Absent pages read as zeros if the system
+    /// allocates them, and are otherwise not readable.
     pub(in crate::pager::core) fn region_has(&self, page: u32, bytes: &Bytes) -> bool {
         let inner = self.inner();
         let is_made_of_zeros = inner.left[page as usize] || inner.holes.contains(&page);
@@ -106,7 +108,7 @@ impl Machine {
         self.inner().truth[page as usize] = [0; PAGE];
     }
 
-    /// A thread touches a page; returns `false` if it blocks. A read must return the last written bytes.
+    /// Touches a page; returns `false` if the thread blocks. A read must return the last written bytes.
     pub(in crate::pager::core) fn touch(&self, page: u32, access: Access, value: u64) -> bool {
         let mut inner = self.inner();
         let at = page as usize;
@@ -126,7 +128,7 @@ impl Machine {
         self.inner().stopped.insert(thread, (page, false));
     }
 
-    /// Returns `true` if the thread need not wait; it then is no longer stopped.
+    /// Returns `true` if the thread is not blocked or was woken. It is no longer blocked afterwards.
     pub(in crate::pager::core) fn was_woken(&self, thread: usize) -> bool {
         let mut inner = self.inner();
         let woken = inner.stopped.get(&thread).is_none_or(|&(_, woken)| woken);
@@ -151,7 +153,7 @@ impl Machine {
         }
         inner.filled[frame as usize] = false;
         if inner.rng.random_ratio(1, 4) {
-            // Another thread writes between the move and the protection, unseen.
+            // Simulates a write between the move and the protection, which is not detected.
             let value = inner.rng.random();
             inner.write(at, value);
         }
@@ -167,14 +169,14 @@ impl Machine {
         assert!(std::mem::take(&mut inner.present[page as usize]), "page {page} is not mapped");
         assert!(!self.moves || !inner.filled[frame as usize], "frame {frame} is not empty");
         inner.filled[frame as usize] = true;
-        // SAFETY: a world has one thread, and no reference is kept.
+        // SAFETY: a simulation has one thread, and no reference is kept.
         unsafe { *self.frames[frame as usize].get() = inner.region[page as usize] };
         inner.region[page as usize] = [0xee; PAGE];
     }
 }
 
 impl Inner {
-    /// The system makes a page of zeros.
+    /// Allocates a page of zeros.
     fn fill(&mut self, page: usize) {
         assert!(!std::mem::replace(&mut self.present[page], true), "page {page} is made twice");
         self.region[page] = [0; PAGE];
@@ -182,9 +184,9 @@ impl Inner {
     }
 
     fn write(&mut self, page: usize, value: u64) {
-        // Now and then zeros, which are never sent.
+        // Some values are zeros, which are never sent.
         let value = if value.is_multiple_of(7) { 0 } else { value };
-        // Every third page has bytes that do not compress.
+        // Every third value fills the page with bytes that do not compress.
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(value);
         let fills = value != 0 && value.is_multiple_of(3);
         self.truth[page].fill_with(|| if fills { rng.random() } else { 0 });
@@ -282,7 +284,7 @@ impl Backend for Machine {
 
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         let mut inner = self.inner();
-        // Now and then nobody says what is there.
+        // Sometimes the simulated system does not report which pages exist.
         let is_known = inner.rng.random_ratio(3, 4);
         let take = |page: u32| {
             let at = page as usize;
@@ -334,7 +336,7 @@ impl Backend for Machine {
 
     fn empty(&self, frame: u32) {
         self.inner().filled[frame as usize] = false;
-        // SAFETY: a world has one thread, and no reference is kept.
+        // SAFETY: a simulation has one thread, and no reference is kept.
         unsafe { *self.frames[frame as usize].get() = [0xaa; PAGE] };
     }
 

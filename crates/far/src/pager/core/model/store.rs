@@ -1,4 +1,4 @@
-//! A memory server's part: orders wait until the world has one answered.
+//! Simulation of a memory server: orders wait until the test executes them.
 
 use super::PAGE;
 use crate::client::{Order, Replica, Verb};
@@ -15,13 +15,13 @@ enum Bulk {
 #[derive(Debug, Default)]
 struct Inner {
     gets: VecDeque<Vec<Order>>,
-    /// In the order in which they were sent, as on a connection.
+    /// Requests without urgency, in the order in which they were sent, as on a connection.
     bulk: VecDeque<Bulk>,
     pages: HashMap<u32, [u8; PAGE]>,
     closed: bool,
 }
 
-/// Keeps pages.
+/// A simulated store of pages.
 #[derive(Debug, Default)]
 pub(super) struct Store(Mutex<Inner>);
 
@@ -47,12 +47,12 @@ impl Store {
         self.inner().pages.keys().copied().collect()
     }
 
-    /// Takes no more orders; nobody has been told yet.
+    /// Rejects further orders, without informing the pager.
     pub(super) fn shut(&self) {
         self.inner().closed = true;
     }
 
-    /// All its orders come back, and its pages are gone.
+    /// Loses the server and its pages. Returns all its open orders.
     pub(super) fn lose(&self) -> Vec<Order> {
         let mut inner = self.inner();
         inner.closed = true;
@@ -65,8 +65,8 @@ impl Store {
         orders
     }
 
-    /// Answers one run, one that somebody waits for or the longest waiting one of the others. The first so
-    /// many of its pages are taken, if it is a put; the others are refused.
+    /// Executes one run: an urgent one, or else the oldest of the others. For a put, the first `takes` pages
+    /// are stored, and the others are refused.
     pub(super) fn answer(&self, urgent: bool, takes: usize) -> Vec<(Vec<Order>, Option<String>)> {
         let mut inner = self.inner();
         if (urgent || inner.bulk.is_empty())
@@ -110,7 +110,7 @@ impl Replica for Store {
         }
         match first.0 {
             Verb::Get => {
-                run.iter_mut().for_each(|order| order.target().fill(0x77)); // half received
+                run.iter_mut().for_each(|order| order.target().fill(0x77)); // simulates a partial receive
                 inner.gets.push_back(run);
             }
             Verb::Put => inner.bulk.push_back(Bulk::Put(run)),
