@@ -188,7 +188,7 @@ pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
                 Size(launch.space)
             )
         }
-        Lack::Server(error) => format!("has no place: {error}; use --spill FILE"),
+        Lack::Server(error) => format!("cannot be stored: {error}; use --spill FILE"),
     };
     lost(&format!(
         "azekura far: {what} of {} KiB {why}, or run without --strict to have it in ordinary memory\n",

@@ -289,7 +289,7 @@ fn a_program_that_asks_for_more_than_a_server_has_left_ends_neither_itself_nor_a
         assert_eq!((second.status.code(), &second.stdout[..]), (Some(0), &b"0\n"[..]), "{said}");
         assert!(said.contains("12288 KiB in all were ordinary memory: memory server"), "{said}");
         let said = message_of("strict", &Launch { strict: true, ..setting.clone() }, || ());
-        assert!(said.contains("can be had here") && said.contains("--spill FILE"), "{said}");
+        assert!(said.contains("are available here") && said.contains("--spill FILE"), "{said}");
     });
     let said = String::from_utf8_lossy(&first.stderr);
     assert_eq!((first.status.code(), &first.stdout[..]), (Some(0), &b"0\n"[..]), "{said}");
@@ -314,7 +314,7 @@ fn static_arrays_for_which_a_server_has_no_room_are_refused_before_main() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{mechanism}: {said}");
         assert!(
-            said.contains("refused: ") && said.contains("5242880 can be had here"),
+            said.contains("refused: ") && said.contains("5242880 are available here"),
             "{mechanism}: {said}"
         );
     }
@@ -382,7 +382,7 @@ fn a_child_for_whose_pages_the_server_has_no_room_is_stopped() {
     let far = run(command, Some(&Launch { mechanism, ..launch(&server) }));
     let said = String::from_utf8_lossy(&far.stderr);
     assert_eq!(String::from_utf8_lossy(&far.stdout), "the child was stopped\n", "{said}");
-    assert!(said.contains("a child process cannot have") && said.contains("can be had here"), "{said}");
+    assert!(said.contains("a child process cannot have") && said.contains("are available here"), "{said}");
 }
 
 #[test]

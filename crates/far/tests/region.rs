@@ -256,6 +256,6 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     );
     assert!(
         refused(setting(&server).bytes(1 << 30))
-            .contains("1073741824 bytes wanted, 67108864 can be had here")
+            .contains("1073741824 bytes wanted, 67108864 are available here")
     );
 }

@@ -268,7 +268,7 @@ fn f6_who_waits_gives_way_to_who_needs_the_room_the_longest_first() {
     assert_eq!(back.resume_named(names[2]), Ok(names[2]));
     assert_eq!(back.get(1), 2);
     // A session with a connection is not evicted.
-    assert!(Client::new(&server).open(2 * 8192).unwrap_err().contains("can be had here"));
+    assert!(Client::new(&server).open(2 * 8192).unwrap_err().contains("are available here"));
     assert_eq!(server.stats().waiting, 0);
 }
 

@@ -163,7 +163,7 @@ impl HybridLatch {
     #[track_caller]
     fn leave_exclusive(&self, step: u64) {
         let word = self.0.load(Relaxed);
-        debug_assert!(word & EXCLUSIVE != 0, "let go without holding");
+        debug_assert!(word & EXCLUSIVE != 0, "released without being held");
         let version = (word + step) & VERSION;
         // A swap, because a waiter may set the parked bit meanwhile. Release: pairs with the Acquire of the
         // next holder.
@@ -211,7 +211,7 @@ impl HybridLatch {
         // Release: the loads of this holder come before the stores of a later exclusive holder (its CAS is
         // Acquire).
         let before = self.0.fetch_sub(SHARED_ONE, Release);
-        debug_assert!(before & SHARED != 0, "let go without holding");
+        debug_assert!(before & SHARED != 0, "released without being held");
         if before & SHARED == SHARED_ONE && before & PARKED != 0 {
             // Relaxed: only the bit is cleared; the bucket's count provides the ordering of PARK-1.
             if self.0.fetch_and(!PARKED, Relaxed) & PARKED != 0 {

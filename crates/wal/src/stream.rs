@@ -75,7 +75,7 @@ impl Members {
         &self.open[log_buffer / self.streams]
     }
 
-    // Relaxed, here and below: read and written under the stream's writer.
+    // Relaxed, here and below: set under the stream's writer. Readers without it only plan, and check again.
     fn is_open(&self, log_buffer: usize) -> bool {
         self.flag(log_buffer).load(Relaxed)
     }

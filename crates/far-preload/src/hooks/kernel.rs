@@ -257,7 +257,7 @@ pub(super) unsafe extern "C" fn shmat(segment: c_int, at: *const c_void, flags: 
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    end_far("mlockall", "the program wants all of its memory locked here");
+    end_far("mlockall", "the program locks all of its memory on this machine");
     call(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int
 }
 

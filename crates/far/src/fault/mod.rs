@@ -228,7 +228,7 @@ pub(crate) trait Backend: Send + Sync {
     /// frames keep their content. After an error the region cannot be accessed, so it never reads as zeros in
     /// place of the parent's bytes.
     fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
-        let why = format!("{} does not give it to them", self.mechanism());
+        let why = format!("{} cannot pass the region to child processes", self.mechanism());
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
     /// Closes inherited descriptors in a child process without far memory.

@@ -124,7 +124,7 @@ pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
     let session = first(shared, &mut stream).and_then(|first| match first {
         First::Open { wanted, tag } => open(shared, stream, &wanted, tag),
         First::Resume { tag, .. } => {
-            refuse_first(&mut stream, tag, "sessions that are served in this way do not wait")?;
+            refuse_first(&mut stream, tag, "this server keeps no session for a client that reconnects")?;
             Err(Ended::ProtocolError)
         }
     });
@@ -224,7 +224,7 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     // A session that only waits for its client to reconnect is ended for a new session (RESUME-3).
     while shared.resume_table.count() >= shared.setting.max_sessions {
         if !shared.resume_table.make_way() {
-            return Err(format!("{} sessions are as many as there may be", shared.setting.max_sessions));
+            return Err(format!("the limit of {} sessions is reached", shared.setting.max_sessions));
         }
     }
     let quota = shared.setting.quota_bytes;
@@ -234,13 +234,13 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     // for a copy.
     let begins_with = session_pages.len() as u64 * u64::from(wanted.page_bytes);
     with_capacity(shared, || share.take(begins_with))
-        .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;
+        .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} are available here"))?;
     shared.counters.pages.fetch_add(session_pages.len() as u64, Relaxed);
     Ok((share, session_pages))
 }
 
 fn refusal(wanted: u64, left: u64) -> String {
-    format!("{wanted} bytes wanted, {left} can be had here; use another server, or one with more --capacity")
+    format!("{wanted} bytes wanted, {left} are available here; use another server, or one with more --capacity")
 }
 
 /// Requests memory. On failure, ends waiting sessions one by one and retries (RESUME-3).

@@ -119,14 +119,14 @@ impl State {
 
     /// Leaves; says whether sleepers are to be woken.
     pub fn leave_shared(&mut self) -> bool {
-        debug_assert!(self.readers > 0, "let go without holding");
+        debug_assert!(self.readers > 0, "released without being held");
         self.readers -= 1;
         self.readers == 0 && std::mem::take(&mut self.has_waiters)
     }
 
     /// Leaves; says whether sleepers are to be woken.
     pub fn leave_exclusive(&mut self) -> bool {
-        debug_assert!(self.writer == Writer::Holding, "let go without holding");
+        debug_assert!(self.writer == Writer::Holding, "released without being held");
         self.writer = Writer::None;
         self.writer_thread = ThreadTag::NONE;
         std::mem::take(&mut self.has_waiters)

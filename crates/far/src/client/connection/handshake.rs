@@ -80,7 +80,7 @@ pub(super) struct OpenedSession {
 /// Connects to the first address of this host name that accepts a connection.
 pub(super) fn dial(server: &str, stall: Duration) -> Result<TcpStream, ConnectError> {
     let failed = |source| ConnectError::Connect { server: server.into(), source };
-    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name stands for no address");
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
     for address in server.to_socket_addrs().map_err(failed)? {
         match dial_to(address, stall) {
             Ok(stream) => return Ok(stream),
@@ -95,7 +95,7 @@ pub(super) fn dial_to(address: SocketAddr, within: Duration) -> io::Result<TcpSt
     let stream = TcpStream::connect_timeout(&address, within)?;
     // On the loopback interface, a socket can connect to itself if its port has no listener.
     if stream.local_addr()? == address {
-        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there"));
+        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "no server listens there"));
     }
     Ok(stream)
 }
@@ -121,7 +121,7 @@ pub(super) fn resume(
     let opened =
         begin(stream, server, options, |handshake| (Kind::Resume, handshake.proof(session).to_vec()))?;
     if opened.session != session {
-        let why = "it goes on with another session".into();
+        let why = "it resumes another session".into();
         return Err(ConnectError::Refused { server: server.into(), why });
     }
     Ok(opened)

@@ -123,7 +123,7 @@ impl Shared {
                 .wait_timeout_while(self.lock(), RETRY_INTERVAL, closed)
                 .unwrap_or_else(PoisonError::into_inner);
             if queues.closed || !error.may_pass() || Instant::now() >= until {
-                return Err(format!("{why}, and it cannot be gone on with: {error}{reason}"));
+                return Err(format!("{why}, and the session cannot be resumed: {error}{reason}"));
             }
         }
     }
@@ -166,7 +166,7 @@ impl Shared {
             self.moved.notify_all();
         }
         let Some(mut pending) = pending else {
-            return Err(End::ProtocolViolation("it answers what was not asked".into()));
+            return Err(End::ProtocolViolation("it answers a request that was not sent".into()));
         };
         if let Some(bytes) = pending.reserve {
             let answer = self.reservation(stream, attention, &header, bytes);

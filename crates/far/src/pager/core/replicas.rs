@@ -61,7 +61,7 @@ impl Core {
         }
         self.stats.replicas_resumed += 1;
         let name = self.replicas[replica].name();
-        crate::say(&format!("azekura far memory: the connection to {name} broke, and is made again\n"));
+        crate::say(&format!("azekura far memory: the connection to {name} broke and is being restored\n"));
     }
 
     /// Forgets all copies at this replica. Returns the number of pages without another copy.
