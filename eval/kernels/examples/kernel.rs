@@ -1,5 +1,5 @@
-//! Runs one program of the far-memory evaluation on the heap, as a process of its own, and prints its
-//! verdict: `kernel is.w`.
+//! Runs one program of the far-memory evaluation on the heap, in its own process, and prints its verdict:
+//! `kernel is.w`.
 
 use azekura_kernels::{Arena, Kernel};
 use std::process::ExitCode;

@@ -1,12 +1,13 @@
-//! Hierarchical clustering of gene expressions, as Cluster 3.0 does it: correlations of all pairs, then pair
-//! by pair, average linkage.
+//! Hierarchical clustering of gene expressions, as in Cluster 3.0: correlations of all pairs, then average
+//! linkage, pair by pair.
 //!
-//! Memory: a triangle of distances that is swept for each of the joins, and shrinks with each: the last row
-//! takes the place of one that was joined. Expressions are synthetic: genes follow one of a few random
-//! profiles with noise; the published sample is not needed.
+//! Memory: a triangle of distances. Each join sweeps over it and removes one row, which the last row
+//! replaces. The expressions are synthetic: genes follow one of a few random profiles with noise, so the
+//! published sample is not needed.
 //!
-//! Verified: every gene is joined once; with average linkage no join is nearer than an earlier one; and the
-//! joins between profiles are the last ones, so that the tree, cut there, gives the profiles back.
+//! Verification: every gene is joined once. With average linkage, no join has a smaller distance than an
+//! earlier one. The last joins are those between profiles, so that the tree without them is the set of
+//! profiles.
 
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
 use crate::npb::lcg::Lcg;
@@ -16,14 +17,14 @@ use crate::verdict::{Check, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Genes(pub u32);
 
-/// Expressions of each gene.
+/// Number of expressions of each gene.
 const SAMPLES: usize = 80;
-/// Profiles that genes follow.
+/// Number of profiles that genes follow.
 const PROFILES: usize = 8;
-/// Noise against a profile of the same spread.
+/// Amplitude of the noise, relative to that of a profile.
 const NOISE: f64 = 0.5;
 
-/// Bytes that the program needs.
+/// Returns the bytes that the program needs.
 #[must_use]
 pub fn bytes(Genes(genes): Genes) -> usize {
     let genes = genes as usize;
@@ -35,12 +36,12 @@ const fn triangle(rows: usize) -> usize {
     rows * rows.saturating_sub(1) / 2
 }
 
-/// Returns the index of the distance of two rows.
+/// Returns the index of the distance between two rows.
 fn place(a: usize, b: usize) -> usize {
     triangle(a.max(b)) + a.min(b)
 }
 
-/// Clusters, and checks the tree.
+/// Builds the tree of clusters, and verifies it.
 ///
 /// # Errors
 ///
@@ -62,7 +63,8 @@ pub fn run<M: Memory>(Genes(genes): Genes, memory: &mut M) -> Result<Verdict, Ou
     Ok(tree.verdict(genes))
 }
 
-/// Each gene its profile and noise, scaled so that the product of two genes is their correlation.
+/// Computes the expressions of each gene from its profile and noise, scaled so that the scalar product of two
+/// genes is their correlation.
 fn express(genes: usize, expressions: &mut impl Array<f64>) {
     let mut lcg = Lcg::default();
     let mut centred = |spread: f64| spread * (2.0 * lcg.next_f64() - 1.0);
@@ -78,7 +80,7 @@ fn express(genes: usize, expressions: &mut impl Array<f64>) {
     }
 }
 
-/// One minus the correlation of each pair.
+/// Computes the distance of each pair: one minus the correlation.
 fn correlate(genes: usize, expressions: &impl Array<f64>, distances: &mut impl Array<f64>) {
     for later in 1..genes {
         for earlier in 0..later {
@@ -90,7 +92,7 @@ fn correlate(genes: usize, expressions: &impl Array<f64>, distances: &mut impl A
     }
 }
 
-/// The two nearest of the rows, and their distance.
+/// Returns the two nearest rows, and their distance.
 fn nearest(rows: usize, distances: &impl Array<f64>) -> (usize, usize, f64) {
     let mut best = (1, 0, f64::INFINITY);
     for later in 1..rows {
@@ -104,7 +106,7 @@ fn nearest(rows: usize, distances: &impl Array<f64>) -> (usize, usize, f64) {
     best
 }
 
-/// The earlier row becomes the join of both: its distances are the members' averages.
+/// Joins the later row into the earlier one; the new distances are averages over the members.
 fn average(later: usize, earlier: usize, rows: usize, sizes: (f64, f64), distances: &mut impl Array<f64>) {
     for other in (0..rows).filter(|&other| other != later && other != earlier) {
         let sum =
@@ -113,7 +115,7 @@ fn average(later: usize, earlier: usize, rows: usize, sizes: (f64, f64), distanc
     }
 }
 
-/// The last row takes the place of one that was joined.
+/// Moves the last row to the position of the row that was joined into another one.
 fn move_last(to: usize, rows: usize, distances: &mut impl Array<f64>) {
     let last = rows - 1;
     for other in (0..last).filter(|&other| other != to) {
@@ -121,14 +123,14 @@ fn move_last(to: usize, rows: usize, distances: &mut impl Array<f64>) {
     }
 }
 
-/// Marks a row with members of different profiles.
+/// Profile of a row with members of different profiles.
 const MIXED: u32 = u32::MAX;
 
-/// The profiles of the rows, and the joins so far.
+/// The sizes and profiles of the rows, and the joins so far.
 struct Tree<M: Memory> {
     sizes: M::Array<u32>,
     profiles: M::Array<u32>,
-    /// Of each join, its distance, and whether both sides followed the same one profile.
+    /// Distance of each join; `pure` tells whether both sides have the same single profile.
     distances: M::Array<f64>,
     pure: M::Array<u32>,
     joins: usize,
@@ -181,7 +183,8 @@ mod tests {
     use super::*;
     use crate::memory::Arena;
 
-    /// Average linkage from its definition: mean distance of all pairs of members.
+    /// The distances of joins agree with the definition of average linkage: the mean distance of all pairs of
+    /// members.
     #[test]
     fn distances_of_joins_are_the_mean_over_all_pairs_of_members() {
         const GENES: usize = 24;

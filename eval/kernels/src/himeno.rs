@@ -1,18 +1,18 @@
-//! The Himeno benchmark: Jacobi's method for the pressure of an incompressible flow, 19 points, fourteen
-//! arrays of single precision.
+//! The Himeno benchmark: Jacobi's method for the pressure of an incompressible flow, with 19 points and
+//! fourteen arrays of single precision.
 //!
-//! As in the benchmark, the computed grid is one smaller in each dimension than the arrays; their last planes
-//! stay zero.
+//! As in the benchmark, the computed grid is smaller than the arrays by one in each dimension; the last
+//! planes of the arrays stay zero.
 //!
-//! Memory: every iteration sweeps over all arrays, in step; then the new pressure is copied back. The
-//! benchmark prints the sum of squared changes (*gosa*) and publishes none to compare with, nor a number of
-//! iterations (it measures a rate). Here the iterations are fixed and gosa is compared with what double
-//! precision gives for the same sweeps.
+//! Memory: every iteration sweeps over all arrays in step, and then copies the new pressure back. The
+//! benchmark prints the sum of squared changes (*gosa*). It publishes neither reference values nor a number
+//! of iterations, because it measures a rate. Here the number of iterations is fixed, and gosa is compared
+//! with its value in double precision for the same sweeps.
 
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
 use crate::verdict::{Check, Verdict};
 
-/// Grids of the benchmark.
+/// Grid sizes of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grid {
     /// 33 × 33 × 65.
@@ -26,7 +26,7 @@ pub enum Grid {
 }
 
 impl Grid {
-    /// All of them.
+    /// All grid sizes.
     pub const ALL: [Self; 4] = [Self::Xs, Self::S, Self::M, Self::L];
 
     fn dims(self) -> [usize; 3] {
@@ -38,19 +38,20 @@ impl Grid {
         }
     }
 
-    /// Returns the computed part of the arrays.
+    /// Returns the dimensions of the computed part of the arrays.
     fn used(self) -> [usize; 3] {
         self.dims().map(|len| len - 1)
     }
 
-    /// Gosa of the last iteration in double precision, in single, and how far apart they are at most.
+    /// Returns gosa of the last iteration in double precision, in single precision, and their largest
+    /// relative difference.
     fn gosa(self) -> (f64, f64, f64) {
         let at = self as usize;
         (GOSA[at], GOSA_IN_SINGLE[at], TOLERANCE[at])
     }
 }
 
-/// Computed by this module in double precision; see the test.
+/// Gosa in double precision, computed by a test of this module.
 const GOSA: [f64; 4] = [
     5.187_144_757_044_468e-3,
     3.023_639_454_396_909e-3,
@@ -58,25 +59,26 @@ const GOSA: [f64; 4] = [
     8.396_218_066_157_139e-4,
 ];
 
-/// Results in single precision: the same on every machine, because no operation is reordered. A page that
-/// came back with wrong content changes them.
+/// Gosa in single precision. The results are the same on every machine, because no operation is reordered. A
+/// page with wrong content changes them.
 const GOSA_IN_SINGLE: [f64; 4] =
     [0.005187429549353473, 0.0030245624976240754, 0.0016245385251712177, 0.0008426587361653251];
 
-/// The finer the grid, the smaller a change beside the pressure that it is rounded with.
+/// Tolerance for rounding. On a finer grid, changes are smaller relative to the pressure, so rounding affects
+/// them more.
 const TOLERANCE: [f64; 4] = [2e-4, 1e-3, 3e-3, 2e-2];
 
 const ITERATIONS: usize = 12;
 const OMEGA: f32 = 0.8;
 const ARRAYS: usize = 14;
 
-/// Bytes that the program needs.
+/// Returns the bytes that the program needs.
 #[must_use]
 pub fn bytes(grid: Grid) -> usize {
     with_slack(ARRAYS * padded::<f32>(grid.dims().iter().product()))
 }
 
-/// Iterates, and checks gosa.
+/// Runs the iterations, and verifies gosa.
 ///
 /// # Errors
 ///
@@ -98,7 +100,7 @@ pub fn run<M: Memory>(grid: Grid, memory: &mut M) -> Result<Verdict, OutOfMemory
     })
 }
 
-/// The benchmark's arrays by its names.
+/// The arrays of the benchmark, with their original names.
 struct Arrays<M: Memory> {
     dims: [usize; 3],
     used: [usize; 3],
@@ -128,8 +130,8 @@ impl<M: Memory> Arrays<M> {
         })
     }
 
-    /// Calls with the plane and the indices of each row that is computed on, without the grid's border of
-    /// `border` points.
+    /// Calls `visit` with the plane and the indices of each computed row, without a border of `border`
+    /// points.
     fn rows(
         dims: [usize; 3],
         used: [usize; 3],
@@ -163,7 +165,7 @@ impl<M: Memory> Arrays<M> {
         });
     }
 
-    /// One iteration into `wrk2`; the sum of squared changes.
+    /// Computes one iteration into `wrk2`. Returns the sum of squared changes.
     fn sweep(&mut self) -> f64 {
         let mut gosa = 0.0;
         Self::rows(self.dims, self.used, 1, |_, row| {
@@ -180,7 +182,7 @@ impl<M: Memory> Arrays<M> {
     fn change(&self, at: usize) -> f32 {
         let (plane, row) = (self.dims[1] * self.dims[2], self.dims[2]);
         let Self { p, a, b, c, .. } = self;
-        // Of two dimensions, the four corners with their signs.
+        // Signed sum of the four corners in the plane of two dimensions.
         let cross = |u: usize, v: usize| {
             p.get(at + u + v) - p.get(at - u + v) - p.get(at + u - v) + p.get(at - u - v)
         };
@@ -207,7 +209,7 @@ impl<M: Memory> Arrays<M> {
 mod tests {
     use super::*;
 
-    /// The same sweeps in double precision, where all coefficients are what `fill` sets: six neighbors, one
+    /// Computes the same sweeps in double precision, with the coefficients of `fill`: six neighbors, one
     /// sixth each.
     fn gosa_in_double(grid: Grid) -> f64 {
         let [ni, nj, nk] = grid.used();

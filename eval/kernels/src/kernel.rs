@@ -1,4 +1,4 @@
-//! The programs by name and size.
+//! The programs, by name and size.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use crate::memory::{Memory, OutOfMemory};
 use crate::npb::{Class, cg, ft, is, mg, sp};
 use crate::verdict::Verdict;
 
-/// A program with its size. As text: `himeno.xs` to `himeno.l`; `is`, `ft`, `cg`, `mg`, `sp` with `.s`, `.w`
-/// or `.a`; `cluster.` and a number of genes.
+/// A program with its size. Its names are `himeno.xs` to `himeno.l`; `is`, `ft`, `cg`, `mg` and `sp` with
+/// `.s`, `.w` or `.a`; and `cluster.` with a number of genes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
@@ -31,7 +31,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// The paper's programs at a class of size, in its order (Fig. 7).
+    /// Returns the paper's programs in a size class, in the order of Fig. 7.
     #[must_use]
     pub fn all(class: Class) -> Vec<Self> {
         let (grid, genes) = match class {
@@ -50,7 +50,7 @@ impl Kernel {
         ]
     }
 
-    /// Bytes that it needs.
+    /// Returns the bytes that the program needs.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -64,11 +64,11 @@ impl Kernel {
         }
     }
 
-    /// Runs it and verifies its result.
+    /// Runs the program and verifies its result.
     ///
     /// # Errors
     ///
-    /// If the memory has less than [`bytes`](Self::bytes).
+    /// If the memory has fewer bytes than [`bytes`](Self::bytes).
     pub fn run<M: Memory>(self, memory: &mut M) -> Result<Verdict, OutOfMemory> {
         match self {
             Self::Himeno(grid) => himeno::run(grid, memory),
@@ -93,7 +93,7 @@ impl Kernel {
         }
     }
 
-    /// The name without the size.
+    /// Returns the name without the size.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.parts().0
@@ -107,7 +107,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// No program has this name and size.
+/// The error of an unknown program name or size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no program {0:?}: there are himeno.xs, .s, .m, .l; is, ft, cg, mg, sp with .s, .w, .a; cluster. with 2 \

@@ -1,7 +1,7 @@
-//! The programs of the far-memory paper (§3.1), written from their specifications to run on any memory: the
-//! heap, a region of far memory, or a memory that records which pages are touched.
+//! The programs of the far-memory paper (§3.1), written from their specifications. They run on any memory:
+//! the heap, a region of far memory, or a memory that records page accesses.
 //!
-//! It is not a benchmark of the machine: what is timed, and against what, is `azekura-lab`'s business.
+//! The crate does not measure the machine; `azekura-lab` does.
 //!
 //! ```
 //! use azekura_kernels::{Arena, Kernel};
@@ -15,9 +15,9 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`memory`] | [`Memory`]: where a program's arrays come from; [`Arena`]: from bytes |
-//! | [`record`] | [`Recorder`]: a memory that writes down which pages are touched |
-//! | [`kernel`] | [`Kernel`]: the programs by name and size |
+//! | [`memory`] | [`Memory`]: source of a program's arrays; [`Arena`]: a memory over bytes |
+//! | [`record`] | [`Recorder`]: a memory that records page accesses |
+//! | [`kernel`] | [`Kernel`]: the programs, by name and size |
 //! | [`verdict`] | [`Verdict`]: the result of a program's own verification |
 //! | [`himeno`] | Jacobi's method for pressure, fourteen arrays |
 //! | [`npb`] | some of the NAS Parallel Benchmarks |

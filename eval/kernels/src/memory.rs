@@ -1,8 +1,8 @@
-//! Sources of memory for a program's arrays.
+//! Interfaces of a program's memory and arrays.
 
 use std::mem;
 
-/// A number that fits an array: plain bytes, zero is all bits zero.
+/// An element type of arrays: plain bytes, with all bits zero for the number zero.
 pub trait Number: bytemuck::Pod {}
 
 impl Number for f32 {}
@@ -10,27 +10,27 @@ impl Number for f64 {}
 impl Number for i32 {}
 impl Number for u32 {}
 
-/// Arrays start at multiples of this, so that none shares a cache line.
+/// Alignment of arrays in bytes, so that no two arrays share a cache line.
 const ALIGN: usize = 64;
 
-/// The memory is smaller than the program.
+/// The memory is too small for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "an array of {wanted} bytes does not fit the {left} bytes that are left: give the program Kernel::bytes()"
 )]
 pub struct OutOfMemory {
-    /// Bytes of the array.
+    /// Bytes of the requested array.
     pub wanted: usize,
-    /// Bytes that are left.
+    /// Free bytes of the memory.
     pub left: usize,
 }
 
-/// Allocates arrays, filled with zeros. They exist as long as the memory.
+/// A source of arrays, which are filled with zeros and live as long as the memory.
 pub trait Memory {
-    /// An array of this memory.
+    /// Type of the arrays.
     type Array<T: Number>: Array<T>;
 
-    /// An array of zeros.
+    /// Allocates an array of zeros.
     ///
     /// # Errors
     ///
@@ -38,9 +38,9 @@ pub trait Memory {
     fn array<T: Number>(&mut self, len: usize) -> Result<Self::Array<T>, OutOfMemory>;
 }
 
-/// A fixed number of numbers. An index at or beyond the length is a panic.
+/// An array of fixed length. An index out of range panics.
 pub trait Array<T: Number> {
-    /// Number of elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
 
     /// Returns whether there are no elements.
@@ -48,13 +48,13 @@ pub trait Array<T: Number> {
         self.len() == 0
     }
 
-    /// Loads one.
+    /// Returns an element.
     fn get(&self, at: usize) -> T;
 
-    /// Stores one.
+    /// Replaces an element.
     fn set(&mut self, at: usize, value: T);
 
-    /// Adds to one.
+    /// Adds a value to an element.
     fn add(&mut self, at: usize, value: T)
     where
         T: std::ops::Add<Output = T>,
@@ -63,15 +63,15 @@ pub trait Array<T: Number> {
     }
 }
 
-/// Memory in bytes of another owner: the heap's, a region's.
+/// A memory over borrowed bytes, of the heap or of a region of far memory.
 #[derive(Debug)]
 pub struct Arena<'m> {
     left: &'m mut [u8],
 }
 
 impl<'m> Arena<'m> {
-    /// Over bytes that are zero, as those of fresh memory are. They are not filled here, because that would
-    /// touch every page; with other bytes a program's verification fails.
+    /// Returns a memory over bytes that must be zero, as those of fresh memory are. This function does not
+    /// fill them, because that would touch every page. With other bytes a program's verification fails.
     #[must_use]
     pub fn of_zeroed(bytes: &'m mut [u8]) -> Self {
         Self { left: bytes }
@@ -112,15 +112,15 @@ impl<T: Number> Array<T> for &mut [T] {
     }
 }
 
-/// Bytes of an array with its alignment.
+/// Returns the bytes of an array with its padding.
 #[must_use]
 pub const fn padded<T: Number>(len: usize) -> usize {
-    // No memory has as many bytes as this saturates to.
+    // If the sum saturates, the result exceeds every memory.
     len.saturating_mul(size_of::<T>()).saturating_add(ALIGN - 1) / ALIGN * ALIGN
 }
 
-/// Bytes that a program needs in all if its arrays take `arrays` bytes: an arena over bytes at any address
-/// loses some to alignment.
+/// Returns the bytes that a program needs for arrays of `arrays` bytes: an arena over unaligned bytes loses
+/// up to [`ALIGN`] bytes.
 pub(crate) const fn with_slack(arrays: usize) -> usize {
     arrays + ALIGN
 }

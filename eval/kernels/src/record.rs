@@ -1,35 +1,35 @@
-//! A memory that writes down which pages are touched.
+//! A memory that records page accesses.
 //!
 //! Accesses are counted in epochs of a fixed length. In each epoch the first read and the first write of a
-//! page are written down; the rest of an epoch would only say that the program still uses what it uses. The
-//! same program with the same size gives the same recording on every machine.
+//! page are recorded; further accesses in the same epoch would add no information for a replacement policy.
+//! The same program with the same size gives the same recording on every machine.
 //!
-//! A program that repeats itself, as one with hundreds of time steps, would fill any tape:
-//! [`Recorder::limited`] ends the recording, not the program.
+//! A program with hundreds of time steps repeats itself and could fill any buffer. [`Recorder::limited`] ends
+//! the recording early, while the program continues.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::memory::{Array, Memory, Number, OutOfMemory, padded};
 
-/// The pages that a program touched.
+/// A recording of a program's page accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
     /// Bytes of a page.
     pub page_bytes: usize,
-    /// Accesses of one epoch.
+    /// Number of accesses in an epoch.
     pub epoch_accesses: u32,
-    /// Page number, and whether it was written, in order.
+    /// Recorded accesses in order: the page number, and `true` for a write.
     pub touches: Vec<(u32, bool)>,
-    /// The end of each epoch in `touches`.
+    /// End of each epoch as an index in `touches`.
     pub epochs: Vec<usize>,
-    /// Accesses in all.
+    /// Number of all accesses.
     pub accesses: u64,
-    /// The program went on after the recording had ended.
+    /// The program continued after the end of the recording.
     pub cut: bool,
 }
 
-/// Memory on the heap; its arrays report each access.
+/// A memory on the heap with arrays that record each access.
 #[derive(Debug)]
 pub struct Recorder {
     tape: Rc<Tape>,
@@ -43,16 +43,17 @@ struct Tape {
     accesses: Cell<u32>,
     epoch: Cell<u32>,
     limit: usize,
-    /// The limit was reached: nothing is written down any more.
+    /// The limit was reached, so no more accesses are recorded.
     full: Cell<bool>,
-    /// Per page: the epoch of its last noted touch, in the upper bits; the lowest says whether a write was
-    /// noted.
+    /// State of each page. The upper bits are the epoch of its last recorded access; the lowest bit is set if
+    /// a write was recorded.
     noted: RefCell<Vec<Cell<u32>>>,
     recording: RefCell<Recording>,
 }
 
 impl Recorder {
-    /// Pages of `page_bytes`, a power of two; epochs of `epoch_accesses`.
+    /// Returns a recorder with pages of `page_bytes` bytes, a power of two, and epochs of `epoch_accesses`
+    /// accesses.
     ///
     /// # Panics
     ///
@@ -62,11 +63,12 @@ impl Recorder {
         Self::limited(page_bytes, epoch_accesses, usize::MAX)
     }
 
-    /// The same; the recording ends with the epoch in which it reaches so many touches.
+    /// Returns a recorder that ends the recording with the epoch in which it reaches `touches` recorded
+    /// accesses.
     ///
     /// # Panics
     ///
-    /// As [`new`](Self::new).
+    /// As for [`new`](Self::new).
     #[must_use]
     pub fn limited(page_bytes: usize, epoch_accesses: u32, touches: usize) -> Self {
         assert!(page_bytes.is_power_of_two(), "{page_bytes} bytes are no page");
@@ -174,7 +176,7 @@ mod tests {
         let _ = (a.get(0), a.get(1), a.get(8)); // pages 0, 0, 1
         a.set(2, 1.0); // page 0
         a.set(3, 1.0);
-        let _ = a.get(0); // the epoch's sixth
+        let _ = a.get(0); // the sixth access of the epoch
         let _ = a.get(9);
         a.set(8, 2.0);
         let recording = memory.finish();
@@ -191,7 +193,7 @@ mod tests {
             (0..64).for_each(|at| a.set(at, at as f64));
             (memory.finish(), a.get(63))
         };
-        // Each epoch of two accesses notes its page anew.
+        // Each epoch has two accesses and records its page again.
         let (cut, last) = run(3);
         assert_eq!((cut.touches.len(), cut.accesses, cut.cut, last), (3, 6, true, 63.0));
         let (whole, _) = run(8);

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// One figure that was compared with the benchmark's.
+/// A value that was compared with the benchmark's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// Its name.
+    /// Name of the value.
     pub name: String,
     /// The computed value.
     pub found: f64,
@@ -16,19 +16,19 @@ pub struct Check {
 }
 
 impl Check {
-    /// A figure with a tolerance.
+    /// Returns a check of a value with a tolerance.
     #[must_use]
     pub fn near(name: impl Into<String>, found: f64, expected: f64, tolerance: f64) -> Self {
         Self { name: name.into(), found, expected, tolerance }
     }
 
-    /// A count that must be exact.
+    /// Returns a check of a count that must be exact.
     #[must_use]
     pub fn exact(name: impl Into<String>, found: usize, expected: usize) -> Self {
         Self::near(name, found as f64, expected as f64, 0.0)
     }
 
-    /// Returns whether the value is near enough. A NaN never is.
+    /// Returns whether the value is within the tolerance. A NaN never is.
     #[must_use]
     pub fn passed(&self) -> bool {
         let scale = if self.expected == 0.0 { 1.0 } else { self.expected.abs() };
@@ -36,10 +36,10 @@ impl Check {
     }
 }
 
-/// All checks of one run.
+/// All checks of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// In the order of the benchmark.
+    /// Checks in the order of the benchmark.
     pub checks: Vec<Check>,
 }
 

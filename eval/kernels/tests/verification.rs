@@ -1,4 +1,4 @@
-//! Each program's own verification, on the heap and under the recorder.
+//! Each program passes its own verification, on the heap and with the recorder.
 
 use azekura_kernels::himeno::Grid;
 use azekura_kernels::npb::Class;

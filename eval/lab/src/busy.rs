@@ -1,4 +1,4 @@
-//! Use of the processors during a measurement: by this program, and by all others.
+//! Use of the processors during a measurement, by this program and by all other processes.
 
 use azekura_base::sync::machine::simulated;
 use azekura_base::sync::processor_time;
@@ -6,7 +6,7 @@ use azekura_base::sync::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// A stretch of time under way.
+/// Start of a measurement of processor use.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     begin: Instant,
@@ -14,24 +14,24 @@ pub struct Watch {
     machine: Duration,
 }
 
-/// Processors that were busy in a stretch of time, on average: 2.0 is two of them.
+/// Average numbers of processors that were busy during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Busy {
-    /// With this program.
+    /// Processors that ran this program.
     pub own: f64,
-    /// With all others, and with other guests of the host; zero where the system does not tell. Known to a
-    /// hundredth of a second of a processor.
+    /// Processors that ran other processes or other guests of the host; 0 where the system does not report
+    /// this. The resolution is 10 ms of processor time.
     pub others: f64,
 }
 
 impl Watch {
-    /// From now on.
+    /// Begins a measurement.
     #[must_use]
     pub fn begin() -> Self {
         Self { begin: Instant::now(), own: processor_time(), machine: of_machine() }
     }
 
-    /// Returns the time since then, and the use of the processors.
+    /// Returns the time since [`begin`](Self::begin), and the use of the processors.
     #[must_use]
     pub fn end(&self) -> (Duration, Busy) {
         let time = self.begin.elapsed();
@@ -42,21 +42,21 @@ impl Watch {
     }
 }
 
-/// Processor time of the calling thread, which is no simulated one.
+/// Returns the processor time of the calling thread, which must not be a simulated thread.
 pub(crate) fn of_thread() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of the whole machine since it started, in steps of a hundredth of a second; zero if unknown.
+/// Returns the CPU time of the whole machine since it started, in steps of 10 ms; zero if unknown.
 fn of_machine() -> Duration {
     if simulated().is_some() {
-        return processor_time(); // it runs nothing else
+        return processor_time(); // a simulated machine runs nothing but this program
     }
     busy(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// User, nice, system, irq, softirq and steal of the first line of /proc/stat.
+/// Adds up user, nice, system, irq, softirq and steal time in the first line of /proc/stat.
 fn busy(stat: &str) -> Duration {
     let first = stat.lines().next().unwrap_or_default();
     let ticks = |at: usize| first.split_whitespace().nth(at).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);

@@ -1,12 +1,12 @@
 //! The work of one client thread during a phase.
 //!
-//! Blocking: take the next transaction, run it, record how long it took, again. The time from the end of one
-//! to the end of the next counts as the latency: one look at the clock per transaction, and the generator's
-//! share (tens of nanoseconds) included.
+//! Blocking: the client takes a transaction, runs it, records its latency, and repeats. The latency is the
+//! time from the end of the previous transaction to the end of this one. It thus needs one clock read per
+//! transaction and includes the generator's time (tens of nanoseconds).
 //!
-//! Pipelined: commits are put into a first-in first-out window. Before each new transaction those at its
-//! front that are durable leave it; when it is full, the thread waits for the oldest. The latency is from the
-//! beginning of the transaction until it leaves.
+//! Pipelined: the client adds each commit to a first-in first-out window. Before each new transaction it
+//! removes the durable commits at the front of the window. If the window is full, it waits for the oldest
+//! commit. The latency is the time from the beginning of the transaction until its commit leaves the window.
 
 use crate::engine::{Reader, Session, Sink, Ticket, Writer};
 use crate::error::{BenchError, EngineError};
@@ -22,7 +22,7 @@ use std::time::Instant;
 pub struct Tally {
     /// Operations, in the workload's unit.
     pub ops: u64,
-    /// Number of times that transactions were run again.
+    /// Number of retries of transactions.
     pub retries: u64,
     /// Point reads that found nothing.
     pub missing: u64,
@@ -49,18 +49,18 @@ impl Tally {
     }
 }
 
-/// The conditions of the work and the permissions of its clients.
+/// Settings of the clients of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
-    /// Transactions are one operation each, whatever they do (U-1, U-10, YCSB).
+    /// Each transaction counts as one operation (U-1, U-10, YCSB), whatever its number of reads and writes.
     pub whole_transactions: bool,
-    /// New keys come in ascending order, each above all others.
+    /// New keys are inserted in ascending order, each above all existing keys.
     pub appends: bool,
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// Every byte of values that are read is touched.
+    /// Clients touch every byte of the values that they read.
     pub touches_values: bool,
-    /// Commits that may be in flight; `None` is blocking.
+    /// Number of commits that one client may have in flight; `None` means that it waits for each.
     pub window: Option<usize>,
 }
 
@@ -80,12 +80,13 @@ impl Manner {
     }
 }
 
-/// Does the work of `stream` until `go_on` (called after each transaction with the operations done so far)
-/// returns `false`, or the stream ends. Then waits for the transactions in flight; they count.
+/// Runs the transactions of `stream` until the stream ends or `go_on` returns `false`. `go_on` receives the
+/// number of completed operations after each transaction. Then waits for the transactions in flight, which
+/// count too.
 ///
 /// # Errors
 ///
-/// An error of the engine. Reads that found nothing are only counted.
+/// An error of the engine. Reads that find no record are counted, and are no errors.
 pub fn run(
     session: &mut dyn Session,
     stream: &mut Stream,
@@ -126,14 +127,14 @@ struct Client<'s> {
     session: &'s mut dyn Session,
     manner: Manner,
     sink: Sink,
-    /// Scratch for the bytes of one value.
+    /// Buffer for the bytes of one value.
     value: Vec<u8>,
     tally: Tally,
-    /// Time of the begin of each.
+    /// Commits in flight, with the time at which each transaction began.
     window: Window<Instant, Box<dyn Ticket>>,
 }
 
-/// Results of one run of a transaction's steps. Cleared when the transaction is run again.
+/// Counts of one execution of a transaction's steps. They are reset when the transaction is retried.
 #[derive(Default)]
 struct Seen {
     gets: u64,
@@ -142,12 +143,12 @@ struct Seen {
     written: u64,
 }
 
-/// Records between two looks at whether to go on, in a bulk load.
+/// Records between two calls of `go_on` in a bulk load.
 const LOOK_RECORDS: u64 = 1_000;
 
 impl Client<'_> {
-    /// Hands the stream's records over in one piece, if the engine has a way for that. All of it counts as
-    /// one transaction.
+    /// Passes all records of the stream to the engine's bulk loader and counts them as one transaction.
+    /// Returns `false` if the engine has no bulk loader.
     fn bulk_load(
         &mut self,
         stream: &mut Stream,
@@ -177,7 +178,7 @@ impl Client<'_> {
         Ok(true)
     }
 
-    /// Runs one transaction. Returns when the next begins.
+    /// Runs one transaction. Returns the time at which it ended and the next one begins.
     fn transaction(&mut self, steps: &[Step], began: Instant) -> Result<Instant, BenchError> {
         if !steps.iter().any(Step::writes) {
             return self.read_only(steps, began);
@@ -228,14 +229,15 @@ impl Client<'_> {
         Ok(now)
     }
 
-    /// Removes durable commits from the window until at most `most` are in it.
+    /// Removes the oldest commits from the window: all that are durable, and more until at most `most` are
+    /// left.
     fn drain(&mut self, most: usize) -> Result<(), BenchError> {
         let writes = &mut self.tally.writes;
         Ok(self.window.drain(most, |began, now| writes.record(now - began))?)
     }
 }
 
-/// Bytes of a key and its value.
+/// Returns the bytes of a key and its value.
 const fn record_bytes(value_bytes: usize) -> u64 {
     (KEY_BYTES + value_bytes) as u64
 }

@@ -1,9 +1,10 @@
-//! Runs a plan over several engines, interleaved: of each cell first one run of every engine, then the next
-//! of every engine, each time beginning with another one, so that a slow minute of the machine hits all
-//! alike.
+//! Runs a plan over several engines. The runs of a cell are interleaved: first one run of every engine, then
+//! the next run of every engine, each round beginning with another engine. A slow minute of the machine then
+//! affects all engines alike.
 //!
-//! A store is filled once per workload and engine, and opened anew for every run; only one is open at a time.
-//! An engine that fails is left out of the rest of the workload and reported; the others go on.
+//! Each store is filled once per workload and engine, and is opened again for every run; only one store is
+//! open at a time. An engine that fails is excluded from the rest of the workload and reported; the others
+//! continue.
 
 use crate::client::Manner;
 use crate::engine::Engine;
@@ -24,20 +25,20 @@ use std::sync::Arc;
 pub struct Outcome {
     /// One report per cell and engine.
     pub reports: Vec<Report>,
-    /// The failures.
+    /// Engines that failed, with their errors.
     pub failures: Vec<Failure>,
-    /// Engines that lack a requirement of a workload.
+    /// Workloads that were skipped because the engine does not support them.
     pub lacking: Vec<Lack>,
 }
 
-/// An engine that lacks a requirement of a workload.
+/// A workload that an engine does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// The engine.
+    /// Name of the engine.
     pub engine: String,
-    /// The missing ability.
+    /// The ability that the engine lacks.
     pub what: &'static str,
 }
 
@@ -47,16 +48,16 @@ impl std::fmt::Display for Lack {
     }
 }
 
-/// An engine that was left out of (the rest of) a workload.
+/// The failure of an engine in a workload, or in the rest of it.
 #[derive(Debug)]
 pub struct Failure {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// The engine.
+    /// Name of the engine.
     pub engine: String,
     /// Client threads of the run; 0 while the store was being filled.
     pub threads: usize,
-    /// The reason.
+    /// The error of the engine or of the check.
     pub error: BenchError,
 }
 
@@ -76,11 +77,11 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Runs the plan. `each` gets every report as soon as its cell is done.
+/// Runs the plan. Calls `each` with every report as soon as its cell is complete.
 ///
 /// # Errors
 ///
-/// The plan's directory cannot be made. Failures of engines are in the outcome.
+/// The plan's directory cannot be created. Failures of engines are in the outcome.
 pub fn compare(
     engines: &[Box<dyn Engine>],
     plan: &Plan,
@@ -105,18 +106,18 @@ pub fn compare(
     Ok(outcome)
 }
 
-/// One workload over all engines.
+/// One workload over all engines that support it.
 struct Contest<'a> {
     plan: &'a Plan,
     workload: &'a Workload,
     progress: &'a Progress,
     machine: &'a Machine,
     entrants: Vec<Entrant<'a>>,
-    /// Rounds made so far; each has a seed of its own, the same for all engines.
+    /// Number of rounds so far; each round has its own seed, the same for all engines.
     runs: u64,
 }
 
-/// An engine that has not failed in this workload, and which records its store holds.
+/// An engine that has not failed in this workload, with the records in its store.
 struct Entrant<'a> {
     engine: &'a dyn Engine,
     population: Arc<Population>,
@@ -162,7 +163,7 @@ impl<'a> Contest<'a> {
         prepare::settle(&dir)
     }
 
-    /// All runs of one cell.
+    /// Runs all rounds of one cell and reports the results.
     fn cell(&mut self, threads: usize, commit: Commit, outcome: &mut Outcome, each: &mut dyn FnMut(&Report)) {
         let takes_part = |e: &Entrant<'_>| commit == Commit::Blocking || e.engine.pipelines();
         let takes_part: Vec<bool> = self.entrants.iter().map(takes_part).collect();
@@ -189,7 +190,8 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// One run: open, warm or cool, warm up, measure, check, close.
+    /// Makes one run: opens the store, prepares the cache, warms up, measures, checks the answers, and
+    /// closes.
     fn run(
         &self,
         cell: &Cell<'_>,
@@ -244,7 +246,8 @@ impl<'a> Contest<'a> {
         Ok(measured)
     }
 
-    /// Removes the stores, unless they are to be kept. Reports a store that cannot be removed and leaves it.
+    /// Removes the stores, unless the plan keeps them. A store that cannot be removed is reported and
+    /// remains.
     fn clean_up(&self, engines: &[Box<dyn Engine>]) {
         if self.plan.keep {
             return;
@@ -263,7 +266,7 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// Checks that a phase of `workload` found every record that it requested.
+/// Checks that the reads of a phase found every record that they requested.
 ///
 /// # Errors
 ///

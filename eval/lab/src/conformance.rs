@@ -1,5 +1,6 @@
-//! Requirements on every adapter, without which its figures mean nothing: the same answers, no remains of
-//! work that failed, no lost update. Checks for tests; each panics with the engine's name when it fails.
+//! Conformance tests for engine adapters, without which their figures would mean nothing. They test correct
+//! answers, no changes by failed transactions, and no lost updates. Each check panics with the engine's name
+//! if it fails.
 
 use crate::engine::{Engine, EngineSettings, Reader, Sink, Store, Writer};
 use crate::error::EngineError;
@@ -10,7 +11,7 @@ use std::path::Path;
 ///
 /// # Panics
 ///
-/// When the engine cannot.
+/// If the engine cannot open the store.
 #[must_use]
 pub fn open(engine: &dyn Engine, dir: &Path) -> Box<dyn Store> {
     let settings = EngineSettings {
@@ -28,8 +29,7 @@ fn value(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the result of a scan: the number of records, and a number that depends on each of them and on
-/// their order.
+/// Scans the store. Returns the number of records, and a checksum of them that depends on their order.
 fn scan(name: &str, store: &dyn Store, from: &[u8], limit: u64) -> (u64, u64) {
     let mut sink = Sink::checking();
     let mut session = store.session().expect("a session");
@@ -42,18 +42,19 @@ fn scan(name: &str, store: &dyn Store, from: &[u8], limit: u64) -> (u64, u64) {
     (sink.records(), sink.mixed())
 }
 
-/// The same for records given as item and value.
+/// Returns the result of [`scan`] for these keys and numbers of values.
 fn expected(records: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
     let mut sink = Sink::default();
     records.for_each(|(key, number)| sink.add(&key.to_be_bytes(), &value(number)));
     (sink.records(), sink.mixed())
 }
 
-/// Committed records are there in key order, also after closing and opening again. `dir` must be empty.
+/// Checks that scans return committed records in key order, also after closing and opening again. `dir` must
+/// be empty.
 ///
 /// # Panics
 ///
-/// When they are not.
+/// If a record is missing, out of order or damaged.
 pub fn keeps_what_was_committed(engine: &dyn Engine, dir: &Path) {
     let store = open(engine, dir);
     {
@@ -88,11 +89,12 @@ fn scans_are(name: &str, store: &dyn Store, all: &[(u64, u64)]) {
     assert_eq!(scan(name, store, &u64::MAX.to_be_bytes(), 9).0, 0, "{name}: from beyond the end");
 }
 
-/// Reads find exactly the existing records, and transactions see their own writes. `dir` must be empty.
+/// Checks that reads find exactly the existing records, and that transactions read their own writes. `dir`
+/// must be empty.
 ///
 /// # Panics
 ///
-/// When they do not.
+/// If a read returns a wrong answer.
 pub fn finds_what_is_there(engine: &dyn Engine, dir: &Path) {
     let name = engine.name();
     let store = open(engine, dir);
@@ -113,12 +115,12 @@ pub fn finds_what_is_there(engine: &dyn Engine, dir: &Path) {
     assert_eq!((found.0, sink.records(), sink.damaged()), (true, 2, 0), "{name}");
 }
 
-/// A removed record is gone for its own transaction, for others, and after closing; one that is stored again
-/// is there. `dir` must be empty.
+/// Checks that a removed record is missing for its own transaction, for others, and after reopening; and that
+/// a record that was stored again exists. `dir` must be empty.
 ///
 /// # Panics
 ///
-/// When it is not.
+/// If a removed record is found, or a stored one is not.
 pub fn removes_what_it_is_told(engine: &dyn Engine, dir: &Path) {
     let name = engine.name();
     let store = open(engine, dir);
@@ -150,11 +152,12 @@ pub fn removes_what_it_is_told(engine: &dyn Engine, dir: &Path) {
     assert_eq!(scan(name, store.as_ref(), &[], u64::MAX), left, "{name}: after closing");
 }
 
-/// A transaction with work that fails leaves no change, and its session goes on. `dir` must be empty.
+/// Checks that a transaction that fails leaves no change, and that its session remains usable. `dir` must be
+/// empty.
 ///
 /// # Panics
 ///
-/// Panics if a change is left.
+/// If a change remains.
 pub fn failed_work_leaves_nothing(engine: &dyn Engine, dir: &Path) {
     let name = engine.name();
     let store = open(engine, dir);
@@ -169,11 +172,11 @@ pub fn failed_work_leaves_nothing(engine: &dyn Engine, dir: &Path) {
     assert_eq!(scan(name, store.as_ref(), &[], 9).0, 1, "{name}: after the next");
 }
 
-/// Concurrent transactions that read a number and write it back plus one lose none. `dir` must be empty.
+/// Checks that concurrent transactions that increment a number lose no update. `dir` must be empty.
 ///
 /// # Panics
 ///
-/// When one is lost.
+/// If an update is lost.
 pub fn loses_no_update(engine: &dyn Engine, dir: &Path) {
     const THREADS: u64 = 4;
     const EACH: u64 = 25;
@@ -200,7 +203,7 @@ fn increment(writer: &mut dyn Writer) -> Result<(), EngineError> {
     writer.put(b"n", &next.to_le_bytes())
 }
 
-/// Returns the number under `n`, from a sink that saw one record with an eight-byte value.
+/// Reads the number stored under the key `n`.
 fn number<R: Reader + ?Sized>(reader: &mut R) -> Result<u64, EngineError> {
     let (mut seen, mut zero) = (Sink::default(), Sink::default());
     reader.get(b"n", &mut seen)?;
@@ -208,12 +211,12 @@ fn number<R: Reader + ?Sized>(reader: &mut R) -> Result<u64, EngineError> {
     Ok(seen.mixed() ^ zero.mixed())
 }
 
-/// Commits that nobody waits for become durable, and are there when the store is opened again. `dir` must be
-/// empty.
+/// Checks that asynchronous commits become durable without a wait, and that their records exist after
+/// reopening. `dir` must be empty.
 ///
 /// # Panics
 ///
-/// When they do not, or are not.
+/// If a commit does not become durable, or a record is missing.
 pub fn tickets_come_true(engine: &dyn Engine, dir: &Path) {
     let store = open(engine, dir);
     {

@@ -1,9 +1,9 @@
-//! Requirements on an engine that is measured.
+//! Interfaces of a measured engine.
 //!
-//! An [`Engine`] opens a [`Store`] in a directory; every client thread has a [`Session`] of its own. A
-//! session runs whole transactions: it is handed the work as a closure, begins, lets the closure do its
-//! steps, commits, and runs it again if it lost against another transaction. That shape suits locking,
-//! optimistic and single-writer engines alike, and costs two virtual calls per transaction and one per step.
+//! An [`Engine`] opens a [`Store`] in a directory; each client thread has its own [`Session`]. A session runs
+//! whole transactions: the caller passes the steps as a closure. The session begins a transaction, calls the
+//! closure, commits, and repeats all of this after a conflict. This interface suits locking, optimistic and
+//! single-writer engines alike. Its cost is two virtual calls per transaction and one per step.
 
 use crate::error::EngineError;
 use azekura_workload::{Value, Workload};
@@ -11,55 +11,55 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The settings that every engine gets when a store is opened.
+/// Settings that every engine receives when a store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// Memory for the engine's own cache, in bytes; `None` is the engine's default.
+    /// Size of the engine's own cache, in bytes; `None` is the engine's default.
     pub cache_bytes: Option<u64>,
-    /// Bytes of keys and values that the store will hold, about: for engines that need a bound beforehand.
+    /// Approximate bytes of keys and values in the store, for engines that need a bound in advance.
     pub expected_bytes: u64,
     /// Sessions that may be open at once.
     pub sessions: usize,
-    /// Reads shall come from the device: engines that can bypass the kernel's page cache do so.
+    /// Reads must reach the device: engines that can bypass the kernel's page cache do so.
     pub bypass_page_cache: bool,
 }
 
 impl EngineSettings {
-    /// The cache as reports list it.
+    /// Returns the cache size as reports list it.
     #[must_use]
     pub fn described_cache(&self) -> String {
         self.cache_bytes.map_or_else(|| "default".to_owned(), |bytes| bytes.to_string())
     }
 }
 
-/// A kind of store, by name.
+/// A measured engine.
 pub trait Engine: Send + Sync {
-    /// The name in reports: lower case, as `rocksdb`.
+    /// Returns the name in reports, in lower case, such as `rocksdb`.
     fn name(&self) -> &str;
 
-    /// The settings of its own that matter for the figures: version, how commits are made durable, table
-    /// kind.
+    /// Returns the engine's own settings that matter for the figures, such as its version, its durability
+    /// mode and its kind of table.
     fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String>;
 
-    /// Returns whether [`Session::write_async`] works.
+    /// Returns whether the engine supports [`Session::write_async`].
     fn pipelines(&self) -> bool {
         false
     }
 
-    /// Returns whether transactions that read and then write are isolated from each other. Otherwise a
-    /// workload that depends on it is refused.
+    /// Returns whether transactions that read and then write are isolated from each other. Workloads that
+    /// depend on isolation are not run on an engine without it.
     fn isolates(&self) -> bool {
         true
     }
 
-    /// Returns the ability that this engine lacks for `workload`, if any: the engine is then left out of it,
-    /// which is reported and is no failure.
+    /// Returns the ability that this engine lacks for `workload`, if any. The engine is then excluded from
+    /// the workload, which is reported but is no failure.
     fn lacks(&self, workload: &Workload) -> Option<&'static str> {
         let _ = workload;
         None
     }
 
-    /// Opens the store in `dir`, which exists; makes an empty one if the directory is empty.
+    /// Opens the store in `dir`, which must exist; creates an empty store if the directory is empty.
     ///
     /// # Errors
     ///
@@ -69,20 +69,20 @@ pub trait Engine: Send + Sync {
 
 /// An open store, shared by all threads.
 pub trait Store: Send + Sync {
-    /// A handle for one thread.
+    /// Returns a session for one thread.
     ///
     /// # Errors
     ///
     /// An error of the engine.
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError>;
 
-    /// Bytes of log records since the store was opened, without what pads them to blocks, if the engine can
-    /// tell.
+    /// Returns the bytes of log records since the store was opened, without padding to blocks; `None` if the
+    /// engine does not count them.
     fn log_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Closes the store; background work ends.
+    /// Closes the store and ends its background work.
     ///
     /// # Errors
     ///
@@ -90,43 +90,42 @@ pub trait Store: Send + Sync {
     fn close(self: Box<Self>) -> Result<(), EngineError>;
 }
 
-/// The steps of a read-only transaction. It may be run more than once.
+/// Steps of a read-only transaction; they may be run more than once.
 pub type ReadWork<'a> = dyn FnMut(&mut dyn Reader) -> Result<(), EngineError> + 'a;
-/// The steps of a transaction that writes. It may be run more than once.
+/// Steps of a transaction that writes; they may be run more than once.
 pub type WriteWork<'a> = dyn FnMut(&mut dyn Writer) -> Result<(), EngineError> + 'a;
 
-/// One thread's use of a store.
+/// A session: one thread's access to a store.
 pub trait Session {
-    /// Runs a read-only transaction over the newest committed state. Returns how often it had to be run
-    /// again.
+    /// Runs a read-only transaction over the newest committed state. Returns the number of retries.
     ///
     /// # Errors
     ///
     /// An error of the engine, except conflicts, which are retried.
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError>;
 
-    /// Runs a transaction and commits it; it is durable (would survive a power cut) when this returns.
-    /// Returns how often it had to be run again.
+    /// Runs a transaction and commits it durably: the commit survives a power failure once this returns.
+    /// Returns the number of retries.
     ///
     /// # Errors
     ///
     /// An error of the engine, except conflicts, which are retried.
     fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError>;
 
-    /// Runs a transaction and commits it, without waiting until it is durable. Others see its effects at
-    /// once.
+    /// Runs a transaction and commits it without waiting until the commit is durable. Other transactions see
+    /// its effects at once. Returns the number of retries and a ticket for the commit.
     ///
     /// # Errors
     ///
-    /// An error of the engine, except conflicts, which are retried; engines without asynchronous commits
-    /// return one.
+    /// An error of the engine, except conflicts, which are retried. Engines without asynchronous commits
+    /// return an error.
     fn write_async(&mut self, _work: &mut WriteWork<'_>) -> Result<(u64, Box<dyn Ticket>), EngineError> {
         Err(EngineError::failed("committing asynchronously", "this engine has no asynchronous commit"))
     }
 
-    /// Fills the empty store with all records, which come in ascending order, in a way of its own for that,
-    /// durably; gives how many they were. `None` if it has no such way, or is not to use it: then nothing was
-    /// taken from `records`.
+    /// Fills the empty store with all records, in ascending order, with the engine's bulk loader; the result
+    /// is durable. Returns the number of records. Returns `None`, without reading `records`, if the engine
+    /// has no bulk loader or does not use it.
     ///
     /// # Errors
     ///
@@ -136,16 +135,16 @@ pub trait Session {
     }
 }
 
-/// A commit that may not be durable yet.
+/// The handle of a commit that may not be durable yet.
 pub trait Ticket {
-    /// Returns whether it is durable. Never blocks.
+    /// Returns whether the commit is durable. Never blocks.
     ///
     /// # Errors
     ///
     /// The log failed: the commit may be lost.
     fn is_durable(&self) -> Result<bool, EngineError>;
 
-    /// Blocks until it is durable.
+    /// Waits until the commit is durable.
     ///
     /// # Errors
     ///
@@ -155,39 +154,39 @@ pub trait Ticket {
 
 /// Reads inside a transaction.
 pub trait Reader {
-    /// Looks a key up and shows its value, if it is there, to the sink. Returns whether it is.
+    /// Passes the value of a key to the sink, if the key exists. Returns whether it exists.
     ///
     /// # Errors
     ///
     /// An error of the engine.
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError>;
 
-    /// Shows up to `limit` records in key order to the sink, beginning at the first key not below `from`.
+    /// Passes up to `limit` records in key order to the sink, beginning at the first key not below `from`.
     ///
     /// # Errors
     ///
     /// An error of the engine.
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError>;
 
-    /// Shows up to `limit` records in descending key order to the sink, beginning at the last key.
+    /// Passes up to `limit` records in descending key order to the sink, beginning at the last key.
     ///
     /// # Errors
     ///
-    /// Those of the engine.
+    /// An error of the engine.
     fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError>;
 }
 
 /// Reads and writes inside a transaction.
 pub trait Writer: Reader {
-    /// Stores a value, whether the key is there or not.
+    /// Inserts a key or replaces its value.
     ///
     /// # Errors
     ///
     /// An error of the engine.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
-    /// Looks a key up that is going to be written, as [`Reader::get`]. Engines that lock take the lock at
-    /// once that the write will need.
+    /// Reads a key, as [`Reader::get`] does, before the transaction writes it. Locking engines acquire the
+    /// lock for the write at once.
     ///
     /// # Errors
     ///
@@ -196,14 +195,14 @@ pub trait Writer: Reader {
         self.get(key, sink)
     }
 
-    /// Removes a key that is there.
+    /// Removes an existing key.
     ///
     /// # Errors
     ///
     /// An error of the engine.
     fn remove(&mut self, key: &[u8]) -> Result<(), EngineError>;
 
-    /// Stores a value under a key above all others. Engines with a quicker way for that take it.
+    /// Inserts a key above all existing keys, with the engine's faster method for this case if it has one.
     ///
     /// # Errors
     ///
@@ -213,8 +212,8 @@ pub trait Writer: Reader {
     }
 }
 
-/// Destination of records that are read: counted and touched in place, so that no engine must copy; or kept,
-/// for callers that need them.
+/// Destination of the records that are read. A sink counts and touches records in place, so that engines need
+/// not copy them, or keeps copies.
 #[derive(Debug, Clone, Default)]
 pub struct Sink {
     records: u64,
@@ -226,34 +225,35 @@ pub struct Sink {
     kept: Option<Vec<Record>>,
 }
 
-/// Key and value.
+/// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
 impl Sink {
-    /// A sink that verifies each value as well (about 20 ns for 100 bytes).
+    /// Returns a sink that verifies each value as well (about 20 ns for 100 bytes).
     #[must_use]
     pub fn checking() -> Self {
         Self { checks: true, ..Self::default() }
     }
 
-    /// A sink that reads every byte of each value if `touches` is true, and the first eight otherwise.
+    /// Returns a sink that reads every byte of each value if `touches` is true, and the first eight bytes
+    /// otherwise.
     #[must_use]
     pub fn touching(touches: bool) -> Self {
         Self { touches, ..Self::default() }
     }
 
-    /// A sink that keeps copies of its records.
+    /// Returns a sink that keeps copies of its records.
     #[must_use]
     pub fn keeping() -> Self {
         Self { kept: Some(Vec::new()), ..Self::default() }
     }
 
-    /// The records kept so far; none are left.
+    /// Returns the records kept so far, and removes them from the sink.
     pub fn take(&mut self) -> Vec<Record> {
         self.kept.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Takes a record: reads the first bytes of its key and value.
+    /// Adds a record: counts it, and reads as much of its value as the sink's mode requires.
     #[inline]
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         self.records += 1;
@@ -270,21 +270,21 @@ impl Sink {
         }
     }
 
-    /// Returns whether each value must be passed whole, to [`add`](Self::add).
+    /// Returns whether engines must pass each value whole, to [`add`](Self::add).
     #[must_use]
     pub const fn needs_whole(&self) -> bool {
         self.checks || self.kept.is_some()
     }
 
-    /// Returns whether every byte of each value is to be read.
+    /// Returns whether the sink reads every byte of each value.
     #[must_use]
     pub const fn touches(&self) -> bool {
         self.touches
     }
 
-    /// As [`add`](Self::add), for a value of `len` bytes that an engine lends: takes its first eight bytes.
-    /// The engine passes all bytes to [`touch`](Self::touch) afterwards if the sink
-    /// [touches](Self::touches) them.
+    /// Adds a record, as [`add`](Self::add) does, given the beginning of a lent value of `len` bytes; eight
+    /// bytes are enough. If the sink [touches](Self::touches) values, the engine passes all bytes to
+    /// [`touch`](Self::touch) afterwards.
     #[inline]
     pub fn add_start(&mut self, key: &[u8], start: &[u8], len: u64) {
         self.records += 1;
@@ -292,30 +292,31 @@ impl Sink {
         self.mixed = self.mixed.rotate_left(5) ^ head(key) ^ head(start);
     }
 
-    /// Reads every byte of the next piece of a value. The length of each but the last is a multiple of 8.
+    /// Reads every byte of the next piece of a value. The length of each piece but the last is a multiple of
+    /// 8.
     pub fn touch(&mut self, piece: &[u8]) {
         self.mixed = self.mixed.wrapping_add(sum(piece));
     }
 
-    /// Records taken.
+    /// Returns the number of added records.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.records
     }
 
-    /// Bytes of keys and values taken.
+    /// Returns the bytes of keys and values of the added records.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of values that no client wrote, if the sink checks.
+    /// Returns the number of values that no client wrote; 0 unless the sink is [checking](Self::checking).
     #[must_use]
     pub const fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// A number that depends on every record, so that no reading can be optimized away.
+    /// Returns a number that depends on every record, so that the compiler cannot remove any read.
     #[must_use]
     pub const fn mixed(&self) -> u64 {
         self.mixed
@@ -330,14 +331,15 @@ fn head(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The sum of all words, at the speed of memory.
+/// Returns the sum of all words: one addition per word, so the speed is limited by memory.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     words.iter().fold(head(rest), |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
-/// Runs `attempt` until it does not end in a conflict, sleeping a little longer after each. Returns its
-/// result and how often it was run again. For adapters of engines that do not retry by themselves.
+/// Runs `attempt` until it does not end in a conflict, with longer and longer sleeps after the second
+/// conflict. Returns its result and the number of retries. For adapters of engines that do not retry by
+/// themselves.
 ///
 /// # Errors
 ///

@@ -1,23 +1,23 @@
-//! Errors of an engine, and of a run.
+//! Errors of engines and of runs.
 
 use std::path::PathBuf;
 
-/// An engine could not do an operation.
+/// An operation of an engine failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The transaction lost against another one (deadlock, write conflict, busy): run it again.
+    /// The transaction lost a conflict (deadlock, write conflict, busy) and may be retried.
     #[error("conflict while {doing}")]
     Conflict {
-        /// The operation, as "committing".
+        /// The operation, such as "committing".
         doing: &'static str,
         /// The engine's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Anything else: the run ends.
+    /// Any other error, which ends the run.
     #[error("{doing}")]
     Failed {
-        /// The operation, as "opening".
+        /// The operation, such as "opening".
         doing: &'static str,
         /// The engine's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -30,7 +30,7 @@ impl EngineError {
         Self::Failed { doing, source: source.into() }
     }
 
-    /// Wraps an engine's error that a retry may cure.
+    /// Wraps an engine's error after which a retry may succeed.
     pub fn conflict(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -38,27 +38,27 @@ impl EngineError {
         Self::Conflict { doing, source: source.into() }
     }
 
-    /// Returns whether running the transaction again may help.
+    /// Returns whether a retry of the transaction may succeed.
     #[must_use]
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 }
 
-/// A run could not be carried out, or the engine gave wrong answers.
+/// A run failed, or the engine gave wrong answers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// A simulated machine could not run it.
+    /// The simulated machine failed.
     #[error("the simulation did not come to an end")]
     Simulation(#[source] azekura_sim::SimulationError),
     /// The engine failed.
     #[error("engine failed")]
     Engine(#[from] EngineError),
-    /// A record that must be there was not found, or a scan met another number of records than there are.
+    /// An existing record was not found, or a scan returned a wrong number of records.
     #[error("wrong answer: {what}: expected {expected}, found {found}")]
     WrongAnswer {
-        /// The counted things.
+        /// Name of the counted things.
         what: &'static str,
         /// Expected number.
         expected: u64,
@@ -71,38 +71,38 @@ pub enum BenchError {
         /// The engine's name.
         engine: String,
     },
-    /// A store that an earlier run left is of another size.
+    /// A store that an earlier run left has a different size.
     #[error(
         "{path} holds TPC-C with {warehouses} warehouses at a scale of 1/{divisor}; remove it or choose \
          another directory"
     )]
     OtherScale {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
-        /// Its warehouses.
+        /// Number of warehouses in the store.
         warehouses: u32,
-        /// Divisor of its numbers of rows.
+        /// Divisor of the specification's numbers of rows.
         divisor: u32,
     },
-    /// A store that an earlier run left does not fulfil the consistency conditions of TPC-C.
+    /// A store that an earlier run left violates the consistency conditions of TPC-C.
     #[error("{violated} consistency conditions are violated before the run; the first: {first}")]
     Inconsistent {
-        /// Number of failed comparisons.
+        /// Number of violations.
         violated: u64,
-        /// The first of them.
+        /// Description of the first violation.
         first: String,
     },
-    /// The data directory could not be used.
+    /// An operation on a file or directory failed.
     #[error("{doing} {path}")]
     Io {
         /// The operation.
         doing: &'static str,
-        /// To which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// The operating system's reason.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A client thread panicked; its message is on standard error.
+    /// A client thread panicked; standard error has its message.
     #[error("a client thread panicked")]
     Panicked,
 }

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 /// A value that can be written as JSON.
 pub trait Json: Serialize {
-    /// As indented JSON text.
+    /// Returns the value as indented JSON text.
     ///
     /// # Panics
     ///
-    /// If a map in it has keys that are neither text nor numbers: a bug of the type.
+    /// If a map in the value has keys that are neither text nor numbers, which is a bug of the type.
     #[must_use]
     fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("text and numbers")

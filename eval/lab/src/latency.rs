@@ -1,9 +1,9 @@
-//! Histograms of how long things took.
+//! Histograms of latencies.
 
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Latencies with an error of at most one percent, in a table of about 30 KiB that stays in a core's cache.
+/// A histogram of latencies with an error of at most 1 %, in about 30 KiB, which stay in a core's cache.
 #[derive(Debug, Clone)]
 pub struct Latencies(Histogram<u32>);
 
@@ -16,14 +16,14 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds one. Longer than a thousand seconds counts as a thousand seconds.
+    /// Adds a latency; values above 1000 s count as 1000 s.
     #[inline]
     pub fn record(&mut self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(LONGEST_NS);
         self.0.saturating_record(ns.max(1));
     }
 
-    /// Adds all of `other`.
+    /// Adds all latencies of `other`.
     ///
     /// # Panics
     ///
@@ -32,25 +32,26 @@ impl Latencies {
         self.0.add(&other.0).expect("all histograms have the same bounds");
     }
 
-    /// Number of values.
+    /// Returns the number of latencies.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The latency that the share `quantile` (0 to 1) does not exceed, in microseconds; 0 if there is none.
+    /// Returns the latency that a share of `quantile` (0 to 1) does not exceed, in microseconds; 0 if there
+    /// is none.
     #[must_use]
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         us(self.0.value_at_quantile(quantile))
     }
 
-    /// The mean, in microseconds; 0 if there is none.
+    /// Returns the mean in microseconds; 0 if there is none.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         self.0.mean() / 1000.0
     }
 
-    /// The longest, in microseconds; 0 if there is none.
+    /// Returns the largest latency in microseconds; 0 if there is none.
     #[must_use]
     pub fn max_us(&self) -> f64 {
         us(self.0.max())
@@ -59,7 +60,7 @@ impl Latencies {
 
 #[expect(clippy::cast_precision_loss, reason = "latencies are far below 2^53 ns")]
 fn us(ns: u64) -> f64 {
-    // Two digits after the point say more than the histogram knows.
+    // More than two decimals would exceed the precision of the histogram.
     (ns as f64 / 10.0).round() / 100.0
 }
 

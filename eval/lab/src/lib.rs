@@ -1,7 +1,7 @@
 //! Runs of the workloads of `azekura-workload` on any ordered key-value engine, and their reports.
 //!
-//! Engines that link C or C++ are not here: they are in a workspace of their own, `eval/compare`, and
-//! implement the same [`Engine`] trait.
+//! Engines that link C or C++ are in a separate workspace, `eval/compare`, and implement the same [`Engine`]
+//! trait.
 //!
 //! ```
 //! use azekura_lab::adapter::memory::MemoryEngine;
@@ -24,32 +24,31 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`engine`] | what an engine must be able to do: [`Engine`], [`Store`], [`Session`] |
-//! | [`adapter`] | engines that need nothing but Rust: Azekura, and a map in memory |
-//! | [`plan`] | [`Plan`]: what to run, how long, how often |
-//! | [`compare`](mod@compare) | runs a plan over several engines, interleaved |
-//! | [`phase`] | one timed stretch of work by many threads |
-//! | [`client`] | what one thread does in it |
-//! | [`window`] | commits that are in flight |
-//! | [`rounds`] | runs of several entrants, interleaved |
+//! | [`engine`] | interfaces of an engine: [`Engine`], [`Store`], [`Session`] |
+//! | [`adapter`] | engines without C code: Azekura, a map in memory, servers with the RESP protocol |
+//! | [`plan`] | [`Plan`]: workloads, durations and repetitions of a run |
+//! | [`compare`](mod@compare) | interleaved runs of a plan over several engines |
+//! | [`phase`] | one timed phase of work by many threads |
+//! | [`client`] | work of one thread in a phase |
+//! | [`window`] | commits in flight |
+//! | [`rounds`] | interleaved runs of several engines |
 //! | [`prepare`] | filling, warming and cooling a store |
-//! | [`lab`] | the papers' evaluations, run again |
-//! | [`latency`] | histograms of how long things took |
+//! | [`lab`] | the evaluations of the papers, repeated |
+//! | [`latency`] | histograms of latencies |
 //! | [`report`] | [`Report`]: one JSON object per cell |
 //! | [`settings`] | the settings that make two reports comparable, and their hash |
-//! | [`machine`] | the machine of a run |
-//! | [`busy`] | use of the processors meanwhile |
+//! | [`machine`] | description of a run's machine |
+//! | [`busy`] | use of the processors during a measurement |
 //! | [`mod@calibrate`] | this machine as a profile for simulations |
 //! | [`scale`] | the whole store on simulated machines |
 //! | [`table`] | reports as text, with ratios |
 //! | [`tpcc`] | TPC-C on the store |
-//! | [`usage`] | processor time, bytes and memory that a stretch of work used |
+//! | [`usage`] | processor time, bytes and memory that a phase used |
 //! | [`plot`] | reports as SVG charts and an HTML page |
-//! | [`lab`] | the papers' evaluations, run again |
-//! | [`progress`] | a bar on a terminal |
+//! | [`progress`] | a progress bar on a terminal |
 //! | [`json`] | reports as JSON |
-//! | [`error`] | what can go wrong |
-//! | [`conformance`] | what every adapter must get right, as checks for its tests |
+//! | [`error`] | errors of engines and runs |
+//! | [`conformance`] | tests that every adapter must pass |
 #![forbid(unsafe_code)]
 
 pub mod adapter;

@@ -1,4 +1,4 @@
-//! The machine of a run, as far as Linux describes it; unknown values are `None`.
+//! Description of a run's machine from Linux; unknown values are `None`.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -7,20 +7,20 @@ use std::path::Path;
 /// The machine of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name.
+    /// Name of the processor.
     pub cpu: Option<String>,
-    /// Cores that the process may use.
+    /// Number of cores that the process may use.
     pub cores: usize,
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
     /// Operating system, architecture and kernel release.
     pub system: String,
-    /// The file system of the data, as `ext4`.
+    /// Type of the data's file system, such as `ext4`.
     pub file_system: Option<String>,
 }
 
 impl Machine {
-    /// This machine, with data in `dir`.
+    /// Returns the description of this machine, with data in `dir`.
     #[must_use]
     pub fn here(dir: &Path) -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -40,7 +40,7 @@ impl Machine {
         }
     }
 
-    /// Processor, cores and system, for the head of a report.
+    /// Returns processor, cores and system as text for the head of a report.
     #[must_use]
     pub fn in_words(&self) -> String {
         let cpu = self.cpu.as_deref().unwrap_or("unknown processor");
@@ -48,7 +48,7 @@ impl Machine {
     }
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -56,13 +56,13 @@ pub(crate) fn field(text: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-/// The type of the file system that `dir` is on: that of the longest mount point above it (the last, if
-/// several).
+/// Returns the type of the file system that contains `dir`: that of the longest mount point above it, and of
+/// the last one if there are several.
 fn file_system(mountinfo: &str, dir: &Path) -> Option<String> {
     mountinfo
         .lines()
         .filter_map(|line| {
-            // "36 35 98:0 /root /mount/point options [optional fields] - type source options"
+            // Format: "36 35 98:0 /root /mount/point options [optional fields] - type source options"
             let (mount, kind) = line.split_once(" - ")?;
             let point = mount.split(' ').nth(4)?;
             dir.starts_with(point).then(|| (point.len(), kind.split(' ').next().unwrap_or_default()))
@@ -71,14 +71,14 @@ fn file_system(mountinfo: &str, dir: &Path) -> Option<String> {
         .map(|(_, kind)| kind.to_owned())
 }
 
-/// Bytes that this process has caused to be written to storage so far.
+/// Returns the bytes that this process has written to storage so far.
 #[must_use]
 pub fn process_written_bytes() -> Option<u64> {
     let io = fs::read_to_string("/proc/self/io").ok()?;
     field(&io, "write_bytes")?.parse().ok()
 }
 
-/// The time now, as `2026-11-20T09:30:00Z`.
+/// Returns the current time, such as `2026-11-20T09:30:00Z`.
 #[must_use]
 pub fn utc_now() -> String {
     let seconds =
@@ -86,8 +86,8 @@ pub fn utc_now() -> String {
     utc(seconds)
 }
 
-/// Seconds since 1970 as a UTC date. The Gregorian calendar repeats every 400 years of 146,097 days; counted
-/// from a March, leap days come last in their year.
+/// Formats seconds since 1970 as a UTC date. The Gregorian calendar repeats every 400 years of 146,097 days.
+/// If years begin in March, leap days are at the end of their year.
 fn utc(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let since_march_of_0 = days + 719_468;

@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-// One seed gives one result: allocated blocks share no cache line with blocks that happened to be allocated
-// before.
+// Makes simulations reproducible: a block shares no cache line with blocks that happened to be allocated
+// before it.
 #[cfg(feature = "sim")]
 #[global_allocator]
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
 
 fn main() -> ExitCode {
-    // Evaluations that need a memory server or `azekura far` start this program as `azekura-lab azekura ...`.
+    // Labs that need a memory server or `azekura far` start this program as `azekura-lab azekura ...`.
     let mut arguments = std::env::args_os();
     if std::env::args_os().nth(1).is_some_and(|first| first == "azekura") {
         arguments.next();

@@ -1,9 +1,9 @@
-//! One stretch of work by many threads at once.
+//! One phase of work by many threads at once.
 //!
-//! All sessions are open before any client starts; all clients start together; when the time is over each
-//! ends the transaction it is in (and waits for its commits in flight), and that work counts. The length of
-//! the phase is from the first start to the last end, so the rate is exactly the work that was done over the
-//! time it took: no operation is cut off, whether it takes a microsecond or, as a scan of a table, a second.
+//! All sessions are open before any client starts, and all clients start together. When the time is over,
+//! each client finishes its transaction and waits for its commits in flight, which all count. The length of
+//! the phase is from the first start to the last end. The rate is thus exactly the completed work over its
+//! time: no operation is cut off, whether it takes a microsecond or, as a table scan, a second.
 
 use crate::client::{self, Manner, Tally};
 use crate::engine::Store;
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 /// Results of a phase.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// The work of all clients together.
+    /// Counts of all clients together.
     pub tally: Tally,
-    /// From the first client's start to the last one's end.
+    /// Time from the first client's start to the last one's end.
     pub took: Duration,
-    /// Its bytes of log records, if the engine counts them.
+    /// Bytes of log records, if the engine counts them.
     pub log_bytes: Option<u64>,
     /// Resources that the process used.
     pub usage: Usage,
@@ -33,32 +33,33 @@ pub struct Measured {
 /// End of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// After this time.
+    /// The phase ends after this time.
     After(Duration),
-    /// All streams have ended.
+    /// The phase ends when all streams have ended.
     WithTheWork,
 }
 
-/// Interval at which the main thread looks up while the clients work.
+/// Interval at which the main thread updates the progress and checks for the end.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// State shared by the threads of a phase.
 struct Shared {
     start: Barrier,
-    /// Set by the main thread when the time is over, and by a client that failed; read by all clients.
+    /// Set by the main thread when the time is over, and by a client that failed; all clients read it.
     stop: AtomicBool,
-    /// Clients that have not ended. Each takes itself off; the main thread waits for zero.
+    /// Number of clients that have not ended. Each client decrements it; the main thread waits for zero.
     working: AtomicUsize,
-    /// Operations done, for the progress bar only. Clients add, the main thread reads.
+    /// Number of completed operations, for the progress bar only. Clients add to it; the main thread reads
+    /// it.
     done: AtomicU64,
 }
 
-/// Runs one client per stream, each in a thread of its own. `watch` is told now and then how long the phase
-/// has lasted and how many operations are done.
+/// Runs one client per stream, each in its own thread. Calls `watch` regularly with the elapsed time and the
+/// number of completed operations.
 ///
 /// # Errors
 ///
-/// The first client's failure, in the order of the streams. The others stop soon.
+/// The error of the first failed client, in the order of the streams. The other clients stop soon.
 pub fn run(
     store: &dyn Store,
     streams: &mut [Stream],
@@ -107,7 +108,7 @@ fn length(ended: &[Ended]) -> Duration {
     began.zip(last).map_or(Duration::ZERO, |(began, last)| last - began)
 }
 
-/// Takes one off the count of working clients, also when its thread panics.
+/// Decrements the number of working clients when dropped, also on a panic.
 struct Working<'s>(&'s Shared);
 
 impl Drop for Working<'_> {
@@ -115,8 +116,8 @@ impl Drop for Working<'_> {
         if std::thread::panicking() {
             self.0.stop.store(true, Relaxed);
         }
-        // Release: pairs with Acquire in `supervise`; not needed for correctness (join orders everything),
-        // but cheap and plain.
+        // Release: pairs with the Acquire in `supervise`. Correctness does not depend on it, because `join`
+        // orders everything.
         self.0.working.fetch_sub(1, Release);
     }
 }
@@ -129,18 +130,18 @@ fn client(
 ) -> Result<Ended, BenchError> {
     let _working = Working(shared);
     let session = store.session();
-    // All threads come to the barrier, also those without a session, or the others would wait for ever.
+    // A thread without a session waits at the barrier too; otherwise the others would wait forever.
     shared.start.wait();
     let began = Instant::now();
     let mut counted = 0;
     let result = session.map_err(BenchError::from).and_then(|mut session| {
         client::run(session.as_mut(), stream, manner, |ops| {
-            // Relaxed: the bar may lag.
+            // Relaxed: the progress bar may lag behind.
             if ops - counted >= 1_000 {
                 shared.done.fetch_add(ops - counted, Relaxed);
                 counted = ops;
             }
-            // Relaxed: a client may do one more transaction.
+            // Relaxed: a client may run one more transaction.
             !shared.stop.load(Relaxed)
         })
     });
@@ -151,10 +152,10 @@ fn client(
     Ok(Ended { began, ended, tally: result? })
 }
 
-/// The main thread's part: watches the clients, and ends the phase.
+/// Watches the clients in the main thread, and ends the phase.
 fn supervise(shared: &Shared, end: End, watch: &mut dyn FnMut(Duration, u64)) {
     let began = Instant::now();
-    // Acquire: pairs with Release in `Working::drop`.
+    // Acquire: pairs with the Release in `Working::drop`.
     while shared.working.load(Acquire) > 0 {
         let elapsed = began.elapsed();
         watch(elapsed, shared.done.load(Relaxed));
@@ -165,7 +166,7 @@ fn supervise(shared: &Shared, end: End, watch: &mut dyn FnMut(Duration, u64)) {
         if left.is_zero() {
             break;
         }
-        // Short phases are looked at often, so that a phase with finished work does not linger.
+        // The short interval notices early that all work is done.
         std::thread::sleep(left.min(LOOK));
     }
     if matches!(end, End::After(_)) {

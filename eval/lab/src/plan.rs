@@ -1,23 +1,23 @@
-//! Workloads of a run, numbers of threads, durations and repetitions.
+//! Plan of a comparison: workloads, numbers of threads, durations and repetitions.
 
 use azekura_workload::{Family, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Wait of a client for its commits.
+/// Method of waiting for commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
-    /// Each thread waits until its commit is durable before it goes on.
+    /// Each thread waits until its commit is durable before the next transaction.
     Blocking,
-    /// Each thread goes on with at most so many of its commits not yet durable.
+    /// Each thread continues while a limited number of its commits are not durable.
     Pipelined {
-        /// Commits in flight over all threads together.
+        /// Largest number of commits in flight over all threads together.
         in_flight: usize,
     },
 }
 
 impl Commit {
-    /// The word in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -26,13 +26,13 @@ impl Commit {
         }
     }
 
-    /// Commits that may be in flight over all of `threads` threads together.
+    /// Returns the largest number of commits in flight over all of `threads` threads together.
     #[must_use]
     pub fn in_flight(self, threads: usize) -> usize {
         self.window(threads) * threads
     }
 
-    /// Commits that each of `threads` threads may have in flight; at least one.
+    /// Returns the largest number of commits in flight for each of `threads` threads; at least one.
     #[must_use]
     pub fn window(self, threads: usize) -> usize {
         match self {
@@ -42,40 +42,40 @@ impl Commit {
     }
 }
 
-/// A set of cells (workload × threads × way of committing), each run several times.
+/// A set of cells (workload × number of threads × method of waiting for commits), each run several times.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The workloads, with their sizes.
+    /// Workloads with their sizes.
     pub workloads: Vec<Workload>,
     /// Numbers of client threads.
     pub threads: Vec<usize>,
-    /// Numbers of commits in flight, for engines that can pipeline and workloads that write; besides the
-    /// blocking cells.
+    /// Numbers of commits in flight for pipelined cells, on engines that can pipeline, for workloads that
+    /// write.
     pub in_flight: Vec<usize>,
-    /// The blocking cells are run.
+    /// Runs blocking cells.
     pub blocking: bool,
-    /// Measured stretch of each run. Loads take as long as they take.
+    /// Measured time of each run; loads run to their end.
     pub measured: Duration,
-    /// Unmeasured stretch before it.
+    /// Warm-up time before the measured time.
     pub warm_up: Duration,
-    /// Runs per cell; the median counts.
+    /// Number of runs per cell; the report shows the median.
     pub runs: usize,
-    /// Bytes of every engine's cache.
+    /// Cache size of every engine, in bytes.
     pub cache_bytes: u64,
-    /// Cache for the larger-than-cache workload.
+    /// Cache size for the larger-than-cache workload, in bytes.
     pub small_cache_bytes: u64,
     /// Seed of the first run; each further run adds one.
     pub seed: u64,
-    /// Directory of the stores; made if absent. Stores are removed afterwards.
+    /// Directory of the stores, created if missing. Stores are removed at the end.
     pub dir: PathBuf,
-    /// Keeps the stores.
+    /// Keeps the stores at the end.
     pub keep: bool,
-    /// The commit of the source that is measured, for the report.
+    /// Commit of the measured source code, for the report.
     pub revision: Option<String>,
 }
 
 impl Plan {
-    /// One short run of nothing yet, with stores in `dir`: to be filled in.
+    /// Returns a plan for one short run without workloads, with stores in `dir`.
     #[must_use]
     pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl Plan {
         }
     }
 
-    /// The cache for a workload.
+    /// Returns the cache size for a workload, in bytes.
     #[must_use]
     pub fn cache_for(&self, workload: &Workload) -> u64 {
         match workload.family() {
@@ -104,19 +104,19 @@ impl Plan {
         }
     }
 
-    /// The numbers of threads that are run for a workload: all, except that scans and loads are not run by
-    /// more threads than there are cores, unless no lower number was requested. Their work grows with the
-    /// threads or waits for nothing.
+    /// Returns the numbers of threads for a workload. For scans and loads, numbers above the number of cores
+    /// are left out, except the smallest requested one: the work of scans grows with the threads, and loads
+    /// wait for nothing.
     pub(crate) fn threads_for(&self, workload: &Workload, cores: usize) -> Vec<usize> {
         let bounded = workload.scans_all() || workload.is_load();
         let most = self.threads.iter().copied().min().unwrap_or(1).max(cores);
         self.threads.iter().map(|&t| t.max(1)).filter(|&t| !bounded || t <= most).collect()
     }
 
-    /// The ways of committing that are run for a workload.
+    /// Returns the methods of waiting for commits for a workload.
     pub(crate) fn commits(&self, workload: &Workload) -> Vec<Commit> {
         let pipelined = self.in_flight.iter().filter(|_| workload.writes());
-        // A workload that writes nothing has nothing to pipeline: it is run once, whatever was asked for.
+        // A workload without writes has nothing to pipeline, so it is always run once as blocking.
         let blocking = (self.blocking || !workload.writes()).then_some(Commit::Blocking);
         blocking.into_iter().chain(pipelined.map(|&in_flight| Commit::Pipelined { in_flight })).collect()
     }

@@ -1,4 +1,4 @@
-//! Filling, warming and cooling a store, outside of every measured stretch.
+//! Filling, warming and cooling of stores, which are not measured.
 
 use crate::engine::{Session, Sink, Store};
 use crate::error::BenchError;
@@ -7,12 +7,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Most records per transaction while a store is filled.
+/// Largest number of records in a transaction that fills a store.
 const FILL_RECORDS: usize = 10_000;
-/// Most bytes of values per transaction while a store is filled.
+/// Largest number of bytes of values in a transaction that fills a store.
 const FILL_BYTES: usize = 16 << 20;
 
-/// Writes the data set in key order. `watch` is told how many records are in.
+/// Writes the data set in key order. Calls `watch` with the number of records written so far.
 ///
 /// # Errors
 ///
@@ -41,12 +41,12 @@ pub fn fill(store: &dyn Store, dataset: &Dataset, watch: &mut dyn FnMut(u64)) ->
     }
 }
 
-/// Reads the whole table once, so that the cache holds what fits, and checks it: each value is one that was
-/// written, and there are `expected` records.
+/// Reads the whole table once, which fills the cache. Checks that each value is one that was written, and
+/// that there are `expected` records.
 ///
 /// # Errors
 ///
-/// An error of the engine; [`BenchError::WrongAnswer`] when the check fails.
+/// An error of the engine; [`BenchError::WrongAnswer`] if the check fails.
 pub fn warm_and_check(store: &dyn Store, expected: u64) -> Result<(), BenchError> {
     let found = warm_and_count(store)?;
     if found != expected {
@@ -59,7 +59,7 @@ pub fn warm_and_check(store: &dyn Store, expected: u64) -> Result<(), BenchError
 ///
 /// # Errors
 ///
-/// Those of the engine; [`BenchError::WrongAnswer`] for a damaged value.
+/// An error of the engine; [`BenchError::WrongAnswer`] if a value is damaged.
 pub fn warm_and_count(store: &dyn Store) -> Result<u64, BenchError> {
     let mut session = store.session()?;
     let sink = whole_table(session.as_mut())?;
@@ -77,11 +77,11 @@ pub fn warm_and_count(store: &dyn Store) -> Result<u64, BenchError> {
 pub fn disk_bytes(dir: &Path) -> Result<u64, BenchError> {
     let blocks = |path: &PathBuf| match fs::metadata(path) {
         Ok(file) => Ok(file.blocks()),
-        // An engine may remove a file of its own at any time.
+        // An engine may remove its own files at any time.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(BenchError::io("looking at", path)(error)),
     };
-    // Blocks of 512 bytes, whatever those of the file system are.
+    // The unit of `blocks` is 512 bytes on every file system.
     files(dir)?.iter().map(blocks).sum::<Result<u64, _>>().map(|blocks| blocks * 512)
 }
 
@@ -94,8 +94,8 @@ fn whole_table(session: &mut dyn Session) -> Result<Sink, BenchError> {
     Ok(sink)
 }
 
-/// Writes everything below `dir` to the device, so that nothing of one engine's work is left to be done by
-/// the kernel during another's run.
+/// Writes all files below `dir` to the device, so that the kernel does not write one engine's data during
+/// another engine's run.
 ///
 /// # Errors
 ///
@@ -107,8 +107,8 @@ pub fn settle(dir: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Drops everything below `dir` from the kernel's page cache (the store must be closed), so that the next
-/// opening begins cold.
+/// Removes all files below `dir` from the kernel's page cache, so that the next run begins cold. The store
+/// must be closed.
 ///
 /// # Errors
 ///
@@ -126,7 +126,7 @@ fn open(path: &Path) -> Result<File, BenchError> {
     File::open(path).map_err(BenchError::io("opening", path))
 }
 
-/// All regular files below `dir`.
+/// Returns all regular files below `dir`.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, BenchError> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
@@ -144,7 +144,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, BenchError> {
     Ok(found)
 }
 
-/// Makes `dir` an empty directory.
+/// Creates `dir` as an empty directory, and removes its old content.
 ///
 /// # Errors
 ///
@@ -154,7 +154,7 @@ pub fn fresh_dir(dir: &Path) -> Result<(), BenchError> {
     fs::create_dir_all(dir).map_err(BenchError::io("making", dir))
 }
 
-/// Removes `dir` and its content; it may be absent.
+/// Removes `dir` with its content; a missing directory is no error.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! One cell's result: what was run, where, with which settings, and what came out. One JSON object.
+//! Results of one cell, with its settings and the machine, as one JSON object.
 
 use crate::machine::{Machine, utc_now};
 use crate::phase::Measured;
@@ -7,23 +7,23 @@ use crate::settings::{self, Cell};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The result of all runs of one cell. Figures are those of the median run by rate, except latencies, each
-/// the median over the runs.
+/// Results of all runs of one cell. The figures are those of the run with the median rate, except latencies,
+/// which are medians over the runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The workload's name, as `u1`.
+    /// Name of the workload, such as `u1`.
     pub workload: String,
-    /// The engine's name.
+    /// Name of the engine.
     pub engine: String,
     /// `blocking` or `pipelined`.
     pub commit: String,
-    /// Client threads.
+    /// Number of client threads.
     pub threads: usize,
-    /// Commits that could be in flight over all threads together.
+    /// Largest number of commits in flight over all threads together.
     pub in_flight: usize,
-    /// Length of the measured stretch.
+    /// Length of the measured phase.
     pub seconds: f64,
-    /// Number of operations done in it.
+    /// Number of completed operations.
     pub ops: u64,
     /// Unit of `ops`: transactions, reads, records or operations.
     pub unit: String,
@@ -31,48 +31,48 @@ pub struct Report {
     pub ops_per_s: f64,
     /// Median latency of a transaction.
     pub p50_us: f64,
-    /// Latency that 99 % did not exceed.
+    /// 99th percentile of the latencies.
     pub p99_us: f64,
-    /// Latency that 99.9 % did not exceed.
+    /// 99.9th percentile of the latencies.
     pub p999_us: f64,
-    /// The longest latency.
+    /// Largest latency.
     pub max_us: f64,
-    /// Median latency of transactions that wrote, when others only read.
+    /// Median latency of the transactions that wrote; `None` unless others only read.
     pub write_p50_us: Option<f64>,
-    /// Their 99 % latency.
+    /// 99th percentile of the latencies of the transactions that wrote; `None` unless others only read.
     pub write_p99_us: Option<f64>,
-    /// Bytes of log records, without what pads them to blocks, if the engine tells.
+    /// Bytes of log records without padding to blocks, if the engine counts them.
     pub log_bytes: Option<u64>,
-    /// Bytes that the process had written to files: log with its padding, data, compaction and all.
+    /// Bytes that the process wrote to files: the log with its padding, data, compaction, and so on.
     pub written_bytes: Option<u64>,
-    /// Number of times that transactions conflicted with others and were run again.
+    /// Number of retries after conflicts.
     pub retries: u64,
-    /// Records in the table when the work began (for a load: when it ended).
+    /// Number of records in the table before the run, or after it for a load.
     pub records: u64,
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// Bytes of the engine's cache.
+    /// Cache size of the engine, in bytes.
     pub cache_bytes: u64,
     /// Number of runs.
     pub runs: usize,
-    /// The rate of each run, in the order in which they were made.
+    /// Rate of each run, in the order of the runs.
     pub run_ops_per_s: Vec<f64>,
-    /// Highest rate less lowest, over the median.
+    /// Difference of the highest and the lowest rate, divided by the median.
     pub spread: f64,
-    /// Everything that the figures depend on besides the machine.
+    /// All settings that affect the figures, except the machine.
     pub settings: BTreeMap<String, String>,
-    /// A hash of `settings`: equal hashes may be compared.
+    /// Hash of `settings`: reports with equal hashes are comparable.
     pub settings_hash: String,
-    /// The machine.
+    /// Description of the machine.
     pub machine: Machine,
-    /// Time of the end, in UTC.
+    /// Creation time of the report, in UTC.
     pub date: String,
-    /// The commit of the measured source, if the caller knew it.
+    /// Commit of the measured source code, if known.
     pub revision: Option<String>,
 }
 
 impl Report {
-    /// The report of a cell's runs.
+    /// Returns the report of a cell's runs.
     ///
     /// # Panics
     ///
@@ -121,7 +121,7 @@ impl Report {
         }
     }
 
-    /// The report as one line of JSON.
+    /// Returns the report as one line of JSON.
     ///
     /// # Panics
     ///
@@ -131,7 +131,7 @@ impl Report {
         serde_json::to_string(self).expect("strings, numbers and maps with string keys")
     }
 
-    /// The engine as charts and tables name it: with its commits in flight when they are pipelined.
+    /// Returns the engine's name in charts and tables, with the commits in flight if they are pipelined.
     #[must_use]
     pub fn series(&self) -> String {
         if self.commit == "pipelined" {
@@ -154,13 +154,13 @@ fn rate(run: &Measured) -> f64 {
     if seconds > 0.0 { rounded(run.tally.ops as f64 / seconds, 100.0) } else { 0.0 }
 }
 
-/// To so many parts of one: what lies beyond is noise.
+/// Rounds to a multiple of `1 / parts`.
 fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-/// Index of the median: of an even number, the lower one of the two in the middle, so that it is a run that
-/// was made.
+/// Returns the index of the median. For an even number of values it is the lower of the two in the middle, so
+/// that it belongs to a run.
 fn median_index(values: &[f64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -182,7 +182,7 @@ fn spread(rates: &[f64], median: f64) -> f64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// A report with little in it.
+    /// Returns a report with default values, for tests.
     pub(crate) fn sample(engine: &str, threads: usize, rate: f64) -> Report {
         Report {
             workload: "u1".into(),

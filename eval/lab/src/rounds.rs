@@ -1,8 +1,8 @@
 //! Interleaved runs of several engines: in each round every engine runs once, and each round begins with
 //! another engine. A slow minute of the machine then affects all engines alike.
 
-/// Returns the results of each engine, in order of its runs. An engine that fails is not run again, and its
-/// result is the error. `run` gets the round and the index of the engine.
+/// Returns the results of each engine, in the order of its runs. An engine that fails is not run again, and
+/// its result is the error. Calls `run` with the round and the index of the engine.
 pub fn interleaved<T, E>(
     rounds: usize,
     takes_part: &[bool],

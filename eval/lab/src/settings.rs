@@ -6,16 +6,16 @@ use azekura_workload::{Family, Lane, Workload};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// One cell of a plan for one engine: everything that a run depends on besides the machine.
+/// One cell of a plan for one engine: all settings of a run, except the machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell<'a> {
-    /// The engine.
+    /// The measured engine.
     pub engine: &'a dyn Engine,
     /// The workload.
     pub workload: &'a Workload,
-    /// Client threads.
+    /// Number of client threads.
     pub threads: usize,
-    /// Their wait for commits.
+    /// Method of waiting for commits.
     pub commit: Commit,
 }
 
@@ -33,14 +33,14 @@ impl Cell<'_> {
         EngineSettings {
             cache_bytes: Some(plan.cache_for(self.workload)),
             expected_bytes: self.workload.records() * record,
-            // One more than clients: for filling and warming.
+            // One more session than clients, for filling and warming.
             sessions: plan.threads.iter().copied().max().unwrap_or(1) + 1,
             bypass_page_cache: self.workload.family() == Family::LargerThanCache,
         }
     }
 
-    /// All settings that matter for the figures, by name. The machine, the date and the revision are not
-    /// settings; nor is the number of runs.
+    /// Returns all settings that affect the figures, by name. They exclude the machine, the date, the
+    /// revision and the number of runs.
     #[must_use]
     pub fn settings(&self, plan: &Plan) -> BTreeMap<String, String> {
         let mut all: BTreeMap<String, String> = self
@@ -74,15 +74,15 @@ impl Cell<'_> {
         plan.dir.join(format!("{}-{}", self.workload, self.engine.name()))
     }
 
-    /// The lanes of the client threads.
+    /// Returns the lanes of the client threads.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> + use<> {
         let of = self.threads as u64;
         (0..of).map(move |index| Lane::new(index, of))
     }
 }
 
-/// A number of 16 hexadecimal digits that is the same for the same settings, in every build and on every
-/// machine (FNV-1a of the sorted lines `name=value`).
+/// Returns a hash of 16 hexadecimal digits that is the same for the same settings, in every build and on
+/// every machine (FNV-1a of the sorted lines `name=value`).
 #[must_use]
 pub fn hash(settings: &BTreeMap<String, String>) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_hash_is_the_published_fnv_1a() {
         assert_eq!(hash(&BTreeMap::new()), "cbf29ce484222325");
-        // FNV-1a of the bytes "a=b\n", worked out by hand from the definition.
+        // FNV-1a of the bytes "a=b\n", computed here from the definition.
         let mut expected: u64 = 0xcbf2_9ce4_8422_2325;
         for byte in *b"a=b\n" {
             expected = (expected ^ u64::from(byte)).wrapping_mul(1_099_511_628_211);

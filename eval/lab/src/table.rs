@@ -3,19 +3,18 @@
 use crate::report::Report;
 use std::fmt::Write;
 
-/// The engine that is compared with the others.
+/// Name of this project's engine.
 pub const OURS: &str = "azekura";
 
-/// Returns whether an engine is another than ours, and not ours with other settings either
-/// (`azekura-serial`).
+/// Returns whether an engine is neither this project's nor a variant of it (such as `azekura-serial`).
 #[must_use]
 pub fn is_peer(engine: &str) -> bool {
     engine.strip_prefix(OURS).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('-'))
 }
 
-/// One table per workload, in the order of the reports. The last column is a row's rate over that of the best
-/// peer at the same number of threads; a pipelined row is compared with the best blocking or pipelined peer.
-/// Where there is no peer, our engine with other settings takes its place.
+/// Returns one table per workload, in the order of the reports. The last column is the rate of a row, divided
+/// by that of the best peer with the same number of threads. Pipelined rows are compared with the best
+/// blocking or pipelined peer. Without a peer, variants of this project's engine take its place.
 #[must_use]
 pub fn render(reports: &[Report]) -> String {
     let mut text = String::new();
@@ -64,7 +63,8 @@ fn table(text: &mut String, workload: &str, rows: &[&Report]) {
     }
 }
 
-/// The highest rate of a peer at the row's number of threads, or of ours with other settings.
+/// Returns the highest rate of a peer, or of a variant of this project's engine, with the row's number of
+/// threads.
 fn best_peer(rows: &[&Report], row: &Report) -> Option<f64> {
     let best = |is_rival: fn(&str) -> bool| {
         rows.iter()
@@ -76,7 +76,7 @@ fn best_peer(rows: &[&Report], row: &Report) -> Option<f64> {
     best(is_peer).or_else(|| best(|engine| engine != OURS))
 }
 
-/// A rate with three or four digits and `k` or `M`.
+/// Formats a rate with three or four digits and `k` or `M`.
 #[must_use]
 pub fn short(rate: f64) -> String {
     match rate {

@@ -1,4 +1,4 @@
-//! Resources that this process used in a stretch of work.
+//! Resources that this process uses during a measurement.
 
 use crate::machine::field;
 use azekura_base::sync::processor_time;
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::Duration;
 
-/// Resources used in a stretch of work; a counter is 0 where the system does not tell.
+/// Used resources; a counter is 0 if the system does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Processor time of all threads, in the program and in the kernel.
+    /// Processor time of all threads, in user and kernel mode.
     pub cpu_seconds: f64,
     /// Bytes read from storage.
     pub read_bytes: u64,
-    /// Bytes written to storage: log with its padding, data, compaction and all.
+    /// Bytes written to storage: the log with its padding, data, compaction, and so on.
     pub written_bytes: u64,
-    /// Most memory that was resident at once, with the pages of mapped files.
+    /// Peak of the resident memory, including pages of mapped files.
     pub peak_bytes: u64,
 }
 
-/// The counters at the beginning of a stretch.
+/// Counters at the beginning of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Meter {
     cpu: Duration,
@@ -28,10 +28,11 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins a stretch. The peak of memory begins anew, so only one stretch of a process may run at a time.
+    /// Begins a measurement and resets the peak of the memory. Only one measurement of a process may run at a
+    /// time.
     #[must_use]
     pub fn begin() -> Self {
-        // Refused: the peak is then that since the process started.
+        // If the system refuses the reset, the peak is that since the start of the process.
         let _ = fs::write("/proc/self/clear_refs", "5");
         let (read, written) = io();
         Self { cpu: processor_time(), read, written }
@@ -50,14 +51,14 @@ impl Meter {
     }
 }
 
-/// Bytes that this process read from and wrote to storage.
+/// Returns the bytes that this process has read from and written to storage.
 fn io() -> (u64, u64) {
     let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
     let bytes = |name| field(&text, name).and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
     (bytes("read_bytes"), bytes("write_bytes"))
 }
 
-/// A field of so many kB, in bytes.
+/// Returns a field in kB as bytes.
 fn kib(text: &str, name: &str) -> u64 {
     field(text, name).and_then(|v| v.trim_end_matches("kB").trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }

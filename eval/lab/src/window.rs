@@ -1,4 +1,4 @@
-//! A queue of commits that are not durable yet, in the order in which they began.
+//! A queue of commits that are not durable yet, in the order in which their transactions began.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,17 +8,17 @@ use crate::error::EngineError;
 
 /// The handle of a commit that is not durable yet.
 pub trait Promise {
-    /// Its error.
+    /// Error type of a failed commit.
     type Error;
 
-    /// Returns whether it is durable. Never blocks.
+    /// Returns whether the commit is durable. Never blocks.
     ///
     /// # Errors
     ///
     /// The log failed: the commit may be lost.
     fn is_kept(&self) -> Result<bool, Self::Error>;
 
-    /// Blocks until it is durable.
+    /// Waits until the commit is durable.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Promise for Box<dyn Ticket> {
     }
 }
 
-/// Commits in flight, each with the data for its end.
+/// Commits in flight, each with data for its completion.
 #[derive(Debug)]
 pub struct Window<N, P>(VecDeque<(N, P)>);
 
@@ -47,17 +47,17 @@ impl<N, P> Default for Window<N, P> {
 }
 
 impl<N, P: Promise> Window<N, P> {
-    /// Adds a commit; `note` is passed to the caller when it is durable.
+    /// Adds a commit; `note` is passed to `done` when the commit is removed.
     pub fn push(&mut self, note: N, promise: P) {
         self.0.push_back((note, promise));
     }
 
     /// Removes durable commits from the front. While more than `most` are left, waits for the oldest. Calls
-    /// `done` for each removed commit, with one reading of the clock for all that were durable at one time.
+    /// `done` for each removed commit, with one clock read for all that were durable at the same time.
     ///
     /// # Errors
     ///
-    /// The error of the promise. Its commit is still in the queue, unless `drain` waited for it.
+    /// The error of the commit, which remains in the queue unless `drain` waited for it.
     pub fn drain(&mut self, most: usize, mut done: impl FnMut(N, Instant)) -> Result<(), P::Error> {
         let mut now = None;
         while let Some((_, oldest)) = self.0.front() {
@@ -82,7 +82,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// A promise that is kept when the shared number is at least `self.0`. A wait raises the shared number.
+    /// A commit that is durable when the shared number is at least `self.0`. A wait raises the shared number.
     struct Nth(u32, Rc<Cell<u32>>);
 
     impl Promise for Nth {

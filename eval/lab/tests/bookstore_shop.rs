@@ -1,7 +1,7 @@
-//! The bookstore's pages on the real store: what they leave behind fits together, whatever the mix, the rules
-//! and the latch.
+//! The bookstore's pages on the real store leave consistent rows, with every mix, all rules and each kind of
+//! latch.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura::{Database, TableDefinition};
 use azekura_lab::lab::bottleneck::fill::fill;
@@ -26,8 +26,8 @@ fn rows(db: &Database, table: TableId) -> Vec<(Vec<u8>, Vec<u8>)> {
     db.transact(|tx| tx.table(&table)?.iter().collect()).expect("the table is read")
 }
 
-/// Runs some threads, each with a user of its own that asks for so many pages; returns successful purchases
-/// and errors.
+/// Runs some threads, each with its own user that requests `pages` pages. Returns the numbers of successful
+/// purchases and of errors.
 fn visit(front: &Front, sequences: &Sequences, mix: Mix, rules: Conformance, pages: u64) -> (u64, u64) {
     let (purchases, errors) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -122,7 +122,7 @@ fn a_transaction_that_fails_leaves_the_hash_index_as_it_was() {
     let before = session.transact(|s| s.index_read(&key)).unwrap().unwrap();
     let failed = session.transact(|s| {
         s.update_row(key.clone(), &encode(&"never to be seen")?)?;
-        // The transaction itself sees its change, not what the hash index knows.
+        // The transaction reads its own change, not the old row in the hash index.
         assert_ne!(s.index_read(&key)?.unwrap(), before);
         Err::<(), _>(azekura::Error::other("changed its mind"))
     });

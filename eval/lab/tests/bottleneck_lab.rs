@@ -1,5 +1,5 @@
-//! The bottleneck study at its smallest: every table and figure is there and the numbers fit together. Its
-//! findings are not judged here, for that takes an idle machine; `azekura-lab bottleneck` does.
+//! The smallest bottleneck study has every table and figure, with consistent numbers. The findings are not
+//! checked here, because they need an idle machine; `azekura-lab bottleneck` checks them.
 
 use azekura_lab::Progress;
 use azekura_lab::lab::bottleneck::front::Probes;
@@ -8,7 +8,7 @@ use azekura_lab::lab::bottleneck::{Settings, page, sliced, study, text};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// One recording at a time in a process.
+/// Allows one recording at a time in this process.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -35,8 +35,8 @@ fn the_smallest_study_has_every_table_and_figure() {
 
     assert_eq!(study.points.len(), 6, "two limits, three latches");
     assert!(study.points.iter().all(|p| p.rate > 0.0 && p.cpu > 0.0));
-    // 800 users with a think time of 12 ms ask for 66,667 pages a second at most; the measured time ends a
-    // moment late.
+    // 800 users with a think time of 12 ms request at most 66,667 pages per second; the measured time ends a
+    // little late.
     assert!(study.points.iter().all(|p| p.rate < 80_000.0), "{:?}", study.points);
     assert_eq!(study.findings.len(), 2);
     assert!(study.findings.iter().all(|f| f.of == 1 && f.first_in <= 1));

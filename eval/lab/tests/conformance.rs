@@ -1,4 +1,4 @@
-//! The adapters of this crate give the answers that the runner relies on.
+//! The adapters of this crate pass the conformance tests that the runner relies on.
 
 use azekura_lab::adapter::azekura::AzekuraEngine;
 use azekura_lab::adapter::memory::MemoryEngine;
@@ -48,8 +48,8 @@ fn what_is_removed_is_gone() {
     each(conformance::removes_what_it_is_told);
 }
 
-/// The five transactions over the engines' bytes; the contest checks the consistency conditions, and an
-/// engine that violates one fails.
+/// The five transactions run on any engine with ordered bytes. The comparison checks the consistency
+/// conditions, and an engine that violates one fails.
 #[test]
 fn tpcc_runs_over_any_engine_and_keeps_its_conditions() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The lab's real nodes against the paper's numbers, and against the model that was made before them. All of
-//! it is virtual time and counts: the same on every machine.
+//! The lab's real nodes agree with the paper's numbers, and with the model that was made before the nodes.
+//! All results are virtual times and counts, so they are the same on every machine.
 
 use azekura_fatbtree::{Placement, Protocol};
 use azekura_lab::lab::fat_btree::expected::{anchors, rate};
@@ -47,7 +47,7 @@ fn remote_locks_and_hits_are_those_of_the_paper_and_its_model() {
     }
 }
 
-/// The purpose of the update side: the copies' locks are what costs B-OPT its rate.
+/// Lazy copies avoid the locks of copies, which reduce the rate of B-OPT.
 #[test]
 #[ignore = "half a minute; the gate runs it, with the one below"]
 fn with_half_inserts_lazy_copies_are_far_ahead_of_b_opt_and_of_a_single_index() {
@@ -70,8 +70,8 @@ fn with_half_inserts_lazy_copies_are_far_ahead_of_b_opt_and_of_a_single_index() 
 #[ignore = "two minutes: all points of all figures"]
 fn rates_are_within_15_per_cent_of_the_models() {
     let mut far = Vec::new();
-    // Whole copies at half inserts are up to 30 % faster here than in the model, which charges the splits of
-    // the long run from the start.
+    // Whole copies with half inserts are up to 30 % faster here than in the model. The model includes the
+    // splits of a long run from the start.
     let is_known = |setup: &Setup| setup.placement == Placement::CopyWhole && setup.inserts == 0.5;
     let mut look = |setup: Setup| {
         let outcome = run(setup);

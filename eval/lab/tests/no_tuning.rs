@@ -1,9 +1,11 @@
-//! The adaptive policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the
-//! paper's evaluation, recorded here and replayed, it never swaps more than Simple, and at most 1.10 times as
-//! often as the best of the paper's eight; where there are so few swaps that a lot decides, in the mean over
-//! lots, but for one case at 1.25. Programs that it was not chosen by are here as well.
+//! The adaptive policy needs no tuning, which is an open problem of the far-memory paper (§3.3, §4). Programs
+//! of the paper's evaluation are recorded here and replayed. The policy never makes more swaps than Simple,
+//! and at most 1.10 times the swaps of the best of the paper's eight policies. If there are so few swaps that
+//! random choices decide, the mean over seeds must hold instead, with one exception at 1.25. The programs
+//! include some that were not used to develop the policy.
 //!
-//! Counts of a replay: the same on every machine. `azekura-lab far-memory` has the larger sizes, and CG.
+//! The counts are those of a replay, so they are the same on every machine. `azekura-lab far-memory` has the
+//! larger sizes, and CG.
 
 use azekura_far::Policy;
 use azekura_far::replace::replay::{Costs, Trace, replay};
@@ -13,8 +15,7 @@ const PAGE: usize = 4096;
 const EPOCH: u32 = 256;
 const SEED: u64 = 1;
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// A case with fewer swaps is decided at random, ours and the best's: is.s and cluster.200 with three
-/// quarters local.
+/// Number of swaps below which random choices decide a case: is.s and cluster.200 with three quarters local.
 const FEW: u64 = 100;
 const MANY_SEEDS: std::ops::RangeInclusive<u64> = 1..=40;
 
@@ -31,8 +32,8 @@ fn swaps(trace: &Trace, policy: Policy, local: u32, seed: u64) -> u64 {
     replay(trace, policy, trace.pages() * local / 100, &costs, seed).swap_ins
 }
 
-/// Swaps of our policy, of Simple, and of the best of the eight, with that one's name, for each share of
-/// local memory and each seed.
+/// Calls `check` for each share of local memory and each seed, with the swaps of the adaptive policy, of
+/// Simple, and of the best of the eight, with the name of the last.
 fn each_case(kernel: &str, check: impl Fn(&str, u64, u64, (u64, Policy))) {
     let trace = record(kernel);
     for local in [75, 50, 25] {
@@ -69,7 +70,8 @@ fn the_adaptive_policy_is_near_the_best_of_the_eight_whichever_that_is() {
 
 #[test]
 fn where_few_swaps_are_a_matter_of_lot_the_adaptive_policy_is_near_the_best_of_the_eight_in_the_mean() {
-    // Of cluster.200 the best are U-pLRU and U-Clock, 29 and 30 without any lot; the others take 44 or more.
+    // For cluster.200 the best are U-pLRU and U-Clock, with 29 and 30 swaps and no random choices; the others
+    // make 44 or more.
     for (kernel, hundredths) in [("is.s", 110), ("cluster.200", 125)] {
         let trace = record(kernel);
         let (mut ours, mut best) = (0, 0);
@@ -84,8 +86,8 @@ fn where_few_swaps_are_a_matter_of_lot_the_adaptive_policy_is_near_the_best_of_t
     }
 }
 
-/// Nanoseconds, measured on one machine: pages of 64 KiB over its own loopback, where a swap is as quick as
-/// three cleared bits.
+/// Costs in nanoseconds, measured on one machine: pages of 64 KiB over the loopback interface, where a swap
+/// takes as long as clearing three bits.
 const CHEAP: Costs =
     Costs { access: 32.0, swap_in: 130_000.0, write_back: 40_000.0, fault: 35_000.0, protect: 5_000.0 };
 

@@ -25,8 +25,8 @@ fn record(run: impl FnOnce(&mut Recorder)) -> Trace {
     Trace::of_epochs(EPOCH, &recording.touches, &recording.epochs)
 }
 
-/// Our policy's swaps, of Simple's and of the best of the eight's, for each share of local memory; the larger
-/// of the seeds.
+/// Returns, for each share of local memory, the swaps of the adaptive policy relative to Simple, and to the
+/// best of the eight; each is the largest over the seeds.
 fn ratios(trace: &Trace) -> Vec<(u32, f64, f64)> {
     let costs = Costs::PAPER.scaled((1 << 20) as f64 / PAGE as f64);
     let mut found = Vec::new();
@@ -51,14 +51,14 @@ fn judge(program: &str, trace: &Trace, most_of_best: impl Fn(u32) -> f64) {
     }
 }
 
-/// Numbers of a line's text, and of what the sort keeps of it.
+/// Number of words in the text of a line; `LINE` is the number of words that the sort keeps of it.
 const TEXT: usize = 6;
 const LINE: usize = 8;
-/// Of the text, the number that is sorted by.
+/// Index of the word that is the sort key.
 const KEY: usize = 2;
 
-/// Lines are read one behind the other, what is kept of them is filled from the end, and halves are sorted
-/// and merged through a third array.
+/// A merge sort: reads lines one after another, stores their kept words from the end of an array, and sorts
+/// and merges halves through a third array.
 struct MergeSort<M: Memory> {
     text: M::Array<u32>,
     lines: M::Array<u32>,
@@ -147,7 +147,7 @@ fn the_decomposition_of_a_matrix() {
     judge("decomposition", &trace, |_| 1.1);
 }
 
-/// Rows and columns of a square array of so many a side: the larger half by half, until a block is small.
+/// Transposes a part of a square array: splits the larger side in half until a block is small.
 fn transpose(
     from: &impl Array<f64>,
     to: &mut impl Array<f64>,
@@ -196,7 +196,7 @@ fn a_search_of_a_graph_breadth_first() {
         let (mut edges, mut seen, mut queue) = (array(NODES * EDGES), array(NODES), array(NODES));
         let mut random = StdRng::seed_from_u64(11);
         for edge in 0..NODES * EDGES {
-            // Nine in ten lead to a neighbor.
+            // 90 % of the edges lead to a neighbor.
             let near = random.random_range(0..10) > 0;
             let to =
                 if near { edge / EDGES + random.random_range(0..200) } else { random.random_range(0..NODES) };

@@ -1,7 +1,7 @@
-//! The adapter for servers gives the answers that the runner relies on; the server is the door, in this
-//! process.
+//! The adapter for servers passes the conformance tests that the runner relies on. The server is this
+//! project's Redis server, in this process.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn door() -> Server {
     Server::start(azekura::Database::in_memory().unwrap(), options).unwrap()
 }
 
-/// Three nodes; the conformance's keys are shared by all of them.
+/// Starts a cluster of three nodes that share the keys of the conformance tests.
 fn cluster() -> Vec<Server> {
     let shares = ["", "\0\0\0\0\0\0\0\x20", "\0\0\0\0\0\0\0\x50"];
     let listeners = shares.map(|_| Arc::new(TcpListener::bind("127.0.0.1:0").unwrap()));
@@ -38,7 +38,7 @@ fn cluster() -> Vec<Server> {
         let key = AuthKey::new(b"a key that these nodes share").unwrap();
         let mut cluster = ClusterOptions::new(Arc::clone(&members) as _, PeId(pe), key);
         cluster.listener = Some(Arc::clone(listener));
-        // New nodes have to hear of each other first, whatever else the machine does.
+        // On a busy machine, new nodes may need a long time until they know each other.
         cluster.node.request_timeout = std::time::Duration::from_secs(30);
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();

@@ -1,6 +1,6 @@
-//! The runner must count what was done, notice wrong answers, and keep going when one engine does not.
+//! The runner counts the completed work, notices wrong answers, and continues when one engine fails.
 //!
-//! Engines here are the in-memory reference with one fault each.
+//! The engines of these tests are the in-memory reference engine with one fault each.
 
 use azekura_lab::adapter::memory::MemoryEngine;
 use azekura_lab::engine::{ReadWork, WriteWork};
@@ -15,27 +15,27 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Fault of an engine.
+/// A fault of an engine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     None,
     /// Reads of every other key find nothing.
     LosesRecords,
-    /// Scans show values with a changed byte.
+    /// Scans return a damaged value.
     DamagesValues,
     /// Scans leave out the first record.
     ScansTooLittle,
     /// Every tenth write fails once with a conflict.
     Conflicts,
-    /// The third write fails for good.
+    /// The third write fails.
     Breaks,
     /// The third write panics.
     Panics,
     /// Opening fails.
     DoesNotOpen,
-    /// The third session fails.
+    /// Opening the third session fails.
     FewSessions,
-    /// The engine has no ordered scans, and says so.
+    /// The engine reports that it has no ordered scans.
     LacksOrder,
 }
 
@@ -54,7 +54,7 @@ struct Seen {
     in_flight: AtomicUsize,
     most_in_flight: AtomicUsize,
     opened: AtomicUsize,
-    /// Times at which the store was opened, in numbers that all engines share.
+    /// Sequence numbers of the store's openings, over all engines.
     openings: Mutex<Vec<usize>>,
     values: Mutex<Vec<Vec<u8>>>,
 }
@@ -127,7 +127,7 @@ struct FaultySession<'s> {
 }
 
 impl FaultySession<'_> {
-    /// Conflicts by running the work an extra time, as an engine that retries does.
+    /// Counts a write. The third one fails or panics if the fault requires it.
     fn before_write(&self) -> Result<(), EngineError> {
         match (self.fault, self.seen.writes.fetch_add(1, SeqCst)) {
             (Fault::Breaks, 2) => Err(EngineError::failed("committing", "disk full")),
@@ -162,7 +162,7 @@ impl Session for FaultySession<'_> {
     }
 }
 
-/// A ticket that is durable only once waited for.
+/// A ticket that never reports its commit as durable before a wait.
 struct FaultyTicket {
     inner: Option<Box<dyn Ticket>>,
     seen: Arc<Seen>,
@@ -203,7 +203,7 @@ impl Reader for FaultyReader<'_> {
     }
 }
 
-/// Takes what an attempt writes that is then given up.
+/// A writer that ignores the writes of an attempt that will be retried.
 struct Discard;
 
 impl Reader for Discard {
@@ -291,7 +291,7 @@ fn every_workload_runs_and_its_report_is_in_order() {
         let [report] = &outcome.reports[..] else { panic!("{name}: one report") };
         assert_eq!((report.workload.as_str(), report.engine.as_str()), (name.as_str(), "faulty"));
         assert!(report.ops > 0 && report.seconds > 0.0, "{name}");
-        // Seconds are rounded to microseconds, of runs of some milliseconds.
+        // Seconds are rounded to microseconds, and runs take a few milliseconds.
         let rate = report.ops as f64 / report.seconds;
         assert!((report.ops_per_s / rate - 1.0).abs() < 0.01, "{name}: {} and {rate}", report.ops_per_s);
         assert!(report.p50_us <= report.p99_us && report.p99_us <= report.p999_us, "{name}");
@@ -339,7 +339,7 @@ fn a_report_is_one_line_of_json_with_the_promised_fields() {
     assert_eq!(fields["revision"], "abc123");
     let (read, written) = (serde_json::from_str::<Report>(&json).unwrap(), &outcome.reports[0]);
     assert_eq!((read.ops, &read.settings, &read.machine), (written.ops, &written.settings, &written.machine));
-    // Numbers with a point may differ in the last bit.
+    // Floating-point numbers may differ in the last bit.
     assert!((read.ops_per_s / written.ops_per_s - 1.0).abs() < 1e-12);
 }
 
@@ -348,7 +348,7 @@ fn log_bytes_are_those_of_the_measured_stretch() {
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan { warm_up: Duration::from_millis(10), ..plan(dir.path(), "u1") };
     let report = &run_one(Fault::None, &plan).0.reports[0];
-    // The reference engine logs key and value of every update: neither the filling nor the warm-up is in it.
+    // The reference engine counts key and value of every update. The count excludes filling and warm-up.
     assert_eq!(report.log_bytes, Some(report.ops * 108));
 }
 
@@ -448,7 +448,7 @@ fn a_failure_tells_the_engines_own_reason() {
 #[test]
 fn the_pipelined_window_is_used_and_never_exceeded() {
     let dir = tempfile::tempdir().unwrap();
-    // A load of 400 transactions by one thread: nothing depends on the clock or on other threads.
+    // A load of 400 transactions by one thread depends neither on the clock nor on other threads.
     let mut plan =
         Plan { in_flight: vec![16], blocking: false, threads: vec![1], ..plan(dir.path(), "load") };
     plan.workloads[0] = plan.workloads[0].clone().with_group(5);
@@ -500,7 +500,7 @@ fn engines_take_turns_in_each_round() {
     let mut order: Vec<(usize, char)> = openings[0].iter().map(|&n| (n, 'a')).collect();
     order.extend(openings[1].iter().map(|&n| (n, 'b')));
     order.sort_unstable();
-    // Filled in turn; first round a, b; second round b, a.
+    // The stores are filled as a, b; the first round is a, b, and the second one b, a.
     assert_eq!(order.iter().map(|o| o.1).collect::<String>(), "ababba");
     assert_eq!(outcome.reports.iter().map(|r| r.engine.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     let [a, b] = &outcome.reports[..] else { panic!("two reports") };

@@ -1,6 +1,6 @@
-//! The bottleneck study at its smallest on a simulated machine: every part is there.
+//! The smallest bottleneck study on a simulated machine has all of its parts.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_lab::Progress;
 use azekura_lab::lab::bottleneck::front::search::Latch;
@@ -28,13 +28,13 @@ fn smallest() -> Settings {
     }
 }
 
-/// All that a study brings: points, recordings and what is said of them.
+/// Returns all results of a study as text: points, recordings and verdicts.
 fn told(traces: &Path) -> String {
     let study = study(&smallest(), Some(traces), &Progress::hidden()).unwrap();
     serde_json::to_string_pretty(&study).unwrap()
 }
 
-/// One recording at a time in a process.
+/// Allows one recording at a time in this process.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn one() -> MutexGuard<'static, ()> {
@@ -42,15 +42,15 @@ fn one() -> MutexGuard<'static, ()> {
 }
 
 const STUDY: &str = "study.json";
-/// File in which a process puts the results of its study.
+/// Environment variable with the file for the results of a process's study.
 const PLACE: &str = "AZEKURA_TEST_STUDY";
 
 #[test]
 fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again() {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     for (n, directory) in directories.iter().enumerate() {
-        // The content of a program's stack, and so the addresses of the rest, depends on the size of its
-        // environment.
+        // The size of the environment changes the addresses on a program's stack, so it is varied between the
+        // processes.
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "one_study", "--ignored"])
             .env(PLACE, directory.path())
@@ -71,7 +71,7 @@ fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again(
     assert!(once.as_bytes() == read(0, STUDY), "in this process it is another");
 }
 
-/// Not by itself: see above.
+/// Runs only as a process of the test above.
 #[test]
 #[ignore = "a part of another test"]
 fn one_study() {
@@ -100,7 +100,7 @@ fn a_simulated_study_has_every_table_and_figure() {
     assert!(page::html(&study).contains("<svg"));
 }
 
-/// The paper's finding, as `azekura-lab bottleneck --simulate 16 --quick` prints it.
+/// The paper's finding, with the settings of `azekura-lab bottleneck --simulate 16 --quick`.
 #[test]
 #[ignore = "half a minute"]
 fn before_the_cure_sixteen_processors_do_less_than_half_of_what_eight_do_and_the_right_locks_are_named() {

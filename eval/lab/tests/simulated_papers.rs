@@ -1,6 +1,6 @@
-//! Figures of the papers on simulated machines: their shapes, where the shipped code is to have them.
+//! Figures of the papers on simulated machines have the same shapes as in the papers.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_lab::Progress;
 use azekura_lab::lab::nb_gclock::cache::Kind;
@@ -9,8 +9,8 @@ use azekura_lab::lab::{nb_gclock, p_wal};
 #[global_allocator]
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
 
-/// P-WAL, Fig. 7: a serial log that writes 16 transactions at a time is as fast with one worker or two as it
-/// ever gets; P-WAL grows to 16.
+/// P-WAL, Fig. 7: a serial log that writes 16 transactions at a time reaches its highest rate with one or two
+/// workers; P-WAL's rate grows up to 16 workers.
 #[test]
 fn a_serial_log_that_writes_groups_of_sixteen_has_its_peak_early_and_p_wal_grows_to_sixteen_workers() {
     let all = p_wal::simulate::Simulated::new(16);
@@ -24,8 +24,8 @@ fn a_serial_log_that_writes_groups_of_sixteen_has_its_peak_early_and_p_wal_grows
     assert!(p_wal_16 > 8.0 * serial_16, "{p_wal_16} and {serial_16} with 16 workers; the paper: ten times");
 }
 
-/// Nb-GCLOCK, Fig. 10: with a lock around them caches do as much with 8 processors as they ever will,
-/// whatever their policy, and less with 64.
+/// Nb-GCLOCK, Fig. 10: caches with a lock around them reach their highest rate with 8 processors, whatever
+/// their policy, and are slower with 64.
 #[test]
 fn on_the_t2_caches_under_a_lock_are_flat_by_16_processors() {
     use nb_gclock::simulate::Simulated;
@@ -42,9 +42,9 @@ fn on_the_t2_caches_under_a_lock_are_flat_by_16_processors() {
     }
 }
 
-/// Nb-GCLOCK, Fig. 10, with the paper's pages per frame: the striped hand grows to 64 processors; the hand
-/// that is one counter, which that machine can only move by trying a compare-and-swap until it succeeds,
-/// keeps up with it to 32 and falls behind what it did there with 64.
+/// Nb-GCLOCK, Fig. 10, with the paper's pages per frame: the rate with the striped hand grows up to 64
+/// processors. The hand with one counter is advanced by a compare-and-swap loop on that machine. It is as
+/// fast up to 32 processors, and slower with 64 than with 32.
 #[test]
 fn on_the_t2_the_hand_that_is_one_counter_bends_after_32_processors_and_the_striped_one_grows_to_64() {
     use nb_gclock::simulate::Simulated;

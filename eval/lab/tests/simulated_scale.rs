@@ -1,7 +1,7 @@
-//! The whole store on simulated processors: the same each time, with names for the lines that clients wait
-//! for, and without those that were removed.
+//! Simulations of the whole store are reproducible, name the cache lines that clients wait for, and can
+//! ignore the cost of a line.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_lab::Progress;
 use azekura_lab::scale::{Report, Scale, SharedLine, Work};
@@ -31,7 +31,7 @@ fn two_runs_print_the_same_and_every_line_has_a_name() {
     }
 }
 
-/// The next limit behind a line is seen without removing the line.
+/// A simulation without the cost of a line shows the next limit.
 #[test]
 fn without_the_line_that_they_wait_for_most_updates_are_faster_and_wait_for_others() {
     let with = run(Work::U1, 32);
@@ -45,7 +45,7 @@ fn without_the_line_that_they_wait_for_most_updates_are_faster_and_wait_for_othe
     assert!(without.to_text().contains(&format!("as if {} of {} cost nothing", worst.field, worst.module)));
 }
 
-/// They had sixteen stripes, and more clients than that met in them.
+/// With 48 clients, no client waits for the cache lines of another one's state or counts.
 #[test]
 fn clients_do_not_wait_for_each_other_where_states_and_counts_are_kept() {
     let report = run(Work::Reads, 48);
@@ -55,8 +55,8 @@ fn clients_do_not_wait_for_each_other_where_states_and_counts_are_kept() {
     }
 }
 
-/// An update reads no counter that others write, and draws from the log's but once in a while: more
-/// processors serve more of them. When each drew two numbers, 32 processors served fewer than eight.
+/// An update reads no counter that other updates write, and rarely draws from the log's counter. The rate
+/// therefore grows from 8 to 32 processors.
 #[test]
 fn updates_do_not_meet_at_the_log_s_counter() {
     let (few, many) = (run(Work::U1, 8), run(Work::U1, 32));

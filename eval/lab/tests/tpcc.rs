@@ -1,5 +1,5 @@
-//! TPC-C must do what its transactions say, keep the consistency conditions, and notice when one does not
-//! hold.
+//! TPC-C's transactions do what the specification says and keep the consistency conditions, and the check
+//! notices violations.
 
 use azekura::{Database, Error, Key, TableDefinition, Value};
 use azekura_lab::tpcc::schema::{
@@ -26,7 +26,7 @@ fn checked(db: &Database, loaded: &Loaded) -> Checked {
     check(db, loaded, &Progress::hidden()).expect("checks")
 }
 
-/// Runs `each` transactions of a mix by each of `threads` threads.
+/// Runs `each` transactions of a mix in each of `threads` threads.
 fn work(
     db: &Database,
     loaded: &Loaded,
@@ -197,7 +197,7 @@ fn an_order_is_seen_by_its_customer_delivered_in_its_turn_and_paid() -> Result<(
     assert_eq!((ordered.c_id, ordered.o_id, ordered.balance), (3, 31, -1_000));
     assert_eq!(ordered.lines.iter().map(|line| line.i_id).collect::<Vec<_>>(), [5, 6, 5, 7, 8]);
     assert_eq!(ordered.order.carrier_id, None);
-    // Nine orders were open at first: ours is the tenth to be delivered.
+    // Nine orders were open before, so the new one is the tenth to be delivered.
     let deliver = |carrier_id| {
         let input = Delivery { w_id: 1, carrier_id, delivery_d: 10 };
         db.transact(|tx| delivery::delivery(tx, &input))
@@ -209,7 +209,7 @@ fn an_order_is_seen_by_its_customer_delivered_in_its_turn_and_paid() -> Result<(
         assert_eq!(deliver(4)?, 0);
         assert_eq!((carrier(22 + round)?, carrier(31)?), (Some(4), None));
     }
-    let before = status()?.balance; // an older order of his may have been among the nine
+    let before = status()?.balance; // an older order of this customer may be among the nine
     assert_eq!(deliver(7)?, 9, "the other districts have nothing left");
     assert_eq!(carrier(31)?, Some(7));
     assert_eq!(deliver(7)?, 10);
@@ -237,7 +237,8 @@ fn an_order_of_an_unused_item_leaves_nothing_behind() -> Result<(), Error> {
 #[test]
 fn of_customers_with_one_last_name_the_middle_one_by_first_name_pays() -> Result<(), Error> {
     let (db, _) = database(1);
-    // Four namesakes, of which the second is meant, and one with a name that only begins so.
+    // Four customers with one name, of which the second is selected, and one with a longer name that begins
+    // with it.
     for (c, last, first) in
         [(1, "SAME", "D"), (2, "SAME", "B"), (3, "SAME", "A"), (4, "SAME", "C"), (5, "SAMEAS", "A")]
     {
@@ -288,7 +289,7 @@ fn few_left_are_counted_once_among_the_last_twenty_orders() -> Result<(), Error>
         let input = StockLevel { w_id: 1, d_id: 1, threshold };
         db.transact(|tx| stock_level::stock_level(tx, &input))
     };
-    // Item 8 was not in the last twenty orders.
+    // Item 8 is not in the last twenty orders.
     assert_eq!((count(9)?, count(10)?, count(11)?, count(12)?), (0, 1, 2, 3));
     Ok(())
 }

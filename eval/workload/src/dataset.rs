@@ -1,8 +1,8 @@
-//! The records that are there before the work begins.
+//! The records that exist before the work begins.
 
 use crate::{Key, KeyOrder, Value};
 
-/// A table's first contents: items `0 .. records`, each with a value of its own.
+/// The initial contents of a table: items `0 .. records`, each with its own value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dataset {
     records: u64,
@@ -15,33 +15,33 @@ impl Dataset {
         Self { records, value_bytes, order }
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.records
     }
 
-    /// Bytes of every value.
+    /// Returns the bytes of each value.
     #[must_use]
     pub const fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
-    /// The key of an item.
+    /// Returns the key of an item.
     #[must_use]
     pub const fn key(&self, item: u64) -> Key {
         self.order.key(item)
     }
 
-    /// The first value of an item. Updates bring other values (see [`Value`]).
+    /// Returns the initial value of an item. Updates write other values (see [`Value`]).
     #[must_use]
     pub const fn value(&self, item: u64) -> Value {
         Value(!item)
     }
 
-    /// All items in the order of their keys: the quickest way to fill an ordered table.
+    /// Returns all items in the order of their keys: the fastest order for filling an ordered table.
     ///
-    /// Scattered keys are sorted first: eight bytes per record of memory and a sort.
+    /// Scattered keys are sorted first, which needs eight bytes of memory per record.
     #[must_use]
     pub fn items_in_key_order(&self) -> ItemsInKeyOrder {
         match self.order {

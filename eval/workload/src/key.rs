@@ -1,14 +1,14 @@
-//! Eight-byte keys: item numbers written so that byte order is either item order or no order at all.
+//! Eight-byte keys: item numbers encoded so that byte order is the item order or a scattered order.
 
-/// A key as engines see it: eight bytes, compared as bytes.
+/// A key of eight bytes; engines compare keys as bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub [u8; 8]);
 
 impl Key {
-    /// The least key: where a scan of everything begins.
+    /// The smallest key, at which a scan of the whole table begins.
     pub const FIRST: Key = Key([0; 8]);
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -18,14 +18,14 @@ impl Key {
 /// The mapping of item numbers to keys. Both mappings are one-to-one, so different items have different keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// Big-endian item numbers: keys are in item order, and new items go to the end of the table.
+    /// Big-endian item numbers: keys are in item order, and new items are at the end of the table.
     Ordered,
-    /// Scattered item numbers (YCSB's `insertorder=hashed`): new items fall anywhere in the table.
+    /// Scattered item numbers (YCSB's `insertorder=hashed`): new items are at random positions in the table.
     Hashed,
 }
 
 impl KeyOrder {
-    /// The key of item number `item`.
+    /// Returns the key of item number `item`.
     #[must_use]
     pub const fn key(self, item: u64) -> Key {
         match self {
@@ -35,7 +35,7 @@ impl KeyOrder {
     }
 }
 
-/// The finishing step of the SplitMix64 generator: a bijection of 64-bit numbers without visible order.
+/// Applies the last step of the SplitMix64 generator: a bijection of 64-bit numbers without visible order.
 #[must_use]
 pub const fn scatter(item: u64) -> u64 {
     let mut x = item.wrapping_add(0x9e37_79b9_7f4a_7c15);

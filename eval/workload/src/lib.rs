@@ -1,6 +1,6 @@
-//! Seeded streams of database operations: the keys that are read and written, their order and popularity.
+//! Seeded streams of database operations: keys that are read and written, with their order and popularity.
 //!
-//! Nothing here runs or measures an engine; `azekura-lab` does.
+//! This crate neither runs nor measures an engine; `azekura-lab` does.
 //!
 //! ```
 //! use azekura_workload::{Lane, Step, Workload};
@@ -16,17 +16,17 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`workload`] | [`Workload`]: which family of work, over how many records of which size |
+//! | [`workload`] | [`Workload`]: a family of work with number and size of its records |
 //! | [`stream`] | [`Stream`]: one thread's endless, repeatable list of transactions |
-//! | [`step`] | [`Step`]: one operation inside a transaction |
+//! | [`step`] | [`Step`]: one operation in a transaction |
 //! | [`ycsb`] | the six standard mixes |
 //! | [`tpcc`] | TPC-C: rows, initial population, inputs of the five transactions |
-//! | [`popularity`] | which record is asked for: uniform, scrambled Zipf, latest |
-//! | [`population`] | which records exist while inserts run |
-//! | [`dataset`] | the records that are there before the work begins |
+//! | [`popularity`] | distributions of the requested record: uniform, scrambled Zipf, latest |
+//! | [`population`] | the existing records while inserts run |
+//! | [`dataset`] | the records that exist before the work begins |
 //! | [`key`] | eight-byte keys, in order or scattered |
 //! | [`bookstore`] | the bookstore of DBT-1 (a simple TPC-W): rows, users, pages |
-//! | [`value`] | values that are never the same twice, and that show when they are damaged |
+//! | [`value`] | unique values that reveal damage |
 #![forbid(unsafe_code)]
 
 pub mod bookstore;

@@ -1,6 +1,6 @@
 //! Distributions of the requested record.
 //!
-//! The three request distributions of YCSB (Cooper et al., SoCC 2010, section 4.1). The skew is the usual
+//! The three request distributions of YCSB (Cooper et al., SoCC 2010, section 4.1), with the usual skew of
 //! 0.99.
 
 use crate::Population;
@@ -12,11 +12,11 @@ use rand_distr::{Distribution, Zipf};
 /// The exponent of YCSB's Zipf distribution.
 pub const ZIPF_EXPONENT: f64 = 0.99;
 
-/// A rule for drawing item numbers.
+/// A distribution of item numbers.
 #[derive(Debug, Clone)]
 pub struct Popularity {
     rule: Rule,
-    /// Items that are drawn from: those of the data set, and some that may be inserted later.
+    /// Number of items in the distribution: those of the data set, and possibly some that are inserted later.
     domain: u64,
 }
 
@@ -28,32 +28,32 @@ enum Rule {
 }
 
 impl Popularity {
-    /// Every item of `records` equally often.
+    /// Returns the uniform distribution over `records` items.
     #[must_use]
     pub fn uniform(records: u64) -> Self {
         Self { rule: Rule::Uniform, domain: records.max(1) }
     }
 
-    /// Few items very often, and those spread over the whole table: rank *r* is drawn with a weight of
-    /// `r^-0.99`, then hashed to an item. As in YCSB, two ranks may meet in one item.
+    /// Returns a distribution with few very popular items, which are spread over the whole table. Rank *r* is
+    /// drawn with a weight of `r^-0.99`, then hashed to an item. As in YCSB, two ranks may be hashed to one
+    /// item.
     ///
-    /// When the workload `inserts`, the domain has room for a fifth more items than there are at first, and
-    /// draws of items that are not there yet are repeated: so popular items stay the same while the table
-    /// grows.
+    /// If the workload `inserts`, the distribution has a fifth more items than exist at first, and draws of
+    /// missing items are repeated. Popular items thus stay the same while the table grows.
     #[must_use]
     pub fn scrambled_zipf(records: u64, inserts: bool) -> Self {
         let domain = records.max(1) + if inserts { records / 5 + 1 } else { 0 };
         Self { rule: Rule::ScrambledZipf(zipf(domain)), domain }
     }
 
-    /// The newest item most often: the item that is *r* - 1 places older than the newest has a weight of
-    /// `r^-0.99`.
+    /// Returns a distribution that prefers new items: the item that is *r* - 1 positions older than the
+    /// newest has a weight of `r^-0.99`.
     #[must_use]
     pub fn latest(records: u64) -> Self {
         Self { rule: Rule::Latest(zipf(records.max(1))), domain: records.max(1) }
     }
 
-    /// Draws an item that is there.
+    /// Draws an existing item.
     pub fn draw(&self, rng: &mut Xoshiro256PlusPlus, population: &Population) -> u64 {
         match &self.rule {
             Rule::Uniform => rng.random_range(0..self.domain),
@@ -85,7 +85,7 @@ fn zipf(items: u64) -> Zipf<f64> {
     Zipf::new(items, ZIPF_EXPONENT).expect("a positive, finite number of items and exponent")
 }
 
-/// A rank from zero.
+/// Draws a rank, from zero.
 fn rank(zipf: &Zipf<f64>, rng: &mut Xoshiro256PlusPlus) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -113,7 +113,7 @@ mod tests {
         counts
     }
 
-    /// The share of rank `r` (from 1) among `n` by Zipf's law.
+    /// Returns the probability of rank `r` (from 1) among `n`, by Zipf's law.
     fn share(r: u64, n: u64) -> f64 {
         let weight = |r: u64| (r as f64).powf(-ZIPF_EXPONENT);
         weight(r) / (1..=n).map(weight).sum::<f64>()
@@ -121,7 +121,8 @@ mod tests {
 
     fn assert_near(count: usize, share: f64, what: &str) {
         let expected = share * DRAWS as f64;
-        // Six standard deviations of a binomial: the seed is fixed, so this either always holds or never.
+        // Six standard deviations of a binomial distribution; the seed is fixed, so the result is always the
+        // same.
         let slack = 6.0 * (expected * (1.0 - share)).sqrt();
         assert!(
             (count as f64 - expected).abs() < slack,
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn uniform_draws_each_item_about_equally_often() {
         let counts = counts(&Popularity::uniform(ITEMS), &Population::new(ITEMS));
-        // Chi-square with 999 degrees of freedom: mean 999, standard deviation 44.7.
+        // Chi-square with 999 degrees of freedom has the mean 999 and the standard deviation 44.7.
         let expected = DRAWS as f64 / ITEMS as f64;
         let chi: f64 = counts.iter().map(|&c| (c as f64 - expected).powi(2) / expected).sum();
         assert!((780.0..1220.0).contains(&chi), "chi-square {chi:.0}");
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn scrambled_zipf_has_zipfs_shares_at_scattered_items() {
         let counts = counts(&Popularity::scrambled_zipf(ITEMS, false), &Population::new(ITEMS));
-        // Several ranks may fall on one item: the share of an item is the sum over its ranks.
+        // Several ranks may be hashed to one item, so the probability of an item is the sum over its ranks.
         for popular in 0..5 {
             let item = scatter(popular) % ITEMS;
             let expected: f64 =

@@ -1,7 +1,7 @@
 //! The existing records while several threads insert.
 //!
-//! A reader must not read a record before its insert has ended, and inserts end in any order. So items are
-//! numbered at the begin of their inserts, and the *horizon* is the number below which all items exist.
+//! A reader must not read a record before its insert has ended, and inserts end in any order. Items are
+//! therefore numbered at the beginning of their inserts, and all items below the *horizon* exist.
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{
@@ -13,16 +13,16 @@ use std::collections::BTreeSet;
 /// The items of one data set, shared by all streams over it.
 #[derive(Debug)]
 pub struct Population {
-    /// Number of the next item to insert. Written by [`Population::begin_insert`].
+    /// Number of the next item to insert. [`Population::begin_insert`] increments it.
     next: AtomicU64,
-    /// All items below are there. Written under `ahead`, read by every stream.
+    /// All items below this number exist. Written under the lock of `ahead`, read by every stream.
     horizon: AtomicU64,
-    /// Items that are there although a lower one is not yet.
+    /// Existing items above the horizon.
     ahead: Mutex<BTreeSet<u64>>,
 }
 
 impl Population {
-    /// Items `0 .. records` are there.
+    /// Returns a population with the items `0 .. records`.
     #[must_use]
     pub fn new(records: u64) -> Self {
         Self {
@@ -32,30 +32,31 @@ impl Population {
         }
     }
 
-    /// Every item below this number is there.
+    /// Returns the horizon; every item below it exists.
     #[must_use]
     pub fn horizon(&self) -> u64 {
-        // Acquire: pairs with Release in `acknowledge`: a thread that reads an item number runs after the
-        // commit of the item.
+        // Acquire: pairs with the Release in `acknowledge`, so a thread that reads an item number runs after
+        // the commit of the item.
         self.horizon.load(Acquire)
     }
 
-    /// A number for a new item. If its insert fails for good, the horizon stays below it.
+    /// Returns the number of a new item. If its insert never succeeds, the horizon stays at or below the
+    /// number.
     pub fn begin_insert(&self) -> u64 {
-        // Relaxed: only distinctness matters; the item is published by `acknowledge`.
+        // Relaxed: the number only has to be unique; `acknowledge` publishes the item.
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Says that the insert of `item` is committed.
+    /// Records that the insert of `item` is committed.
     pub fn acknowledge(&self, item: u64) {
         let mut ahead = self.ahead.lock();
         ahead.insert(item);
-        // Relaxed: written under the mutex that is held.
+        // Relaxed: only written under the mutex, which is held.
         let mut horizon = self.horizon.load(Relaxed);
         while ahead.remove(&horizon) {
             horizon += 1;
         }
-        // Release: pairs with Acquire in `horizon`.
+        // Release: pairs with the Acquire in `horizon`.
         self.horizon.store(horizon, Release);
     }
 }

@@ -1,49 +1,49 @@
-//! One operation inside a transaction.
+//! One operation in a transaction.
 
 use crate::{Key, Value};
 
-/// A step of a transaction. Steps of one transaction are done in order and committed together.
+/// A step of a transaction. The steps of a transaction are executed in order and committed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Read one record, which is there.
+    /// Read an existing record.
     Get {
-        /// Its key.
+        /// Key of the record.
         key: Key,
     },
-    /// Replace the whole value of a record that is there.
+    /// Replace the whole value of an existing record.
     Put {
-        /// Its key.
+        /// Key of the record.
         key: Key,
         /// The new value.
         value: Value,
     },
     /// Read a record, then replace its value, in one transaction (YCSB F).
     ReadModifyWrite {
-        /// Its key.
+        /// Key of the record.
         key: Key,
         /// The new value.
         value: Value,
     },
-    /// Add a record that is not there. Once it is committed, tell
-    /// [`Population::acknowledge`](crate::Population::acknowledge), so that it can be asked for.
+    /// Insert a new record. After its commit, call
+    /// [`Population::acknowledge`](crate::Population::acknowledge), so that other steps may read it.
     Insert {
         /// Number of the new item.
         item: u64,
-        /// Its key.
+        /// Key of the record.
         key: Key,
-        /// Its value.
+        /// Value of the record.
         value: Value,
     },
     /// Read up to `limit` records in key order, beginning at the first key not below `from`.
     Scan {
         /// Start of the scan.
         from: Key,
-        /// Maximum of records; `u64::MAX` reads all.
+        /// Largest number of records; `u64::MAX` reads all.
         limit: u64,
     },
     /// Read up to `limit` records in descending key order, beginning at the last key.
     ScanBack {
-        /// Most records to read; `u64::MAX` is all of them.
+        /// Largest number of records; `u64::MAX` reads all.
         limit: u64,
     },
 }

@@ -9,10 +9,10 @@ use rand::{RngExt, SeedableRng};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Records of a short scan: the mean of YCSB's mix E.
+/// Number of records of a short scan: about the mean of YCSB's mix E.
 pub const SHORT_SCAN_RECORDS: u64 = 50;
 
-/// The thread of a stream, and the number of threads.
+/// Index of a stream's thread, and the number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
     index: u64,
@@ -20,7 +20,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Lane `index` (from zero) of `of`.
+    /// Returns lane `index` (from zero) of `of`.
     ///
     /// # Panics
     ///
@@ -31,25 +31,26 @@ impl Lane {
         Self { index, of }
     }
 
-    /// The only lane there is.
+    /// Returns the lane of a single thread.
     #[must_use]
     pub const fn only() -> Self {
         Self { index: 0, of: 1 }
     }
 
-    /// Its number, from zero.
+    /// Returns the index, from zero.
     #[must_use]
     pub const fn index(self) -> u64 {
         self.index
     }
 
-    /// Number of lanes.
+    /// Returns the number of lanes.
     #[must_use]
     pub const fn of(self) -> u64 {
         self.of
     }
 
-    /// This lane's contiguous part of `0 .. n`; the parts of all lanes cover it without overlap.
+    /// Returns this lane's contiguous part of `0 .. n`; the parts of all lanes cover the range without
+    /// overlap.
     #[must_use]
     pub fn share(self, n: u64) -> Range<u64> {
         let cut = |i: u64| u64::try_from(u128::from(n) * u128::from(i) / u128::from(self.of)).unwrap_or(n);
@@ -57,8 +58,8 @@ impl Lane {
     }
 }
 
-/// A seeded source of transactions. Endless, except for a load, which ends when its share of the table is
-/// written.
+/// A seeded source of transactions. The stream is endless, except for a load, which ends when its part of the
+/// table is written.
 #[derive(Debug)]
 pub struct Stream {
     family: Family,
@@ -68,7 +69,7 @@ pub struct Stream {
     population: Arc<Population>,
     rng: Xoshiro256PlusPlus,
     values: FreshValues,
-    /// Items that a load has still to write.
+    /// Items that a load has not written yet.
     to_load: Range<u64>,
     dataset: Dataset,
 }
@@ -81,7 +82,7 @@ impl Stream {
             Family::Ycsb(mix) => Popularity::scrambled_zipf(records, mix.inserts()),
             _ => Popularity::uniform(records),
         };
-        // The generator's seeding spreads neighboring seeds, so seed and lane only have to differ.
+        // The generator's seeding spreads similar seeds, so seeds of different lanes only have to differ.
         let lane_seed = crate::key::scatter(seed) ^ lane.index.rotate_left(32);
         Self {
             family: workload.family(),
@@ -96,7 +97,7 @@ impl Stream {
         }
     }
 
-    /// Replaces the contents of `steps` by the next transaction. Empty: a load that is done.
+    /// Replaces the contents of `steps` by the next transaction; they are empty when a load is complete.
     pub fn next_transaction(&mut self, steps: &mut Vec<Step>) {
         steps.clear();
         match self.family {
@@ -115,9 +116,9 @@ impl Stream {
         }
     }
 
-    /// Tells everyone that a committed step's new record is there. Steps that add none are ignored.
+    /// Records that the insert of a committed step exists. Other steps are ignored.
     pub fn acknowledge(&self, step: &Step) {
-        // A load's items were counted as there from the start.
+        // The population contains the items of a load from the start.
         let loads = matches!(self.family, Family::Load | Family::LoadRandom);
         if let (Step::Insert { item, .. }, false) = (step, loads) {
             self.population.acknowledge(*item);

@@ -1,19 +1,19 @@
-//! Values that are never the same twice, and that show when they are damaged.
+//! Unique values that reveal damage.
 //!
-//! An engine may skip an update that changes nothing (SQLite does, and then commits in no time without
-//! touching the disk), so every update of a benchmark must bring bytes that were not there. A [`Value`] is a
-//! number that no other update of the same run has; its bytes follow from the number alone, so a reader can
-//! tell a whole value from a mixture of two.
+//! An engine may skip an update that changes nothing. SQLite does so, and then commits at once without
+//! writing to the disk. Every update of a benchmark must therefore write new bytes. A [`Value`] is a number
+//! that no other update of the same run has. The number determines the bytes, so a reader can distinguish a
+//! whole value from a mixture of two.
 
 use crate::key::scatter;
 
-/// One value, as the number that determines its bytes. Which bytes also depends on the length asked for.
+/// A value, represented by the number that determines its bytes for each length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Value(pub u64);
 
 impl Value {
-    /// Fills `out`: first the number (its low bytes when `out` is shorter than eight), then bytes derived
-    /// from it, which no compressor shortens. About 1 ns per eight bytes.
+    /// Fills `out` with the number (its low bytes if `out` is shorter than eight), followed by incompressible
+    /// bytes derived from it. Takes about 1 ns per eight bytes.
     pub fn fill(self, out: &mut [u8]) {
         let head = self.0.to_le_bytes();
         let (first, rest) = out.split_at_mut(out.len().min(8));
@@ -25,10 +25,9 @@ impl Value {
         }
     }
 
-    /// Reads the value back from its bytes: `None` when they are not what [`Value::fill`] makes of any
-    /// number.
+    /// Returns the value with these bytes; `None` if [`Value::fill`] does not produce them for any number.
     ///
-    /// Bytes shorter than eight are always some value's, and give only the low part of its number.
+    /// Fewer than eight bytes always belong to some value, and determine only the low part of its number.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Value> {
         let (first, rest) = bytes.split_at(bytes.len().min(8));
@@ -44,8 +43,8 @@ impl Value {
     }
 }
 
-/// The values of one lane: every `step`-th number from a start of its own, so that no two lanes of a run
-/// meet.
+/// The values of one lane: every `step`-th number from the lane's own start, so that all lanes of a run have
+/// different values.
 #[derive(Debug, Clone)]
 pub(crate) struct FreshValues {
     next: u64,
@@ -53,8 +52,8 @@ pub(crate) struct FreshValues {
 }
 
 impl FreshValues {
-    /// Values of lane `index` of `of`. Runs with different seeds begin at different places, so that the first
-    /// updates of one run differ from what the run before left behind.
+    /// Returns the values of lane `index` of `of`. Runs with different seeds have different starts, so that
+    /// the first updates of a run differ from the values that the previous run left.
     pub(crate) fn new(seed: u64, index: u64, of: u64) -> Self {
         Self { next: scatter(seed).wrapping_add(index), step: of.max(1) }
     }

@@ -1,4 +1,4 @@
-//! A workload: which family of work, over how many records of which size.
+//! A workload: a family of work, with the number and size of its records.
 
 use crate::dataset::Dataset;
 use crate::key::KeyOrder;
@@ -9,12 +9,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The kind of work.
+/// A family of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Transactions of one random update (the U-1 of P-WAL's evaluation).
+    /// Transactions of one random update (U-1 of P-WAL's evaluation).
     U1,
-    /// Transactions of ten random updates (U-10).
+    /// Transactions of ten random updates (U-10 of P-WAL's evaluation).
     U10,
     /// Uniform point reads.
     Read,
@@ -22,19 +22,19 @@ pub enum Family {
     Scan,
     /// Scans of the whole table, from the last key to the first.
     ScanBack,
-    /// Scans of 50 records, each from a key drawn uniformly.
+    /// Scans of 50 records, each from a uniformly drawn key.
     ShortScan,
     /// Filling an empty table in key order.
     Load,
-    /// Filling an empty table in an order that is not that of its keys.
+    /// Filling an empty table in an order different from key order.
     LoadRandom,
     /// One of the YCSB mixes, one operation per transaction.
     Ycsb(Mix),
-    /// Uniform point reads over data that does not fit the cache; begun with nothing cached.
+    /// Uniform point reads over more data than the cache holds, beginning with an empty cache.
     LargerThanCache,
 }
 
-/// A family of work with its sizes. Parsed from names as `u1`, `ycsb-a`, `rl`.
+/// A family of work with its sizes. Parsed from names such as `u1`, `ycsb-a`, `rl`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     family: Family,
@@ -44,21 +44,21 @@ pub struct Workload {
     touched: bool,
 }
 
-/// Records of U-1 and U-10.
+/// Number of records of U-1 and U-10.
 const UPDATE_RECORDS: u64 = 65_536;
-/// Records of the read, scan, load and YCSB tables.
+/// Number of records of the read, scan, load and YCSB tables.
 const TABLE_RECORDS: u64 = 1_000_000;
-/// Records of the larger-than-cache table unless the cache's size says otherwise.
+/// Number of records of the larger-than-cache table, unless the cache's size determines it.
 const LARGE_RECORDS: u64 = 3_000_000;
 const VALUE_BYTES: usize = 100;
 const LOAD_GROUP: u64 = 10_000;
-/// Bytes of a key.
+/// Length of a key in bytes.
 pub const KEY_BYTES: usize = 8;
 
 impl Workload {
-    /// The family with its usual sizes: 65,536 records for U-1 and U-10, a million for the rest, three
-    /// million for the larger-than-cache reads; 100-byte values; loads of 10,000 records per transaction, all
-    /// else one read per transaction.
+    /// Returns the family with its default sizes. U-1 and U-10 have 65,536 records, larger-than-cache reads
+    /// have three million, and the others have one million. Values have 100 bytes. Loads write 10,000 records
+    /// per transaction, and point reads read one.
     #[must_use]
     pub const fn new(family: Family) -> Self {
         let (records, group) = match family {
@@ -72,7 +72,7 @@ impl Workload {
         Self { family, records, value_bytes: VALUE_BYTES, group, touched: false }
     }
 
-    /// Names of all workloads, in the order in which reports list them.
+    /// Returns the names of all workloads, in the order of reports.
     pub fn names() -> impl Iterator<Item = String> {
         let ycsb = Mix::ALL.into_iter().map(Family::Ycsb);
         [Family::U1, Family::U10, Family::Read, Family::Scan, Family::ScanBack, Family::ShortScan]
@@ -83,72 +83,72 @@ impl Workload {
             .map(|f| f.to_string())
     }
 
-    /// The same work over another number of records (at least one).
+    /// Sets the number of records (at least one).
     #[must_use]
     pub const fn with_records(mut self, records: u64) -> Self {
         self.records = if records == 0 { 1 } else { records };
         self
     }
 
-    /// The same work with values of another size (at least four bytes: fewer could not be told apart).
+    /// Sets the bytes of each value (at least four, so that values are distinguishable).
     #[must_use]
     pub const fn with_value_bytes(mut self, bytes: usize) -> Self {
         self.value_bytes = if bytes < 4 { 4 } else { bytes };
         self
     }
 
-    /// Several point reads (or records of a load) per transaction. Other families keep their shape.
+    /// Sets the number of point reads, or of records of a load, per transaction. Other families ignore it.
     #[must_use]
     pub const fn with_group(mut self, group: u64) -> Self {
         self.group = if group == 0 { 1 } else { group };
         self
     }
 
-    /// Every byte of the values that are read is touched, instead of the first eight.
+    /// Makes clients touch every byte of the values that they read, instead of the first eight.
     #[must_use]
     pub const fn touching_values(mut self) -> Self {
         self.touched = true;
         self
     }
 
-    /// As many records as make keys and values four times `cache_bytes`.
+    /// Sets the number of records so that keys and values have four times `cache_bytes`.
     #[must_use]
     pub const fn four_times_the_cache(self, cache_bytes: u64) -> Self {
         let records = cache_bytes.saturating_mul(4) / (KEY_BYTES + self.value_bytes) as u64;
         self.with_records(records)
     }
 
-    /// The family.
+    /// Returns the family.
     #[must_use]
     pub const fn family(&self) -> Family {
         self.family
     }
 
-    /// Records that are there when the work begins; for a load, those that are there when it ends.
+    /// Returns the number of records before the work, or after it for a load.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.records
     }
 
-    /// Bytes of every value.
+    /// Returns the bytes of each value.
     #[must_use]
     pub const fn value_bytes(&self) -> usize {
         self.value_bytes
     }
 
-    /// Point reads per transaction, or records per transaction of a load.
+    /// Returns the number of point reads, or of records of a load, per transaction.
     #[must_use]
     pub const fn group(&self) -> u64 {
         self.group
     }
 
-    /// Returns `true` if every byte of the values that are read is touched.
+    /// Returns whether clients touch every byte of the values that they read.
     #[must_use]
     pub const fn touches_values(&self) -> bool {
         self.touched
     }
 
-    /// The unit of the work: `transactions`, `reads`, `scans`, `records` or `operations`.
+    /// Returns the unit of the work: `transactions`, `reads`, `scans`, `records` or `operations`.
     #[must_use]
     pub const fn unit(&self) -> &'static str {
         match self.family {
@@ -160,7 +160,7 @@ impl Workload {
         }
     }
 
-    /// Returns `true` if the work writes.
+    /// Returns whether the work writes.
     #[must_use]
     pub const fn writes(&self) -> bool {
         self.is_load()
@@ -168,20 +168,21 @@ impl Workload {
                 && !matches!(self.family, Family::Ycsb(Mix::C))
     }
 
-    /// Returns `true` if the work fills the table, so that it begins with an empty table and ends by itself.
+    /// Returns whether the work fills the table: it then begins with an empty table and ends when the table
+    /// is full.
     #[must_use]
     pub const fn is_load(&self) -> bool {
         matches!(self.family, Family::Load | Family::LoadRandom)
     }
 
-    /// Returns `true` if each transaction reads the whole table.
+    /// Returns whether each transaction reads the whole table.
     #[must_use]
     pub const fn scans_all(&self) -> bool {
         matches!(self.family, Family::Scan | Family::ScanBack)
     }
 
-    /// The rule by which item numbers become keys: scattered for YCSB (so that inserts fall anywhere) and for
-    /// the load in random order, in order for the rest.
+    /// Returns the mapping of item numbers to keys: scattered for YCSB (so that inserts are at random
+    /// positions) and for the load in random order, and in order for the others.
     #[must_use]
     pub const fn key_order(&self) -> KeyOrder {
         match self.family {
@@ -190,21 +191,21 @@ impl Workload {
         }
     }
 
-    /// The records that are there before the work begins (for a load: that it writes).
+    /// Returns the records that exist before the work, or that a load writes.
     #[must_use]
     pub const fn dataset(&self) -> Dataset {
         Dataset::new(self.records, self.value_bytes, self.key_order())
     }
 
-    /// A fresh account of which records exist, to be shared by all streams over one stored table, and kept as
-    /// long as it.
+    /// Returns a new population with the initial records. All streams over one stored table share it, for as
+    /// long as the table exists.
     #[must_use]
     pub fn population(&self) -> Arc<Population> {
         Arc::new(Population::new(self.records))
     }
 
-    /// One thread's work. The same workload, lane and seed give the same stream (as long as the
-    /// population is the same at each draw).
+    /// Returns the work of one thread. The same workload, lane and seed give the same stream, if the
+    /// population is the same at each draw.
     #[must_use]
     pub fn stream(&self, population: &Arc<Population>, lane: Lane, seed: u64) -> Stream {
         Stream::new(self, Arc::clone(population), lane, seed)

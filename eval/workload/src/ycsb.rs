@@ -1,10 +1,10 @@
 //! The six core mixes of YCSB.
 //!
-//! Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB" (SoCC 2010), table 2. Two
-//! departures: values are one field of the workload's size (100 bytes unless asked otherwise) instead of ten
-//! of 100 bytes, and an update replaces the whole value.
+//! Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB" (SoCC 2010), table 2. There are two
+//! deviations. A value is one field of the workload's size (default: 100 bytes) instead of ten fields of 100
+//! bytes. An update replaces the whole value.
 
-/// A mix, by its letter.
+/// A mix of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mix {
     /// Update heavy: half reads, half updates.
@@ -13,7 +13,7 @@ pub enum Mix {
     B,
     /// Read only.
     C,
-    /// Read latest: 95 % reads of what was inserted last, 5 % inserts.
+    /// Read latest: 95 % reads of recently inserted records, 5 % inserts.
     D,
     /// Short ranges: 95 % scans of 1 to 100 records, 5 % inserts.
     E,
@@ -28,7 +28,7 @@ pub enum Operation {
     Read,
     /// Replace a record.
     Update,
-    /// Add a record.
+    /// Insert a record.
     Insert,
     /// Read a few records in order.
     Scan,
@@ -36,14 +36,14 @@ pub enum Operation {
     ReadModifyWrite,
 }
 
-/// Most records that a scan of mix E asks for; the number is drawn uniformly from one to this.
+/// Largest number of records of a scan in mix E; the number is uniform from one to this.
 pub const MAX_SCAN_RECORDS: u64 = 100;
 
 impl Mix {
-    /// All six.
+    /// All six mixes.
     pub const ALL: [Mix; 6] = [Mix::A, Mix::B, Mix::C, Mix::D, Mix::E, Mix::F];
 
-    /// The lower-case letter.
+    /// Returns the letter in lower case.
     #[must_use]
     pub const fn letter(self) -> char {
         match self {
@@ -56,7 +56,7 @@ impl Mix {
         }
     }
 
-    /// The two operations of the mix and the percentage of the first; the second has the rest.
+    /// Returns the two operations of the mix, and the percentage of the first; the second has the rest.
     #[must_use]
     pub const fn operations(self) -> (Operation, u32, Operation) {
         match self {
@@ -69,14 +69,14 @@ impl Mix {
         }
     }
 
-    /// The operation for a number drawn uniformly from `0 .. 100`.
+    /// Returns the operation for a number drawn uniformly from `0 .. 100`.
     #[must_use]
     pub const fn operation(self, percent: u32) -> Operation {
         let (first, share, second) = self.operations();
         if percent < share { first } else { second }
     }
 
-    /// Returns `true` if the mix inserts records.
+    /// Returns whether the mix inserts records.
     #[must_use]
     pub const fn inserts(self) -> bool {
         matches!(self, Mix::D | Mix::E)

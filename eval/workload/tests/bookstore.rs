@@ -1,4 +1,5 @@
-//! The bookstore's users: the mix after a million pages, what they remember, and that a seed repeats a walk.
+//! Tests of the bookstore's users: the mix after a million pages, their state, and the repeatability of a
+//! seed.
 
 use azekura_workload::bookstore::request::Buyer;
 use azekura_workload::bookstore::user::Pretend;
@@ -10,7 +11,8 @@ use std::time::Duration;
 const SCALE: Scale = Scale::new(1_000, 1);
 const MIXES: [Mix; 3] = [Mix::Shopping, Mix::Browsing, Mix::Ordering];
 
-/// Pages of one user after another, without pausing; `now` moves by a second a page, so that visits end.
+/// Calls `each` with the requests of a user without pauses. The time advances by a second for each page, so
+/// that visits end.
 fn walk(mut user: User, pages: u64, mut each: impl FnMut(&Request)) {
     let mut shop = Pretend::new(&Data::new(SCALE, 1));
     for page in 0..pages {
@@ -132,6 +134,6 @@ fn a_visit_ends_at_home_and_the_next_visitor_has_no_cart() {
         user.answered(&Answer::default());
         now += user.think(Think::Exponential(Duration::from_secs(7)));
     }
-    // 20,000 pages of seven seconds are about 39 hours: some 150 visits of a quarter of an hour.
+    // 20,000 pages of seven seconds are about 39 hours, which is about 150 visits of a quarter of an hour.
     assert!((60..400).contains(&visitors.len()), "{} visitors", visitors.len());
 }

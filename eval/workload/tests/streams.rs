@@ -1,4 +1,4 @@
-//! Streams as an engine meets them: shape, repeatability, shares of operations, freshness of values.
+//! Tests of streams: shape, repeatability, shares of operations, uniqueness of values.
 
 use azekura_workload::ycsb::{MAX_SCAN_RECORDS, Mix};
 use azekura_workload::{Family, Key, Lane, Step, Workload};
@@ -122,7 +122,7 @@ fn loads_of_several_lanes_write_every_record_once() {
     assert_eq!(items, (0..1_001).collect::<Vec<_>>());
 }
 
-/// The kind of a step, as a word.
+/// Returns the kind of a step as a word.
 fn kind(step: &Step) -> &'static str {
     match step {
         Step::Get { .. } => "read",
@@ -177,7 +177,8 @@ fn ycsb_a_is_skewed_as_zipf_of_0_99_says() {
     }
     let mut by_count: Vec<u64> = counts.values().copied().collect();
     by_count.sort_unstable_by(|a, b| b.cmp(a));
-    // Over a million items the sum of r^-0.99 is 15.4: the first rank has 6.5 %, the first thousand 48.4 %.
+    // Over a million items the sum of r^-0.99 is 15.4, so the first rank has 6.5 % and the first thousand
+    // have 48.4 %.
     let first = by_count[0] as f64 / f64::from(n);
     let thousand = by_count[..1_000].iter().sum::<u64>() as f64 / f64::from(n);
     assert!((0.062..0.068).contains(&first), "hottest item: {first}");
@@ -200,7 +201,7 @@ fn ycsb_d_reads_what_was_inserted_last() {
     }
     assert!(population.horizon() > 10_800, "a twentieth of the operations insert");
     let newest = ages.iter().filter(|&&age| age == 0).count() as f64 / ages.len() as f64;
-    // Over ten thousand items the sum of r^-0.99 is 10.2: the newest has 9.8 %.
+    // Over ten thousand items the sum of r^-0.99 is 10.2, so the newest has 9.8 %.
     assert!((0.09..0.107).contains(&newest), "{newest} of the reads are of the newest");
 }
 

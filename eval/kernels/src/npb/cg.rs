@@ -1,8 +1,8 @@
-//! CG: the smallest eigenvalue of a random sparse matrix by inverse power iteration, each step solved by 25
-//! steps of conjugate gradient.
+//! CG: the smallest eigenvalue of a random sparse matrix by inverse power iteration; each iteration solves a
+//! system by 25 steps of the conjugate gradient method.
 //!
-//! Memory: the matrix (values and columns) swept once per step, a vector read at random places, four vectors
-//! swept.
+//! Memory: each step sweeps over the matrix (values and columns) and four vectors, and reads one vector at
+//! random positions.
 
 use super::{Class, lcg::Lcg};
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
@@ -13,7 +13,7 @@ const RCOND: f64 = 0.1;
 
 struct Size {
     order: usize,
-    /// Random elements of each generating vector, without the diagonal element.
+    /// Number of random elements in each generating vector, without the diagonal element.
     nonzero: usize,
     iterations: usize,
     shift: f64,
@@ -21,12 +21,12 @@ struct Size {
 }
 
 impl Size {
-    /// Elements of a generating vector.
+    /// Returns the number of elements in a generating vector.
     fn elements(&self) -> usize {
         self.nonzero + 1
     }
 
-    /// The most elements that the matrix can have: each generating vector gives its outer product.
+    /// Returns the largest number of elements of the matrix: each generating vector adds its outer product.
     fn products(&self) -> usize {
         self.order * self.elements() * self.elements()
     }
@@ -41,7 +41,7 @@ fn size(class: Class) -> Size {
     Size { order, nonzero, iterations: 15, shift, zeta }
 }
 
-/// Bytes that the program needs.
+/// Returns the bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let size = size(class);
@@ -51,7 +51,7 @@ pub fn bytes(class: Class) -> usize {
     with_slack(generating + matrix + 5 * padded::<f64>(order))
 }
 
-/// Makes the matrix, iterates, checks the eigenvalue's estimate.
+/// Creates the matrix, runs the iterations, and verifies the estimate of the eigenvalue.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub fn run<M: Memory>(class: Class, memory: &mut M) -> Result<Verdict, OutOfMemo
     Ok(Verdict { checks: vec![Check::near("zeta", zeta, size.zeta, 1e-10)] })
 }
 
-/// Rows of a sparse matrix, one after the other.
+/// A sparse matrix, stored row by row.
 struct Matrix<M: Memory> {
     values: M::Array<f64>,
     columns: M::Array<u32>,
@@ -80,14 +80,14 @@ struct Matrix<M: Memory> {
 }
 
 impl<M: Memory> Matrix<M> {
-    /// The weighted sum of outer products of random sparse vectors, `sum of w^i v_i v_i^T`, and the shifted
-    /// diagonal.
+    /// Creates the weighted sum of outer products of random sparse vectors, `sum of w^i v_i v_i^T`, with a
+    /// shifted diagonal.
     fn random(size: &Size, memory: &mut M) -> Result<Self, OutOfMemory> {
         let generators = Generators::new(size, memory)?;
         let mut values = memory.array::<f64>(size.products())?;
         let mut columns = memory.array::<u32>(size.products())?;
         let mut starts = memory.array::<u32>(size.order + 1)?;
-        // One row at a time is put together in a dense row.
+        // Each row is accumulated in one dense row.
         let (mut row, mut used) = (vec![0.0; size.order], Vec::new());
         let ratio = RCOND.powf(1.0 / size.order as f64);
         let mut end = 0;
@@ -119,7 +119,7 @@ impl<M: Memory> Matrix<M> {
         Ok(Self { values, columns, starts })
     }
 
-    /// `q = A p`.
+    /// Computes `q = A p`.
     fn times(&self, p: &M::Array<f64>, q: &mut M::Array<f64>) {
         for row in 0..p.len() {
             let elements = self.starts.get(row) as usize..self.starts.get(row + 1) as usize;
@@ -129,12 +129,12 @@ impl<M: Memory> Matrix<M> {
     }
 }
 
-/// The random sparse vectors, and for each row of the matrix the elements that lie in it.
+/// The random sparse vectors, with their elements in each row of the matrix.
 struct Generators<M: Memory> {
     values: M::Array<f64>,
-    /// Row of each element; the largest number if the vector has one element less.
+    /// Row of each element; `u32::MAX` if the vector has one element less.
     rows: M::Array<u32>,
-    /// Elements sorted by row.
+    /// Indices of the elements, sorted by row.
     members: M::Array<u32>,
     starts: M::Array<u32>,
 }
@@ -147,7 +147,7 @@ impl<M: Memory> Generators<M> {
         let mut members = memory.array::<u32>(elements)?;
         let mut starts = memory.array::<u32>(size.order + 1)?;
         let mut lcg = Lcg::default();
-        lcg.next_f64(); // the benchmark draws its first estimate and does not use it
+        lcg.next_f64(); // the benchmark discards its first number
         for vector in 0..size.order {
             let drawn = draw(&mut lcg, size, vector as u32);
             for element in 0..size.elements() {
@@ -165,7 +165,7 @@ impl<M: Memory> Generators<M> {
     }
 }
 
-/// Elements at different random places, and one half on the diagonal.
+/// Draws elements at different random positions, and sets the diagonal element to 0.5.
 fn draw(lcg: &mut Lcg, size: &Size, diagonal: u32) -> Vec<(u32, f64)> {
     let range = size.order.next_power_of_two() as f64;
     let mut drawn: Vec<(u32, f64)> = Vec::with_capacity(size.elements());
@@ -182,7 +182,7 @@ fn draw(lcg: &mut Lcg, size: &Size, diagonal: u32) -> Vec<(u32, f64)> {
     drawn
 }
 
-/// Sorts the elements by their row, by counting; `starts` gets where each row's begin.
+/// Sorts the elements by row with a counting sort; `starts` receives the start of each row.
 fn by_row(rows: &impl Array<u32>, starts: &mut impl Array<u32>, members: &mut impl Array<u32>) {
     let present = |element: &usize| rows.get(*element) != u32::MAX;
     for element in (0..rows.len()).filter(present) {
@@ -199,7 +199,7 @@ fn by_row(rows: &impl Array<u32>, starts: &mut impl Array<u32>, members: &mut im
     }
 }
 
-/// The vectors of the iteration, named as in the specification.
+/// The vectors of the iteration, with the names of the specification.
 struct Vectors<M: Memory> {
     x: M::Array<f64>,
     z: M::Array<f64>,

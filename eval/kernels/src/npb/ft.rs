@@ -1,8 +1,8 @@
-//! FT: a partial differential equation in three dimensions by Fourier transform: once there, and for each
-//! time step back.
+//! FT: a partial differential equation in three dimensions by the Fourier transform: one forward transform,
+//! and one inverse transform for each time step.
 //!
-//! Memory: three grids of complex numbers or their factors, swept along each dimension in turn; two of the
-//! three sweeps stride over it.
+//! Memory: three grids of complex numbers or of their factors. Each transform sweeps along all three
+//! dimensions; two of the sweeps are strided.
 
 use std::f64::consts::PI;
 
@@ -53,14 +53,14 @@ fn size(class: Class) -> ([usize; 3], [Complex; 6]) {
     }
 }
 
-/// Bytes that the program needs.
+/// Returns the bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let points: usize = size(class).0.iter().product();
     with_slack(2 * padded::<f64>(2 * points) + padded::<f64>(points))
 }
 
-/// Transforms, steps, checks a sum of 1,024 points after each step.
+/// Runs the transforms and time steps, and verifies a sum of 1,024 points after each step.
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ pub fn run<M: Memory>(class: Class, memory: &mut M) -> Result<Verdict, OutOfMemo
     Ok(verdict)
 }
 
-/// Fills in the factor by which one time step reduces each frequency.
+/// Computes the factors by which a time step reduces each frequency.
 fn fill_decay(dims: [usize; 3], decay: &mut impl Array<f64>) {
     let square = |at: usize, of: usize| {
         let folded = if at < of / 2 { at as f64 } else { at as f64 - of as f64 };
@@ -109,7 +109,7 @@ fn fill_decay(dims: [usize; 3], decay: &mut impl Array<f64>) {
     }
 }
 
-/// Complex numbers, x fastest.
+/// A grid of complex numbers; x is the fastest index.
 struct Grid<A> {
     dims: [usize; 3],
     cells: A,
@@ -125,7 +125,7 @@ impl<A: Array<f64>> Grid<A> {
         self.cells.set(2 * at + 1, value.1);
     }
 
-    /// In all three dimensions, a block of neighboring lines at a time.
+    /// Transforms all three dimensions, one block of neighboring lines at a time.
     fn transform(&mut self, sign: f64) {
         let [nx, ny, nz] = self.dims;
         let steps = [1, nx, nx * ny];
@@ -143,7 +143,7 @@ impl<A: Array<f64>> Grid<A> {
         }
     }
 
-    /// Lines that begin `apart` from each other, the points of each `step` from each other.
+    /// Transforms lines with starts at a distance of `apart`, and with points at a distance of `step`.
     fn transform_block(&mut self, line: &Line, start: usize, lines: usize, apart: usize, step: usize) {
         let len = line.roots.len();
         let mut block = vec![(0.0, 0.0); lines * len];
@@ -160,7 +160,7 @@ impl<A: Array<f64>> Grid<A> {
         }
     }
 
-    /// The benchmark's sum over points far from each other, per point of the grid.
+    /// Returns the benchmark's sum over distant points, divided by the number of grid points.
     fn sum(&self) -> Complex {
         let [nx, ny, nz] = self.dims;
         let mut sum = (0.0, 0.0);
@@ -173,10 +173,10 @@ impl<A: Array<f64>> Grid<A> {
     }
 }
 
-/// Lines that are transformed together, so that strided ones use whole cache lines.
+/// Number of lines that are transformed together, so that strided sweeps use whole cache lines.
 const BLOCK: usize = 16;
 
-/// The transform of one length and direction: radix two, in place.
+/// The transform of one length and direction: radix 2, in place.
 struct Line {
     roots: Vec<Complex>,
 }

@@ -1,7 +1,7 @@
-//! IS: ten rankings of integer keys by counting, five ranks checked in each, and the keys sorted at the end.
+//! IS: ten rankings of integer keys by counting, with five verified ranks in each, and a final sort of the
+//! keys.
 //!
-//! Memory: the keys in order, a counter per key value hit at random, and the keys again where they are sorted
-//! to.
+//! Memory: the keys in order, a counter per key value with random accesses, and the sorted keys.
 
 use super::{Class, lcg::Lcg};
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
@@ -12,8 +12,8 @@ const ITERATIONS: usize = 10;
 struct Size {
     keys: usize,
     max_key: usize,
-    /// Keys with a checked rank, their rank, and its change with the iteration: the two keys that each
-    /// iteration overwrites shift it.
+    /// Index of each verified key, its rank, and the change of the rank with the iteration. The two keys that
+    /// each iteration overwrites shift the rank.
     probes: [(usize, usize, fn(usize) -> isize); 5],
 }
 
@@ -63,14 +63,14 @@ fn size(class: Class) -> Size {
     }
 }
 
-/// Bytes that the program needs.
+/// Returns the bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let Size { keys, max_key, .. } = size(class);
     with_slack(2 * padded::<i32>(keys) + padded::<i32>(max_key))
 }
 
-/// Ranks, checks, sorts, checks.
+/// Ranks the keys, verifies ranks, sorts the keys, and verifies their order.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ pub fn run<M: Memory>(class: Class, memory: &mut M) -> Result<Verdict, OutOfMemo
     Ok(verdict)
 }
 
-/// Keys of nearly normal distribution: the mean of four random numbers.
+/// Generates nearly normally distributed keys: each is the mean of four random numbers.
 fn fill(keys: &mut impl Array<i32>, max_key: usize) {
     let mut lcg = Lcg::default();
     let quarter = (max_key / 4) as f64;
@@ -113,7 +113,7 @@ fn fill(keys: &mut impl Array<i32>, max_key: usize) {
     }
 }
 
-/// For each value, how many keys are at most as large.
+/// Counts, for each value, the keys that are at most as large.
 fn rank(keys: &impl Array<i32>, ranks: &mut impl Array<i32>) {
     (0..ranks.len()).for_each(|value| ranks.set(value, 0));
     for at in 0..keys.len() {
@@ -124,7 +124,7 @@ fn rank(keys: &impl Array<i32>, ranks: &mut impl Array<i32>) {
     }
 }
 
-/// Each key to its place; the ranks are used up.
+/// Moves each key to its sorted position; changes the ranks.
 fn sort(keys: &impl Array<i32>, ranks: &mut impl Array<i32>, sorted: &mut impl Array<i32>) {
     for at in 0..keys.len() {
         let key = keys.get(at);

@@ -1,13 +1,13 @@
-//! MG: V-cycles of multigrid for Poisson's equation on a periodic cube.
+//! MG: multigrid V-cycles for Poisson's equation on a periodic cube.
 //!
-//! Memory: right side, solution and residual at every level; the finest level is nearly all of it and swept
-//! several times per cycle.
+//! Memory: right side, solution and residual at every level. The finest level has nearly all of the memory,
+//! and each cycle sweeps over it several times.
 
 use super::{Class, lcg::Lcg};
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
 use crate::verdict::{Check, Verdict};
 
-/// Weights by distance: the point, its 6 faces, 12 edges, 8 corners.
+/// Weights by distance: the point itself, its 6 faces, 12 edges and 8 corners.
 type Weights = [f64; 4];
 
 const LAPLACE: Weights = [-8.0 / 3.0, 0.0, 1.0 / 6.0, 1.0 / 12.0];
@@ -17,7 +17,7 @@ const CHARGES: usize = 10;
 const CYCLES: usize = 4;
 
 fn size(class: Class) -> (u32, f64) {
-    // log2 of the side, and the residual's norm at the end.
+    // log2 of the side, and the final norm of the residual.
     match class {
         Class::S => (5, 0.530_770_700_573_4e-04),
         Class::W => (7, 0.646_732_937_533_9e-05),
@@ -25,13 +25,13 @@ fn size(class: Class) -> (u32, f64) {
     }
 }
 
-/// Points of a cube with its border.
+/// Returns the number of points of a cube with its border.
 const fn points(level: u32) -> usize {
     let side = (1 << level) + 2;
     side * side * side
 }
 
-/// Bytes that the program needs.
+/// Returns the bytes that the program needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let finest = size(class).0;
@@ -39,7 +39,7 @@ pub fn bytes(class: Class) -> usize {
     with_slack(levels + padded::<f64>(points(finest)))
 }
 
-/// Cycles, and checks the residual's norm.
+/// Runs the cycles, and verifies the norm of the residual.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub fn run<M: Memory>(class: Class, memory: &mut M) -> Result<Verdict, OutOfMemo
     Ok(Verdict { checks: vec![Check::near("norm of the residual", residual[top].norm(), norm, 1e-8)] })
 }
 
-/// Down to the coarsest level by restriction, up again by interpolation and smoothing.
+/// Runs a V-cycle: restricts down to the coarsest level, then interpolates and smooths upward.
 fn cycle<A: Array<f64>>(charges: &Cube<A>, solution: &mut [Cube<A>], residual: &mut [Cube<A>]) {
     let top = solution.len() - 1;
     for level in (0..top).rev() {
@@ -87,8 +87,8 @@ fn cycle<A: Array<f64>>(charges: &Cube<A>, solution: &mut [Cube<A>], residual: &
     }
 }
 
-/// Plus one where the ten largest of as many random numbers as points would be, minus one at the ten
-/// smallest.
+/// Draws a random number for each point. Sets the ten points with the largest numbers to 1, and those with
+/// the ten smallest to -1.
 fn place_charges<A: Array<f64>>(cube: &mut Cube<A>) {
     let mut lcg = Lcg::default();
     let (mut largest, mut smallest): (Vec<(f64, usize)>, Vec<(f64, usize)>) = Default::default();
@@ -102,7 +102,7 @@ fn place_charges<A: Array<f64>>(cube: &mut Cube<A>) {
     cube.wrap();
 }
 
-/// Keeps the ten largest, in falling order.
+/// Keeps the ten largest entries, in descending order.
 fn keep(kept: &mut Vec<(f64, usize)>, entry: (f64, usize)) {
     let place = kept.partition_point(|other| other.0 >= entry.0);
     if place < CHARGES {
@@ -111,7 +111,7 @@ fn keep(kept: &mut Vec<(f64, usize)>, entry: (f64, usize)) {
     }
 }
 
-/// A cube with a border one point wide, which repeats the opposite side.
+/// A cube with a border of one point, which repeats the opposite side.
 struct Cube<A> {
     side: usize,
     cells: A,
@@ -122,7 +122,7 @@ impl<A: Array<f64>> Cube<A> {
         Ok(Self { side: (1 << level) + 2, cells: memory.array::<f64>(points(level))? })
     }
 
-    /// Index of each inner point, x fastest.
+    /// Calls `visit` with the index of each inner point; x is the fastest index.
     fn each(&self, mut visit: impl FnMut(usize)) {
         let inner = 1..self.side - 1;
         for z in inner.clone() {
@@ -137,7 +137,7 @@ impl<A: Array<f64>> Cube<A> {
         (0..self.cells.len()).for_each(|at| self.cells.set(at, 0.0));
     }
 
-    /// Fills the border from the opposite side.
+    /// Copies the opposite sides into the border.
     fn wrap(&mut self) {
         let side = self.side;
         let last = side - 2;
@@ -154,13 +154,12 @@ impl<A: Array<f64>> Cube<A> {
         }
     }
 
-    /// Weighted sum of a point and its 26 neighbors.
+    /// Returns the weighted sum of a point and its 26 neighbors.
     #[inline]
     fn around(&self, at: usize, weights: &Weights) -> f64 {
         let (row, plane) = (self.side, self.side * self.side);
         let get = |at: usize| self.cells.get(at);
-        // Of the three neighbors along x at each of the nine places across: the middle one, and the sum of
-        // the outer two.
+        // For each of the nine lines along x: the middle point, and the sum of the two outer points.
         let middle = |at: usize| get(at);
         let outer = |at: usize| get(at - 1) + get(at + 1);
         let faces = [at - row, at + row, at - plane, at + plane];
@@ -176,28 +175,28 @@ impl<A: Array<f64>> Cube<A> {
         sum
     }
 
-    /// `self = right - A solution`.
+    /// Computes `self = right - A solution`.
     fn residual_of(&mut self, right: &Self, solution: &Self) {
         let cells = &mut self.cells;
         solution.each(|at| cells.set(at, right.cells.get(at) - solution.around(at, &LAPLACE)));
         self.wrap();
     }
 
-    /// `self = self - A solution`.
+    /// Computes `self = self - A solution`.
     fn subtract_laplace(&mut self, solution: &Self) {
         let cells = &mut self.cells;
         solution.each(|at| cells.set(at, cells.get(at) - solution.around(at, &LAPLACE)));
         self.wrap();
     }
 
-    /// `self = self + S residual`.
+    /// Computes `self = self + S residual`.
     fn smooth(&mut self, residual: &Self) {
         let cells = &mut self.cells;
         residual.each(|at| cells.set(at, cells.get(at) + residual.around(at, &SMOOTH)));
         self.wrap();
     }
 
-    /// Every second point of the finer cube with its surroundings.
+    /// Computes each point from every second point of the finer cube and its neighbors.
     fn restrict(&mut self, fine: &Self) {
         let inner = 1..self.side - 1;
         for z in inner.clone() {
@@ -211,9 +210,9 @@ impl<A: Array<f64>> Cube<A> {
         self.wrap();
     }
 
-    /// Adds the coarser cube, linear between its points.
+    /// Adds the coarser cube, with linear interpolation between its points.
     fn interpolate(&mut self, coarse: &Self) {
-        // The coarse points on either side; the same one twice where they coincide.
+        // The coarse points on both sides, which are equal where the points coincide.
         let ends = |at: usize| (at / 2, at.div_ceil(2));
         for z in 0..self.side {
             for y in 0..self.side {

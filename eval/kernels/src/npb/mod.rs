@@ -1,5 +1,5 @@
-//! Some of the NAS Parallel Benchmarks, from their specification (NAS Technical Report RNR-94-007 and NPB
-//! 2.3's classes), serial.
+//! Serial versions of some of the NAS Parallel Benchmarks, written from their specification (NAS Technical
+//! Report RNR-94-007, and the classes of NPB 2.3).
 //!
 //! | module | program |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | [`ft`] | three-dimensional Fourier transform |
 //! | [`cg`] | conjugate gradient on a random sparse matrix |
 //! | [`mg`] | multigrid V-cycles |
-//! | [`sp`] | time steps of a flow, pentadiagonal systems along every line |
-//! | [`lcg`] | their random numbers |
+//! | [`sp`] | time steps of a flow, with pentadiagonal systems along every line |
+//! | [`lcg`] | random numbers of the benchmarks |
 
 pub mod cg;
 pub mod ft;
@@ -19,19 +19,19 @@ pub mod sp;
 
 use std::fmt;
 
-/// Problem sizes, small to large.
+/// Problem sizes, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Sample: for tests.
+    /// Sample size, for tests.
     S,
-    /// Workstation.
+    /// Workstation size.
     W,
-    /// The smallest real one.
+    /// The smallest of the benchmarks' regular sizes.
     A,
 }
 
 impl Class {
-    /// All of them.
+    /// All sizes.
     pub const ALL: [Self; 3] = [Self::S, Self::W, Self::A];
 }
 

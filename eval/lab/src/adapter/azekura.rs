@@ -1,8 +1,8 @@
-//! Azekura itself, over one table of byte keys and byte values.
+//! The Azekura store: one table of byte keys and byte values.
 //!
-//! Reads are transactions of their own that lock the rows that they read, as every transaction of the store
-//! does. The variant [`snapshots`](AzekuraEngine::snapshots) reads a snapshot, and ends a reading when the
-//! commits that it has seen are durable. Commits that do not wait use the store's commit tickets.
+//! By default, each read-only transaction locks the rows that it reads, as every transaction of the store
+//! does. The variant [`snapshots`](AzekuraEngine::snapshots) reads from a snapshot instead; its read ends
+//! when the commits that the snapshot shows are durable. Asynchronous commits use the store's commit tickets.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,
@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The engine, with the settings that are not left to it.
+/// The Azekura engine; a setting that is `None` is left to the store.
 #[derive(Debug, Clone, Default)]
 pub struct AzekuraEngine {
     page_bytes: Option<usize>,
@@ -33,11 +33,11 @@ pub struct AzekuraEngine {
     bulk: bool,
     snapshots: bool,
     encrypted: bool,
-    /// Other than the store's own.
+    /// Name of a variant; `None` is [`OURS`](crate::table::OURS).
     name: Option<String>,
 }
 
-/// Around the store's own operations, retries included: the unit of the workload.
+/// Traced operation around a whole transaction of the workload, retries included.
 static TRANSACTION: Operation = Operation::new("transaction");
 
 const TABLE: TableDefinition<[u8], [u8]> = TableDefinition::new("kv");
@@ -50,35 +50,35 @@ impl AzekuraEngine {
         self
     }
 
-    /// Sets the number of log buffers, instead of the store's own choice.
+    /// Sets the number of log buffers; the default is the store's own choice.
     #[must_use]
     pub const fn log_buffers(mut self, workers: usize) -> Self {
         self.log_buffers = Some(workers);
         self
     }
 
-    /// Another log than the parallel one; it becomes part of the engine's name.
+    /// Sets the log protocol, which becomes part of the engine's name.
     #[must_use]
     pub fn log(mut self, log: LogProtocol) -> Self {
         self.log = log;
         self.named()
     }
 
-    /// Loads by the bulk loader, and nothing else; that becomes part of the engine's name.
+    /// Uses the bulk loader for loads and refuses all other workloads; `-bulk` is added to the engine's name.
     #[must_use]
     pub fn bulk(mut self) -> Self {
         self.bulk = true;
         self.named()
     }
 
-    /// Reads by snapshots, not by locking transactions; that becomes part of the engine's name.
+    /// Runs read-only transactions on snapshots, without locks; `-snapshot` is added to the engine's name.
     #[must_use]
     pub fn snapshots(mut self) -> Self {
         self.snapshots = true;
         self.named()
     }
 
-    /// Encrypts the store; that becomes part of the engine's name.
+    /// Encrypts the store; `-encrypted` is added to the engine's name.
     #[must_use]
     pub fn encrypted(mut self) -> Self {
         self.encrypted = true;
@@ -107,7 +107,7 @@ impl AzekuraEngine {
         self
     }
 
-    /// Sets the number of log files, instead of the number measured for the device.
+    /// Sets the number of log streams; the default is the store's own choice.
     #[must_use]
     pub const fn wal_streams(mut self, streams: usize) -> Self {
         self.wal_streams = Some(streams);
@@ -121,7 +121,8 @@ impl AzekuraEngine {
         self
     }
 
-    /// On these files, instead of the operating system's; reports do not name them.
+    /// Sets the file system of the store; the default is the operating system's. Reports do not mention this
+    /// setting.
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = Some(fs);
@@ -129,7 +130,7 @@ impl AzekuraEngine {
     }
 }
 
-/// The settings that a session needs.
+/// Settings of a session.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
     bulk: bool,
@@ -194,7 +195,7 @@ impl Engine for AzekuraEngine {
     }
 }
 
-/// Wraps an error of the store; retryable ones as conflicts.
+/// Returns a function that wraps an error of the store; retryable errors become conflicts.
 fn failed(doing: &'static str) -> impl Fn(Error) -> EngineError {
     move |error| match error.kind() {
         ErrorKind::Conflict => EngineError::conflict(doing, error),
@@ -221,12 +222,12 @@ impl Store for AzekuraStore {
     }
 }
 
-/// One thread's use of an open store.
+/// Returns a session on an open store, for one thread.
 pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
     Box::new(AzekuraSession { db, way: Way::default() })
 }
 
-/// The same, but a read-only transaction has a snapshot.
+/// Returns a session as [`session`] does, with read-only transactions on snapshots.
 pub(crate) fn snapshot_session(db: &Database) -> Box<dyn Session + '_> {
     Box::new(AzekuraSession { db, way: Way { snapshots: true, ..Way::default() } })
 }
@@ -237,8 +238,8 @@ struct AzekuraSession<'s> {
 }
 
 impl AzekuraSession<'_> {
-    /// Begins a transaction, does its steps and ends it with `commit`, until no other transaction was in its
-    /// way.
+    /// Runs `work` in a transaction and ends it with `commit`, again until no conflict occurs. Returns the
+    /// result of `commit` and the number of retries.
     fn transact<T>(
         &self,
         mut work: impl FnMut(&mut Steps<'_>) -> Result<(), EngineError>,
@@ -333,15 +334,15 @@ fn lend(sink: &mut Sink, key: &[u8], value: ValueRef<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Shows a row to the sink.
+/// Adds a row to the sink.
 #[inline]
 fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink) -> Result<ControlFlow<()>, Error> {
     lend(sink, row.key_bytes(), row.value_ref())?;
     Ok(ControlFlow::Continue(()))
 }
 
-/// Implements [`Reader`] for a table of a transaction and for one of a snapshot: they have the same
-/// methods, and no trait in common.
+/// Implements [`Reader`] for tables of transactions and of snapshots. Both types have the same methods, but
+/// no common trait.
 macro_rules! impl_reader {
     ($steps:ty) => {
         impl Reader for $steps {

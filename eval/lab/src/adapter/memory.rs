@@ -1,8 +1,8 @@
-//! A `BTreeMap` behind a lock: the reference that the runner is tested with, and the price of the runner
-//! itself.
+//! A `BTreeMap` behind a lock: the reference engine for tests of the runner, and a measure of the runner's
+//! own cost.
 //!
-//! Nothing is ever on disk, so its figures say only what measuring costs. Commits become durable in order
-//! when somebody waits for one, as if that waiter wrote the log of all before it.
+//! Nothing is written to disk, so the engine's figures show only the cost of measuring. Commits become
+//! durable in order: waiting for one makes all earlier ones durable too.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, Ticket, WriteWork, Writer,
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-/// Stores in memory, one per directory, for as long as the engine exists.
+/// An engine with one in-memory store per directory; the stores exist as long as the engine.
 #[derive(Debug, Default)]
 pub struct MemoryEngine {
     stores: Mutex<HashMap<PathBuf, Arc<Data>>>,
@@ -29,7 +29,7 @@ struct Data {
     log_bytes: AtomicU64,
     /// Number of the newest commit. Written under the write lock of `records`.
     committed: AtomicU64,
-    /// All commits up to this one are durable. Raised by waiters.
+    /// Number of the newest durable commit; all earlier ones are durable too. Raised by waiting threads.
     durable: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ impl Engine for MemoryEngine {
 
     fn open(&self, dir: &Path, _settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let mut stores = self.stores.lock();
-        // A directory that was emptied by hand is an empty store; a marker file shows that.
+        // A directory without the marker file was emptied by the caller, so its store starts empty.
         let marker = dir.join("in-memory");
         if !marker.exists() {
             stores.remove(dir);
@@ -66,7 +66,7 @@ impl Store for MemoryStore {
     }
 
     fn log_bytes(&self) -> Option<u64> {
-        // Relaxed: a statistic.
+        // Relaxed: a statistic; no other data depends on its value.
         Some(self.0.log_bytes.load(Relaxed))
     }
 

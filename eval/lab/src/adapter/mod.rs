@@ -1,4 +1,4 @@
-//! Engines that need nothing but Rust, and servers that are there already.
+//! Engines that need no C library: the store, a map in memory, and servers that already run.
 
 pub mod azekura;
 pub mod memory;

@@ -1,13 +1,14 @@
-//! A server with the RESP protocol, over its socket: this project's Redis server, Redis, and similar ones.
+//! A server with the RESP protocol, over its socket: this project's Redis server, Redis, and similar servers.
 //!
 //! A transaction of one write is one command (`SET`, or `MSET` of several). A transaction that reads before
-//! it writes is the clients' usual sequence: `WATCH`, `GET`, `MULTI` … `EXEC`, repeated after a conflict.
-//! Scans in key order need `AZ.RANGE`; other servers can only read a whole table, in any order. Durability at
-//! the time of the answer is a setting of the server, which is in the report.
+//! it writes uses the usual sequence of Redis clients: `WATCH`, `GET`, `MULTI` … `EXEC`, repeated after a
+//! conflict. Scans in key order need `AZ.RANGE`; other servers can only read a whole table, in any order. A
+//! setting of the server decides whether a write is durable when it is answered; the setting is in the
+//! report.
 //!
-//! Each node of an Azekura cluster accepts clients; the sessions are divided among the given addresses. A
-//! cluster has no transactions over several nodes. Loads, which write several keys and read none, are sent to
-//! it as pipelined `SET`s; other workloads with several keys per transaction are left out.
+//! Each node of an Azekura cluster accepts clients, so the sessions are divided among the given addresses. A
+//! cluster has no transactions over several nodes, so only the YCSB workloads run on it. Its loads, which
+//! write several keys and read none, are sent as pipelined `SET`s.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, WriteWork, Writer, retry_conflicts,
@@ -24,11 +25,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Rows that one command of a long scan requests.
 const SCAN_ROWS: u64 = 1000;
-/// Left in a store's directory once the server's keys are that store's.
+/// Name of the file in a store's directory that marks the server's keys as this store's.
 const MARK: &str = "filled";
 
-/// A server at an address, or a cluster at several. Its keys are the measured store, so it must have none
-/// when the first one is opened; it has none when the engine is dropped.
+/// A server at an address, or a cluster at several. The measured store consists of all keys of the server.
+/// The server must therefore have no keys when the first store is opened; dropping the engine removes all
+/// keys.
 #[derive(Debug)]
 pub struct RespEngine {
     doors: Doors,
@@ -36,15 +38,15 @@ pub struct RespEngine {
     about: BTreeMap<String, String>,
     is_ordered: bool,
     is_cluster: bool,
-    /// The server had no keys when we came: all are ours.
+    /// The server had no keys when the first store was opened, so all keys belong to the engine.
     is_ours: AtomicBool,
 }
 
-/// Address of a server; for a cluster, of each of its nodes.
+/// Addresses of a server or of several nodes of a cluster.
 #[derive(Clone, Debug)]
 struct Doors {
     addresses: Vec<SocketAddr>,
-    /// Sessions so far.
+    /// Number of sessions opened so far.
     sessions: Arc<AtomicUsize>,
 }
 
@@ -54,9 +56,9 @@ impl Doors {
         connection(*self.addresses.first().ok_or_else(none)?)
     }
 
-    /// By the next door.
+    /// Connects to the next address in turn.
     fn next(&self) -> Result<Connection, EngineError> {
-        // Relaxed: a count.
+        // Relaxed: only the count itself matters.
         let session = self.sessions.fetch_add(1, Relaxed);
         match session.checked_rem(self.addresses.len()) {
             Some(door) => connection(self.addresses[door]),
@@ -70,21 +72,21 @@ impl Doors {
 }
 
 impl RespEngine {
-    /// Connects to the server at `address` and requests its name. `tag` goes behind the name, for several of
-    /// a kind.
+    /// Connects to the server at `address` and reads its kind and version. `tag` is appended to the engine's
+    /// name, to distinguish several servers of one kind.
     ///
     /// # Errors
     ///
-    /// It cannot be reached, or requires a password.
+    /// The server cannot be reached, or requires a password.
     pub fn connect(address: SocketAddr, tag: &str) -> Result<Self, EngineError> {
         Self::connect_by(&[address], tag)
     }
 
-    /// The same for a cluster: sessions go by each of these doors in turn.
+    /// Connects to a cluster; its sessions use the addresses in turn.
     ///
     /// # Errors
     ///
-    /// The first cannot be reached, or requires a password.
+    /// The first node cannot be reached, or requires a password.
     pub fn connect_by(doors: &[SocketAddr], tag: &str) -> Result<Self, EngineError> {
         let doors = Doors { addresses: doors.to_vec(), sessions: Arc::default() };
         let mut connection = doors.first()?;
@@ -122,7 +124,7 @@ impl Drop for RespEngine {
         if *self.is_ours.get_mut()
             && let Ok(mut connection) = self.doors.first()
         {
-            // An error has no reader any more.
+            // `drop` cannot report an error.
             let _: RedisResult<()> = cmd("FLUSHALL").query(&mut connection);
         }
     }
@@ -133,7 +135,7 @@ fn connection(address: SocketAddr) -> Result<Connection, EngineError> {
     client.get_connection().map_err(failed("connecting"))
 }
 
-/// Wraps an error of the server; retryable ones as conflicts.
+/// Returns a function that wraps an error of the server; `RETRY` becomes a conflict.
 fn failed(doing: &'static str) -> impl Fn(redis::RedisError) -> EngineError {
     move |error| {
         if error.code() == Some("RETRY") {
@@ -165,7 +167,7 @@ impl Engine for RespEngine {
         let mut connection = self.doors.first()?;
         let mark = dir.join(MARK);
         if !mark.exists() {
-            // Relaxed: stores are opened one after another.
+            // Relaxed: stores are opened one after another, by one thread.
             if !self.is_ours.load(Relaxed) {
                 let keys: u64 = cmd("DBSIZE").query(&mut connection).map_err(failed("counting the keys"))?;
                 if keys > 0 {
@@ -307,7 +309,7 @@ impl<'s> Steps<'s> {
         Ok(())
     }
 
-    /// Every row, in any order.
+    /// Reads all rows, in any order.
     fn whole_table(&mut self, sink: &mut Sink) -> Result<(), EngineError> {
         let mut cursor = 0_u64;
         loop {

@@ -4,7 +4,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::thread::JoinHandle;
 
-/// A processor for one thread and one for another: different ones, if there are.
+/// Returns two different processors, or the same one twice if there is only one.
 pub(super) fn two_processors() -> io::Result<[usize; 2]> {
     let allowed = sched_getaffinity(None)?;
     let mut all = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
@@ -12,7 +12,7 @@ pub(super) fn two_processors() -> io::Result<[usize; 2]> {
     Ok([first, all.next().unwrap_or(first)])
 }
 
-/// A thread that is bound to a processor.
+/// Starts a thread that is bound to a processor.
 pub(super) fn on<T: Send + 'static>(
     processor: usize,
     body: impl FnOnce() -> T + Send + 'static,

@@ -1,10 +1,10 @@
-//! The sizes of this machine's caches, as its system reports them.
+//! The sizes of this machine's caches, as reported by the operating system.
 
 use azekura_sim::Profile;
 use azekura_sim::lines::LINE_BYTES;
 use std::path::Path;
 
-/// A cache.
+/// Size, associativity and level of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cache {
     pub(super) bytes: usize,
@@ -13,7 +13,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Lines, and ways: as a profile has them.
+    /// Returns the numbers of lines and ways, in the form of [`Profile::topology`].
     pub(super) const fn lines(self) -> (usize, usize) {
         (self.bytes / LINE_BYTES, self.ways)
     }
@@ -23,13 +23,13 @@ impl Cache {
     }
 }
 
-/// The largest cache of a single core; a usual size if the system does not report it.
+/// Returns the largest cache of a single core, or a usual size if the system does not report it.
 pub(super) fn own() -> Cache {
     let usual = Cache::of(Profile::two_sockets().topology.private_lines, 2);
     of_this_machine().into_iter().find(|cache| cache.level == usual.level).unwrap_or(usual)
 }
 
-/// The last cache; a usual size if the system does not report it, or if cores have only their own.
+/// Returns the last-level cache, or a usual size if the system reports none beyond the cores' private caches.
 pub(super) fn last() -> Cache {
     let usual = Cache::of(Profile::two_sockets().topology.shared_lines, 3);
     let last = of_this_machine().into_iter().max_by_key(|cache| cache.level);
@@ -44,7 +44,8 @@ fn of_this_machine() -> Vec<Cache> {
         .collect()
 }
 
-/// Parses the system's files by their names; none for a cache of instructions.
+/// Parses the system's description of a cache; `text` reads a file of it by name. Returns `None` for an
+/// instruction cache.
 fn parsed(text: impl Fn(&str) -> Option<String>) -> Option<Cache> {
     let word = |name: &str| Some(text(name)?.trim().to_owned());
     let number = |name: &str| word(name)?.parse().ok();

@@ -1,7 +1,7 @@
-//! Costs of this machine, by small measurements.
+//! Costs of instructions, memory, calls and the device of this machine, from small measurements.
 //!
-//! Each is done in many short stretches, and the fastest fifth counts: other users of the machine can only
-//! make a stretch slower.
+//! Each measurement is divided into many short intervals, and the result is the fastest fifth (the 20th
+//! percentile): other processes can only make an interval slower.
 
 use azekura_base::page::PageWord;
 use azekura_io::{Fs, OpenOptions, OsFs};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Instant;
 
-/// A line's worth of words; only the first is used.
+/// A cache line of words; only the first word is used.
 #[repr(align(128))]
 #[derive(Default)]
 pub(super) struct Line([PageWord; 8]);
@@ -26,12 +26,13 @@ fn lines(count: usize) -> Box<[Line]> {
     (0..count).map(|_| Line::default()).collect()
 }
 
-/// Nanoseconds of one of `times` things that `f` does: the fastest fifth of `stretches`.
+/// Returns the nanoseconds of one operation if `f` does `times` of them: the 20th percentile of `stretches`
+/// calls.
 pub(super) fn each(stretches: usize, times: usize, f: impl FnMut()) -> f64 {
     sorted(stretches, times, f)[stretches / 5]
 }
 
-/// The same of each stretch, the fastest first.
+/// Returns the nanoseconds of one operation in each of `stretches` calls of `f`, in ascending order.
 pub(super) fn sorted(stretches: usize, times: usize, mut f: impl FnMut()) -> Vec<f64> {
     let mut all: Vec<f64> = (0..stretches)
         .map(|_| {
@@ -46,7 +47,7 @@ pub(super) fn sorted(stretches: usize, times: usize, mut f: impl FnMut()) -> Vec
 
 pub(super) const STRETCHES: usize = 51;
 
-/// A load of a line in the own cache, where many can be under way at once.
+/// Measures a load from a line in the core's own cache; many loads can be in flight at once.
 pub(super) fn load_hit() -> f64 {
     let lines = lines(64);
     each(STRETCHES, 64 * 100, || {
@@ -56,7 +57,7 @@ pub(super) fn load_hit() -> f64 {
     })
 }
 
-/// A store to a line in the own cache.
+/// Measures a store to a line in the core's own cache.
 pub(super) fn store() -> f64 {
     let lines = lines(64);
     each(STRETCHES, 64 * 100, || {
@@ -64,7 +65,7 @@ pub(super) fn store() -> f64 {
     })
 }
 
-/// An atomic instruction on a line in the own cache.
+/// Measures an atomic instruction on a line in the core's own cache.
 pub(super) fn swap() -> f64 {
     let line = Line::default();
     each(STRETCHES, 10_000, || {
@@ -74,12 +75,12 @@ pub(super) fn swap() -> f64 {
     })
 }
 
-/// A turn of a spin.
+/// Measures one iteration of a spin loop.
 pub(super) fn pause() -> f64 {
     each(STRETCHES, 1_000, || (0..1_000).for_each(|_| spin_loop()))
 }
 
-/// In and out of the kernel.
+/// Measures a system call that does almost nothing.
 pub(super) fn system_call() -> f64 {
     each(STRETCHES, 1_000, || {
         for _ in 0..1_000 {
@@ -88,7 +89,7 @@ pub(super) fn system_call() -> f64 {
     })
 }
 
-/// A byte of a page that is copied.
+/// Measures copying one byte, as part of a page.
 pub(super) fn copy_byte() -> f64 {
     let (from, mut to) = (vec![1_u8; 8192], vec![0_u8; 8192]);
     each(STRETCHES, 8192 * 50, || {
@@ -99,8 +100,8 @@ pub(super) fn copy_byte() -> f64 {
     })
 }
 
-/// One circle through so many lines, in an order that no prefetcher guesses (Sattolo's shuffle): each says
-/// where the next is.
+/// Returns `count` lines that form one cycle: each contains the index of the next. The order is random
+/// (Sattolo's shuffle), so that no prefetcher predicts it.
 pub(super) fn circle(count: usize) -> Box<[Line]> {
     let lines = lines(count);
     let mut random = azekura_sim::Random::new(1);
@@ -114,7 +115,7 @@ pub(super) fn circle(count: usize) -> Box<[Line]> {
     lines
 }
 
-/// Time of a load from a level of memory with this number of bytes.
+/// Measures a load from the level of the memory hierarchy that holds `bytes` bytes.
 pub(super) fn chase(bytes: usize) -> f64 {
     let lines = circle(bytes / size_of::<Line>());
     let mut at = 0;
@@ -124,7 +125,7 @@ pub(super) fn chase(bytes: usize) -> f64 {
 }
 
 /// Measures the device under a directory, in nanoseconds: a write of 4 KiB, the additional time of a flush
-/// after it, a read.
+/// after that write, and a read.
 pub(super) fn device(dir: &Path) -> io::Result<(f64, f64, f64)> {
     const WRITES: usize = 25;
     let path = dir.join(format!("azekura-calibrate-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Costs of this machine: medians of small measurements that were made again and again.
+//! Costs of this machine: medians of small measurements, each repeated in every round.
 
 use azekura_sim::Profile;
 use azekura_sim::profile::{Constant, Source};
@@ -7,10 +7,10 @@ use std::io;
 use super::runs::Runs;
 use super::{caches, constants, scheduling, transfers};
 
-/// Bytes of memory to walk through: more than any last cache.
+/// Bytes of memory for the measurement of main memory: more than the last-level cache of any usual processor.
 const MEMORY_BYTES: usize = 256 << 20;
 
-/// Small measurements, each made so often as [`Costs::measure`] was called.
+/// Results of the small measurements: one per call of [`Costs::measure`].
 #[derive(Debug, Default)]
 pub(super) struct Costs {
     load_hit: Runs,
@@ -41,7 +41,7 @@ pub(super) const fn measured(value: f64) -> Constant {
 }
 
 impl Costs {
-    /// Makes each measurement once: a second or two in all.
+    /// Runs each measurement once, which takes one or two seconds in all.
     pub(super) fn measure(&mut self) -> io::Result<()> {
         self.load_hit.run(|| io::Result::Ok(constants::load_hit()))?;
         self.store.run(|| io::Result::Ok(constants::store()))?;
@@ -68,12 +68,12 @@ impl Costs {
         self.context_switch.run(|| scheduling::context_switch(system_call))?;
         self.alarm.run(scheduling::alarm)?;
         let alarm = self.alarm.median();
-        // A switch comes after both, and is counted by itself.
+        // The next two measurements include a context switch, which the profile counts separately.
         let switch = self.context_switch.median();
         let mut interrupt = 0.0;
         self.wake_busy.run(|| {
             let (after, lost) = scheduling::wake_busy()?;
-            // The sleeper's own calls, as in a switch.
+            // The loss includes a switch to the sleeper and one back, and the sleeper's two system calls.
             interrupt = (lost - 2.0 * switch - 2.0 * system_call).max(0.0);
             io::Result::Ok((after - switch).max(0.0))
         })?;
@@ -95,7 +95,7 @@ impl Costs {
         self.slice.run(scheduling::slice)
     }
 
-    /// This machine: its processors are alike, on one socket, with one last cache.
+    /// Returns a profile of this machine: equal processors on one socket, with one last-level cache.
     pub(super) fn profile(&self) -> Profile {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut profile = Profile::two_sockets();

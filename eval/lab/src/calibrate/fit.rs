@@ -1,16 +1,17 @@
-//! The time between two accesses with which the thread of a simulation has a processor for as long, for each
-//! operation, as the real one.
+//! Fit of the computation between two memory accesses. With the fitted gap, a simulated thread uses the same
+//! processor time per operation as the real thread.
 
-/// No gap is longer, in nanoseconds.
+/// Longest gap that is tried, in nanoseconds.
 const LONGEST: f64 = 256.0;
-/// So close the simulation has to come, relative to the real time.
+/// Largest accepted deviation of the simulated time, relative to the real time.
 const CLOSE: f64 = 0.005;
-/// Simulations, at most.
+/// Largest number of simulations.
 const TRIES: usize = 10;
 
-/// The gap, given the real time of an operation. In the simulation it takes longer the longer the gap, nearly
-/// in proportion: so each guess is where the line through the two best ones so far meets the real time. Where
-/// the simulation is slower than the real thing even without a gap, that is 0.
+/// Returns the gap in nanoseconds with which an operation takes `real` nanoseconds in the simulation. The
+/// simulated time grows nearly linearly with the gap. Each guess is therefore the point where the line
+/// through the two best tries meets the real time. Returns 0 if the simulation is slower than `real` even
+/// without a gap.
 pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>) -> Result<f64, E> {
     let mut tries: Vec<(f64, f64)> = Vec::new(); // gaps, and times
     let mut guess = 4.0;
@@ -23,7 +24,7 @@ pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>)
         }
         let next = next(real, &tries).clamp(0.0, LONGEST);
         if tries.iter().any(|&(gap, _)| (gap - next).abs() < 1e-3) {
-            break; // no better one: at an end of the range, or in the noise of the simulation's own lots
+            break; // no better guess: at an end of the range, or within the noise of the simulation
         }
         guess = next;
     }
@@ -39,7 +40,7 @@ fn next(real: f64, tries: &[(f64, f64)]) -> f64 {
         [(a, a_time), (b, b_time), ..] if a_time != b_time => {
             a + (real - a_time) * (b - a) / (b_time - a_time)
         }
-        // The first one: the second is on the side where the real one is.
+        // After the first try, the second guess moves toward the real time.
         [(a, time), ..] => {
             if time < real {
                 2.0 * a
@@ -59,7 +60,7 @@ mod tests {
         let mut simulated = 0;
         let time = |gap: f64| {
             simulated += 1;
-            // Not quite a line: short gaps hide behind stores.
+            // Nearly linear: short gaps are hidden behind stores.
             Ok::<f64, ()>(base_ns + accesses * gap + 20.0 * (1.0 - (-gap).exp()))
         };
         let gap = gap(real, time).unwrap_or_default();

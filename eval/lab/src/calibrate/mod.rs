@@ -1,35 +1,34 @@
-//! The machine at hand as a profile, and the deviation of simulations from it.
+//! A profile of this machine, and the deviation of simulations from it.
 //!
-//! 1. Small measurements give the cost of a load, an atomic instruction, a transfer between cores and a
+//! 1. Small measurements determine the cost of a load, an atomic instruction, a transfer between cores and a
 //!    wake-up (`constants`), and the scheduling of threads (`scheduling`).
-//! 2. Three workloads run really, on one thread and on two: the page cache, the log, the B+tree under the
-//!    store's door.
-//! 3. 1 and 2 take turns, round after round, because others use the machine too and its speed comes and goes:
-//!    runs in which others had processors do not count, medians do, and rounds go on until the middle halves
-//!    of all workloads' runs lie close together, or the time is up.
-//! 4. The code between two accesses is computation of unknown length to the simulation. Its length follows
-//!    from the run on one thread: the gap with which the thread has a processor for as long for each
-//!    operation (`fit`). If a thread never waits, one thread agrees by construction, and two are the test.
-//!    The log waits, for the device and for the wake-up: there the rate of one thread is a test, too. (Its
-//!    rate does not determine the gap. With a shorter gap the thread meets the awaited flush at another
-//!    moment, and may do less: two gaps, 0 and 20 ns, had the same rate, with half and all of the processor's
-//!    time.)
+//! 2. Three workloads run on real threads, on one and on two: the page cache, the log, and point reads of the
+//!    whole store.
+//! 3. Steps 1 and 2 alternate in rounds, because other processes use the machine too and its speed varies.
+//!    Runs during which other processes used processors are not counted, and results are medians. Rounds are
+//!    repeated until the interquartile range of each workload is small, or the time limit is reached.
+//! 4. The simulator does not know how long the code between two memory accesses computes. That time, the
+//!    *gap*, is fitted to the run on one thread, so that the simulated thread uses the same processor time
+//!    per operation (`fit`). If a thread never waits, the rates on one thread agree by construction, and only
+//!    two threads are a test. The log waits for the device and for the wake-up, so its rate on one thread is
+//!    a test, too. (That rate does not determine the gap: gaps of 0 and 20 ns had the same rate, with half
+//!    and with all of the processor's time.)
 //!
-//! All of it runs in this program, in which each access asks whether it is simulated; so what is calibrated
-//! is this program, somewhat slower than one without the feature.
+//! All of this runs in a build in which each access tests whether it is simulated. The calibration therefore
+//! describes that build, which is somewhat slower than one without the feature `sim`.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `constants` | small measurements: memory, instructions, calls, the device |
-//! | `transfers` | the same of lines that move between processors |
-//! | `caches` | their sizes |
-//! | `scheduling` | the same of the scheduler: wakes, alarms, slices, priority of woken threads |
+//! | `transfers` | small measurements of cache lines that move between processors |
+//! | `caches` | sizes of the caches |
+//! | `scheduling` | small measurements of the scheduler: wakes, timers, time slices, preemption |
 //! | `bound` | threads that are bound to processors |
-//! | `costs` | a profile of their medians |
-//! | [`runs`] | runs of one thing, some of them disturbed |
+//! | `costs` | a profile of the medians of all small measurements |
+//! | [`runs`] | repeated runs of one measurement, some of them disturbed |
 //! | `workload` | a workload, real and simulated |
 //! | `fit` | the gap between accesses |
-//! | [`report`] | both beside each other |
+//! | [`report`] | real and simulated results side by side |
 
 mod bound;
 mod caches;
@@ -61,29 +60,29 @@ use workload::{Ran, Subject, Trial};
 pub struct Calibrate {
     /// Directory on the measured device.
     pub dir: PathBuf,
-    /// Rounds of real runs, at least.
+    /// Smallest number of rounds.
     pub rounds: usize,
-    /// Longest time of the rounds, unless the runs lie close together before.
+    /// Time limit of the rounds; they end earlier if the results have settled.
     pub longest: Duration,
     /// Measured time of each run.
     pub time: Duration,
-    /// Of all that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 /// Numbers of threads on which real and simulated runs are compared.
 const THREADS: [usize; 2] = [1, 2];
 
-/// Real runs of a trial on one number of threads.
+/// Real runs of one trial with one number of threads.
 #[derive(Clone, Debug, Default)]
 struct Cell {
     /// Operations per second.
     rate: Runs,
-    /// Nanoseconds of a processor for an operation.
+    /// Processor time per operation, in nanoseconds.
     busy_ns: Runs,
 }
 
-/// By number of the trial and of threads.
+/// Cells by index of the trial and number of threads.
 type Cells = BTreeMap<(usize, usize), Cell>;
 
 impl Cell {
@@ -100,18 +99,19 @@ impl Cell {
 }
 
 impl Calibrate {
-    /// Five rounds of a fifth of a second for each workload, or more of them for a minute and a half.
+    /// Returns the default settings: at least five rounds, at most 90 seconds, 200 ms for each run.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         let (longest, time) = (Duration::from_secs(90), Duration::from_millis(200));
         Self { dir, rounds: 5, longest, time, seed: 1 }
     }
 
-    /// Measures, runs, compares.
+    /// Measures this machine, runs the workloads on real threads and simulates them.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Simulation`] without the feature `sim`; errors of the system, the store and the log.
+    /// [`BenchError::Simulation`] without the feature `sim`; errors of the operating system, the store and
+    /// the log.
     pub fn run(&self, progress: &Progress) -> Result<Calibration, BenchError> {
         let trials = self.trials()?;
         let (costs, cells) = self.measure(&trials, progress)?;
@@ -121,12 +121,12 @@ impl Calibrate {
         simulate(&trials, &cells, costs.profile(), device, progress)
     }
 
-    /// Simulates again what was measured before, and compares: what a change of the simulator changes. Real
-    /// runs are not made again.
+    /// Simulates the workloads on the profile of an earlier calibration and compares the results with its
+    /// real runs. This shows the effect of a change of the simulator.
     ///
     /// # Errors
     ///
-    /// As those of [`run`](Self::run).
+    /// The same as those of [`run`](Self::run).
     pub fn again(&self, before: &Calibration, progress: &Progress) -> Result<Calibration, BenchError> {
         let trials = self.trials()?;
         let runs = |name: &str, threads| {
@@ -140,12 +140,12 @@ impl Calibrate {
     }
 
     fn trials(&self) -> Result<Vec<Trial>, BenchError> {
-        // Fails at once if the feature is missing.
+        // A one-step simulation fails at once if the feature `sim` is missing.
         Simulation::new(Rc::new(Profile::t2()), 1, 1).run().map_err(BenchError::Simulation)?;
         Subject::ALL.iter().map(|&subject| Trial::new(subject, self.time, self.seed)).collect()
     }
 
-    /// Rounds of small measurements and real runs.
+    /// Repeats rounds of small measurements and real runs.
     fn measure(&self, trials: &[Trial], progress: &Progress) -> Result<(Costs, Cells), BenchError> {
         progress.begin("Measuring this machine", ms(self.longest));
         let (begin, mut costs, mut cells) = (Instant::now(), Costs::default(), Cells::new());
@@ -166,7 +166,7 @@ impl Calibrate {
     }
 }
 
-/// Finds the gaps, by workload, simulates, and puts real and simulated rates beside each other.
+/// Fits the gap of each workload, simulates it, and pairs the simulated rates with the real ones.
 fn simulate(
     trials: &[Trial],
     cells: &Cells,
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_is_simulated_again_and_the_real_runs_stay() {
-        // Slower than any simulation without a gap, and not so slow that none is long enough.
+        // These rates are slower than a simulation without a gap, and within the range of the fit.
         let real = |subject| {
             let value = if subject == Subject::Cache { 2e6 } else { 2e5 };
             Runs(vec![Run { value, others: 0.0 }; 3])
@@ -238,7 +238,7 @@ mod tests {
         {
             assert_eq!((one.workload.as_str(), &one.real), (subject.name(), &real(subject)));
             assert!(one.simulated > 0.0, "{one:?}");
-            // The log's thread waits besides.
+            // The log's thread waits, so its rate does not follow from its processor time.
             assert!(one.threads == 2 || subject == Subject::Log || one.agrees(), "{one:?}");
         }
     }

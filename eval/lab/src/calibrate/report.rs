@@ -1,4 +1,4 @@
-//! Results of a calibration: a profile, and simulations of it beside the real runs.
+//! Results of a calibration: a profile, and simulated runs beside the real ones.
 
 use azekura_sim::Profile;
 use serde::{Deserialize, Serialize};
@@ -7,16 +7,16 @@ use std::fmt::Write;
 
 use super::runs::Runs;
 
-/// A machine as it was measured; `--profile FILE` takes it.
+/// Profile of a measured machine with the evidence for it; `--profile FILE` reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The machine.
+    /// The measured profile.
     pub profile: Profile,
-    /// Plain computation between two accesses, in nanoseconds, by workload.
+    /// Computation between two memory accesses, in nanoseconds, by workload.
     pub gaps: BTreeMap<String, f64>,
-    /// The device.
+    /// Times of the device.
     pub device: Device,
-    /// Real and simulated runs.
+    /// Real and simulated runs, by workload and number of threads.
     pub compared: Vec<Compared>,
 }
 
@@ -31,32 +31,33 @@ pub struct Device {
     pub read_ns: f64,
 }
 
-/// A workload on one number of threads.
+/// Real and simulated rates of a workload with one number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Its name.
+    /// Name of the workload.
     pub workload: String,
-    /// Threads, and processors of the machine.
+    /// Number of threads, and of simulated processors.
     pub threads: usize,
-    /// Operations per second, each real run.
+    /// Operations per second of each real run.
     pub real: Runs,
-    /// Nanoseconds of a processor that a thread had for an operation, each real run.
+    /// Processor time per operation of each real run, in nanoseconds.
     pub busy_ns: Runs,
-    /// Operations per second, simulated.
+    /// Operations per second of the simulated run.
     pub simulated: f64,
 }
 
-/// Simulated rates are to be no farther from real ones than this part of them.
+/// Largest deviation of a simulated rate from the real one with which the two agree, relative to the real
+/// rate.
 pub const CLOSE: f64 = 0.25;
 
 impl Compared {
-    /// Simulated over real.
+    /// Returns the simulated rate divided by the real one.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.simulated / self.real.median()
     }
 
-    /// Returns whether simulated and real rate are within [`CLOSE`] of each other.
+    /// Returns whether the simulated rate is within [`CLOSE`] of the real rate.
     #[must_use]
     pub fn agrees(&self) -> bool {
         (self.ratio() - 1.0).abs() <= CLOSE
@@ -88,12 +89,12 @@ impl Calibration {
     ///
     /// # Errors
     ///
-    /// The place and kind of the error in the text.
+    /// The position and kind of the error in the text.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// The machine, with the gap of a workload where one was found.
+    /// Returns the profile for a workload: with that workload's gap, if one was fitted.
     #[must_use]
     pub fn profile_for(&self, workload: &str) -> Profile {
         let mut profile = self.profile.clone();
@@ -103,7 +104,7 @@ impl Calibration {
         profile
     }
 
-    /// As tables.
+    /// Returns the results as text tables.
     #[must_use]
     pub fn to_text(&self) -> String {
         let costs = &self.profile.costs;

@@ -1,32 +1,34 @@
-//! Real runs of one thing, some of them disturbed: other processes on the processors make a run slower, and
-//! such a run says nothing about the thing.
+//! Repeated runs of one measurement, some of them disturbed: other processes on the processors make a run
+//! slower, so disturbed runs are not counted.
 
 use serde::{Deserialize, Serialize};
 
 use crate::busy::{Busy, Watch};
 
-/// Largest use of processors by others in a quiet run: the system's clocks tick in hundredths of a second.
+/// Largest number of processors used by other processes during a quiet run. The system's processor times have
+/// a resolution of 10 ms.
 const QUIET: f64 = 0.1;
-/// Smallest number of quiet runs for a result.
+/// Smallest number of quiet runs for a result; with fewer, the result is reported as disturbed.
 const LEAST: usize = 3;
-/// Middle halves of quiet runs lie that close together, relative to the median, when enough have been made.
+/// Largest interquartile range of the quiet runs, relative to the median, with which no further run is
+/// needed.
 const CLOSE: f64 = 0.05;
 
-/// A run.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The measured value: operations per second, or nanoseconds.
     pub value: f64,
-    /// Processors that others had meanwhile.
+    /// Average number of processors that other processes used during the run.
     pub others: f64,
 }
 
-/// Runs of one thing.
+/// Runs of one measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Runs(pub Vec<Run>);
 
 impl Runs {
-    /// Makes a run.
+    /// Runs `measure` once and adds its result.
     pub(super) fn run<E>(&mut self, measure: impl FnOnce() -> Result<f64, E>) -> Result<(), E> {
         let watch = Watch::begin();
         let value = measure()?;
@@ -35,12 +37,13 @@ impl Runs {
         Ok(())
     }
 
-    /// Adds a value measured beside the last run of `other`, with the same disturbance.
+    /// Adds a value that was measured during the last run of `other`, with that run's disturbance.
     pub(super) fn run_beside(&mut self, other: &Self, value: f64) {
         self.0.extend(other.0.last().map(|run| Run { value, ..*run }));
     }
 
-    /// Values of the quiet runs, sorted; where there are too few of those, of the least disturbed ones.
+    /// Returns the values of the quiet runs, sorted; with fewer than [`LEAST`] of them, those of the least
+    /// disturbed runs.
     fn counted(&self) -> Vec<f64> {
         let mut runs = self.0.clone();
         runs.sort_by(|a, b| a.others.total_cmp(&b.others));
@@ -50,20 +53,20 @@ impl Runs {
         values
     }
 
-    /// Runs that were quiet.
+    /// Returns the number of quiet runs.
     #[must_use]
     pub fn quiet(&self) -> usize {
         self.0.iter().filter(|run| run.others <= QUIET).count()
     }
 
-    /// Returns whether there were too few quiet ones.
+    /// Returns whether there are fewer than three quiet runs, the smallest number for a result.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.quiet() < LEAST
     }
 
-    /// The median of those that count, of two in the middle their mean: of rates and of the times that they
-    /// are the inverse of it is nearly the same run. 0 without runs.
+    /// Returns the median of the counted runs, or 0 without runs. With an even number of runs it is the mean
+    /// of the two in the middle, so that medians of rates and of their inverse times come from the same runs.
     #[must_use]
     pub fn median(&self) -> f64 {
         let values = self.counted();
@@ -71,7 +74,7 @@ impl Runs {
         f64::midpoint(at(values.len().saturating_sub(1) / 2), at(values.len() / 2))
     }
 
-    /// First and third quartile of those that count; 0 without runs.
+    /// Returns the first and third quartile of the counted runs, or 0 without runs.
     #[must_use]
     pub fn quartiles(&self) -> (f64, f64) {
         let values = self.counted();
@@ -79,14 +82,14 @@ impl Runs {
         (at(1).unwrap_or(0.0), at(3).unwrap_or(0.0))
     }
 
-    /// From the first quartile to the third, relative to the median.
+    /// Returns the interquartile range, relative to the median.
     #[must_use]
     pub fn spread(&self) -> f64 {
         let (low, high) = self.quartiles();
         (high - low) / self.median().max(f64::MIN_POSITIVE)
     }
 
-    /// Returns whether another run would not change the result.
+    /// Returns whether the result is precise enough that no further run is needed.
     pub(super) fn is_settled(&self) -> bool {
         !self.is_disturbed() && self.spread() <= CLOSE
     }

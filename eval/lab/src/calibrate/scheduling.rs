@@ -1,8 +1,8 @@
-//! Times and preferences of this machine's scheduler: wakes, alarms, slices, by small measurements between
+//! Times and rules of this machine's scheduler (wakes, timers, time slices), from small measurements between
 //! threads that are bound to processors.
 //!
-//! Medians count here: how long a wake takes varies by itself (an idle processor sleeps deeper the longer it
-//! is left alone), not only because others use the machine.
+//! Results are medians, not the fastest fifth: the time of a wake varies even on a quiet machine, because an
+//! idle processor enters a deeper sleep state the longer it is idle.
 
 use azekura_base::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -18,23 +18,24 @@ use std::time::{Duration, Instant};
 
 use super::bound::{join, on, two_processors};
 
-/// For a sleeper to be asleep, and its processor idle: about as long as a log's flusher rests between two
+/// Wait until a sleeper sleeps and its processor is idle: about as long as a log's flusher rests between two
 /// flushes.
 const ASLEEP: Duration = Duration::from_micros(30);
-/// Wakes, alarms.
+/// Number of repetitions of a measurement of wakes or timers.
 const TIMES: usize = 61;
-/// Alarms on a busy processor, which may come a tick late each.
+/// Number of repetitions of a measurement of timers on a busy processor, where each may be a tick late.
 const TIMES_BUSY: usize = 15;
 /// Time for which two computing threads share a processor.
 const SHARED: Duration = Duration::from_millis(60);
-/// A thread that reads the clock all the time, and finds that so much has passed, was off its processor: for
-/// a slice, for a moment.
+/// Gaps between two clock reads of a thread that reads the clock continuously. A gap above `OFF` means that
+/// the thread lost its processor for a time slice; a gap above `INTERRUPTED`, that it was interrupted.
 const OFF: Duration = Duration::from_micros(100);
 const INTERRUPTED: Duration = Duration::from_micros(1);
-/// A sleep that is over when its alarm is set, and one that is not, in microseconds.
+/// A sleep that ends while its timer is being set; and the longest sleep that is tried, in microseconds.
 const NO_TIME: Duration = Duration::from_nanos(1);
 const LONGEST_SET_US: u64 = 64;
-/// Largest part of the time for reading the clocks.
+/// Smallest part of a sleep that a thread must spend off its processor to have left it; in the rest it may
+/// read the clocks.
 const OFF_PART: f64 = 0.2;
 
 fn median(mut all: Vec<Duration>) -> f64 {
@@ -59,14 +60,14 @@ fn spin_for(time: Duration) {
     }
 }
 
-/// Returns the result of `f` while another thread computes on a processor, and the time for which that thread
+/// Returns the result of `f` while another thread computes on `processor`, and the time for which that thread
 /// could not compute meanwhile.
 fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Duration)> {
     let is_over = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&is_over);
     let busy = on(processor, move || {
         let (mut lost, mut last) = (Duration::ZERO, Instant::now());
-        // Relaxed: it ends a little later.
+        // Relaxed: the flag only ends the loop and may be noticed late.
         while !theirs.load(Relaxed) {
             let now = Instant::now();
             lost += Some(now - last).filter(|&off| off > INTERRUPTED).unwrap_or_default();
@@ -80,8 +81,8 @@ fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> i
     result.map(|result| (result, lost))
 }
 
-/// Time from a wake-up call until the sleeper runs on a processor with a computing thread, and the loss of
-/// that thread; 0 if there is no other processor to wake it from.
+/// Measures the time from the end of a wake-up call until the woken thread runs on a processor with a
+/// computing thread, and the time that the computing thread loses. Returns 0 if there is only one processor.
 pub(super) fn wake_busy() -> io::Result<(f64, f64)> {
     let [mine, theirs] = two_processors()?;
     if mine == theirs {
@@ -91,8 +92,8 @@ pub(super) fn wake_busy() -> io::Result<(f64, f64)> {
     Ok((after, lost.as_secs_f64() * 1e9 / TIMES as f64))
 }
 
-/// The shortest sleep for which a thread leaves its processor: so long it takes to set the alarm. And how
-/// long one takes that is over by then.
+/// Measures two times: the shortest sleep for which a thread leaves its processor, which is the time to set
+/// the timer; and the time of a sleep that ends before its timer is set.
 pub(super) fn alarm_set() -> io::Result<(f64, f64)> {
     let [_, processor] = two_processors()?;
     let measure = || {
@@ -104,7 +105,7 @@ pub(super) fn alarm_set() -> io::Result<(f64, f64)> {
     join(on(processor, measure)?)
 }
 
-/// Returns whether a thread that sleeps for that time mostly is off its processor for a good part of it.
+/// Returns whether most sleeps of this length leave the processor for at least [`OFF_PART`] of their time.
 fn leaves_processor(time: Duration) -> bool {
     let one = |_| {
         let (began, had) = (Instant::now(), thread_time());
@@ -115,7 +116,8 @@ fn leaves_processor(time: Duration) -> bool {
     2 * (0..TIMES_BUSY).filter(|&n| one(n)).count() > TIMES_BUSY
 }
 
-/// Time of a call that wakes a sleeper on an idle processor, and time from its end until the sleeper runs.
+/// Measures the call that wakes a thread on an idle processor, and the time from its end until the thread
+/// runs.
 pub(super) fn wake() -> io::Result<(f64, f64)> {
     let [mine, theirs] = two_processors()?;
     let begin = Instant::now();
@@ -151,8 +153,8 @@ pub(super) fn wake() -> io::Result<(f64, f64)> {
     Ok((median(calls), median(wakes)))
 }
 
-/// Time from one thread to another on a processor, besides the two calls of the thread that goes to sleep:
-/// each wakes the other and sleeps.
+/// Measures a switch between two threads on one processor that wake each other and sleep in turn. The two
+/// system calls of the thread that goes to sleep are subtracted.
 pub(super) fn context_switch(system_call: f64) -> io::Result<f64> {
     let [processor, _] = two_processors()?;
     let words = Arc::new([WaitWord::new(0), WaitWord::new(0)]);
@@ -177,9 +179,9 @@ pub(super) fn context_switch(system_call: f64) -> io::Result<f64> {
     Ok((both_ways / 2.0 - 2.0 * system_call).max(0.0))
 }
 
-/// Delay of the end of such sleeps.
+/// Returns the median delay of the end of sleeps of this length.
 fn lateness(time: Duration, times: usize) -> f64 {
-    // Where it is refused, sleeps end up to 50 µs late, here as everywhere.
+    // If the system refuses, sleeps end up to 50 µs late, as they do for every thread with the default slack.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let one = |_| {
         let began = Instant::now();
@@ -189,23 +191,24 @@ fn lateness(time: Duration, times: usize) -> f64 {
     median((0..times).map(one).collect())
 }
 
-/// From the end of a sleep's time to the sleeper's first instruction, on an idle processor.
+/// Measures the time from the end of a sleep to the thread's first instruction, on an idle processor.
 pub(super) fn alarm() -> io::Result<f64> {
     let [_, processor] = two_processors()?;
     join(on(processor, || lateness(ASLEEP, TIMES))?)
 }
 
-/// Time for which a thread keeps a processor that it got because another went to sleep, when that one wakes;
-/// and the delay of that one's alarm, if that is not the reason.
+/// Measures two times on a processor with a computing thread, when the timer of a sleeping thread expires.
+/// The first is the time for which the computing thread keeps the processor after the other went to sleep.
+/// The second is the timer's delay if the woken thread preempts at once. One of the two is 0.
 pub(super) fn undisturbed(alarm: f64) -> io::Result<(f64, f64)> {
     let [processor, _] = two_processors()?;
     let (late, _) =
         beside_computing(processor, || on(processor, || lateness(ASLEEP, TIMES_BUSY)).and_then(join))?;
-    // On time, as on an idle processor: the woken thread goes first.
+    // Nearly as punctual as on an idle processor: the woken thread preempts the computing one.
     Ok(if late < 2.0 * alarm { (0.0, late) } else { (late + ASLEEP.as_secs_f64() * 1e9, 0.0) })
 }
 
-/// Time for which a thread computes on a processor with another computing thread before it has to make way.
+/// Measures the time slice: how long a thread computes until another computing thread gets the processor.
 pub(super) fn slice() -> io::Result<f64> {
     let [processor, _] = two_processors()?;
     let until = Instant::now() + SHARED;
@@ -214,7 +217,7 @@ pub(super) fn slice() -> io::Result<f64> {
         while last < until {
             let now = Instant::now();
             if now - last > OFF {
-                // The first run had begun before: its length is not known.
+                // The beginning of the first slice is unknown, so its length is not counted.
                 runs.extend(since.map(|since| last - since));
                 since = Some(now);
             }
@@ -226,7 +229,7 @@ pub(super) fn slice() -> io::Result<f64> {
     let runs = on(processor, computes).and_then(join);
     let mut all = join(other)?;
     all.extend(runs?);
-    // Never off: the other one was not there, or runs are longer than this.
+    // No switch: the other thread did not run at the same time, or slices are longer than `SHARED`.
     Ok(if all.is_empty() { SHARED.as_secs_f64() * 1e9 } else { median(all) })
 }
 

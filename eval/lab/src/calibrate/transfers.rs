@@ -1,4 +1,4 @@
-//! Times of this machine to move lines between two of its processors.
+//! Times to move cache lines between two processors of this machine.
 
 use std::hint::{black_box, spin_loop};
 use std::io;
@@ -9,20 +9,20 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::bound::{join, on, two_processors};
 use super::constants::{Line, STRETCHES, circle, each, sorted};
 
-/// Lines that move at a time: some, so that a look at the clock does not count, and few enough for a core's
+/// Cache lines that move in one turn: enough that the clock read does not matter, and few enough for a core's
 /// own cache.
 const LINES: usize = 256;
-/// Additions between two looks at the clock.
+/// Additions between two clock reads.
 const ADDITIONS: usize = 2_000;
 
-/// Lines that two threads change in turn.
+/// Cache lines that two threads change in turn.
 struct Changed {
     lines: Box<[Line]>,
     turn: Line,
 }
 
 impl Changed {
-    /// Waits for the turn, and gives it on when `f` is done.
+    /// Waits for the turn, runs `f`, and passes the turn to the other thread.
     fn in_turn(&self, turn: u64, f: impl FnOnce(&[Line])) {
         while self.turn.word().load(Acquire) != turn {
             spin_loop();
@@ -32,20 +32,21 @@ impl Changed {
     }
 }
 
-/// Changes each line of a circle, one after the other: each says where the next is, so none can be asked for
-/// before the one before has come.
+/// Changes each line of a cycle, one after the other. Each line contains the index of the next, so that a
+/// line cannot be requested before the previous one has arrived.
 fn change(lines: &[Line]) {
-    // Hidden from the compiler, which makes no atomic instruction of an addition of nothing.
+    // Hides the zero from the compiler, which would otherwise replace the addition by a plain load.
     let nothing = black_box(0);
     let mut at = 0;
     (0..lines.len()).for_each(|_| at = lines[at as usize].word().fetch_add(nothing, AcqRel));
     black_box(at);
 }
 
-/// Additional time of an atomic instruction on a line that another core has changed, compared with an own
-/// line; 0 if there is no other processor.
+/// Measures the additional time of an atomic instruction on a line that another core has changed, compared
+/// with a line in the core's own cache. Returns 0 if there is only one processor.
 ///
-/// Not half of a word's way there and back: a word that both spin on is in flight already when it is wanted.
+/// Half of the round trip of a single word would be too short: a line that both cores spin on is already in
+/// flight when it is needed.
 pub(super) fn transfer() -> io::Result<f64> {
     let [mine, theirs] = two_processors()?;
     if mine == theirs {
@@ -75,8 +76,8 @@ fn fastest_fifth(mut all: Vec<f64>) -> f64 {
     all.get(all.len() / 5).copied().unwrap_or(0.0)
 }
 
-/// For how long a line is busy with an atomic instruction, when two cores fight for it: both add to one
-/// counter as fast as they can.
+/// Measures for how long an atomic instruction occupies a contended line: two cores add to one counter as
+/// fast as they can.
 pub(super) fn contended() -> io::Result<f64> {
     let [mine, theirs] = two_processors()?;
     let shared = Arc::new((Line::default(), AtomicBool::new(false)));
@@ -87,7 +88,7 @@ pub(super) fn contended() -> io::Result<f64> {
         });
     };
     let other = on(theirs, move || {
-        // Relaxed: it ends a little later.
+        // Relaxed: the flag only ends the loop and may be noticed late.
         while !other.1.load(Relaxed) {
             add(&other.0);
         }
@@ -95,8 +96,8 @@ pub(super) fn contended() -> io::Result<f64> {
     let measured = on(mine, move || {
         let all = sorted(STRETCHES, ADDITIONS, || add(&shared.0));
         shared.1.store(true, Relaxed);
-        // The median: the fastest are those in which the other was not there. Each of the two gets half of
-        // the additions.
+        // The median, because the other thread was not running in the fastest intervals. Each of the two
+        // threads does half of the additions.
         all[STRETCHES / 2] / 2.0
     })?;
     let of_one = join(measured)?;

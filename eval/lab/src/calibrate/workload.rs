@@ -10,14 +10,14 @@ use crate::progress::Progress;
 use crate::scale::work::Filled;
 use crate::scale::{self, Scale, Work};
 
-/// The subject of the comparison.
+/// The measured workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// Visits of the page cache, all pages resident.
+    /// Visits of pages in the page cache; all pages are resident.
     Cache,
-    /// U-1 on the log, over a modeled device.
+    /// Workload U-1 on the log, over a modeled device.
     Log,
-    /// Point reads through the store's door: locks and a descent.
+    /// Point reads through the store's interface: locks and a descent of the tree.
     Tree,
 }
 
@@ -38,18 +38,18 @@ impl Subject {
 pub(super) struct Ran {
     /// Operations per second.
     pub(super) rate: f64,
-    /// Nanoseconds of a processor that a thread had for an operation.
+    /// Processor time per operation, in nanoseconds.
     pub(super) busy_ns: f64,
 }
 
 impl Ran {
-    /// Of threads that never wait.
+    /// Returns the result for threads that never wait: each uses its processor all the time.
     fn computing(rate: f64, threads: usize) -> Self {
         Self { rate, busy_ns: threads as f64 * 1e9 / rate.max(f64::MIN_POSITIVE) }
     }
 }
 
-/// A subject, ready to run.
+/// A workload with its data, ready to run.
 pub(super) struct Trial {
     pub(super) subject: Subject,
     filled: Option<Filled>,
@@ -57,8 +57,7 @@ pub(super) struct Trial {
     seed: u64,
 }
 
-/// Time before and while the log's commits are counted, for one worker alone: what it does has settled by
-/// then.
+/// Warm-up and measured time of the log in short simulations of one thread; its rate is stable by then.
 const BRIEFLY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(20));
 
 impl Trial {
@@ -70,7 +69,7 @@ impl Trial {
         Ok(Self { subject, filled, time, seed })
     }
 
-    /// Runs on this number of real threads.
+    /// Runs the workload on `threads` real threads.
     pub(super) fn real(&self, threads: usize) -> Result<Ran, BenchError> {
         let profile = Profile::two_sockets();
         match (self.subject, &self.filled) {
@@ -89,13 +88,13 @@ impl Trial {
         }
     }
 
-    /// The same on a simulated machine, with that gap between accesses. The log runs for as long as in
-    /// reality, because it tries numbers of streams and leaders of flushes all the time.
+    /// Runs the workload on `threads` simulated threads with `gap` nanoseconds of computation between two
+    /// accesses. The log is simulated for the same time as in the real run.
     pub(super) fn simulated(&self, profile: &Profile, gap: f64, threads: usize) -> Result<Ran, BenchError> {
         self.simulated_for(profile, gap, threads, self.log_time())
     }
 
-    /// The same for one thread, on which the log has nothing to choose from: sooner done.
+    /// Runs the workload on one simulated thread; the log is simulated for the short times of [`BRIEFLY`].
     pub(super) fn simulated_briefly(&self, profile: &Profile, gap: f64) -> Result<Ran, BenchError> {
         self.simulated_for(profile, gap, 1, BRIEFLY)
     }

@@ -1,4 +1,4 @@
-//! `lab bottleneck`: which lock is in the way, before the paper's cure and after it.
+//! `lab bottleneck`: the lock that limits throughput, before the paper's change and after it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,22 +27,21 @@ Examples:
 Exit code 1: the analyzer did not name the lock that is to be named, before
 the cure or after it. Runs in memory; some minutes unless --quick.";
 
-/// The DBT-1 bookstore with the locks of InnoDB 5.0: find the one in the way, cure it, find the next
+/// Run the DBT-1 bookstore with the locks of InnoDB 5.0: find the bottleneck, remove it, find the next one
 ///
-/// After T. Horikawa's study by event tracing (2010): tables 2 to 4, figures 3 to 6 and 10 to 13.
+/// Follows T. Horikawa's study by event tracing (2010): tables 2 to 4, figures 3 to 6 and 10 to 13.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Bottleneck {
-    /// All parts in a few seconds, with few points
+    /// Run all parts in a few seconds, with few points
     #[arg(long)]
     quick: bool,
 
-    /// Table 4 alone: the cost of recording, by slices of a tenth of a second without and with
+    /// Measure Table 4 only: the cost of recording, in alternating intervals of 0.1 s with and without it
     #[arg(long, conflicts_with_all = ["html", "traces"])]
     slowdown: bool,
 
-    /// Blocks of four slices for each row of that table [default: 150, some seven minutes; or 10 with
-    /// --quick]
+    /// Blocks of four intervals for each row of Table 4 [default: 150, about seven minutes; 10 with --quick]
     #[arg(
         long,
         value_name = "N",
@@ -52,13 +51,13 @@ pub(crate) struct Bottleneck {
     )]
     blocks: Option<u16>,
 
-    /// Pairs of runs for Table 4, each with a new recording; with --slowdown, instead of slices [default: 20,
-    /// or 2 with --quick]
+    /// Pairs of runs for Table 4, each with a new recording; with --slowdown, replaces the intervals
+    /// [default: 20; 2 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: Option<u16>,
 
-    /// Run on a simulated machine like the paper's instead, with N processors and with half as many (a build
-    /// with the feature sim)
+    /// Run on a simulated machine like the paper's, with N processors and with N/2 (needs a build with the
+    /// feature sim)
     #[arg(
         long,
         value_name = "N",
@@ -70,7 +69,7 @@ pub(crate) struct Bottleneck {
     #[command(flatten)]
     output: Output,
 
-    /// Keep a recording from before the cure and one from after it in this directory, for `azekura trace`
+    /// Keep one recording from before the change and one from after it in this directory, for `azekura trace`
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
 
@@ -78,16 +77,17 @@ pub(crate) struct Bottleneck {
     #[arg(long, value_enum, default_value_t = MixName::Shopping)]
     mix: MixName,
 
-    /// Keep TPC-W's rules where the kit departs from them. Nothing is judged then: best sellers' scans rule
+    /// Follow TPC-W where DBT-1 deviates from it; no verdict then, because the scans of best sellers dominate
     /// the locks
     #[arg(long)]
     tpc_w: bool,
 
-    /// Think time [default: 0.012, for a page takes microseconds here; the paper's 3.6 is for MySQL]
+    /// Think time in seconds [default: 0.012, because a page takes microseconds here; the paper's 3.6 suits
+    /// MySQL]
     #[arg(long, value_name = "S", value_parser = seconds)]
     think: Option<Duration>,
 
-    /// Exponential think times, as the kit has them, instead of constant ones, as the paper has them
+    /// Draw exponential think times, as DBT-1 does, instead of the paper's constant ones
     #[arg(long)]
     exponential: bool,
 
@@ -100,22 +100,22 @@ pub(crate) struct Bottleneck {
     )]
     items: u64,
 
-    /// Connections, each a thread of the engine
+    /// Connections; each is a thread of the engine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: Option<u16>,
 
-    /// Seed of rows and visitors
+    /// Seed of the rows and the visitors
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MixName {
-    /// Looking and buying
+    /// Browsing and buying
     Shopping,
-    /// Looking
+    /// Mostly browsing
     Browsing,
-    /// Buying
+    /// Mostly buying
     Ordering,
 }
 

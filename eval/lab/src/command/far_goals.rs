@@ -1,4 +1,4 @@
-//! `lab far-goals`: the goals of far memory.
+//! `lab far-goals`: measures far memory against its goals.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ tells each part that is done, and how long it took. Swap on zram, in a memory
 cgroup with the same limit, needs root and an unused /dev/zram0; it is turned
 off again, and where it cannot be had the rows say why.";
 
-/// Measure the goals of far memory, beside swap on zram and bare TCP
+/// Measure far memory against its goals, with swap on zram and bare TCP as references
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FarGoals {
-    /// Some tens of seconds instead of some minutes; too small to be quoted
+    /// Take tens of seconds instead of minutes; the results are too rough to be quoted
     #[arg(long)]
     quick: bool,
 
@@ -47,11 +47,11 @@ pub(super) struct FarGoals {
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
 
-    /// The rival's work, as the lab starts it
+    /// Task of the process that runs on swap; set by the lab
     #[arg(long, value_name = "TASK", hide = true, requires = "group")]
     worker: Option<String>,
 
-    /// In which group
+    /// File of the memory cgroup that the process joins; set by the lab
     #[arg(long, value_name = "FILE", hide = true)]
     group: Option<PathBuf>,
 }

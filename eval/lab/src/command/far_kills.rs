@@ -1,4 +1,4 @@
-//! `lab far-kills`: programs with a memory server that is killed.
+//! `lab far-kills`: programs on far memory while their memory servers fail.
 
 use std::io::Write;
 
@@ -24,15 +24,15 @@ lie at a random moment. With a second copy or a spill file it must go on, and
 every byte must be right; without, it must be stopped with a message. Exit
 code 1 if one trial ends otherwise. For a soak see azekura-lab far-soak.";
 
-/// Kill, stop and corrupt memory servers under programs at random moments
+/// Kill, stop and corrupt memory servers at random moments while programs use them
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FarKills {
-    /// Number of trials; protections of the pages and faults of the server take turns
+    /// Number of trials; they alternate between the protections and the server faults
     #[arg(long, value_name = "N", default_value_t = 200)]
     trials: u64,
 
-    /// Protection of the pages
+    /// Protection of the pages against lost servers
     #[arg(
         long,
         value_name = "NAME",
@@ -41,7 +41,7 @@ pub(super) struct FarKills {
     )]
     guard: Vec<Guard>,
 
-    /// Fault of a server
+    /// Fault of a memory server
     #[arg(
         long,
         value_name = "NAME",
@@ -53,15 +53,15 @@ pub(super) struct FarKills {
     #[command(flatten)]
     judging: Judging,
 
-    /// The program of one trial, as the lab starts it
+    /// Run the program of one trial; set by the lab
     #[arg(long, value_name = "GUARD", hide = true, value_parser = guard, requires = "servers")]
     worker: Option<Guard>,
 
-    /// Its servers
+    /// Memory servers of that program
     #[arg(long, value_name = "ADDR", hide = true, value_delimiter = ',')]
     servers: Vec<String>,
 
-    /// The lab that starts it
+    /// Process of the lab that started that program
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<u32>,
 }

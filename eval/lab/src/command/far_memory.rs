@@ -1,4 +1,4 @@
-//! `lab far-memory`: replacement policies for far memory.
+//! `lab far-memory`: compares replacement policies for far memory.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -30,22 +30,22 @@ program's own verification must pass.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FarMemory {
-    /// Small programs: some seconds instead of some minutes
+    /// Use small programs, which take seconds instead of minutes
     #[arg(long)]
     quick: bool,
 
     #[command(flatten)]
     output: Output,
 
-    /// Programs with their size, as cg.w [default: all, .w or with --quick .s]
+    /// Programs with their size, such as cg.w [default: all, in size w, or s with --quick]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     kernel: Vec<Kernel>,
 
-    /// Policies, as u-nru-s:50 [default: all; Simple is what the others are compared with]
+    /// Policies, such as u-nru-s:50; the others are compared with Simple [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<Policy>,
 
-    /// Local memory in per cent of the program's [default: 100,75,50,25]
+    /// Local memory in percent of the program's memory [default: 100,75,50,25]
     #[arg(
         long,
         value_name = "PERCENT",
@@ -57,11 +57,12 @@ pub(super) struct FarMemory {
     #[arg(long)]
     real: bool,
 
-    /// With --real: how pages come and go [default: the best that this machine and user can have]
+    /// With --real: mechanism that detects accesses to pages [default: the best one that this machine and
+    /// user allow]
     #[arg(long, value_name = "NAME", requires = "real")]
     mechanism: Option<Mechanism>,
 
-    /// With --real: fetch pages ahead of need, as the paper's system does not
+    /// With --real: prefetch pages, which the paper's system does not do
     #[arg(long, requires = "real")]
     prefetch: bool,
 
@@ -69,12 +70,12 @@ pub(super) struct FarMemory {
     #[arg(long, value_name = "BYTES", value_parser = page_bytes)]
     page: Option<usize>,
 
-    /// Touches of pages recorded of each program, at most, for 8 bytes each; what comes later is left out,
-    /// and told [default: 16777216]
+    /// Largest number of page accesses recorded of each program, at 8 bytes each; later ones are dropped and
+    /// reported as dropped [default: 16777216]
     #[arg(long, value_name = "N", conflicts_with = "real")]
     touches: Option<NonZeroUsize>,
 
-    /// Lots of the policies that draw them
+    /// Seed of the policies that make random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -117,7 +118,7 @@ impl FarMemory {
     }
 }
 
-/// Parses a page size that both a region and a recorder accept.
+/// Parses a page size that is valid for far memory and for the recorder.
 fn page_bytes(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(bytes) if bytes.is_power_of_two() && (4096..=2 << 20).contains(&bytes) => Ok(bytes),

@@ -1,4 +1,4 @@
-//! `azekura-lab far-soak`: far memory for a long time, its servers started anew.
+//! `azekura-lab far-soak`: a long run on far memory while its servers are restarted.
 
 use std::io::Write;
 use std::time::Duration;
@@ -21,7 +21,7 @@ two copies of each page and with a spill file in turn, while memory servers are
 killed and started anew, stopped for a moment, and cut off. Exit code 1 at a
 wrong byte, or if somebody waits for ever.";
 
-/// Work on far memory for a long time while its servers are restarted at random
+/// Use far memory for a long time while its servers are restarted at random
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FarSoak {

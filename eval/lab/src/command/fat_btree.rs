@@ -1,4 +1,4 @@
-//! `lab fat-btree`: the Fat-Btree against a single index and whole copies.
+//! `lab fat-btree`: the Fat-Btree compared with a single index and with full copies.
 
 use std::io::Write;
 
@@ -20,18 +20,18 @@ The real nodes in one thread, in virtual time, with the costs of the paper's
 machine: the same on every machine, and on a busy one. Each table has the
 rates of a model beside those that were measured.";
 
-/// Measure the Fat-Btree against a single index (SIB) and whole copies (CWB)
+/// Compare the Fat-Btree with a single index (SIB) and with full copies of the index (CWB)
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct FatBtree {
-    /// Some seconds instead of some minutes
+    /// Take seconds instead of minutes
     #[arg(long)]
     quick: bool,
 
     #[command(flatten)]
     output: Output,
 
-    /// Numbers of PEs; updates are measured with the last [default: 4, 8, 16]
+    /// Numbers of PEs; the last one is used for updates [default: 4, 8, 16]
     #[arg(
         long,
         value_name = "N",
@@ -43,7 +43,7 @@ pub(super) struct FatBtree {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     caches: Vec<u16>,
 
-    /// Shares of inserts, in per cent, for the update side [default: 10, 50]
+    /// Percentages of inserts in the update measurements [default: 10, 50]
     #[arg(
         long,
         value_name = "N",
@@ -51,11 +51,11 @@ pub(super) struct FatBtree {
     )]
     inserts: Vec<u8>,
 
-    /// Operations that are counted for each point [default: 10000]
+    /// Number of measured operations for each point [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..))]
     operations: Option<u32>,
 
-    /// Of everything that is drawn [default: 1]
+    /// Seed of all random choices [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Shared by the labs that look for forbidden outcomes.
+//! Options and output of the labs that look for forbidden outcomes.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use clap::Args;
 
 use azekura_cli::Outcome;
 
-/// Lots and report of such a lab.
+/// Seed and output format of a lab that looks for forbidden outcomes.
 #[derive(Args, Debug)]
 pub(super) struct Judging {
-    /// Of the first part; the next ones follow
+    /// Seed of the first trial; each later trial adds 1
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 
@@ -23,7 +23,7 @@ pub(super) struct Judging {
 }
 
 impl Judging {
-    /// Runs the lab, which is given this program, and delivers its report.
+    /// Runs the lab, passing the path of this executable, and writes its report.
     pub(super) fn run<R: Judged, E: Into<Error>>(
         &self,
         out: &mut dyn Write,

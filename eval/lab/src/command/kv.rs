@@ -1,4 +1,4 @@
-//! `kv`: key-value workloads.
+//! `kv`: runs key-value workloads.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -50,31 +50,31 @@ pub(super) struct Kv {
     #[arg(long = "workload", value_name = "NAME", required = true, value_delimiter = ',')]
     workloads: Vec<Workload>,
 
-    /// Numbers of client threads [default: one for each core]
+    /// Numbers of client threads [default: number of cores]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     threads: Vec<u16>,
 
-    /// Measured time of each run; loads and scans go to their end
+    /// Measured seconds of each run; loads and scans always run to their end
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     seconds: Duration,
 
-    /// Time before that which is not measured
+    /// Warm-up seconds of each run, not measured
     #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds)]
     warm_up: Duration,
 
-    /// Instead of waiting for each commit, keep this number in flight over all threads
+    /// Keep this number of commits in flight over all threads, instead of waiting for each commit
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: Vec<u32>,
 
-    /// Wait for each commit as well, in runs beside those with --in-flight
+    /// Besides the runs with --in-flight, measure runs that wait for each commit
     #[arg(long, requires = "in_flight")]
     blocking: bool,
 
-    /// Runs of each; the median counts
+    /// Number of runs of each combination; the report shows the median
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
 
-    /// Records, instead of each workload's usual number
+    /// Number of records [default: depends on the workload]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     records: Option<u64>,
 
@@ -82,12 +82,11 @@ pub(super) struct Kv {
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = size)]
     value_bytes: u64,
 
-    /// Cache for the rl workload, which has four times as much data
+    /// Cache size for the rl workload, which has four times as much data
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     small_cache: u64,
 
-    /// Log protocols, one or several to compare: p-wal, serial (after Aether), epoch:MS (after Silo; default
-    /// 40 ms)
+    /// Log protocols to compare: p-wal, serial (after Aether), epoch:MS (after Silo; default 40 ms)
     #[arg(long, value_name = "LOG", value_delimiter = ',', default_value = "p-wal")]
     log: Vec<LogProtocol>,
 
@@ -95,11 +94,11 @@ pub(super) struct Kv {
     #[arg(long, value_name = "N")]
     wal_streams: Option<usize>,
 
-    /// Load by the bulk loader as well, beside ordinary transactions; by one thread
+    /// Besides ordinary transactions, measure loading with the bulk loader, in one thread
     #[arg(long, conflicts_with_all = ["threads", "resp", "in_flight"])]
     bulk: bool,
 
-    /// Run with an encrypted store as well, beside a plain one
+    /// Besides the plain store, measure an encrypted one
     #[arg(long, conflicts_with_all = ["resp", "log", "bulk"])]
     encrypted: bool,
 
@@ -107,9 +106,9 @@ pub(super) struct Kv {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server; a cluster
-    /// by several of its nodes as ADDRESS+ADDRESS. They must hold no keys, and hold none afterwards. YCSB-E
-    /// and scans from the middle need `AZ.RANGE`
+    /// Instead of a store in this process, measure servers that speak RESP: `azekura serve`, redis-server.
+    /// Name several nodes of a cluster as ADDRESS+ADDRESS. The servers must be empty, and are emptied
+    /// afterwards. YCSB-E and scans from the middle need `AZ.RANGE`
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -118,8 +117,8 @@ pub(super) struct Kv {
     )]
     resp: Vec<Doors>,
 
-    /// Directory for the stores, which are removed afterwards [default: a temporary one]. Durable
-    /// commits are as fast as the disk it is on
+    /// Directory for the stores, which are removed afterwards [default: a temporary one]. Its disk determines
+    /// the speed of durable commits
     #[arg(long)]
     dir: Option<PathBuf>,
 
@@ -135,11 +134,11 @@ pub(super) struct Kv {
     recorded: Recorded,
 }
 
-/// Address of a server: one, or several of a cluster.
+/// Addresses of a server, or of several nodes of a cluster.
 #[derive(Clone, Debug)]
 struct Doors(Vec<SocketAddr>);
 
-/// Addresses with `+` between them.
+/// Parses addresses that are separated by `+`.
 fn doors(text: &str) -> Result<Doors, String> {
     let address =
         |text: &str| text.parse().map_err(|_| format!("{text:?} is no address such as 127.0.0.1:6379"));
@@ -168,7 +167,7 @@ impl Kv {
         let progress = Progress::stderr();
         let mut written = Ok(());
         let outcome = compare(&engines, &self.plan(dir, store), &progress, &mut |report| {
-            // Written at once: an interrupted bench leaves its results.
+            // Each report is written at once, so that an interrupted run keeps its results.
             if self.json && written.is_ok() {
                 written = write_line(out, &report.to_json());
             }
@@ -200,7 +199,7 @@ impl Kv {
             };
             let engine = connect("")?;
             let is_namesake = engines.iter().any(|other| other.name() == engine.name());
-            // Several of a kind are distinguished by their ports.
+            // The port distinguishes several servers of one kind.
             engines.push(Box::new(if is_namesake {
                 connect(&format!("-{}", address.port()))?
             } else {

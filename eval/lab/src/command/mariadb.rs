@@ -1,4 +1,4 @@
-//! `lab mariadb`: an unmodified server, recorded from outside.
+//! `lab mariadb`: records an unmodified server from outside.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ Examples:
 A server of its own is started in a temporary directory, without network; nothing that is installed is \
 changed.";
 
-/// Record an unmodified MariaDB server, and print its top locks beside its own answer
+/// Record an unmodified MariaDB server, and compare its top locks with its performance schema
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Mariadb {
@@ -45,11 +45,11 @@ pub(super) struct Mariadb {
     )]
     rows: u32,
 
-    /// Length of each stretch, with recording and without
+    /// Seconds of each interval, with recording and without
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     seconds: Duration,
 
-    /// Pairs of such stretches: as many recordings
+    /// Number of pairs of intervals, which is the number of recordings
     #[arg(
         long,
         visible_alias = "runs",
@@ -59,8 +59,8 @@ pub(super) struct Mariadb {
     )]
     pairs: u16,
 
-    /// Hold the top mutex longer by so many microseconds in a last stretch: the row of the performance schema
-    /// that rises is its name there; 0 leaves it out
+    /// Lengthen each hold of the top mutex by this number of microseconds in a last interval. The row that
+    /// rises in the performance schema is that mutex. 0 skips the interval
     #[arg(
         long,
         value_name = "US",
@@ -69,11 +69,11 @@ pub(super) struct Mariadb {
     )]
     plant: u32,
 
-    /// Small tables and one short pair
+    /// Use small tables and one short pair of intervals
     #[arg(long)]
     quick: bool,
 
-    /// Install MariaDB with apt-get if it is not there (needs root)
+    /// Install MariaDB with apt-get if it is missing (needs root)
     #[arg(long)]
     install: bool,
 

@@ -1,4 +1,4 @@
-//! The subcommands of `azekura-lab`, one module each, thin over the library.
+//! The subcommands of `azekura-lab`, one module each. The modules only parse options and print reports.
 
 mod bottleneck;
 mod far_goals;
@@ -24,7 +24,7 @@ use azekura_cli::Outcome;
 use azekura_cli::shared::{cache_bytes, page_bytes};
 use clap::{Args, Parser, Subcommand};
 
-/// Page cache of `kv` and `tpcc` without `--cache`: the size of the published comparisons.
+/// Default page cache of `kv` and `tpcc`: the size in the published comparisons.
 const CACHE_BYTES: u64 = 1 << 30;
 
 /// Evaluations of the Azekura store: the five papers, workloads, simulated machines
@@ -43,7 +43,7 @@ Exit codes: 0 success; 1 a check failed; 2 wrong usage.
 Results go to stdout, errors and progress to stderr.
 `azekura-lab COMMAND --help` shows examples.";
 
-/// Options of the store that a workload runs on.
+/// Options of the store under a workload.
 #[derive(Args, Clone, Copy, Debug)]
 struct StoreArguments {
     /// Page cache, such as 64M or 2G [default: 1G]
@@ -110,7 +110,7 @@ fn write_line(out: &mut dyn Write, line: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Form and place of an evaluation's report.
+/// Output format and file of an evaluation's report.
 #[derive(Args, Debug)]
 struct Output {
     /// Print one JSON object instead of tables
@@ -122,16 +122,16 @@ struct Output {
     html: Option<PathBuf>,
 }
 
-/// The three forms of an evaluation's report.
+/// A report in its output formats: functions that produce each.
 struct Forms<'f> {
     text: &'f dyn Fn() -> String,
     json: &'f dyn Fn() -> Result<String>,
-    /// `None` if the report has no charts.
+    /// Charts and tables; `None` if the report has no charts.
     html: Option<&'f dyn Fn() -> String>,
 }
 
 impl Output {
-    /// Writes the page if it was requested, then the JSON object or the tables.
+    /// Writes the HTML page if it was requested, then the JSON object or the tables.
     fn deliver(&self, out: &mut dyn Write, forms: &Forms<'_>) -> Result<()> {
         if let (Some(file), Some(html)) = (&self.html, forms.html) {
             std::fs::write(file, html()).with_context(|| format!("write {}", file.display()))?;
@@ -140,7 +140,7 @@ impl Output {
         Ok(out.write_all(shown.as_bytes())?)
     }
 
-    /// Does the same as [`Self::deliver`] for a report that has all forms and cannot fail.
+    /// Does the same as [`Self::deliver`] for a report that has all formats and cannot fail.
     fn deliver_all(
         &self,
         out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! `lab nb-gclock`: the page cache against its rivals.
+//! `lab nb-gclock`: the page cache compared with other replacement policies.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,11 +25,11 @@ Hit ratios and counted costs are exact: the same at each run. Rates are of this 
 its cores, more threads show waiting, not scaling. A file of 1 GiB of holes is
 read from --dir, out of the system's cache; it is removed at once.";
 
-/// Measure the page cache against LRU, 2Q, GCLOCK and S3-FIFO: Nb-GCLOCK's evaluation
+/// Compare the page cache with LRU, 2Q, GCLOCK and S3-FIFO: Nb-GCLOCK's evaluation
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct NbGclock {
-    /// Some seconds instead of up to ten minutes; rough numbers
+    /// Take seconds instead of up to ten minutes; the results are rough
     #[arg(long)]
     quick: bool,
 
@@ -44,24 +44,25 @@ pub(super) struct NbGclock {
     )]
     threads: Vec<u16>,
 
-    /// Measured time of each rate [default: 0.3]
+    /// Measured seconds of each rate [default: 0.3]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Measurements of each rate; the median counts [default: 3]
+    /// Measurements of each rate; the report shows the median [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
-    /// Simulate 1, 2, 4, … up to N processors of the paper's machine instead (a build with the feature sim)
+    /// Simulate 1, 2, 4, … up to N processors of the paper's machine instead (needs a build with the feature
+    /// sim)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     simulate: Option<u16>,
 
-    /// Simulated threads compute so long between two visits [default: what the paper's take to draw a
-    /// reference, as it seems]
+    /// Computation of a simulated thread between two page visits, in nanoseconds [default: an estimate of the
+    /// time that the paper's threads need to draw a page number]
     #[arg(long, value_name = "NS", requires = "simulate")]
     draw_ns: Option<u64>,
 
-    /// Directory for the file that is read [default: the system's for temporary files]
+    /// Directory for the file with the pages [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

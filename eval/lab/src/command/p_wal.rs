@@ -1,4 +1,4 @@
-//! `lab p-wal`: the parallel log against its variants, on this machine's device and on modeled ones.
+//! `lab p-wal`: the parallel log compared with other logs, on this machine's device and on modeled ones.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -35,22 +35,22 @@ whether each is reached.
 Modelled devices take real time; what the processors do not manage in time
 counts too. The real device is written: some GiB in all, removed at the end.";
 
-/// Measure the parallel log, variants side by side: P-WAL's evaluation
+/// Compare the parallel log with its variants: P-WAL's evaluation
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct PWal {
-    /// Some seconds instead of some minutes; rough numbers
+    /// Take seconds instead of minutes; the results are rough
     #[arg(long)]
     quick: bool,
 
     #[command(flatten)]
     output: Output,
 
-    /// Devices, one after the other [default: real and iodrive]
+    /// Devices to measure [default: real and iodrive]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<Choice>,
 
-    /// Parts to run [default: all]
+    /// Parts of the evaluation to run [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     part: Vec<Part>,
 
@@ -58,7 +58,7 @@ pub(super) struct PWal {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     log: Vec<Variant>,
 
-    /// Numbers of workers [default: 1, 2, 4, 8, 16], and of clients [1, 2, 4, 8, 16, 64]
+    /// Numbers of workers, and of clients [default: 1, 2, 4, 8, 16 workers; 1, 2, 4, 8, 16, 64 clients]
     #[arg(
         long,
         value_name = "N",
@@ -70,20 +70,20 @@ pub(super) struct PWal {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     in_flight: Option<u16>,
 
-    /// Measured time of each rate [default: 0.4]
+    /// Measured seconds of each rate [default: 0.4]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Measurements of each rate; the median counts [default: 3]
+    /// Measurements of each rate; the report shows the median [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
-    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine, and modeled devices, instead (a build
-    /// with the feature sim)
+    /// Simulate 1, 2, 4, … up to N workers on a two-socket machine with modeled devices instead (needs a
+    /// build with the feature sim)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     simulate: Option<u16>,
 
-    /// Directory on the real device [default: the system's for temporary files]
+    /// Directory on the real device [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `--trace`: a recording of a bench.
+//! `--trace`: records a run into a file.
 
 use std::path::{Path, PathBuf};
 
@@ -15,17 +15,17 @@ pub(super) struct Recorded {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Record context switches as well: time off the processor is then preempted or blocked
+    /// Record context switches too, to divide time off the processor into preempted and blocked time
     #[arg(long, requires = "trace")]
     switches: bool,
 }
 
 impl Recorded {
-    /// Runs `bench`, recorded under this label if that was asked for.
+    /// Runs `bench`, and records it under this label if `--trace` was given.
     ///
     /// # Errors
     ///
-    /// Those of the bench; a recording that cannot be begun, ended or written.
+    /// An error of the bench, or of starting, ending or writing the recording.
     pub(super) fn run<T>(&self, label: String, bench: impl FnOnce() -> Result<T>) -> Result<T> {
         match &self.trace {
             None => bench(),

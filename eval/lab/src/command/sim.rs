@@ -1,4 +1,4 @@
-//! `sim`: the shipped code on simulated machines.
+//! `sim`: runs the shipped code on simulated machines.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ Examples:
 One seed gives one answer, to the last byte. The program must have been built with
 the feature: cargo run --release --features sim -- sim scale ...";
 
-/// Run the shipped code on a simulated machine, to see its scaling and its limits
+/// Run the shipped code on a simulated machine to find the limits of its scaling
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Sim {
@@ -39,21 +39,21 @@ pub(crate) struct Sim {
 enum What {
     Scale(Scale),
     Calibrate(CalibrateArgs),
-    /// Print the machines there are, and where each of their constants comes from
+    /// Print the available machines, and the source of each of their constants
     Profiles,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Workload {
-    /// Visits of pages
+    /// Visits of pages in the page cache
     Cache,
-    /// U-1 on the log alone, over a modeled device
+    /// U-1 on the log only, over a modeled device
     Log,
     /// Point reads of the whole store
     Reads,
-    /// Point reads of the whole store, each in a snapshot of its own
+    /// Point reads of the whole store, each in its own snapshot
     SnapshotReads,
-    /// YCSB-A on the whole store, each read in a snapshot of its own
+    /// YCSB-A on the whole store, each read in its own snapshot
     SnapshotMix,
     /// U-1 on the whole store: transactions of one update
     U1,
@@ -61,14 +61,14 @@ enum Workload {
     Tpcc,
 }
 
-/// Print throughput by processors, and at the most of them the lines that threads waited for
+/// Print the throughput for each number of processors, and the contended cache lines at the largest one
 #[derive(Args, Debug)]
 struct Scale {
     /// Work of the threads
     #[arg(long, value_enum, default_value = "cache")]
     workload: Workload,
 
-    /// The machine: one of `sim profiles`, or a file that `sim calibrate` wrote
+    /// Machine: a name that `sim profiles` prints, or a file that `sim calibrate` wrote
     #[arg(long, value_name = "NAME|FILE", default_value = "x86-2s", value_parser = machine)]
     profile: Machine,
 
@@ -81,16 +81,15 @@ struct Scale {
     )]
     cores: Vec<u16>,
 
-    /// Predict the result without the cost of this line: shows the next limit of the curve; may be given
-    /// several times
+    /// Predict the result without the cost of this cache line, to find the next limit; may be repeated
     ///
-    /// The name is one that a report prints, as next@wal::durable_lsn for "next of wal::durable_lsn"; without
-    /// the module it means the field in every one. Its accesses cost as much as those of a thread that uses
-    /// the line alone.
+    /// Use the name that a report prints, such as next@wal::durable_lsn for "next of wal::durable_lsn".
+    /// Without a module, the name means the field of this name in every module. Accesses to the line cost as
+    /// much as if only one thread used it.
     #[arg(long, value_name = "FIELD[@MODULE]")]
     without_line: Vec<LineName>,
 
-    /// Of all that is drawn
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
 
@@ -101,17 +100,17 @@ struct Scale {
 
 /// Measure this machine, and the deviation of simulations from it
 ///
-/// Runs small measurements, and the page cache, the log and the B+tree on one thread and on two, in turns;
-/// then simulates them, and prints both. Other users of the machine disturb it: runs in which they had
-/// processors do not count, and more are made, for at most a minute and a half, until those that count lie
-/// close together. Takes three minutes at the most.
+/// Alternates small measurements with runs of the page cache, the log and the B+tree on one thread and on
+/// two. Then simulates these runs and prints both results. Runs disturbed by other processes are not counted.
+/// Measuring ends when the counted runs are close together, after at most 90 seconds. The whole command takes
+/// at most three minutes.
 #[derive(Args, Debug)]
 struct CalibrateArgs {
     /// Write the results to this file, for `sim scale --profile FILE`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Measure nothing: simulate the profile of this file again, and compare with the real runs in it
+    /// Measure nothing: simulate the profile of this file again, and compare with the real runs in the file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "quick"])]
     measured: Option<PathBuf>,
 
@@ -119,11 +118,11 @@ struct CalibrateArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 
-    /// Fewer and shorter runs, however far apart they are
+    /// Make fewer and shorter runs, whatever their deviation
     #[arg(long)]
     quick: bool,
 
-    /// Exit with 1 if a simulated rate is more than 25 % off the real one
+    /// Exit with 1 if a simulated rate differs by more than 25 % from the real one
     #[arg(long)]
     judge: bool,
 
@@ -255,7 +254,7 @@ impl Scale {
         let without = self.without_line.clone();
         let scale = scale::Scale { without, seed: self.seed, ..scale::Scale::new(profile, work, cores) };
         let (report, speeds) = scale.run(progress).context(failed)?;
-        // Real time: not part of the output, which is the same each time.
+        // The real time differs between runs, so it is not part of the output, which is deterministic.
         for (point, speed) in report.points.iter().zip(speeds) {
             progress.line(&format!(
                 "{} processors: {:.2} million operations simulated per minute of a processor's time",

@@ -1,4 +1,4 @@
-//! `lab snapshots`: the costs of snapshots, each beside its control.
+//! `lab snapshots`: the costs of snapshots, each with a control measurement.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ processors. Ratios are of medians. Other engines beside ours: azekura-compare
 --workloads read,scan,ycsb-e --engines azekura,azekura-snapshot,lmdb.
 Exit code 1 if a reader saw a wrong sum.";
 
-/// Measure the cost of snapshots for writers and readers, beside controls
+/// Measure the cost of snapshots for writers and readers, with control measurements
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Snapshots {
-    /// Some seconds instead of a quarter of an hour; rough numbers
+    /// Take seconds instead of a quarter of an hour; the results are rough
     #[arg(long)]
     quick: bool,
 
@@ -35,19 +35,19 @@ pub(super) struct Snapshots {
     #[arg(long)]
     json: bool,
 
-    /// Measured time of each rate [default: 1]
+    /// Measured seconds of each rate [default: 1]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Measurements of each rate; the median counts [default: 5]
+    /// Measurements of each rate; the report shows the median [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
-    /// Scans that add up balances, over all logs and numbers of readers [default: 1000000]
+    /// Total number of scans that add up balances, over all logs and numbers of readers [default: 1000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     scans: Option<u64>,
 
-    /// Directory for the stores [default: the system's for temporary files]
+    /// Directory for the stores [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `tpcc`: TPC-C on the store.
+//! `tpcc`: runs TPC-C on the store.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ recovered, checked and gone on with.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Tpcc {
-    /// Warehouses
+    /// Number of warehouses
     #[arg(
         long,
         value_name = "W",
@@ -46,27 +46,27 @@ pub(super) struct Tpcc {
     )]
     warehouses: u32,
 
-    /// Client threads [default: one for each core]
+    /// Number of client threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 
-    /// Measured time
+    /// Measured seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     seconds: Duration,
 
-    /// Time before that which is not measured
+    /// Warm-up seconds, not measured
     #[arg(long, value_name = "S", default_value = "0.2", value_parser = seconds)]
     warm_up: Duration,
 
-    /// Transactions
+    /// Mix of transactions
     #[arg(long, value_name = "MIX", value_enum, default_value_t = MixArgument::Full)]
     mix: MixArgument,
 
-    /// Instead of waiting for each commit, keep this number in flight over all threads
+    /// Keep this number of commits in flight over all threads, instead of waiting for each commit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: Option<u32>,
 
-    /// Divide the specification's items, stocks, customers and orders by this, for a quick try
+    /// Divide the specification's numbers of items, stocks, customers and orders by this, for a quick try
     #[arg(
         long,
         value_name = "N",
@@ -79,11 +79,11 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "LOG", default_value_t)]
     log: LogProtocol,
 
-    /// Number of log files written in parallel [default: measured for the device]
+    /// Number of log streams [default: one per 16 processors, at least one]
     #[arg(long, value_name = "N")]
     wal_streams: Option<usize>,
 
-    /// Seed of rows and inputs
+    /// Seed of the rows and the inputs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -95,7 +95,7 @@ pub(super) struct Tpcc {
     #[arg(long, requires = "dir")]
     keep: bool,
 
-    /// Do not check the consistency conditions
+    /// Skip the check of the consistency conditions
     #[arg(long)]
     no_check: bool,
 
@@ -109,9 +109,9 @@ pub(super) struct Tpcc {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MixArgument {
-    /// All five: 45, 43, 4, 4 and 4 of a hundred
+    /// All five transactions: 45, 43, 4, 4 and 4 percent
     Full,
-    /// New-Order alone, never rolled back
+    /// New-Order only, never rolled back
     NewOrder,
 }
 

@@ -1,4 +1,4 @@
-//! Figures of a lab as text, JSON and a page: points at places along an axis, each with other numbers beside
+//! Figures of a lab as text, JSON and an HTML page: points along an axis, each with additional numbers beside
 //! its value.
 
 use serde::{Deserialize, Serialize};
@@ -10,41 +10,41 @@ use crate::plot;
 use crate::plot::xy::{Curve, Xy};
 use crate::table::short;
 
-/// Value of one series at one place of a figure.
+/// Value of one series at one position of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The figure.
+    /// Name of the figure.
     pub figure: String,
-    /// The line of the figure.
+    /// Name of the line in the figure.
     pub series: String,
-    /// The place along the axis.
+    /// Position along the axis.
     pub at: usize,
-    /// The median of the runs.
+    /// Median of the runs.
     pub value: f64,
-    /// (Highest − lowest) over the median of the runs.
+    /// Difference of the highest and the lowest run, divided by the median.
     pub spread: f64,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
-    /// Other numbers of the median run, by name; names end in their unit.
+    /// Additional numbers of the median run, by name; names end in their unit.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub beside: BTreeMap<String, f64>,
 }
 
-/// Spacing of a figure's places along its axis.
+/// Spacing of positions along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Axis {
-    /// Powers of two, as numbers of threads.
+    /// Powers of two at equal distances, such as numbers of threads.
     Doubling,
-    /// Evenly, as seconds.
+    /// Linear, such as seconds.
     Even,
 }
 
-/// A figure: what it shows and along what.
+/// Description of a figure: its values and its axis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Its name, as in [`Point::figure`].
+    /// Name of the figure, as in [`Point::figure`].
     pub name: String,
-    /// The figure of the paper that it repeats, and remarks for its reading.
+    /// The repeated figure of the paper, and explanations.
     pub note: String,
     /// Name of the axis.
     pub axis: String,
@@ -54,57 +54,57 @@ pub struct Figure {
     pub unit: String,
 }
 
-/// A goal of a lab, and whether it is reached.
+/// A goal of a lab with its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// The judged value, with its unit.
+    /// Description of the compared value, with its unit.
     pub name: String,
-    /// The limit, in words: `>= 2` or `<= 1.2`.
+    /// The limit as text: `>= 2` or `<= 1.2`.
     pub wanted: String,
     /// The measured value.
     pub reached: f64,
     /// The value is within the limit.
     pub holds: bool,
-    /// The measurement: figure, series and place.
+    /// Figure, series and position of the measurement.
     pub at: String,
 }
 
 impl Goal {
-    /// One that is held from `limit` upwards.
+    /// Returns a goal that is reached from `limit` upward.
     #[must_use]
     pub fn at_least(name: &str, limit: f64, reached: f64, at: String) -> Self {
         Self { name: name.into(), wanted: format!(">= {limit}"), reached, holds: reached >= limit, at }
     }
 
-    /// One that is held up to `limit`.
+    /// Returns a goal that is reached up to `limit`.
     #[must_use]
     pub fn at_most(name: &str, limit: f64, reached: f64, at: String) -> Self {
         Self { name: name.into(), wanted: format!("<= {limit}"), reached, holds: reached <= limit, at }
     }
 }
 
-/// Everything of one run of a lab.
+/// Results of one run of a lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Title of the page.
+    /// Title of the HTML page.
     pub title: String,
-    /// The machine.
+    /// Description of the machine.
     pub machine: Machine,
-    /// Time of the end, in UTC.
+    /// Creation time of the report, in UTC.
     pub date: String,
     /// The settings, as text.
     pub settings: String,
-    /// The figures, in order.
+    /// Figures in the order of the report.
     pub figures: Vec<Figure>,
-    /// Their points.
+    /// Points of all figures.
     pub points: Vec<Point>,
-    /// Their results, if the lab has goals.
+    /// Goals with their results; empty if the lab has none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub goals: Vec<Goal>,
 }
 
 impl Report {
-    /// A report without figures, of this machine and moment.
+    /// Returns a report without figures, with the current time.
     #[must_use]
     pub fn new(title: &str, machine: Machine, settings: String) -> Self {
         let date = crate::machine::utc_now();
@@ -112,13 +112,13 @@ impl Report {
         Self { title: title.into(), machine, date, settings, figures, points, goals }
     }
 
-    /// As tables, one per figure: a line per place and series.
+    /// Returns the report as text with one table per figure: a line per position and series.
     #[must_use]
     pub fn to_text(&self) -> String {
         self.text_of(|figure| self.table(figure))
     }
 
-    /// As text, with each figure's table made by `table`.
+    /// Returns the report as text, with the tables that `table` returns.
     #[must_use]
     pub fn text_of(&self, table: impl Fn(&Figure) -> String) -> String {
         let mut out = format!("{}; {}\n{}\n", self.machine.in_words(), self.date, self.settings);
@@ -131,7 +131,7 @@ impl Report {
         out
     }
 
-    /// The goals, a line each.
+    /// Returns a table of the goals, one line each.
     #[must_use]
     pub fn goals_table(&self) -> String {
         let head = ["reached", "goal", "wanted", "holds", "of"].map(str::to_owned).to_vec();
@@ -146,7 +146,7 @@ impl Report {
         self.points.iter().filter(move |point| point.figure == figure)
     }
 
-    /// One figure's table, ordered by place, then as measured.
+    /// Returns the table of a figure, ordered by position, then by time of measurement.
     #[must_use]
     pub fn table(&self, figure: &Figure) -> String {
         let mut points: Vec<&Point> = self.of(&figure.name).collect();
@@ -173,8 +173,8 @@ impl Report {
         aligned(&rows)
     }
 
-    /// One figure's table as a grid: a line per series, a column per place; `cell` says what stands at a
-    /// point.
+    /// Returns the table of a figure as a grid: a line per series, a column per position. `cell` returns the
+    /// text of a point.
     #[must_use]
     pub fn grid(&self, figure: &Figure, cell: impl Fn(&Point) -> String) -> String {
         let mut places: Vec<usize> = self.of(&figure.name).map(|point| point.at).collect();
@@ -191,13 +191,14 @@ impl Report {
         aligned(&rows)
     }
 
-    /// As one page that needs nothing from the network.
+    /// Returns the report as an HTML page that needs no network.
     #[must_use]
     pub fn to_html(&self) -> String {
         self.page_of(|figure| self.table(figure), "")
     }
 
-    /// As a page, with each figure's table made by `table`, and something more below, as HTML.
+    /// Returns the report as an HTML page, with the tables that `table` returns, and with additional HTML at
+    /// the end.
     #[must_use]
     pub fn page_of(&self, table: impl Fn(&Figure) -> String, below: &str) -> String {
         let mut body = format!(
@@ -223,7 +224,7 @@ impl Report {
         plot::document(&self.title, &body)
     }
 
-    /// One figure's chart, as an SVG document.
+    /// Returns the chart of a figure as an SVG document.
     #[must_use]
     pub fn chart(&self, figure: &Figure) -> String {
         let points = self.of(&figure.name).map(|point| (&*point.series, point.at, point.value));
@@ -244,7 +245,7 @@ impl Report {
     }
 }
 
-/// The lines of a chart, of points with line, place and height: in the given order.
+/// Groups (series, position, value) triples into lines, in the order of their first points.
 pub(super) fn lines_of<'p>(
     points: impl Iterator<Item = (&'p str, usize, f64)>,
 ) -> Vec<(String, Vec<(usize, f64)>)> {
@@ -258,12 +259,12 @@ pub(super) fn lines_of<'p>(
     lines
 }
 
-/// A number as tables show it.
+/// Formats a number for tables.
 fn number(value: f64) -> String {
     if value.abs() >= 1000.0 { short(value) } else { format!("{value:.2}") }
 }
 
-/// Columns, the second one to the left, the others to the right.
+/// Formats rows as columns; the second column is left-aligned, the others right-aligned.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let widths: Vec<usize> =
@@ -280,8 +281,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The median, and (highest − lowest) over it, of what `rate` says of each run; the runs are left in that
-/// order.
+/// Returns the run with the median rate, and the spread: (highest − lowest) / median. Sorts the runs by rate.
 pub fn median<T>(runs: &mut [T], rate: impl Fn(&T) -> f64) -> Option<(&T, f64)> {
     runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     let (first, last) = (runs.first()?, runs.last()?);

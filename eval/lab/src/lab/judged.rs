@@ -1,16 +1,16 @@
-//! Reports of labs that look for what must never happen.
+//! Reports of labs that look for forbidden outcomes.
 
 use serde::Serialize;
 
-/// A report that says whether everything went as it must; a run for which it did not ends with exit code 1.
+/// A report that passes or fails. The command ends with exit code 1 if it fails.
 pub trait Judged: Serialize {
-    /// Returns whether the lab is passed.
+    /// Returns whether the lab passed.
     fn is_well(&self) -> bool;
 
-    /// As a table, and each part that did not go well.
+    /// Returns the results as a table, followed by each failure.
     fn to_text(&self) -> String;
 
-    /// As one JSON object.
+    /// Returns the report as one JSON object.
     fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
     }

@@ -1,5 +1,5 @@
-//! The evaluations of the papers, run again on real code: one module per paper, one command each
-//! (`azekura-lab …`).
+//! The evaluations of the papers, repeated on real code: one module and one command (`azekura-lab …`) per
+//! paper.
 
 pub mod bottleneck;
 pub mod far_goals;

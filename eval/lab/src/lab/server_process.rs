@@ -1,5 +1,5 @@
-//! Processes of a lab, which it kills and stops: memory servers, and programs. Each process ends when the lab
-//! ends, also if the lab is killed.
+//! Processes that a lab starts, kills and stops: memory servers and programs. Each process ends when the lab
+//! ends, even if the lab is killed.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Result};
 use std::path::Path;
@@ -10,24 +10,24 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A process that has not begun after so long hangs.
+/// Time after which a process without output counts as hanging.
 const BEGINS: Duration = Duration::from_secs(60);
 
-/// A process that is killed when it is no longer wanted.
+/// A process that is killed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Killed(pub(crate) Child);
 
 impl Killed {
-    /// Its first line, and what it may say later.
+    /// Reads the first line of standard output. Returns it with the reader of the rest.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`]: it has not said anything for a minute, and [hangs](is_hanging); or it cannot
-    /// be heard.
+    /// [`ErrorKind::TimedOut`] if there is no line within a minute: the process [hangs](is_hanging).
+    /// Otherwise an error of reading.
     pub(crate) fn begun(&mut self) -> Result<(String, BufReader<ChildStdout>)> {
         let mut said = self.0.stdout.take().map(BufReader::new).ok_or_else(nothing)?;
         let (tell, told) = mpsc::channel();
-        // A thread, as nothing else ends a read after a while. It ends with the process.
+        // A separate thread, because a read of a pipe has no timeout. It ends with the process.
         thread::Builder::new().name("first line".into()).spawn(move || {
             let mut line = String::new();
             let read = said.read_line(&mut line);
@@ -37,7 +37,7 @@ impl Killed {
     }
 }
 
-/// Returns whether a process did not come to its [first line](Killed::begun).
+/// Returns whether this error means that a process did not write its [first line](Killed::begun) in time.
 pub(crate) fn is_hanging(error: &Error) -> bool {
     error.kind() == ErrorKind::TimedOut
 }
@@ -49,18 +49,19 @@ impl Drop for Killed {
     }
 }
 
-/// A memory server; killed when dropped.
+/// A memory server process; it is killed when dropped.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     process: Killed,
-    /// The address on which it listens.
+    /// Address on which the server listens.
     pub(crate) address: String,
 }
 
 impl ServerProcess {
-    /// Starts one on this machine; `program` is the command `azekura`.
+    /// Starts a memory server on this machine; `program` is this lab's executable.
     ///
-    /// It ends when the calling thread does, so that is one that lives as long as the server is wanted.
+    /// The server ends when the calling thread ends, so that thread must live as long as the server is
+    /// needed.
     pub(crate) fn start(program: &Path, capacity: &str) -> Result<Self> {
         let mut process = Command::new(program)
             .args(["azekura", "memory-server", "--listen", "127.0.0.1:0", "--capacity", capacity])
@@ -80,7 +81,7 @@ impl ServerProcess {
     }
 }
 
-/// A process ended before it said what it had to.
+/// Returns the error of a process that ended without its expected output.
 pub(crate) fn nothing() -> Error {
     Error::other("it said nothing of use")
 }

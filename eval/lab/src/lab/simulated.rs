@@ -1,6 +1,6 @@
-//! Results of a simulated machine, as text and as a page: rates by processors, a line for each rival, and the
-//! waits of threads for cache lines. The same bytes each time: no date, and nothing of the simulating
-//! machine.
+//! Results of a simulated machine, as text and as an HTML page: rates by number of processors, with a line
+//! for each compared variant, and the waits of threads for cache lines. The output is reproducible: it
+//! contains neither the date nor anything about the machine that runs the simulation.
 
 use azekura_sim::{LineName, Profile};
 use std::fmt::Write;
@@ -9,31 +9,31 @@ use crate::plot;
 
 /// A figure of a simulated lab.
 pub(crate) struct Chart {
-    /// The values, and the figure of the paper that it repeats.
+    /// Description of the values, with the repeated figure of the paper.
     pub(crate) title: String,
-    /// Name of the axis, in doublings.
+    /// Name of the axis, which is logarithmic.
     pub(crate) axis: String,
-    /// Decimals of the values in the table.
+    /// Number of decimals of the values in the table.
     pub(crate) decimals: usize,
-    /// The rivals.
+    /// Compared variants.
     pub(crate) lines: Vec<Line>,
-    /// Name of the numbers of [`Line::waits`].
+    /// Heading of the waits of all lines.
     pub(crate) waits: String,
 }
 
-/// One rival.
+/// Results of one variant.
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Places along the axis, and values.
+    /// Positions on the axis, with their values.
     pub(crate) points: Vec<(usize, f64)>,
-    /// More to say beside the last value.
+    /// Remark after the last value.
     pub(crate) note: String,
-    /// At the last place: numbers, and the place in the source where threads waited.
+    /// Waits at the last position: numbers, and the place in the source where threads waited.
     pub(crate) waits: Vec<(String, String)>,
 }
 
 impl Chart {
-    /// A row for each rival, a column for each place.
+    /// Returns a table with a row for each variant and a column for each position.
     fn table(&self) -> String {
         let width = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0) + 2;
         let mut out = format!("{:width$}", self.axis);
@@ -60,7 +60,7 @@ impl Chart {
     }
 }
 
-/// The tables.
+/// Returns the results as text tables.
 pub(crate) fn text(profile: &Profile, settings: &str, charts: &[Chart]) -> String {
     let mut out = format!("Simulated: {}\n{settings}\n", profile.describes);
     for chart in charts {
@@ -70,7 +70,7 @@ pub(crate) fn text(profile: &Profile, settings: &str, charts: &[Chart]) -> Strin
     out
 }
 
-/// The same as a page that needs nothing from the network.
+/// Returns the results as an HTML page that needs no network.
 pub(crate) fn html(title: &str, profile: &Profile, settings: &str, charts: &[Chart]) -> String {
     let mut body = format!(
         "<p>Simulated: {}</p>\n<p>{}</p>\n",
@@ -92,13 +92,13 @@ pub(crate) fn html(title: &str, profile: &Profile, settings: &str, charts: &[Cha
     plot::document(title, &body)
 }
 
-/// The part of the settings about lines that cost nothing.
+/// Returns the part of the settings that names the lines without cost.
 pub(crate) fn without(lines: &[LineName]) -> String {
     let names: Vec<String> = lines.iter().map(|name| format!("; as if {name} cost nothing")).collect();
     names.concat()
 }
 
-/// 1, 2, 4, … and `most`.
+/// Returns the powers of two below `most`, and `most`.
 pub(crate) fn doublings(most: usize) -> Vec<usize> {
     std::iter::successors(Some(1), |&n| Some(n * 2)).take_while(|&n| n < most).chain([most]).collect()
 }

@@ -1,7 +1,7 @@
-//! Snapshots: their costs for writers and readers, each measured in turn with its control.
+//! Costs of snapshots for writers and readers, each measured in turn with a control.
 //!
-//! A scanning thread takes a processor from the writers, whatever it reads. So the control of a run with
-//! scanners is the same run with the same scanners on another store.
+//! A scanning thread takes processor time from the writers, whatever it reads. The control of a run with
+//! scanners is therefore the same run with the same scanners on another store.
 
 mod report;
 mod work;
@@ -23,13 +23,13 @@ use crate::progress::Progress;
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const ACCOUNTS: TableDefinition<u64, i64> = TableDefinition::new("accounts");
 const VALUE_BYTES: usize = 100;
-/// Commits in flight over all clients.
+/// Number of commits in flight over all clients.
 const IN_FLIGHT: usize = 512;
 const ACCOUNT_COUNT: u64 = 1_000;
 const BALANCE: i64 = 1_000;
-/// Readers that add up balances.
+/// Numbers of readers that add up balances.
 const READERS: [u64; 3] = [1, 2, 8];
-/// Each log, and each number of LSNs that a log buffer draws at once.
+/// Log protocols with the numbers of LSNs that a log buffer draws at once.
 const LOGS: [(LogProtocol, u32); 6] = {
     const EPOCH: LogProtocol = LogProtocol::Epoch { interval: Duration::from_millis(2) };
     [
@@ -41,42 +41,42 @@ const LOGS: [(LogProtocol, u32); 6] = {
         (EPOCH, 64),
     ]
 };
-/// Longer than versioning stays on after the last snapshot.
+/// Wait until the store keeps no more versions: longer than versioning continues after the last snapshot.
 const IDLE: Duration = Duration::from_millis(300);
 
-/// The measurements to make.
+/// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// Directory of the stores.
     pub dir: PathBuf,
-    /// Rows of a store.
+    /// Number of rows of a store.
     pub records: u64,
-    /// Time of each rate.
+    /// Measured time of each rate.
     pub time: Duration,
-    /// Measurements of each rate.
+    /// Number of measurements of each rate.
     pub runs: usize,
-    /// Scans that add up balances, over all logs and numbers of readers.
+    /// Total number of scans that add up balances, over all logs and numbers of readers.
     pub sums: u64,
 }
 
-/// A rate and its control, of each round.
+/// Rates with their controls, one pair for each round.
 type Pairs = Vec<(f64, f64)>;
 
 impl Lab {
-    /// Long enough for figures on a quiet machine.
+    /// Returns settings for reliable figures on a quiet machine.
     #[must_use]
     pub fn full(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), records: 200_000, time: Duration::from_secs(1), runs: 5, sums: 1_000_000 }
     }
 
-    /// Some seconds.
+    /// Returns settings with smaller sizes, which take some seconds.
     #[must_use]
     pub fn quick(dir: &Path) -> Self {
         let time = Duration::from_millis(50);
         Self { dir: dir.to_owned(), records: 5_000, time, runs: 1, sums: 1_800 }
     }
 
-    /// Makes them all.
+    /// Runs all measurements.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Lab {
         let mut report = Report::new(&self.dir, self.runs, self.time);
         let (own, other) = (self.store("own")?, self.store("other")?);
         let steps: [(&str, Step); 7] = [
-            // First: the other store must not have had a snapshot.
+            // This step is first, because the other store must never have had a snapshot.
             ("writers without snapshots", Self::without_snapshots),
             ("writers", Self::writers),
             ("writers beside scanners", Self::beside_scanners),
@@ -122,7 +122,7 @@ impl Lab {
         Ok(db)
     }
 
-    /// Measures both in turn.
+    /// Measures a rate and its control in turn.
     fn pairs(
         &self,
         mut rate: impl FnMut() -> Result<f64, Error>,
@@ -141,8 +141,8 @@ impl Lab {
         Ok(pairs)
     }
 
-    /// The cost for writers that remains after the last snapshot was closed. (A store that knows no snapshots
-    /// is another program: compare two builds by `azekura-lab kv`.)
+    /// Measures the cost for writers that remains after the last snapshot was closed. (To compare with a
+    /// store without support for snapshots, run two builds of `azekura-lab kv`.)
     fn without_snapshots(&self, own: &Database, other: &Database) -> Result<Vec<Row>, Error> {
         let mut rows = Vec::new();
         for clients in [1, 8] {
@@ -246,7 +246,7 @@ impl Lab {
             thread::scope(|scope| {
                 let writers = scope.spawn(|| update_until(written, Mix::U1, self.records, 8, &ends));
                 let rate = self.threads(1, |_| own.read(scan));
-                ends.store(true, Relaxed); // Relaxed: a flag that orders nothing
+                ends.store(true, Relaxed); // Relaxed: no other data depends on the flag
                 writers.join().expect("no panic")?;
                 Ok(records * rate?)
             })
@@ -322,7 +322,8 @@ impl Lab {
         ])
     }
 
-    /// Sums of balances, which transfers keep, by 1, 2 and 8 readers beside 8 writers.
+    /// Compares sums of balances with the total, which transfers do not change: by 1, 2 and 8 readers beside
+    /// 8 writers.
     fn sums(&self, log: LogProtocol, lsn_range: u32) -> Result<Row, Error> {
         let path = self.dir.join(format!("accounts-{log}-{lsn_range}"));
         let db = Self::builder().log_protocol(log).wal_lsn_range(lsn_range).open(path)?;
@@ -340,7 +341,7 @@ impl Lab {
                     (0..readers).map(|_| scope.spawn(|| self.add_up(db, of_each, &done, &wrong))).collect();
                 let read: Result<Vec<()>, Error> =
                     readers.into_iter().map(|reader| reader.join().expect("no panic")).collect();
-                ends.store(true, Relaxed); // Relaxed: a flag that orders nothing
+                ends.store(true, Relaxed); // Relaxed: no other data depends on the flag
                 writers.into_iter().try_for_each(|writer| writer.join().expect("no panic"))?;
                 read
             })?;
@@ -351,23 +352,23 @@ impl Lab {
         Ok(Row::at_most(name, report::WRONG, vec![wrong.into_inner() as f64], 0.0))
     }
 
-    /// Adds up all balances by a snapshot, again and again, until all readers have done `most` scans.
+    /// Adds up all balances in snapshots until all readers together have made `most` scans.
     fn add_up(&self, db: &Database, most: u64, scans: &AtomicU64, wrong: &AtomicU64) -> Result<(), Error> {
-        // Relaxed: a count.
+        // Relaxed: only the count itself matters.
         while scans.fetch_add(1, Relaxed) < most {
             let mut sum = 0;
             db.read(|s| {
                 s.table(&ACCOUNTS)?.iter().try_for_each(|row| row.map(|(_, balance)| sum += balance))
             })?;
             if sum != BALANCE * ACCOUNT_COUNT as i64 {
-                wrong.fetch_add(1, Relaxed); // Relaxed: a count
+                wrong.fetch_add(1, Relaxed); // Relaxed: only the count itself matters
             }
         }
-        scans.fetch_sub(1, Relaxed); // Relaxed: a count
+        scans.fetch_sub(1, Relaxed); // Relaxed: only the count itself matters
         Ok(())
     }
 
-    /// Writers go over the limit of memory for versions.
+    /// Measures the store when writers exceed the memory limit of versions.
     fn limit(&self) -> Result<Vec<Row>, Error> {
         const LIMIT: u64 = 1 << 20;
         let db = Self::builder().version_bytes(LIMIT).open(self.dir.join("limited"))?;
@@ -399,7 +400,7 @@ impl Lab {
         }
         db.close()?;
         if held.len() < self.runs {
-            held.push(f64::INFINITY); // the limit was passed, and the snapshot still read
+            held.push(f64::INFINITY); // the snapshot could still be read above the limit
         }
         Ok(vec![
             Row::at_most("memory at which the oldest snapshot is too old / limit".into(), "", held, 1.1),
@@ -408,7 +409,7 @@ impl Lab {
         ])
     }
 
-    /// Transactions a second of `clients`, with `IN_FLIGHT` commits in flight.
+    /// Returns the transactions per second of `clients` clients, with `IN_FLIGHT` commits in flight.
     fn update(&self, db: &Database, mix: Mix, clients: usize, beside: Beside<'_>) -> Result<f64, Error> {
         let ends = AtomicBool::new(false);
         let (store, scanners) = match beside {
@@ -419,7 +420,7 @@ impl Lab {
             let scanners: Vec<_> = (0..scanners)
                 .map(|_| {
                     scope.spawn(|| {
-                        // Relaxed: a flag that orders nothing.
+                        // Relaxed: no other data depends on the flag.
                         while !ends.load(Relaxed) {
                             store.read(scan)?;
                         }
@@ -430,7 +431,7 @@ impl Lab {
             let writers = scope.spawn(|| update_until(db, mix, self.records, clients, &ends));
             let began = Instant::now();
             thread::sleep(self.time);
-            ends.store(true, Relaxed); // Relaxed: a flag that orders nothing
+            ends.store(true, Relaxed); // Relaxed: no other data depends on the flag
             let commits = writers.join().expect("no panic")?;
             let rate = commits as f64 / began.elapsed().as_secs_f64();
             scanners.into_iter().try_for_each(|scanner| scanner.join().expect("no panic"))?;
@@ -438,7 +439,7 @@ impl Lab {
         })
     }
 
-    /// Calls a second of `one` by some threads.
+    /// Returns the calls of `one` per second by `threads` threads.
     fn threads(
         &self,
         threads: usize,
@@ -476,7 +477,7 @@ mod tests {
         let report = lab.run(&Progress::hidden()).expect("runs");
         assert_eq!((report.rows.len(), report.wrong_sums()), (29, 0), "{}", report.to_text());
         assert!(report.to_text().contains("wrong sums of 30 scans, log serial, LSNs drawn by 64"));
-        // Counts, which no other program disturbs.
+        // These are counts, which do not depend on the speed of the machine.
         let holds = |figure: &str| report.rows.iter().any(|row| row.figure.starts_with(figure) && row.holds);
         assert!(holds("versions of a row") && holds("memory at which the oldest"), "{}", report.to_text());
     }

@@ -3,7 +3,7 @@
 use super::svg::{COLOURS, escape, text};
 use std::fmt::Write;
 
-/// The chart.
+/// A chart of stacked bars.
 pub(crate) struct Bars {
     pub(crate) title: String,
     pub(crate) stacks: Vec<Stack>,
@@ -66,7 +66,8 @@ impl Bars {
         out
     }
 
-    /// Names of all parts, each once, in order: charts of the same parts have the same colors.
+    /// Returns the names of all parts, each once, in order. Charts of the same parts then have the same
+    /// colors.
     fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in self.stacks.iter().flat_map(|s| &s.parts) {

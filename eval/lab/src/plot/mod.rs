@@ -11,7 +11,7 @@ pub use svg::escape;
 use crate::report::Report;
 use svg::{Chart, Line};
 
-/// A chart of one workload's reports as an SVG document. Empty if there are none.
+/// Returns the chart of one workload's reports as an SVG document; empty without reports.
 #[must_use]
 pub fn svg(workload: &str, reports: &[Report]) -> String {
     let rows: Vec<&Report> = reports.iter().filter(|r| r.workload == workload).collect();
@@ -32,15 +32,15 @@ pub fn svg(workload: &str, reports: &[Report]) -> String {
     Chart { title, axis: "threads".into(), lines }.render()
 }
 
-/// A line chart as an SVG document: for each line its name and its points, a place on the logarithmic axis,
-/// which `axis` names, and a value.
+/// Returns a line chart as an SVG document. Each line has a name and points: a position on the logarithmic
+/// axis named `axis`, and a value.
 #[must_use]
 pub fn lines(title: &str, axis: &str, lines: Vec<(String, Vec<(usize, f64)>)>) -> String {
     let lines = lines.into_iter().map(|(name, points)| Line { name, points }).collect();
     Chart { title: title.into(), axis: axis.into(), lines }.render()
 }
 
-/// Names of the workloads in the order in which the reports bring them.
+/// Returns the names of the workloads, in the order of the reports.
 pub(crate) fn workloads(reports: &[Report]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for report in reports {

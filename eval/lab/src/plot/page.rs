@@ -1,11 +1,11 @@
-//! One HTML page with every chart, every table, and their settings. Needs nothing from the network.
+//! An HTML page with all charts, tables and settings that needs no network.
 
 use super::svg::escape;
 use crate::report::Report;
 use crate::table;
 use std::fmt::Write;
 
-/// A page that needs nothing from the network; `body` is HTML, the title text.
+/// Returns an HTML document that needs no network; `title` is text and `body` is HTML.
 #[must_use]
 pub fn document(title: &str, body: &str) -> String {
     let title = escape(title);
@@ -17,7 +17,7 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// The page for a set of reports.
+/// Returns the HTML page for a set of reports.
 #[must_use]
 pub fn html(reports: &[Report]) -> String {
     let mut out = String::new();

@@ -12,7 +12,7 @@ pub(super) struct Chart {
 
 pub(super) struct Line {
     pub(super) name: String,
-    /// Threads and rate, by threads.
+    /// Numbers of threads with their rates, in ascending order.
     pub(super) points: Vec<(usize, f64)>,
 }
 
@@ -23,8 +23,8 @@ const RIGHT: f64 = 190.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 45.0;
 
-/// Told apart by people with the usual kinds of color blindness (Okabe and Ito's palette), and by dashes
-/// besides.
+/// Colors that people with the usual kinds of color blindness can distinguish (Okabe and Ito's palette).
+/// Lines also differ in their dashes.
 pub(super) const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a00"];
 
@@ -88,7 +88,7 @@ impl Chart {
                 short(rate)
             );
         }
-        #[expect(clippy::cast_precision_loss, reason = "a handful of lines")]
+        #[expect(clippy::cast_precision_loss, reason = "a chart has few lines")]
         let y = TOP + 8.0 + 18.0 * at as f64;
         let x = WIDTH - RIGHT + 15.0;
         let _ = writeln!(
@@ -110,7 +110,7 @@ impl Chart {
         rates.fold(0.0, f64::max).max(1.0)
     }
 
-    /// The end of the vertical axis: a whole number of steps.
+    /// Returns the end of the vertical axis: a whole number of steps.
     fn top(&self) -> f64 {
         let step = tick_step(self.highest());
         (self.highest() / step).ceil() * step
@@ -131,7 +131,7 @@ impl Chart {
     }
 }
 
-/// A step of 1, 2 or 5 times a power of ten that fits the highest value about five times.
+/// Returns a step of 1, 2 or 5 times a power of ten, of which about five reach the highest value.
 pub(super) fn tick_step(highest: f64) -> f64 {
     let rough = highest / 5.0;
     let power = 10f64.powf(rough.log10().floor());

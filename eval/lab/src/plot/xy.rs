@@ -4,7 +4,7 @@ use super::svg::{COLOURS, escape, text, tick_step};
 use crate::table::short;
 use std::fmt::Write;
 
-/// The chart.
+/// A chart of curves.
 pub(crate) struct Xy {
     pub(crate) title: String,
     /// Name of the horizontal axis.
@@ -12,7 +12,7 @@ pub(crate) struct Xy {
     pub(crate) curves: Vec<Curve>,
 }
 
-/// Points joined in the order given.
+/// A curve: points joined in their order.
 pub(crate) struct Curve {
     pub(crate) name: String,
     /// Horizontal value, vertical value, and label.
@@ -61,7 +61,7 @@ impl Xy {
         out
     }
 
-    /// The step of an axis and its end: a whole number of steps.
+    /// Returns the step of an axis, and its end: a whole number of steps.
     fn scale(&self, of: impl Fn(&(f64, f64, String)) -> f64) -> (f64, f64) {
         let highest = self.curves.iter().flat_map(|c| c.points.iter().map(&of)).fold(0.0, f64::max).max(1.0);
         let step = tick_step(highest);

@@ -1,16 +1,16 @@
-//! The whole store on a simulated machine: how its throughput grows with processors, and which shared lines
-//! stop it.
+//! The whole store on a simulated machine: the growth of its throughput with the number of processors, and
+//! the shared cache lines that limit it.
 //!
-//! The store is the shipped one, opened on a machine (`azekura-sim`) with a modeled device under it; its own
-//! threads, like the clients', are threads of the machine. It is filled on a machine, too, once for all
-//! numbers of processors, and then read in from a device that costs nothing, so every page has a frame when
-//! the clients begin.
+//! The shipped store is opened on a simulated machine (`azekura-sim`) with a modeled device. The store's own
+//! threads and the clients are threads of that machine. The store is filled on a simulated machine, too, once
+//! for all numbers of processors. Before the clients begin, it is read from a device without cost, so that
+//! every page has a frame.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `work` | work of the clients, and their store |
-//! | `run` | one number of processors |
-//! | [`report`] | curves, and the lines that stop them |
+//! | `run` | a run with one number of processors |
+//! | [`report`] | rates, and the cache lines that limit them |
 
 pub mod report;
 pub(crate) mod run;
@@ -32,42 +32,41 @@ use crate::lab::simulated;
 use crate::progress::Progress;
 use work::Filled;
 
-/// Processors of the machine on which a store is filled: for the filling thread, and for the store's own
+/// Number of processors of the machine that fills a store: for the filling thread, and for the store's own
 /// threads.
 const FILLING: usize = 4;
 
 /// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// The machine.
+    /// The simulated machine.
     pub profile: Profile,
     /// Work of the clients.
     pub work: Work,
-    /// Numbers of processors; each has a client.
+    /// Numbers of processors; each processor has a client.
     pub processors: Vec<usize>,
-    /// The device under the store.
+    /// Modeled device of the store.
     pub device: DeviceModel,
-    /// Commits that each client may have in flight.
+    /// Number of commits that each client may have in flight.
     pub window: usize,
-    /// Time on the machine before and while operations are counted, instead of what suits the work and the
-    /// processors.
+    /// Virtual time of the warm-up, and of the measurement; `None` is [`Work::time`].
     pub time: Option<(Duration, Duration)>,
-    /// Lines that cost nothing.
+    /// Cache lines with accesses that cost nothing extra.
     pub without: Vec<LineName>,
-    /// Of all that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Scale {
-    /// On a machine, with a data-center drive under the store.
+    /// Returns the default settings, with a data-center drive as the device.
     #[must_use]
     pub fn new(profile: Profile, work: Work, processors: Vec<usize>) -> Self {
         let device = DeviceModel::plp();
         Self { profile, work, processors, device, window: 64, time: None, without: Vec::new(), seed: 1 }
     }
 
-    /// Runs all of it. The second list says, by point, how many operations were simulated per minute of a
-    /// real processor's time.
+    /// Runs the simulations. Also returns, for each point, the number of simulated operations per minute of
+    /// real processor time.
     ///
     /// # Errors
     ///
@@ -92,8 +91,8 @@ impl Scale {
         Ok((report, speeds))
     }
 
-    /// Fills a store by a thread of a machine: a real store's own threads do what they do when they like, and
-    /// no two would be the same.
+    /// Fills a store on a simulated machine. The background threads of a store on a real machine run at
+    /// random times, so each such store would be different.
     fn fill(&self) -> Result<Filled, BenchError> {
         let (work, seed) = (self.work, self.seed);
         let filled = Rc::new(Cell::new(None));

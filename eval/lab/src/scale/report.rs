@@ -1,4 +1,4 @@
-//! Curves, and the lines that stop them.
+//! Rates by number of processors, and the cache lines that limit them.
 
 use azekura_sim::Profile;
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,22 @@ use std::fmt::Write;
 
 use super::run::Point;
 
-/// A curve.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine.
+    /// The simulated machine.
     pub profile: Profile,
     /// The settings, as text.
     pub settings: String,
-    /// By processors.
+    /// Results for each number of processors.
     pub points: Vec<Point>,
 }
 
-/// Lines below this part of the clients' time are not printed.
+/// Smallest printed waiting time for a cache line, as a part of the clients' time.
 const LEAST_SHARE: f64 = 0.01;
 
 impl Report {
-    /// As a table: a line per number of processors, and below each the shared lines that cost it most.
+    /// Returns a table: a line per number of processors, followed by its most expensive shared cache lines.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = format!("Simulated: {}\n{}\n\n", self.profile.describes, self.settings);

@@ -1,4 +1,4 @@
-//! One number of processors.
+//! A run with one number of processors.
 
 use azekura::{Database, TableDefinition};
 use azekura_base::sync::time::Instant;
@@ -20,47 +20,47 @@ use super::work::{Client, Filled, STORE};
 use crate::error::BenchError;
 use crate::tpcc::failed;
 
-/// Lines that a point names.
+/// Largest number of cache lines in a point.
 const LINES: usize = 6;
-/// Log files: as many as the device has channels, or as there are workers.
+/// Largest number of log streams: the number of the default device's channels.
 const STREAMS: usize = 8;
 const SEGMENT_BYTES: u64 = 4 << 20;
-/// For the log's segments to be made ready on a device that costs nothing.
+/// Time for the preparation of log segments, on a device without cost.
 const PREPARES: Duration = Duration::from_millis(5);
-/// A row for each log buffer.
+/// Table with a row for each log buffer.
 const LOG_BUFFERS: TableDefinition<u64, ()> = TableDefinition::new("log buffers");
-/// Of a thread: the store's stacks are deeper than those of its parts.
+/// Stack of a simulated thread: the store needs deeper stacks than its parts.
 pub(super) const STACK_BYTES: usize = 1 << 20;
 
 /// Results for one number of processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Processors, and clients.
+    /// Number of processors, and of clients.
     pub processors: usize,
-    /// Operations per second of the machine's time.
+    /// Operations per second of virtual time.
     pub rate: f64,
-    /// Operations that were counted.
+    /// Number of operations in the measured time.
     pub ops: u64,
-    /// With those before and after.
+    /// Number of all operations, including those before and after the measured time.
     pub all_ops: u64,
-    /// Accesses while operations were counted.
+    /// Number of memory accesses in the measured time.
     pub steps: u64,
-    /// The shared lines that cost most.
+    /// The most expensive shared cache lines.
     pub lines: Vec<SharedLine>,
 }
 
-/// Lines of one name: a field of a module, in all of its places.
+/// Cache lines with one name, which is a field of a module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedLine {
-    /// The field.
+    /// Name of the field.
     pub field: String,
-    /// Its module.
+    /// Name of the module.
     pub module: String,
-    /// Places of its accesses, the costliest first.
+    /// Places of the accesses, the most expensive first.
     pub places: Vec<String>,
-    /// Part of all clients' time that was spent waiting for it.
+    /// Waiting time for these lines, as a part of all clients' time.
     pub share: f64,
-    /// Of that, the part on the one line that cost most.
+    /// Waiting time for the most expensive line at each place, as a part of all clients' time.
     pub on_one_line: f64,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn point(scale: &Scale, filled: &Filled, processors: usize) -> Result
     })
 }
 
-/// Operations per second of this number of real threads, for the time of the settings.
+/// Returns the operations per second of real threads, during the time of the settings.
 pub(crate) fn real(scale: &Scale, filled: &Filled, threads: usize) -> Result<f64, BenchError> {
     let left = drive(scale, Arc::new(filled.files.copied()), clients(scale, filled, threads))?;
     Ok(left.ops as f64 / scale.time(threads).1.as_secs_f64())
@@ -108,12 +108,12 @@ fn clients(scale: &Scale, filled: &Filled, clients: usize) -> Vec<Client> {
     (0..of).map(client).collect()
 }
 
-/// Opens the store, reads it in, starts the clients, counts: on a machine, or on the system's threads.
+/// Opens the store, reads all of it, and runs and counts the clients, on a simulated or on the real machine.
 fn drive(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Result<Left, BenchError> {
     let device = Device::new(DeviceModel::free());
     let fs: Arc<dyn Fs> = Arc::new(DeviceFs::on(files, Arc::clone(&device)));
     let db = open(scale, fs, clients.len())?;
-    // Walks everything: brings every page in.
+    // The check reads every page, so that all pages are in the cache.
     db.check(&mut |_, _| {}).map_err(failed("reading the store in"))?;
     use_log_buffers(&db, clients.len()).map_err(failed("preparing the log"))?;
     thread::sleep(PREPARES);
@@ -140,8 +140,8 @@ fn drive(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Result<Left
     Ok(Left { stretch, ops, all_ops })
 }
 
-/// Commits one row by each log buffer. A log stream makes its segments at its first record; on the modeled
-/// device that would take longer than the counted time.
+/// Commits one row with each log buffer. A log stream creates its segments at its first record, which would
+/// take longer than the measured time on the modeled device.
 fn use_log_buffers(db: &Database, buffers: usize) -> Result<(), azekura::Error> {
     (0..buffers).try_for_each(|buffer| {
         let transaction = db.begin_on_log_buffer(buffer)?;
@@ -150,7 +150,7 @@ fn use_log_buffers(db: &Database, buffers: usize) -> Result<(), azekura::Error> 
     })
 }
 
-/// Makes the machine, if there is one, count the accesses of its threads in that time from now.
+/// Sets the time in which a simulated machine counts accesses: after `warm` from now, for `counted`.
 fn measure_between(warm: Duration, counted: Duration) {
     if let Some(machine) = machine::current() {
         let begin = machine.now() + warm;
@@ -165,13 +165,13 @@ fn open(scale: &Scale, fs: Arc<dyn Fs>, clients: usize) -> Result<Database, Benc
         .log_buffers(clients)
         .wal_streams(clients.min(STREAMS))
         .wal_segment_bytes(SEGMENT_BYTES)
-        .wal_first_segment_bytes(SEGMENT_BYTES) // growth is not what a short window measures
-        .redo_threads(1) // others would be the system's; and after a clean close there is nothing to redo
+        .wal_first_segment_bytes(SEGMENT_BYTES) // first segments do not grow within a short measurement
+        .redo_threads(1) // more would be real threads, and a clean store needs no redo
         .open(STORE)
         .map_err(failed("opening"))
 }
 
-/// Operations that a client began while they were counted, and all.
+/// Runs a client. Returns the operations that began in the measured time, and all operations.
 fn count(client: Client, db: &Database, begin: Instant, end: Instant) -> Result<(u64, u64), BenchError> {
     let (mut counted, mut all) = (0, 0);
     client.run(db, || {
@@ -183,7 +183,7 @@ fn count(client: Client, db: &Database, begin: Instant, end: Instant) -> Result<
     Ok((counted, all))
 }
 
-/// Places with the same name are one line, or one kind of lines.
+/// Adds up the waits for lines with the same name.
 fn named(stalls: &[PlaceStalls], all_time: f64) -> Vec<SharedLine> {
     let seconds = |picoseconds: u64| picoseconds as f64 / 1e12;
     let mut lines: Vec<SharedLine> = Vec::new();
@@ -207,7 +207,7 @@ fn named(stalls: &[PlaceStalls], all_time: f64) -> Vec<SharedLine> {
             }),
         }
     }
-    lines.sort_by(|a, b| b.share.total_cmp(&a.share)); // stable
+    lines.sort_by(|a, b| b.share.total_cmp(&a.share)); // a stable sort
     lines.truncate(LINES);
     lines
 }

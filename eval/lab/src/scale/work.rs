@@ -16,47 +16,48 @@ use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::tpcc;
 
-/// Path of the store in the file system in memory.
+/// Path of the store in the in-memory file system.
 pub(super) const STORE: &str = "/store";
-/// Rows of the key-value table.
+/// Number of rows of the key-value table.
 const ROWS: u64 = 50_000;
-/// TPC-C: a warehouse for each processor of the largest curve, each a hundredth of a whole one.
+/// Number of TPC-C warehouses: one for each processor of the largest machine. Each has 1/`DIVISOR` of the
+/// rows.
 const WAREHOUSES: u32 = 64;
 const DIVISOR: u32 = 100;
 
 /// Work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Transactions of one point read, all rows alike.
+    /// Transactions of one point read, uniformly distributed over the rows.
     Reads,
-    /// Point reads, all rows alike, each in a snapshot of its own.
+    /// Point reads, uniformly distributed over the rows, each in its own snapshot.
     SnapshotReads,
-    /// YCSB-A: half updates, half point reads, each read in a snapshot of its own.
+    /// YCSB-A: half updates, half point reads, each read in its own snapshot.
     SnapshotMix,
-    /// Transactions of one update, all rows alike (U-1 of P-WAL's evaluation).
+    /// Transactions of one update, uniformly distributed over the rows (U-1 of P-WAL's evaluation).
     U1,
-    /// The five transactions of TPC-C, each client at a warehouse of its own.
+    /// The five transactions of TPC-C; each client has its own warehouse.
     Tpcc,
 }
 
-/// A filled store that is not open.
+/// Files of a filled store that is closed.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(super) files: MemFs,
     tpcc: Option<tpcc::Loaded>,
 }
 
-/// Opens a client's session.
+/// Function that opens a client's session.
 type Sessions = fn(&Database) -> Box<dyn Session + '_>;
 
-/// Work of a client until it is told to stop.
+/// A client with its work.
 pub(super) enum Client {
     Kv(Box<Stream>, Manner, Sessions),
     Tpcc(Box<Terminal>, usize),
 }
 
 impl Work {
-    /// Its name in commands.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,7 +69,7 @@ impl Work {
         }
     }
 
-    /// One line.
+    /// Returns a description in one line.
     #[must_use]
     pub fn describe(self) -> String {
         match self {
@@ -82,8 +83,8 @@ impl Work {
         }
     }
 
-    /// Time before and while operations are counted, unless set: so much of all processors together, but not
-    /// too little of each.
+    /// Returns the default virtual time of the warm-up, and of the measurement: a total that is divided among
+    /// the processors, but at least a minimum for each.
     #[must_use]
     pub fn time(self, processors: usize) -> (Duration, Duration) {
         let of_all = |all: Duration, least: Duration| (all / processors.max(1) as u32).max(least);
@@ -104,7 +105,7 @@ impl Work {
         Workload::new(family).with_records(ROWS)
     }
 
-    /// Bytes of the store's page cache: more than it needs.
+    /// Returns the cache size of the store in bytes, which is larger than the store.
     pub(super) const fn cache_bytes(self) -> usize {
         match self {
             Self::Reads | Self::SnapshotReads | Self::SnapshotMix | Self::U1 => 64 << 20,
@@ -112,7 +113,7 @@ impl Work {
         }
     }
 
-    /// Fills a store by the calling thread.
+    /// Fills a store in the calling thread.
     pub(crate) fn fill(self, seed: u64) -> Result<Filled, BenchError> {
         let files = MemFs::new();
         let fs: Arc<dyn Fs> = Arc::new(files.clone());
@@ -175,7 +176,7 @@ impl Work {
 }
 
 impl Client {
-    /// Works until `go_on`, which is called once for each transaction, returns `false`.
+    /// Runs transactions until `go_on`, which is called once for each transaction, returns `false`.
     pub(super) fn run(self, db: &Database, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
         match self {
             Self::Kv(mut stream, manner, sessions) => {

@@ -1,10 +1,10 @@
-//! The consistency conditions of the specification (clause 3.3.2), and three of our own, checked over a whole
-//! database.
+//! The consistency conditions of the specification (clause 3.3.2), and three additional ones, checked over a
+//! whole database.
 //!
 //! | condition | statement |
 //! |---|---|
 //! | 1 | `W_YTD` = Σ `D_YTD` of the warehouse |
-//! | 2 | `D_NEXT_O_ID` − 1 = greatest order = greatest open order, if one is open |
+//! | 2 | `D_NEXT_O_ID` − 1 = largest order number = largest open order number, if an order is open |
 //! | 3 | the numbers of a district's open orders have no gap |
 //! | 4 | Σ `O_OL_CNT` = order lines of the district |
 //! | 5 | an order has no carrier exactly when it is open |
@@ -12,15 +12,14 @@
 //! | 7 | a line has no delivery date exactly when its order has no carrier |
 //! | 8, 9 | `W_YTD`, `D_YTD` = Σ `H_AMOUNT` paid there |
 //! | 10 | `C_BALANCE` = Σ `OL_AMOUNT` delivered − Σ `H_AMOUNT` |
-//! | 11 | orders − open orders = those delivered at first + Σ `C_DELIVERY_CNT` (specified: at first 0) |
+//! | 11 | orders − open orders = initially delivered orders + Σ `C_DELIVERY_CNT` (specified: initially 0) |
 //! | 12 | `C_BALANCE` + `C_YTD_PAYMENT` = Σ `OL_AMOUNT` delivered |
-//! | 13 | each customer is in the index by name under the customer's name, and the index has no others |
-//! | 14 | each order is in the index by customer, and nothing else |
+//! | 13 | the index by name contains each customer under the customer's name, and nothing else |
+//! | 14 | the index by customer contains each order, and nothing else |
 //! | 15 | Σ `S_YTD` of a warehouse = quantities of orders placed since loading |
 //!
-//! All is read in one transaction: the answer is of one moment, and writers wait meanwhile. Costs a scan of
-//! everything but items; memory for a few words per customer of the database and for the orders of one
-//! district.
+//! The check is one transaction, so it reads one state, and writers wait for it. It scans all tables except
+//! the items. It needs memory for a few words per customer, and for the orders of one district.
 
 use super::failed;
 use super::rows::{OpenRows, Rows, collect};
@@ -37,18 +36,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::ControlFlow::Continue;
 
-/// Conditions that are checked, from 1.
+/// Number of conditions; they are numbered from 1.
 pub const CONDITIONS: u8 = 15;
 
-/// Violations that are kept in full; more are only counted.
+/// Largest number of violations that are kept; more are only counted.
 const KEPT: usize = 20;
 
-/// One violation.
+/// A violated condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     /// Number of the condition, from 1.
     pub condition: u8,
-    /// The warehouse, district, order or customer.
+    /// Key of the warehouse, district, order or customer.
     pub place: String,
     /// Expected value.
     pub expected: i64,
@@ -66,11 +65,11 @@ impl fmt::Display for Violation {
 /// Results of the check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
-    /// Comparisons made for each condition, from the first.
+    /// Number of comparisons for each condition, from the first.
     pub comparisons: Vec<u64>,
-    /// Number of failures.
+    /// Number of violations.
     pub violated: u64,
-    /// The first of them.
+    /// The first violations.
     pub violations: Vec<Violation>,
 }
 
@@ -97,16 +96,16 @@ impl Checked {
 ///
 /// # Errors
 ///
-/// An error of the store, and warehouses or districts that are missing; violations are in the answer.
+/// An error of the store, or a missing warehouse or district. Violations are in the result.
 pub fn check(db: &Database, loaded: &Loaded, progress: &Progress) -> Result<Checked, BenchError> {
     db.transact(|tx| check_rows(tx, loaded, progress)).map_err(failed("checking"))
 }
 
-/// The same in a transaction of any engine.
+/// Checks all conditions in a transaction of any engine.
 ///
 /// # Errors
 ///
-/// As [`check`].
+/// The same as those of [`check`].
 pub fn check_rows<R: Rows>(tx: &R, loaded: &Loaded, progress: &Progress) -> Result<Checked, R::Error> {
     let districts = u64::from(loaded.scale.warehouses()) * u64::from(DISTRICTS);
     progress.begin("checking the consistency conditions", districts);
@@ -124,7 +123,7 @@ pub fn check_rows<R: Rows>(tx: &R, loaded: &Loaded, progress: &Progress) -> Resu
     Ok(check.checked)
 }
 
-/// Sums of the payments.
+/// Sums of the payments, by district and by customer.
 #[derive(Default)]
 struct Paid {
     in_district: HashMap<(u32, u8), i64>,
@@ -164,7 +163,7 @@ struct Check<'c, R> {
     tx: &'c R,
     loaded: &'c Loaded,
     paid: Paid,
-    /// Revenue of each warehouse from orders placed since loading.
+    /// Quantities of orders placed since loading, by supplying warehouse.
     taken: BTreeMap<u32, i64>,
     checked: Checked,
 }
@@ -183,7 +182,7 @@ impl<R: Rows> Check<'_, R> {
         Ok(())
     }
 
-    /// Checks one district; returns its `D_YTD`.
+    /// Checks one district and returns its `D_YTD`.
     fn district(&mut self, w: u32, d: u8) -> Result<i64, R::Error> {
         let district = present(self.tx.open(&DISTRICT)?.row(&(w, d))?, "district", (w, d))?;
         self.checked.compare(9, (w, d), self.paid.in_district(w, d), district.ytd);
@@ -192,8 +191,8 @@ impl<R: Rows> Check<'_, R> {
         let mut lines = 0;
         self.add_lines(w, d, &mut orders, &mut lines)?;
         for o in &open {
-            // An open order without an ORDER row counts as one without carrier and lines: conditions 2 and 11
-            // tell.
+            // An open order without an ORDER row counts as an order without carrier and lines: conditions 2
+            // and 11 report it.
             orders.entry(*o).or_default().is_open = true;
         }
         self.numbers(w, d, district.next_o_id, &open, &orders);
@@ -237,7 +236,7 @@ impl<R: Rows> Check<'_, R> {
         let (first, last) = ((w, d, 0, 0), (w, d, u32::MAX, u8::MAX));
         self.tx.open(&ORDER_LINE)?.each(&first, &last, &mut |(_, _, o, _), line| {
             *lines += 1;
-            // Lines of a missing order make one without a count: conditions 4 and 6 report it.
+            // Lines of a missing order count as an order with `O_OL_CNT` 0: conditions 4 and 6 report it.
             let order = orders.entry(o).or_default();
             order.lines += 1;
             if line.delivery_d.is_some() {
@@ -251,7 +250,7 @@ impl<R: Rows> Check<'_, R> {
         })
     }
 
-    /// Conditions 2 and 3.
+    /// Checks conditions 2 and 3.
     fn numbers(&mut self, w: u32, d: u8, next: u32, open: &[u32], orders: &BTreeMap<u32, OrderSums>) {
         let last = i64::from(next) - 1;
         self.checked.compare(2, (w, d), last, orders.keys().next_back().map_or(0, |&o| o.into()));
@@ -261,7 +260,7 @@ impl<R: Rows> Check<'_, R> {
         }
     }
 
-    /// Conditions 5, 6 and 7.
+    /// Checks conditions 5, 6 and 7.
     fn order(&mut self, key: InDistrict, order: &OrderSums) {
         self.checked.compare(5, key, i64::from(!order.is_open), i64::from(order.has_carrier));
         self.checked.compare(6, key, order.ol_cnt, order.lines);
@@ -269,7 +268,7 @@ impl<R: Rows> Check<'_, R> {
         self.checked.compare(7, key, delivered, order.delivered_lines);
     }
 
-    /// Conditions 10 to 13.
+    /// Checks conditions 10 to 13.
     fn customers(
         &mut self,
         w: u32,
@@ -321,7 +320,7 @@ impl<R: Rows> Check<'_, R> {
         Ok(())
     }
 
-    /// Condition 14.
+    /// Checks condition 14.
     fn orders_index(&mut self, w: u32, d: u8, orders: &BTreeMap<u32, OrderSums>) -> Result<(), R::Error> {
         let (mut right, checked) = (0, &mut self.checked);
         let (first, last) = ((w, d, 0, 0), (w, d, u32::MAX, u32::MAX));
@@ -335,7 +334,7 @@ impl<R: Rows> Check<'_, R> {
         Ok(())
     }
 
-    /// Condition 15.
+    /// Checks condition 15.
     fn stocks(&mut self) -> Result<(), R::Error> {
         for w in 1..=self.loaded.scale.warehouses() {
             let mut ytd = 0;

@@ -1,11 +1,11 @@
-//! Work of one thread: takes the next input, runs its transaction, again, without think time.
+//! Work of one thread: runs one transaction after another, without think time.
 //!
-//! A [`Runner`] runs the transactions: on the store, or on any engine ([`session`](super::session)).
+//! A [`Runner`] runs the transactions on the store, or on any engine ([`session`](super::session)).
 //!
-//! Blocking, a transaction has ended when its commit is durable. Pipelined, commits stay in a first-in
-//! first-out window until they are, as in [`crate::client`]; the latency is from the beginning of the
-//! transaction until it leaves the window. Transactions that only read are in it too: what they have seen may
-//! not be durable yet.
+//! Blocking: a transaction ends when its commit is durable. Pipelined: commits stay in a first-in first-out
+//! window until they are durable, as in [`crate::client`]. The latency is the time from the beginning of the
+//! transaction until it leaves the window. Read-only transactions use the window too, because the commits
+//! that they have read may not be durable yet.
 
 use super::rows::Rows;
 use super::schema::UnusedItem;
@@ -20,22 +20,22 @@ use std::time::Instant;
 /// Counts of one kind of transaction.
 #[derive(Debug, Clone, Default)]
 pub struct KindTally {
-    /// Committed.
+    /// Number of committed transactions.
     pub committed: u64,
-    /// Rolled back because an item was unused; counted nowhere else.
+    /// Number of transactions rolled back because of an unused item; they are in no other count.
     pub rolled_back: u64,
-    /// Run again because of a deadlock.
+    /// Number of retries after deadlocks.
     pub retries: u64,
-    /// Latencies of the committed ones.
+    /// Latencies of the committed transactions.
     pub latencies: Latencies,
 }
 
 /// Counts of a client.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// By [`Kind::index`].
+    /// Counts by [`Kind::index`].
     pub kinds: [KindTally; Kind::ALL.len()],
-    /// Districts in which a delivery found nothing to deliver.
+    /// Number of districts in which a delivery found no open order.
     pub skipped_deliveries: u64,
 }
 
@@ -58,55 +58,56 @@ impl Tally {
         self.skipped_deliveries += other.skipped_deliveries;
     }
 
-    /// Committed transactions of all kinds.
+    /// Returns the number of committed transactions of all kinds.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.committed).sum()
     }
 }
 
-/// End of a transaction.
+/// Result of a transaction, with its number of retries.
 #[derive(Debug)]
 pub struct Ended<P> {
-    /// Number of times that it was run again.
+    /// Number of retries.
     pub retries: u64,
-    /// Its result.
+    /// Result of the last attempt.
     pub end: End<P>,
 }
 
-/// The ways to end.
+/// Result of a transaction.
 #[derive(Debug)]
 pub enum End<P> {
-    /// Committed: durable, or promised to be.
+    /// The transaction was committed.
     Committed {
-        /// Districts in which a delivery found nothing.
+        /// Number of districts in which a delivery found no open order.
         skipped: u8,
-        /// Without: it is durable.
+        /// Handle of the commit; `None` if the commit is durable.
         promise: Option<P>,
     },
-    /// Rolled back because an item was unused.
+    /// The transaction was rolled back because of an unused item.
     RolledBack,
 }
 
-/// Runs single transactions.
+/// A runner of single transactions.
 pub trait Runner {
-    /// The handle of a commit that it does not wait for.
+    /// Handle of an asynchronous commit.
     type Promise: Promise<Error: Into<BenchError>>;
 
-    /// Runs the transaction that an input asks for, as often as conflicts make it. If it is `pipelined` the
-    /// commit may be promised only.
+    /// Runs the transaction for an input, and retries it after conflicts. If `pipelined` is true, the commit
+    /// may be asynchronous.
     ///
     /// # Errors
     ///
-    /// An error of the store, except conflicts; also rows that are missing.
+    /// An error of the store, except conflicts; a missing row.
     fn run(&mut self, input: &Input, pipelined: bool) -> Result<Ended<Self::Promise>, BenchError>;
 }
 
-/// Runs transactions on the store until `go_on` says no; what is in flight then is waited for, and counts.
+/// Runs transactions on the store until `go_on` returns `false`. Then waits for those in flight, which count
+/// too.
 ///
 /// # Errors
 ///
-/// An error of the store, except conflicts; also rows that are missing.
+/// An error of the store, except conflicts; a missing row.
 pub fn run(
     db: &Database,
     terminal: &mut Terminal,
@@ -116,11 +117,11 @@ pub fn run(
     run_with(OnStore(db), terminal, window, go_on)
 }
 
-/// The same with any runner.
+/// Does the same as [`run`] with any runner.
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// The same as those of [`run`].
 pub fn run_with<R: Runner>(
     runner: R,
     terminal: &mut Terminal,
@@ -135,12 +136,12 @@ pub fn run_with<R: Runner>(
     Ok(client.tally)
 }
 
-/// Runs the transaction that an input asks for; gives back the districts in which nothing was to be
-/// delivered.
+/// Runs the steps of the transaction for an input. Returns the number of districts in which a delivery found
+/// no open order.
 ///
 /// # Errors
 ///
-/// [`UnusedItem`]; errors of the store.
+/// [`UnusedItem`]; an error of the store.
 pub fn execute<R: Rows>(tx: &R, input: &Input) -> Result<u8, R::Error> {
     match input {
         Input::NewOrder(input) => new_order::new_order(tx, input).map(|_| 0),
@@ -159,7 +160,7 @@ pub fn is_unused_item(error: &Error) -> bool {
 
 struct OnStore<'d>(&'d Database);
 
-/// A commit of the store; its errors name the operation.
+/// Handle of a commit of the store; its errors name the operation.
 struct Committing(CommitTicket);
 
 impl Promise for Committing {
@@ -195,7 +196,7 @@ impl Runner for OnStore<'_> {
     }
 }
 
-/// A thread's state.
+/// State of a client thread.
 struct Client<R: Runner> {
     runner: R,
     window: Option<usize>,
@@ -222,7 +223,8 @@ impl<R: Runner> Client<R> {
         self.drain(self.window.unwrap_or(1).saturating_sub(1))
     }
 
-    /// Removes durable commits from the window until at most `most` are in it.
+    /// Removes the oldest commits from the window: all that are durable, and more until at most `most` are
+    /// left.
     fn drain(&mut self, most: usize) -> Result<(), BenchError> {
         let kinds = &mut self.tally.kinds;
         let done = |(kind, began): (Kind, Instant), now| kinds[kind.index()].committed(began, now);

@@ -1,9 +1,9 @@
-//! TPC-C over several engines, side by side: each keeps the tables in one ordered keyspace
-//! ([`keyed`](super::keyed)), and runs the same transactions.
+//! TPC-C on several engines, for comparison. Each engine stores the tables in one ordered keyspace
+//! ([`keyed`](super::keyed)) and runs the same transactions.
 //!
-//! As [`crate::compare()`]: a store is loaded once per engine and opened anew for every run; of each cell
-//! first one run of every engine, then the next, each time beginning with another one. At the end the
-//! consistency conditions are checked over each store: an engine that loses an update has no figures.
+//! As in [`crate::compare()`], a store is loaded once per engine and opened again for every run, and the runs
+//! of a cell are interleaved. At the end the consistency conditions of each store are checked: an engine that
+//! loses an update has no figures.
 
 use super::check::check_rows;
 use super::client::run_with;
@@ -26,47 +26,47 @@ use azekura_workload::tpcc::{Mix, Scale, Terminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Settings of a contest.
+/// Settings of a comparison.
 #[derive(Debug, Clone)]
 pub struct Contest {
     /// Size of each store.
     pub scale: Scale,
-    /// The mix of transactions.
+    /// Mix of transactions.
     pub mix: Mix,
-    /// Client threads of each cell.
+    /// Numbers of client threads; each is a cell.
     pub threads: Vec<usize>,
-    /// Commits in flight over all threads of further cells, for engines that pipeline.
+    /// Numbers of commits in flight over all threads; each is an additional cell on engines that pipeline.
     pub in_flight: Vec<usize>,
-    /// Measured stretch of a run.
+    /// Measured time of a run.
     pub measured: Duration,
-    /// Unmeasured stretch before it.
+    /// Warm-up time before the measured time.
     pub warm_up: Duration,
-    /// Runs of each cell; the median counts.
+    /// Number of runs of each cell; the report shows the median.
     pub runs: usize,
-    /// Seed of rows and inputs.
+    /// Seed of the rows and the inputs.
     pub seed: u64,
-    /// Each engine's cache.
+    /// Cache size of each engine, in bytes.
     pub cache_bytes: u64,
     /// Directory of the stores.
     pub dir: PathBuf,
-    /// Keeps them.
+    /// Keeps the stores at the end.
     pub keep: bool,
 }
 
-/// Results of a contest.
+/// Results of a comparison.
 #[derive(Debug, Default)]
 pub struct Standings {
-    /// One per cell and engine.
+    /// One result per cell and engine.
     pub standings: Vec<Standing>,
-    /// Engines that were left out.
+    /// Engines that failed, with their errors.
     pub failures: Vec<Failure>,
 }
 
-/// Runs it. `each` gets a standing as soon as its cell is done.
+/// Runs the comparison. Calls `each` with each result as soon as its cell is complete.
 ///
 /// # Errors
 ///
-/// The directory cannot be made. Failures of engines, violated conditions among them, are in the answer.
+/// The directory cannot be created. Failures of engines, including violated conditions, are in the result.
 pub fn contest(
     engines: &[Box<dyn Engine>],
     contest: &Contest,
@@ -93,7 +93,7 @@ pub fn contest(
     Ok(all.outcome)
 }
 
-/// An engine that has not failed.
+/// An engine that has not failed, with its loaded data.
 struct Entrant<'a> {
     engine: &'a dyn Engine,
     loaded: Loaded,
@@ -103,7 +103,7 @@ struct Running<'a> {
     contest: &'a Contest,
     progress: &'a Progress,
     entrants: Vec<Entrant<'a>>,
-    /// Rounds made so far; each has a seed of its own, the same for all engines.
+    /// Number of rounds so far; each round has its own seed, the same for all engines.
     runs: u64,
     outcome: Standings,
 }
@@ -131,7 +131,7 @@ impl<'a> Running<'a> {
         let scale = self.contest.scale;
         EngineSettings {
             cache_bytes: Some(self.contest.cache_bytes),
-            // About 100 MB a warehouse at full scale, and as much again for the rows that runs add.
+            // About 100 MB per warehouse at full scale, and as much again for the rows that the runs add.
             expected_bytes: u64::from(scale.warehouses()) * (200 << 20) / u64::from(scale.divisor())
                 + (64 << 20),
             sessions: self.contest.threads.iter().copied().max().unwrap_or(1).max(loading_threads()),
@@ -154,7 +154,7 @@ impl<'a> Running<'a> {
         Ok(loaded)
     }
 
-    /// All runs of one cell.
+    /// Runs all rounds of one cell and reports the results.
     fn cell(&mut self, threads: usize, commit: Commit, each: &mut dyn FnMut(&Standing)) {
         let takes_part = |e: &Entrant<'_>| commit == Commit::Blocking || e.engine.pipelines();
         let takes_part: Vec<bool> = self.entrants.iter().map(takes_part).collect();
@@ -177,7 +177,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// One run: open, warm up, measure, close.
+    /// Makes one run: opens the store, warms up, measures, and closes.
     fn run(
         &self,
         entrant: &Entrant<'a>,
@@ -231,7 +231,7 @@ impl<'a> Running<'a> {
         Standing::of(engine.name().to_owned(), cell, runs, engine.describe(&self.settings()))
     }
 
-    /// Checks each store's conditions; an engine that violates one loses its figures.
+    /// Checks the conditions of each store. An engine that violates one loses its figures.
     fn check(&mut self) {
         for Entrant { engine, loaded } in std::mem::take(&mut self.entrants) {
             if let Err(error) = self.check_one(engine, &loaded) {
@@ -259,7 +259,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Removes the stores, unless they are to be kept. Reports a store that cannot be removed and leaves it.
+    /// Removes the stores, unless the comparison keeps them. A store that cannot be removed is reported and
+    /// remains.
     fn clean_up(&self) {
         let Ok(entries) = std::fs::read_dir(&self.contest.dir) else { return };
         let ours =

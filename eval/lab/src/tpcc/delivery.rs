@@ -1,21 +1,21 @@
-//! Delivery (clause 2.7.4): the oldest open order of each district of a warehouse is delivered.
+//! Delivery (clause 2.7.4): delivers the oldest open order of each district of a warehouse.
 //!
-//! The specification lets a terminal queue it and go on, and allows a transaction for each district; here all
-//! ten are one transaction, which is measured as the others are.
+//! The specification lets a terminal queue the delivery and continue, and allows one transaction per
+//! district. Here all ten districts are one transaction, which is measured like the others.
 
 use super::rows::{OpenRows, Rows};
 use super::schema::{CUSTOMER, LineKey, NEW_ORDER, ORDER, ORDER_LINE, present};
 use azekura_workload::tpcc::{DISTRICTS, Delivery};
 
-/// Delivers in all districts; gives back how many had nothing to deliver.
+/// Delivers one order in each district. Returns the number of districts without an open order.
 ///
 /// # Errors
 ///
-/// Those of the store.
+/// An error of the store.
 pub fn delivery<R: Rows>(tx: &R, input: &Delivery) -> Result<u8, R::Error> {
     let mut skipped = 0;
     for d in 1..=DISTRICTS {
-        // Its row in NEW-ORDER is removed.
+        // `take_first` removes the order's row in NEW-ORDER.
         match tx.open(&NEW_ORDER)?.take_first(&(input.w_id, d, 0), &(input.w_id, d, u32::MAX))? {
             Some((.., o_id)) => deliver(tx, input, d, o_id)?,
             None => skipped += 1,

@@ -1,11 +1,11 @@
-//! TPC-C's tables in any engine that keeps bytes in key order: one keyspace, a table's number before each
-//! key.
+//! TPC-C's tables in any engine that stores bytes in key order: one keyspace, with the number of the table
+//! before each key.
 //!
-//! Keys and rows are encoded as [`azekura::TableDefinition`] encodes them, so all engines are given the same
-//! bytes in the same order. Engines need not walk backwards: where the last row is asked for, the key's last
-//! number is stored as its complement ([`DESCENDING`]).
+//! Keys and rows are encoded as [`azekura::TableDefinition`] encodes them, so all engines store the same
+//! bytes in the same order. Engines need not scan backward: where the last row is needed, the last number of
+//! the key is stored as its complement ([`DESCENDING`]).
 //!
-//! A walk is read in groups, of which each begins behind the last row seen.
+//! A scan reads its rows in groups; each group begins after the last row of the previous one.
 
 use super::rows::{OpenRows, Row, RowKey, Rows};
 use super::schema::{Broken, UnusedItem};
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
-/// The tables; a table's place is its number.
+/// Names of the tables; the index of a table is its number.
 const TABLES: [&str; 11] = [
     "warehouse",
     "district",
@@ -31,13 +31,14 @@ const TABLES: [&str; 11] = [
     "stock",
 ];
 
-/// The table with keys that end in the complement of a number, so that the greatest comes first.
+/// Name of the table with keys that end in the complement of a number, so that the largest number comes
+/// first.
 pub const DESCENDING: &str = "order_by_customer";
 
-/// Rows of the first group of a walk, and of the others.
+/// Number of rows in the first group of a scan, and in each later group.
 const GROUPS: (u64, u64) = (16, 1_000);
 
-/// A transaction of an engine.
+/// The tables in a transaction of an engine.
 pub struct KeyedRows<'t>(RefCell<Steps<'t>>);
 
 enum Steps<'t> {
@@ -52,18 +53,18 @@ impl std::fmt::Debug for KeyedRows<'_> {
 }
 
 impl<'t> KeyedRows<'t> {
-    /// One that only reads.
+    /// Returns the tables in a read-only transaction.
     pub fn reading(reader: &'t mut dyn Reader) -> Self {
         Self(RefCell::new(Steps::Reads(reader)))
     }
 
-    /// One that reads and writes.
+    /// Returns the tables in a transaction that reads and writes.
     pub fn writing(writer: &'t mut dyn Writer) -> Self {
         Self(RefCell::new(Steps::Writes(writer)))
     }
 }
 
-/// The steps of a transaction on any store.
+/// Access to the steps of a transaction on any store.
 trait Access {
     fn read(
         &self,
@@ -132,7 +133,7 @@ impl Rows for KeyedRows<'_> {
     }
 }
 
-/// A table in it.
+/// A table in a transaction of an engine.
 pub struct KeyedTable<'r, K, V> {
     steps: &'r dyn Access,
     number: usize,
@@ -155,14 +156,14 @@ impl<K, V> KeyedTable<'_, K, V> {
     }
 }
 
-/// Turns the last four bytes into their complement, and back.
+/// Replaces the last four bytes by their complement.
 fn complement(key: &mut [u8]) {
     let at = key.len().saturating_sub(4);
     key[at..].iter_mut().for_each(|byte| *byte = !*byte);
 }
 
 impl<K: RowKey, V: Row> KeyedTable<'_, K, V> {
-    /// The engine's key.
+    /// Returns the engine's key of a row.
     fn encoded(&self, key: &K) -> Vec<u8> {
         let mut bytes = vec![self.number as u8];
         K::encode(key, &mut bytes);
@@ -180,8 +181,8 @@ impl<K: RowKey, V: Row> KeyedTable<'_, K, V> {
         Ok(K::decode(&key)?)
     }
 
-    /// The engine's keys of a walk from `first` to `last`; in descending order, of all that their other parts
-    /// allow.
+    /// Returns the engine's first and last key of a scan from `first` to `last`. In descending order, the
+    /// scan ignores the last number of both keys.
     fn bounds(&self, first: &K, last: &K) -> (Vec<u8>, Vec<u8>) {
         let (mut first, mut last) = (self.encoded(first), self.encoded(last));
         if self.is_descending() {
@@ -202,7 +203,7 @@ impl<K: RowKey, V: Row> KeyedTable<'_, K, V> {
         Ok(sink.take().first().map(|(_, row)| V::decode(row)).transpose()?)
     }
 
-    /// The first key of a walk.
+    /// Returns the first existing key of a scan.
     fn first(&self, first: &K, last: &K) -> Result<Option<Vec<u8>>, EngineError> {
         let ((from, to), mut sink) = (self.bounds(first, last), Sink::keeping());
         self.steps.read(&mut |reader| reader.scan(&from, 1, &mut sink))?;
@@ -238,7 +239,8 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for KeyedTable<'_, K, V> {
         let Some(found) = self.first(first, last)? else { return Ok(None) };
         let key = self.decoded(&found)?;
         if self.row_for_update(&key)?.is_none() {
-            // Where a scan locks nothing, another transaction took it in between.
+            // In an engine with scans that take no locks, another transaction has removed the row since the
+            // scan.
             return Err(EngineError::conflict("taking the first row", "it is gone"));
         }
         self.steps.write(&mut |writer| writer.remove(&found))?;
@@ -274,7 +276,7 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for KeyedTable<'_, K, V> {
                 return Ok(());
             };
             from = last_seen;
-            from.push(0); // the next key there can be
+            from.push(0); // the smallest key above the last one
             limit = GROUPS.1;
         }
     }

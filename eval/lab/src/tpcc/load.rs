@@ -1,5 +1,5 @@
-//! Loading a database: the initial population, by several threads, in transactions of one table and a
-//! thousand rows.
+//! Loading the initial population of a database with several threads. Each transaction writes up to a
+//! thousand rows of one table.
 
 use super::failed;
 use super::keyed::KeyedRows;
@@ -15,25 +15,25 @@ use azekura::{CommitTicket, Database, TableDefinition};
 use azekura_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use azekura_workload::tpcc::{Constants, DISTRICTS, Loader, Scale};
 
-/// Rows per transaction: fewer than make a transaction lock the whole table.
+/// Number of rows per transaction: few enough that a transaction does not lock the whole table.
 const GROUP: usize = 1_000;
 
-/// The part that one thread loads in one go.
+/// The unit of work of a loading thread.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     Items,
-    /// The warehouse's row and those of its districts.
+    /// The rows of a warehouse and its districts.
     Warehouse(u32),
     Stocks(u32),
-    /// Customers, their payments and orders.
+    /// Customers of a district, with their payments and orders.
     District(u32, u8),
 }
 
-/// Fills an empty store; it is durable, and says that it is loaded, when this returns.
+/// Fills an empty store and marks it as loaded; all of it is durable when this returns.
 ///
 /// # Errors
 ///
-/// An error of the store. It is then half loaded: [`loaded`] finds nothing.
+/// An error of the store. The store is then loaded in part, and [`loaded`] returns `None`.
 pub fn load(
     db: &Database,
     scale: Scale,
@@ -47,7 +47,7 @@ pub fn load(
     Ok(loaded)
 }
 
-/// Fills an empty store of any engine; it is durable when this returns.
+/// Fills an empty store of any engine; all of it is durable when this returns.
 ///
 /// # Errors
 ///
@@ -83,18 +83,18 @@ fn load_by<T: Target>(
     progress.begin(&format!("loading {warehouses} warehouse{plural}"), expected_rows(scale));
     let work = || Worker { shared: &shared, target: target()? }.run();
     std::thread::scope(|scope| {
-        // The caller is one of them: on a simulated machine, where the system's threads have no place, it is
-        // the only one.
+        // The calling thread loads too. On a simulated machine, which has no threads of the operating system,
+        // it is the only one.
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let own = work();
         let all = others.into_iter().map(|thread| thread.join().unwrap_or(Err(BenchError::Panicked)));
         all.fold(own, Result::and)
     })?;
-    // Relaxed: the threads are joined.
+    // Relaxed: joining the threads orders their writes.
     Ok(Loaded { scale, constants, seed, rows: shared.rows.load(Relaxed), runs: 0 })
 }
 
-/// Returns the store's own description; `None` if it was never loaded to the end.
+/// Returns the description of the loaded data; `None` if loading was never completed.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ pub fn loaded(db: &Database) -> Result<Option<Loaded>, BenchError> {
     db.transact(|tx| tx.table(&SETTINGS)?.get(SETTINGS_KEY)).map_err(failed("reading the settings"))
 }
 
-/// Counts one more run; returns the number of runs before.
+/// Increments the number of runs in the store. Returns the previous number.
 ///
 /// # Errors
 ///
@@ -126,16 +126,17 @@ fn pieces(scale: Scale) -> Vec<Piece> {
     std::iter::once(Piece::Items).chain((1..=scale.warehouses()).flat_map(of_warehouse)).collect()
 }
 
-/// About this number of rows, for the progress bar: the number of order lines is random.
+/// Estimates the number of rows for the progress bar; the number of order lines is random.
 fn expected_rows(scale: Scale) -> u64 {
     let (customers, orders) = (u64::from(scale.customers()), u64::from(scale.orders()));
-    // Customer, name, payment; order, its index entry, ten lines.
+    // Per customer: the row, the name index and a payment. Per order: the row, its index entry and about ten
+    // lines.
     let district = 1 + 3 * customers + 12 * orders + u64::from(scale.undelivered());
     let warehouse = 1 + u64::from(scale.items()) + u64::from(DISTRICTS) * district;
     u64::from(scale.items()) + u64::from(scale.warehouses()) * warehouse
 }
 
-/// Destination of one thread's loading.
+/// Destination of the rows that one thread loads.
 trait Target {
     /// Stores a group of rows in one transaction.
     fn put<K: RowKey, V: Row>(
@@ -144,13 +145,13 @@ trait Target {
         group: &[(K, V::Owned)],
     ) -> Result<(), BenchError>;
 
-    /// Makes all of them durable.
+    /// Waits until all rows are durable.
     fn finish(self) -> Result<(), BenchError>;
 }
 
 struct ByDatabase<'d> {
     db: &'d Database,
-    /// The newest commit; when it is durable, all before it are.
+    /// The newest commit; once it is durable, all earlier ones are.
     last: Option<CommitTicket>,
 }
 
@@ -186,7 +187,7 @@ impl Target for BySession<'_> {
     }
 
     fn finish(self) -> Result<(), BenchError> {
-        Ok(()) // each commit was
+        Ok(()) // each commit was durable when it returned
     }
 }
 
@@ -202,9 +203,9 @@ fn put<R: Rows, K: RowKey, V: Row>(
 struct Shared<'s> {
     loader: Loader,
     pieces: &'s [Piece],
-    /// The next piece. Each thread takes one after another.
+    /// Index of the next piece; a thread increments it to take a piece.
     next: AtomicUsize,
-    /// Rows written by all threads.
+    /// Number of rows written by all threads.
     rows: AtomicU64,
     progress: &'s Progress,
 }
@@ -216,7 +217,7 @@ struct Worker<'s, T> {
 
 impl<T: Target> Worker<'_, T> {
     fn run(mut self) -> Result<(), BenchError> {
-        // Relaxed: only distinctness matters.
+        // Relaxed: the index only has to be unique.
         while let Some(&piece) = self.shared.pieces.get(self.shared.next.fetch_add(1, Relaxed)) {
             self.load(piece)?;
         }
@@ -279,7 +280,7 @@ impl<T: Target> Worker<'_, T> {
                 return Ok(());
             }
             self.target.put(table, &group)?;
-            // Relaxed: a count.
+            // Relaxed: only the count itself matters.
             let before = self.shared.rows.fetch_add(group.len() as u64, Relaxed);
             self.shared.progress.at(before + group.len() as u64);
         }

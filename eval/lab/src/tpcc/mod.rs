@@ -1,13 +1,14 @@
 //! TPC-C on the store: loading, the five transactions, and the consistency conditions.
 //!
-//! Rows and inputs come from [`azekura_workload::tpcc`]; here they meet [`azekura::TableDefinition`]. It is
-//! not an audited TPC-C: there are no think times and no terminals, a thread stands for many. Every
-//! transaction is serializable and, unless commits are pipelined, durable before the next begins.
+//! Rows and inputs come from [`azekura_workload::tpcc`]; this module stores them in tables
+//! ([`azekura::TableDefinition`]). The run is not an audited TPC-C: there are no think times and no
+//! terminals, and one thread represents many terminals. Every transaction is serializable. Unless commits are
+//! pipelined, each transaction is durable before the next one begins.
 //!
-//! *The order within a transaction.* The specification leaves it open. Rows are locked to the end of a
-//! transaction, so what many want comes late: customer, then district, and last the warehouse, which every
-//! Payment changes and every New-Order reads. All transactions keep to that order, so none of the three is
-//! ever part of a deadlock of its own making.
+//! *Order of locks.* The specification leaves the order within a transaction open. Rows are locked until the
+//! end of the transaction, so contended rows are locked late: first the customer, then the district, and last
+//! the warehouse, which every Payment changes and every New-Order reads. All transactions follow this order,
+//! so these three tables alone never cause a deadlock.
 //!
 //! ```
 //! use azekura_lab::Progress;
@@ -26,20 +27,20 @@
 //! | module | noun |
 //! |---|---|
 //! | [`schema`] | tables and indexes |
-//! | [`load`](mod@load) | the initial population, written |
+//! | [`load`](mod@load) | loading of the initial population |
 //! | [`new_order`](mod@new_order), [`payment`](mod@payment) | transactions |
 //! | [`order_status`](mod@order_status), [`delivery`](mod@delivery) | transactions |
 //! | [`stock_level`](mod@stock_level) | transactions |
 //! | [`customer`] | finding a customer by name |
-//! | [`rows`], [`keyed`] | requirements of a transaction on a store, and on an engine with ordered bytes |
+//! | [`rows`], [`keyed`] | interface of a transaction; its implementation on engines with ordered bytes |
 //! | [`client`] | work of one thread |
-//! | [`phase`] | one timed stretch of work by many threads |
+//! | [`phase`] | one timed phase of work by many threads |
 //! | [`check`](mod@check) | the consistency conditions |
 //! | [`plan`] | settings of a run |
 //! | [`run`](mod@run) | a run from beginning to end |
-//! | [`report`] | its result |
-//! | [`contest`](mod@contest), [`session`] | the same over several engines in turns; a transaction |
-//! | [`standing`] | results of the engines there |
+//! | [`report`] | results of a run |
+//! | [`contest`](mod@contest), [`session`] | comparison of several engines; transactions on any engine |
+//! | [`standing`] | results of the compared engines |
 
 pub mod check;
 pub mod client;
@@ -74,15 +75,15 @@ use crate::error::{BenchError, EngineError};
 use azekura_base::sync::machine::simulated;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Wraps an error of the store.
+/// Returns a function that wraps an error of the store.
 pub(crate) fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
     move |error| EngineError::failed(doing, error).into()
 }
 
-/// Begin of a simulated machine's clock: 2026-01-01.
+/// Start of a simulated machine's clock: 2026-01-01.
 const SIMULATED_BEGIN_MS: u64 = 1_767_225_600_000;
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970; on a simulated machine, of its clock.
 fn now_ms() -> u64 {
     if let Some(machine) = simulated() {
         let since = Duration::from_millis(SIMULATED_BEGIN_MS) + machine.now();

@@ -1,4 +1,4 @@
-//! New-Order (clause 2.4.2): an order of 5 to 15 items; the backbone of the mix.
+//! New-Order (clause 2.4.2): places an order of 5 to 15 items; the most frequent transaction of the mix.
 
 use super::rows::{OpenRows, Rows};
 use super::schema::{
@@ -7,23 +7,23 @@ use super::schema::{
 };
 use azekura_workload::tpcc::{NewOrder, Order, OrderLine, OrderedItem};
 
-/// Answer to the customer.
+/// Result for the customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// The order's number.
+    /// Number of the order.
     pub o_id: u32,
     /// Price with discount and taxes, in cents.
     pub total: i64,
 }
 
-/// Places an order. The district's row is locked from the order's number on to the end, so orders of a
-/// district are placed one after another; the warehouse's, which every payment changes, is read last (see the
-/// [module](super)).
+/// Places an order. The district's row is locked from the assignment of the order's number until the end, so
+/// orders of a district are placed one after another. The warehouse's row, which every payment changes, is
+/// read last (see the [module](super)).
 ///
 /// # Errors
 ///
-/// [`UnusedItem`], after all the rest of the order was placed, as the specification asks (clause 2.4.2.3);
-/// those of the store.
+/// [`UnusedItem`], after the rest of the order was placed, as the specification requires (clause 2.4.2.3); an
+/// error of the store.
 pub fn new_order<R: Rows>(tx: &R, input: &NewOrder) -> Result<Placed, R::Error> {
     let (w, d) = (input.w_id, input.d_id);
     let customer_key = (w, d, input.c_id);
@@ -55,7 +55,7 @@ fn insert_order<R: Rows>(tx: &R, input: &NewOrder, o_id: u32) -> Result<(), R::E
         c_id: input.c_id,
         entry_d: input.entry_d,
         carrier_id: None,
-        ol_cnt: input.lines.len() as u8, // 15 at most
+        ol_cnt: input.lines.len() as u8, // at most 15
         all_local: input.lines.iter().all(|line| line.supply_w_id == input.w_id),
     };
     tx.open(&ORDER)?.add(&key, &order)?;
@@ -63,8 +63,8 @@ fn insert_order<R: Rows>(tx: &R, input: &NewOrder, o_id: u32) -> Result<(), R::E
     tx.open(&ORDER_BY_CUSTOMER)?.add(&(input.w_id, input.d_id, input.c_id, o_id), &())
 }
 
-/// Takes one line's quantity from the stock and adds the line; gives back its amount, or `None` if there is
-/// no such item.
+/// Takes the quantity of one line from the stock and inserts the line. Returns its amount, or `None` if the
+/// item does not exist.
 fn insert_line<R: Rows>(
     tx: &R,
     input: &NewOrder,
@@ -91,7 +91,7 @@ fn insert_line<R: Rows>(
     Ok(Some(line.amount))
 }
 
-/// `sum × (1 − discount) × (1 + taxes)`, rounded down; rates in hundredths of a percent.
+/// Returns `sum × (1 − discount) × (1 + taxes)`, rounded down; rates are in hundredths of a percent.
 fn with_rates(sum: i64, discount: u16, warehouse_tax: u16, district_tax: u16) -> i64 {
     const WHOLE: i64 = 10_000;
     let taxes = i64::from(warehouse_tax) + i64::from(district_tax);

@@ -1,17 +1,17 @@
-//! Payment (clause 2.5.2): a customer pays, at his own warehouse or at another.
+//! Payment (clause 2.5.2): a customer pays at the customer's own warehouse or at another one.
 
 use super::customer;
 use super::rows::{OpenRows, Rows};
 use super::schema::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, present};
 use azekura_workload::tpcc::{Customer, History, Payment};
 
-/// Takes a payment; gives back the customer's number. The rows that others want most come last (see the
-/// [module](super)): the warehouse's is locked for as long as it takes to change it, note the payment and
-/// append the commit record.
+/// Records a payment and returns the customer's number. The most contended rows are changed last (see the
+/// [module](super)). The warehouse's row is locked only while it is changed, the payment is recorded, and the
+/// commit record is appended.
 ///
 /// # Errors
 ///
-/// Those of the store.
+/// An error of the store.
 pub fn payment<R: Rows>(tx: &R, input: &Payment) -> Result<u32, R::Error> {
     let c_id = customer::find(tx, input.c_w_id, input.c_d_id, &input.customer)?;
     let customers = tx.open(&CUSTOMER)?;

@@ -1,7 +1,7 @@
-//! One timed stretch of work by many threads at once.
+//! One timed phase of work by many threads at once.
 //!
-//! As [`crate::phase`]: all start together; when the time is over each ends its transaction, and that counts;
-//! the length is from the start to the last end.
+//! As in [`crate::phase`], all threads start together. When the time is over, each finishes its transaction,
+//! which counts. The length of the phase is from the start to the last end.
 
 use super::client::{self, Tally};
 use crate::error::BenchError;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// Results of a phase.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// The work of all threads together.
+    /// Counts of all threads together.
     pub tally: Tally,
-    /// From the start to the last thread's end.
+    /// Time from the start to the last thread's end.
     pub took: Duration,
     /// Bytes of log records.
     pub log_bytes: u64,
@@ -25,15 +25,15 @@ pub struct Measured {
     pub log_written_bytes: u64,
 }
 
-/// Interval at which the main thread looks up.
+/// Interval at which the main thread updates the progress and checks for the end.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// Runs one thread per terminal for `time`. `window` is how many commits each may have in flight; without,
-/// each is waited for.
+/// Runs one thread per terminal for `time`. `window` is the largest number of commits in flight for each
+/// thread; with `None`, each commit is waited for.
 ///
 /// # Errors
 ///
-/// The first thread's failure, in the order of the terminals; the others stop soon.
+/// The error of the first failed thread, in the order of the terminals. The other threads stop soon.
 pub fn run(
     db: &Database,
     terminals: &mut [Terminal],
@@ -53,12 +53,12 @@ pub fn run(
     })
 }
 
-/// Runs `work` on one thread per terminal until the time is over: it is handed the question whether to go on.
-/// Returns the sum of all clients, and the time from the start to the last end.
+/// Runs `work` on one thread per terminal until the time is over. `work` receives a function that returns
+/// whether to continue. Returns the sum of all counts, and the time from the start to the last end.
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// The same as those of [`run`].
 pub fn run_threads(
     terminals: &mut [Terminal],
     time: Duration,
@@ -66,7 +66,7 @@ pub fn run_threads(
     work: impl Fn(&mut Terminal, &dyn Fn() -> bool) -> Result<Tally, BenchError> + Sync,
 ) -> Result<(Tally, Duration), BenchError> {
     let start = Barrier::new(terminals.len() + 1);
-    // Set by the main thread when the time is over, and by a thread that failed; read by all threads.
+    // Set by the main thread when the time is over, and by a thread that failed; all threads read it.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let threads: Vec<_> = terminals
@@ -75,7 +75,7 @@ pub fn run_threads(
                 scope.spawn(|| {
                     let _stop = StopOnPanic(&stop);
                     start.wait();
-                    // Relaxed: a thread may do one more transaction.
+                    // Relaxed: a thread may run one more transaction.
                     let done = work(terminal, &|| !stop.load(Relaxed));
                     if done.is_err() {
                         stop.store(true, Relaxed);
@@ -99,7 +99,7 @@ pub fn run_threads(
     })
 }
 
-/// Stops the others when its thread panics.
+/// Stops all threads when dropped during a panic.
 struct StopOnPanic<'s>(&'s AtomicBool);
 
 impl Drop for StopOnPanic<'_> {

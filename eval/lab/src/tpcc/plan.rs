@@ -6,43 +6,44 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One run.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Size of the database.
     pub scale: Scale,
-    /// The mix of transactions.
+    /// Mix of transactions.
     pub mix: Mix,
-    /// Client threads.
+    /// Number of client threads.
     pub threads: usize,
-    /// Commits in flight over all threads together; without, each thread waits for each of its commits.
+    /// Number of commits in flight over all threads together; with `None`, each thread waits for each of its
+    /// commits.
     pub in_flight: Option<usize>,
-    /// Measured stretch.
+    /// Measured time.
     pub measured: Duration,
-    /// Unmeasured stretch before it.
+    /// Warm-up time before the measured time.
     pub warm_up: Duration,
-    /// Seed of the rows, if the database is not there yet, and of the inputs.
+    /// Seed of the inputs, and of the rows if the database is not loaded yet.
     pub seed: u64,
-    /// Bytes of the store's cache.
+    /// Cache size of the store, in bytes.
     pub cache_bytes: usize,
-    /// Size of its pages in bytes, instead of the default.
+    /// Page size in bytes; `None` is the default.
     pub page_bytes: Option<usize>,
-    /// The log.
+    /// Log protocol.
     pub log: LogProtocol,
-    /// Number of log files, instead of the number measured for the device.
+    /// Number of log streams; `None` is the store's own choice.
     pub wal_streams: Option<usize>,
-    /// Directory of the store: inside this one, made if absent.
+    /// Directory that will contain the store's directory; created if missing.
     pub dir: PathBuf,
-    /// Keeps the store.
+    /// Keeps the store at the end.
     pub keep: bool,
-    /// Checks the consistency conditions.
+    /// Checks the consistency conditions after the run.
     pub check: bool,
-    /// The commit of the source that is measured, for the report.
+    /// Commit of the measured source code, for the report.
     pub revision: Option<String>,
 }
 
 impl Plan {
-    /// A short run of the full mix by one thread on a small database in `dir`: to be filled in.
+    /// Returns a plan for a short run of the full mix in one thread, with a small database in `dir`.
     #[must_use]
     pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -64,31 +65,31 @@ impl Plan {
         }
     }
 
-    /// The store's directory.
+    /// Returns the directory of the store.
     #[must_use]
     pub fn store_dir(&self) -> PathBuf {
         self.dir.join("tpcc-azekura")
     }
 
-    /// Commits that each thread may have in flight, if it does not wait for each.
+    /// Returns the number of commits that each thread may have in flight; `None` if it waits for each.
     #[must_use]
     pub fn window(&self) -> Option<usize> {
         self.in_flight.map(|in_flight| (in_flight / self.threads.max(1)).max(1))
     }
 
-    /// `blocking` or `pipelined`.
+    /// Returns `blocking` or `pipelined`.
     #[must_use]
     pub const fn commit_word(&self) -> &'static str {
         if self.in_flight.is_some() { "pipelined" } else { "blocking" }
     }
 
-    /// Commits that may be in flight over all threads together.
+    /// Returns the number of commits that may be in flight over all threads together.
     #[must_use]
     pub fn all_in_flight(&self) -> usize {
         self.window().unwrap_or(1) * self.threads
     }
 
-    /// The workload's name: `tpcc`, or `tpcc-new-order` for the paper's variant.
+    /// Returns the name of the workload: `tpcc`, or `tpcc-new-order` for the paper's variant.
     #[must_use]
     pub const fn workload(&self) -> &'static str {
         match self.mix {
@@ -97,8 +98,8 @@ impl Plan {
         }
     }
 
-    /// All settings that matter for the figures, by name. `earlier_runs` is how many runs the database has
-    /// behind it.
+    /// Returns all settings that affect the figures, by name. `earlier_runs` is the number of earlier runs on
+    /// the database.
     #[must_use]
     pub fn settings(&self, earlier_runs: u64) -> BTreeMap<String, String> {
         let chosen = |value: Option<usize>| value.map_or_else(|| "default".to_owned(), |v| v.to_string());

@@ -1,4 +1,4 @@
-//! The result of a run: one JSON object, or a table.
+//! Results of a run, as one JSON object or as a table.
 
 use super::check::{CONDITIONS, Checked};
 use super::client::KindTally;
@@ -12,98 +12,98 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Counts of one kind of transaction.
+/// Results of one kind of transaction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KindReport {
-    /// Its name, as `new-order`.
+    /// Name of the kind, such as `new-order`.
     pub name: String,
-    /// Committed.
+    /// Number of committed transactions.
     pub ops: u64,
-    /// Rolled back because an item was unused.
+    /// Number of transactions rolled back because of an unused item.
     pub rolled_back: u64,
-    /// Run again because of a deadlock.
+    /// Number of retries after deadlocks.
     pub retries: u64,
     /// Median latency.
     pub p50_us: f64,
-    /// Latency that 90 % did not exceed, which the specification bounds.
+    /// 90th percentile of the latencies, which the specification limits.
     pub p90_us: f64,
-    /// Latency that 99 % did not exceed.
+    /// 99th percentile of the latencies.
     pub p99_us: f64,
-    /// The longest.
+    /// Largest latency.
     pub max_us: f64,
 }
 
-/// The result of a run.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// `tpcc` or `tpcc-new-order`.
+    /// Name of the workload: `tpcc` or `tpcc-new-order`.
     pub workload: String,
-    /// The engine's name.
+    /// Name of the engine.
     pub engine: String,
     /// `blocking` or `pipelined`.
     pub commit: String,
-    /// Client threads.
+    /// Number of client threads.
     pub threads: usize,
-    /// Commits that could be in flight over all threads together.
+    /// Largest number of commits in flight over all threads together.
     pub in_flight: usize,
-    /// Length of the measured stretch.
+    /// Length of the measured phase.
     pub seconds: f64,
-    /// Transactions committed in it.
+    /// Number of committed transactions.
     pub ops: u64,
     /// Unit of `ops`: transactions.
     pub unit: String,
     /// `ops / seconds`.
     pub ops_per_s: f64,
-    /// New-Orders committed per minute. Not an audited tpmC: no think times, no terminals, not the
-    /// specification's run.
+    /// Committed New-Orders per minute. This is no audited tpmC, because there are no think times and no
+    /// terminals.
     pub new_orders_per_minute: f64,
     /// Median latency of all transactions.
     pub p50_us: f64,
-    /// Latency that 99 % did not exceed.
+    /// 99th percentile of the latencies.
     pub p99_us: f64,
-    /// Latency that 99.9 % did not exceed.
+    /// 99.9th percentile of the latencies.
     pub p999_us: f64,
-    /// The longest latency.
+    /// Largest latency.
     pub max_us: f64,
-    /// Each kind of transaction by itself.
+    /// Results by kind of transaction.
     pub transactions: Vec<KindReport>,
-    /// Transactions rolled back because an item was unused.
+    /// Number of transactions rolled back because of an unused item.
     pub rolled_back: u64,
-    /// Number of times that transactions were run again because of a deadlock.
+    /// Number of retries after deadlocks.
     pub retries: u64,
-    /// Districts in which a delivery found nothing to deliver.
+    /// Number of districts in which a delivery found no open order.
     pub skipped_deliveries: u64,
-    /// Bytes of log records, without the padding of blocks.
+    /// Bytes of log records without padding to blocks.
     pub log_bytes: u64,
     /// `log_bytes / ops`.
     pub log_bytes_per_transaction: f64,
     /// Bytes of log written, with headers and padding.
     pub log_written_bytes: u64,
-    /// Warehouses.
+    /// Number of warehouses.
     pub warehouses: u32,
     /// Divisor of the specification's numbers of rows: 1 is full scale.
     pub scale_divisor: u32,
-    /// Rows when it was loaded, those of the indexes included.
+    /// Number of rows after loading, including those of the indexes.
     pub loaded_rows: u64,
-    /// Duration of loading; absent for a database that was there.
+    /// Duration of loading; `None` if the database existed.
     pub load_seconds: Option<f64>,
-    /// Runs that the database has behind it.
+    /// Number of earlier runs on the database.
     pub earlier_runs: u64,
-    /// Log records that opening recovered, for a database that was there.
+    /// Number of log records that opening recovered, if the database existed.
     pub recovered_records: Option<u64>,
-    /// The consistency conditions after the run, if they were checked.
+    /// Result of the check of the consistency conditions after the run, if there was one.
     pub checked: Option<Checked>,
-    /// Bytes of the engine's cache.
+    /// Cache size of the store, in bytes.
     pub cache_bytes: usize,
-    /// Everything that the figures depend on besides the machine.
+    /// All settings that affect the figures, except the machine.
     pub settings: BTreeMap<String, String>,
-    /// A hash of `settings`: equal hashes may be compared.
+    /// Hash of `settings`: reports with equal hashes are comparable.
     pub settings_hash: String,
-    /// The machine.
+    /// Description of the machine.
     pub machine: Machine,
-    /// Time of the end, in UTC.
+    /// Creation time of the report, in UTC.
     pub date: String,
-    /// The commit of the measured source, if the caller knew it.
+    /// Commit of the measured source code, if known.
     pub revision: Option<String>,
 }
 
@@ -154,13 +154,13 @@ impl Report {
         }
     }
 
-    /// Returns whether no condition was found violated.
+    /// Returns whether the check found no violation, or was not made.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.checked.as_ref().is_none_or(Checked::is_consistent)
     }
 
-    /// The report as one line of JSON.
+    /// Returns the report as one line of JSON.
     ///
     /// # Panics
     ///
@@ -170,7 +170,7 @@ impl Report {
         serde_json::to_string(self).expect("strings, numbers and maps with string keys")
     }
 
-    /// The report as text.
+    /// Returns the report as text.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
@@ -252,7 +252,7 @@ impl Report {
     }
 }
 
-/// The kinds that were run.
+/// Returns the results of the kinds with at least one transaction.
 fn kinds(tallies: &[KindTally]) -> Vec<KindReport> {
     let was_run = |tally: &&KindTally| tally.committed + tally.rolled_back > 0;
     Kind::ALL
@@ -277,7 +277,7 @@ const fn count(n: u64) -> f64 {
     n as f64
 }
 
-/// A rate, to a hundredth; 0 of nothing.
+/// Returns `n / of`, rounded to a hundredth; 0 if `of` is 0.
 fn per(n: u64, of: f64) -> f64 {
     if of > 0.0 { (count(n) / of * 100.0).round() / 100.0 } else { 0.0 }
 }

@@ -1,30 +1,30 @@
-//! Requirements of a TPC-C transaction on a store: typed tables inside of a transaction.
+//! Interface of a TPC-C transaction to a store: typed tables within a transaction.
 //!
-//! [`azekura::Transaction`] is one; so is a transaction of any engine that keeps bytes in key order, by
-//! [`KeyedRows`](super::keyed::KeyedRows). The five transactions and the consistency conditions are written
-//! once, over this.
+//! [`azekura::Transaction`] implements it. So does a transaction of any engine that stores bytes in key
+//! order, through [`KeyedRows`](super::keyed::KeyedRows). The five transactions and the consistency
+//! conditions use only this interface.
 
 use super::schema::{Broken, UnusedItem};
 use azekura::{Error, Key, Serde, Table, TableDefinition, Transaction, Value};
 use std::fmt::Debug;
 use std::ops::ControlFlow::{self, Continue};
 
-/// A key that is a value of its own, as those of the schema are.
+/// A key type of the schema: an owned value.
 pub trait RowKey: Key<Owned = Self> + Debug + Clone + Sized {}
 
 impl<K: Key<Owned = K> + Debug + Clone> RowKey for K {}
 
-/// A row as the schema has them: a serde type, or nothing in an index.
+/// A row type of the schema: a serde type, or `()` in an index.
 pub trait Row: Value {}
 
 impl<T> Row for Serde<T> where Self: Value<Owned = T> {}
 impl Row for () {}
 
-/// A transaction.
+/// A transaction with typed tables.
 pub trait Rows {
-    /// An error of the store; a conflict among them, after which the transaction is run again.
+    /// Error of the store; after a conflict the transaction is retried.
     type Error: From<Broken> + From<UnusedItem>;
-    /// A table in it.
+    /// A table in the transaction.
     type Open<'r, K: RowKey, V: Row>: OpenRows<K, V, Error = Self::Error>
     where
         Self: 'r;
@@ -40,32 +40,33 @@ pub trait Rows {
     ) -> Result<Self::Open<'_, K, V>, Self::Error>;
 }
 
-/// A table in a transaction. All fail with what the store says.
-#[expect(clippy::missing_errors_doc, reason = "said once for all of them")]
+/// A table in a transaction. Every method may return an error of the store.
+#[expect(clippy::missing_errors_doc, reason = "the documentation of the trait states the errors")]
 pub trait OpenRows<K: RowKey, V: Row> {
-    /// As the transaction's.
+    /// Error type of the transaction.
     type Error;
 
-    /// The row at a key.
+    /// Returns the row of a key.
     fn row(&self, key: &K) -> Result<Option<V::Owned>, Self::Error>;
 
-    /// The row at a key, which is going to be changed.
+    /// Returns the row of a key that the transaction will change.
     fn row_for_update(&self, key: &K) -> Result<Option<V::Owned>, Self::Error>;
 
-    /// Stores a row, whether there was one or not.
+    /// Inserts or replaces a row.
     fn put(&self, key: &K, row: &V::Owned) -> Result<(), Self::Error>;
 
-    /// Stores a row at a key that must be free; otherwise returns [`Broken`].
+    /// Inserts a row; returns [`Broken`] if the key exists.
     fn add(&self, key: &K, row: &V::Owned) -> Result<(), Self::Error>;
 
-    /// Removes the first row from `first` to `last`, both included; returns its key.
+    /// Removes the first row from `first` to `last`, both included. Returns its key.
     fn take_first(&self, first: &K, last: &K) -> Result<Option<K>, Self::Error>;
 
-    /// The last key from `first` to `last`, both included.
+    /// Returns the last key from `first` to `last`, both included.
     fn last_key(&self, first: &K, last: &K) -> Result<Option<K>, Self::Error>;
 
-    /// Shows the rows from `first` to `last`, both included, in key order; or, of a table that an engine
-    /// keeps in descending order ([`DESCENDING`](super::keyed::DESCENDING)), in any.
+    /// Passes the rows from `first` to `last`, both included, to `each`. The order is that of the keys,
+    /// except in a table that an engine stores in descending order
+    /// ([`DESCENDING`](super::keyed::DESCENDING)), where it may be any.
     fn each(
         &self,
         first: &K,
@@ -120,7 +121,7 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
 
     fn take_first(&self, first: &K, last: &K) -> Result<Option<K>, Error> {
         let Some((key, _)) = self.range(first..=last).next().transpose()? else { return Ok(None) };
-        // It is locked since it was read.
+        // The row has been locked since it was read.
         self.remove(&key)?.ok_or_else(|| Broken::lacks(self.name(), &key))?;
         Ok(Some(key))
     }
@@ -139,7 +140,7 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
     }
 }
 
-/// Collects the rows of a walk.
+/// Collects the rows from `first` to `last`, both included.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A run from beginning to end: open or load, warm up, measure, check, close.
+//! A run from beginning to end: opens or loads the store, warms up, measures, checks, and closes.
 
 use super::check::{Checked, check};
 use super::failed;
@@ -15,18 +15,18 @@ use azekura_workload::Lane;
 use azekura_workload::tpcc::Terminal;
 use std::time::{Duration, Instant};
 
-/// The database of a run, and how it came to be.
+/// The database of a run: loaded now, or left by an earlier run.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) db: Database,
     pub(super) loaded: Loaded,
-    /// Duration of loading; `None` if an earlier run had loaded it.
+    /// Duration of loading; `None` if the database existed.
     pub(super) loading: Option<Duration>,
-    /// Report of the opening, if an earlier run had loaded it.
+    /// Recovery report of the opening, if the database existed.
     pub(super) recovery: Option<RecoveryReport>,
 }
 
-/// Results besides the measured values.
+/// Results of the measured phase and of the check after it.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) measured: Measured,
@@ -35,15 +35,14 @@ pub(super) struct Outcome {
 
 /// Runs a plan.
 ///
-/// A store that an earlier run left in the directory, because it was to be kept or because it was killed, is
-/// recovered, checked, and gone on with; one that was not loaded to the end is made anew. `note` is told what
-/// goes on, a line at a time.
+/// If an earlier run left a store in the directory, because it kept the store or was killed, that store is
+/// recovered, checked and used. A store that is not fully loaded is created again. `note` receives a line of
+/// text for each step.
 ///
 /// # Errors
 ///
-/// [`BenchError::OtherScale`] for a store of another size, [`BenchError::Inconsistent`] for one that does not
-/// fulfil the conditions before the run begins; what the store says. Violations after the run are in the
-/// report.
+/// [`BenchError::OtherScale`] for a store of another size; [`BenchError::Inconsistent`] for one that violates
+/// the conditions before the run; an error of the store. Violations after the run are in the report.
 pub fn run(plan: &Plan, progress: &Progress, note: &mut dyn FnMut(&str)) -> Result<Report, BenchError> {
     let opened = open(plan, progress, note)?;
     if opened.recovery.is_some() && plan.check {
@@ -128,7 +127,7 @@ fn measure(
     progress: &Progress,
 ) -> Result<Measured, BenchError> {
     let threads = plan.threads.max(1) as u64;
-    // Another run on the same database has other inputs.
+    // Each run on a database has different inputs.
     let seed = plan.seed.wrapping_add(earlier_runs << 32);
     let mut terminals: Vec<Terminal> = (0..threads)
         .map(|i| {

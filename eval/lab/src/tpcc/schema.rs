@@ -1,12 +1,12 @@
-//! Tables and indexes: nine tables of the specification, two indexes that its transactions need, one row of
-//! our own.
+//! Tables and indexes: nine tables of the specification, two indexes that its transactions need, and one row
+//! with the description of the loaded data.
 //!
 //! | table | key | |
 //! |---|---|---|
-//! | `history` | customer, number of the payment among his | the specification gives it none |
+//! | `history` | customer, number of the payment of this customer | the specification defines no key |
 //! | `customer_by_name` | warehouse, district, last name, first name, customer | Payment, Order-Status |
 //! | `order_by_customer` | warehouse, district, customer, order | index for Order-Status |
-//! | `tpcc` | `settings` | how the database was made |
+//! | `tpcc` | `settings` | description of the loaded data |
 
 use azekura::{Serde, TableDefinition};
 use azekura_workload::tpcc::{
@@ -15,58 +15,58 @@ use azekura_workload::tpcc::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Warehouse, district, and the number within the district: a customer or an order.
+/// Key: warehouse, district, and number in the district of a customer or an order.
 pub type InDistrict = (u32, u8, u32);
-/// Warehouse, district, last name, first name, customer.
+/// Key: warehouse, district, last name, first name, customer.
 pub type NameKey = (u32, u8, String, String, u32);
-/// Warehouse, district, order, line.
+/// Key: warehouse, district, order, line.
 pub type LineKey = (u32, u8, u32, u8);
-/// Warehouse, district, customer, payment; or warehouse, district, customer, order.
+/// Key: warehouse, district, customer, and payment or order.
 pub type OfCustomer = (u32, u8, u32, u32);
 
-/// WAREHOUSE.
+/// Table WAREHOUSE.
 pub const WAREHOUSE: TableDefinition<u32, Serde<Warehouse>> = TableDefinition::new("warehouse");
-/// DISTRICT.
+/// Table DISTRICT.
 pub const DISTRICT: TableDefinition<(u32, u8), Serde<District>> = TableDefinition::new("district");
-/// CUSTOMER.
+/// Table CUSTOMER.
 pub const CUSTOMER: TableDefinition<InDistrict, Serde<Customer>> = TableDefinition::new("customer");
-/// Customers by last and first name.
+/// Index of customers by last and first name.
 pub const CUSTOMER_BY_NAME: TableDefinition<NameKey, ()> = TableDefinition::new("customer_by_name");
-/// HISTORY.
+/// Table HISTORY.
 pub const HISTORY: TableDefinition<OfCustomer, Serde<History>> = TableDefinition::new("history");
-/// NEW-ORDER.
+/// Table NEW-ORDER.
 pub const NEW_ORDER: TableDefinition<InDistrict, ()> = TableDefinition::new("new_order");
-/// ORDER.
+/// Table ORDER.
 pub const ORDER: TableDefinition<InDistrict, Serde<Order>> = TableDefinition::new("order");
-/// Orders by customer.
+/// Index of orders by customer.
 pub const ORDER_BY_CUSTOMER: TableDefinition<OfCustomer, ()> = TableDefinition::new("order_by_customer");
-/// ORDER-LINE.
+/// Table ORDER-LINE.
 pub const ORDER_LINE: TableDefinition<LineKey, Serde<OrderLine>> = TableDefinition::new("order_line");
-/// ITEM.
+/// Table ITEM.
 pub const ITEM: TableDefinition<u32, Serde<Item>> = TableDefinition::new("item");
-/// STOCK.
+/// Table STOCK.
 pub const STOCK: TableDefinition<(u32, u32), Serde<Stock>> = TableDefinition::new("stock");
-/// Settings of the database's loading.
+/// Table with the description of the loaded data.
 pub const SETTINGS: TableDefinition<str, Serde<Loaded>> = TableDefinition::new("tpcc");
-/// The key of the only row of [`SETTINGS`].
+/// Key of the only row of [`SETTINGS`].
 pub const SETTINGS_KEY: &str = "settings";
 
-/// The database's own description once it is loaded.
+/// Description of the loaded data, stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// Its size.
+    /// Size of the database.
     pub scale: Scale,
-    /// The constants of its non-uniform distributions.
+    /// Constants of the non-uniform distributions.
     pub constants: Constants,
-    /// The seed of its rows.
+    /// Seed of the rows.
     pub seed: u64,
-    /// Rows, those of the indexes included.
+    /// Number of rows, including those of the indexes.
     pub rows: u64,
-    /// Runs that were begun on it.
+    /// Number of runs that were begun on the database.
     pub runs: u64,
 }
 
-/// A row that must be there is not, or one is that must not be: the database, or the store, is broken.
+/// A required row is missing, or a forbidden one exists: the database or the store is broken.
 #[derive(Debug, thiserror::Error)]
 #[error("table {table} {what} {key}")]
 pub struct Broken {
@@ -76,24 +76,24 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// A row that must be there is not.
+    /// Returns the error of a missing row.
     pub fn lacks(table: &str, key: impl fmt::Debug) -> Self {
         Self { table: table.to_owned(), what: "lacks row", key: format!("{key:?}") }
     }
 
-    /// A row that must not be there is.
+    /// Returns the error of a row that must not exist.
     pub fn has_already(table: &str, key: impl fmt::Debug) -> Self {
         Self { table: table.to_owned(), what: "has already row", key: format!("{key:?}") }
     }
 }
 
-/// An item that does not exist was asked for: the order is rolled back, as it should be in one of a hundred
-/// cases.
+/// A requested item does not exist. The order is rolled back, as the specification requires for one of a
+/// hundred orders.
 #[derive(Debug, thiserror::Error)]
 #[error("item {0} is not valid")]
 pub struct UnusedItem(pub u32);
 
-/// The row that must be there.
+/// Returns a required row.
 ///
 /// # Errors
 ///

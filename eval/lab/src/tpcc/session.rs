@@ -7,7 +7,7 @@ use crate::engine::{Reader, Session, Ticket, Writer};
 use crate::error::{BenchError, EngineError};
 use azekura_workload::tpcc::Input;
 
-/// Runs them.
+/// Runs TPC-C's transactions in a session.
 pub struct OnSession<'s>(pub Box<dyn Session + 's>);
 
 impl std::fmt::Debug for OnSession<'_> {

@@ -1,4 +1,4 @@
-//! Results of engines in a contest, and their display.
+//! Results of the engines in a comparison, and their tables.
 
 use super::client::{KindTally, Tally};
 use crate::latency::Latencies;
@@ -15,11 +15,11 @@ use std::time::Duration;
 pub struct Ran {
     /// Counts of the run.
     pub tally: Tally,
-    /// In which time.
+    /// Length of the run.
     pub took: Duration,
     /// Resources that the process used.
     pub usage: Usage,
-    /// Bytes of the store's files on the device afterwards.
+    /// Bytes of the store's files on the device after the run.
     pub disk_bytes: u64,
 }
 
@@ -28,7 +28,7 @@ impl Ran {
         count as f64 / self.took.as_secs_f64().max(1e-9)
     }
 
-    /// Transactions committed a second.
+    /// Returns the committed transactions per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.per_second(self.tally.committed())
@@ -39,61 +39,62 @@ impl Ran {
     }
 }
 
-/// Settings that all engines of a cell have in common.
+/// Settings that are the same for all engines of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cell {
     /// `tpcc`, or `tpcc-new-order`.
     pub workload: String,
     /// `blocking` or `pipelined`.
     pub commit: String,
-    /// Client threads.
+    /// Number of client threads.
     pub threads: usize,
-    /// Commits that could be in flight over all threads together.
+    /// Largest number of commits in flight over all threads together.
     pub in_flight: usize,
-    /// Warehouses.
+    /// Number of warehouses.
     pub warehouses: u32,
     /// Divisor of the specification's numbers of rows.
     pub scale_divisor: u32,
 }
 
-/// One engine in one cell.
+/// Results of one engine in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Standing {
-    /// The engine's name.
+    /// Name of the engine.
     pub engine: String,
-    /// The cell.
+    /// Settings of the cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Transactions committed a second: the median of the runs.
+    /// Committed transactions per second: the median of the runs.
     pub ops_per_s: f64,
-    /// The same of each run.
+    /// Committed transactions per second of each run.
     pub ops_per_s_runs: Vec<f64>,
-    /// New-Orders committed a minute, by the same run. Not an audited tpmC: no think times.
+    /// Committed New-Orders per minute in the median run. This is no audited tpmC, because there are no think
+    /// times.
     pub new_orders_per_minute: f64,
     /// Median latency of all transactions of all runs.
     pub p50_us: f64,
-    /// Latency that 99 % did not exceed.
+    /// 99th percentile of the latencies.
     pub p99_us: f64,
-    /// Latency that 99.9 % did not exceed.
+    /// 99.9th percentile of the latencies.
     pub p999_us: f64,
     /// Length of the median run.
     pub seconds: f64,
-    /// Transactions that the median run committed.
+    /// Number of transactions that the median run committed.
     pub committed: u64,
     /// Resources that the process used in the median run.
     pub usage: Usage,
     /// Bytes of the store's files on the device after the median run.
     pub disk_bytes: u64,
-    /// Latency that 99 % of the New-Orders did not exceed.
+    /// 99th percentile of the latencies of New-Orders.
     pub new_order_p99_us: f64,
-    /// Number of times that transactions were run again.
+    /// Number of retries.
     pub retries: u64,
-    /// The engine's description of itself.
+    /// Engine's description of its settings.
     pub settings: BTreeMap<String, String>,
 }
 
 impl Standing {
-    /// Of an engine with these runs, if there are any.
+    /// Returns the results of an engine's runs; `None` if there are none.
     #[must_use]
     pub fn of(engine: String, cell: Cell, runs: &[Ran], settings: BTreeMap<String, String>) -> Option<Self> {
         let mut by_rate: Vec<&Ran> = runs.iter().collect();
@@ -126,8 +127,8 @@ fn plural(count: impl Into<u64>) -> &'static str {
     if count.into() == 1 { "" } else { "s" }
 }
 
-/// The standings as a table, best first in each cell, with how many times the best peer's rate, and that of
-/// ours with other logs, ours is.
+/// Returns the results as tables, best engine first in each cell. Below each table are the ratios of this
+/// project's engine to the best peer, and to its own variants.
 #[must_use]
 pub fn render(standings: &[Standing]) -> String {
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! Stock-Level (clause 2.8.2): of how many items in a district's last twenty orders there are few left.
+//! Stock-Level (clause 2.8.2): counts the items in a district's last twenty orders with a low stock.
 //!
-//! The specification requires no more than read committed; here it is serializable like the others.
+//! The specification requires only read committed; here the transaction is serializable like the others.
 
 use super::rows::{OpenRows, Rows};
 use super::schema::{DISTRICT, ORDER_LINE, STOCK, present};
@@ -8,14 +8,14 @@ use azekura_workload::tpcc::StockLevel;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow::Continue;
 
-/// Orders that are looked at.
+/// Number of examined orders.
 const LAST_ORDERS: u32 = 20;
 
-/// Counts the items. Only reads.
+/// Counts the items, in a read-only transaction.
 ///
 /// # Errors
 ///
-/// Those of the store.
+/// An error of the store.
 pub fn stock_level<R: Rows>(tx: &R, input: &StockLevel) -> Result<usize, R::Error> {
     let (w, d) = (input.w_id, input.d_id);
     let district = present(tx.open(&DISTRICT)?.row(&(w, d))?, "district", (w, d))?;

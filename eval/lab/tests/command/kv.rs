@@ -1,4 +1,4 @@
-//! `kv`: its report, and the recording that it makes on request.
+//! The command `kv`: its report, and its recording with `--trace`.
 
 use std::fs;
 use std::process::{Command, Stdio};

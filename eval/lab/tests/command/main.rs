@@ -1,4 +1,4 @@
-//! The `azekura-lab` command: arguments in, text and exit code out.
+//! Tests of the `azekura-lab` command: arguments, output and exit code.
 
 mod kv;
 mod support;

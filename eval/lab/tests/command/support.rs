@@ -1,12 +1,12 @@
-//! Runs of the command in a scratch directory.
+//! Helpers that run the command in a temporary directory.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A directory that goes away.
+/// A temporary directory, removed when dropped.
 pub(crate) struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -19,12 +19,12 @@ impl Scratch {
     }
 }
 
-/// A command that has ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Run {
     arguments: Vec<String>,
     pub(crate) code: i32,
-    /// As text, what is not UTF-8 replaced.
+    /// Standard output, with invalid UTF-8 replaced.
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -50,7 +50,7 @@ impl Run {
         let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (mut raw_stdout, mut stderr) = (Vec::new(), String::new());
         std::thread::scope(|scope| {
-            scope.spawn(move || drop(input.write_all(stdin))); // a command that does not read it closes it
+            scope.spawn(move || drop(input.write_all(stdin))); // fails if the command does not read its input
             scope.spawn(|| output.take(stdout_len as u64).read_to_end(&mut raw_stdout).unwrap());
             child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         });
@@ -59,13 +59,13 @@ impl Run {
         Self { arguments: arguments.iter().map(|&a| a.into()).collect(), code, stdout, stderr }
     }
 
-    /// Asserts success and silence on stderr; gives back stdout.
+    /// Asserts exit code 0 and an empty stderr. Returns stdout.
     pub(crate) fn well(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{:?}: {}", self.arguments, self.stdout);
         self.stdout
     }
 
-    /// Asserts exit code 1, nothing on stdout, and one line on stderr; gives back that.
+    /// Asserts exit code 1, an empty stdout, and one line on stderr. Returns that line.
     pub(crate) fn refused(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");

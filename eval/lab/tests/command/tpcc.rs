@@ -1,4 +1,4 @@
-//! `tpcc`: its report, the files it leaves, and the store after a kill.
+//! The command `tpcc`: its report, the files that it leaves, and the store after a kill.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Run, Scratch};
 
-/// The smallest database.
+/// Arguments for the smallest database.
 const SMALL: [&str; 3] = ["tpcc", "--scale", "100"];
 
 fn tpcc(scratch: &Scratch, options: &[&str]) -> Run {
@@ -88,7 +88,7 @@ fn a_kept_store_is_gone_on_with_and_one_of_another_size_is_refused() {
     assert!(scratch.path("stores").join("tpcc-azekura").is_dir(), "it was not touched");
 }
 
-/// Kills its process when it goes.
+/// A process that is killed when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -102,7 +102,7 @@ impl Drop for Killed {
 fn all_conditions_hold_after_a_kill_in_the_middle_of_a_run_and_again_after_going_on() {
     let scratch = Scratch::new();
     let keep = ["--warehouses", "2", "--dir", "stores", "--keep"];
-    // Each log, and each recovered by another.
+    // Each log protocol; another one recovers the store.
     for (round, (commits, log, next_log)) in [
         (&["--threads", "4"][..], "p-wal", "serial"),
         (&["--threads", "4", "--in-flight", "64"], "p-wal", "epoch:2"),
@@ -131,7 +131,7 @@ fn all_conditions_hold_after_a_kill_in_the_middle_of_a_run_and_again_after_going
         assert!(child.0.try_wait().expect("can be asked").is_none(), "it still runs");
         drop(child);
 
-        // The rows that exist before this run are checked too: a violation would refuse it.
+        // This run also checks the rows that it finds: it would refuse a store with a violation.
         let short = ["--log", next_log, "--threads", "2", "--seconds", "0.2", "--json"];
         let after = report(&tpcc(&scratch, &[&keep[..], &short].concat()));
         assert_eq!(after["settings"]["azekura.log"], next_log, "{after}");

@@ -1,7 +1,7 @@
-//! The store before the shop opens: rows by their numbers.
+//! Rows of the initial database, by number.
 //!
-//! Each row has a generator of its own, seeded by table and number, so rows can be made in any order and by
-//! any thread.
+//! Each row has its own random generator, seeded by table and number, so rows can be generated in any order
+//! and by any thread.
 
 use super::row::{Address, Author, CardPayment, Country, Customer, Item, Order, OrderLine};
 use super::text::{digits, name_of, string};
@@ -9,20 +9,20 @@ use super::{COUNTRIES, SUBJECTS, Scale};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// Backings of books, kinds of credit card, ways of shipping, states of orders.
+/// Number of kinds of book covers.
 pub const BACKINGS: u8 = 5;
-/// Kinds of credit card.
+/// Number of kinds of credit cards.
 pub const CARDS: u8 = 5;
-/// Ways of shipping.
+/// Number of ways of shipping.
 pub const SHIPPINGS: u8 = 6;
-/// States of an order; 0 is *pending*.
+/// Number of states of an order; 0 is *pending*.
 pub const ORDER_STATES: u8 = 4;
 
-/// The day on which the shop opens, since 1970: 2010-04-01, when the paper was accepted.
+/// The shop's opening day, in days since 1970: 2010-04-01, on which the paper was accepted.
 pub const OPENING_DAY: u32 = 14_700;
 const DAY: u64 = 86_400;
 
-/// All rows of a scale. Numbers begin at 1.
+/// Generator of all rows of a scale. Numbers begin at 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Data {
     scale: Scale,
@@ -30,13 +30,13 @@ pub struct Data {
 }
 
 impl Data {
-    /// The rows of `scale`; another `seed` gives other rows of the same sizes.
+    /// Returns the generator of the rows of `scale`; another `seed` gives other rows of the same sizes.
     #[must_use]
     pub const fn new(scale: Scale, seed: u64) -> Self {
         Self { scale, seed }
     }
 
-    /// The scale.
+    /// Returns the scale.
     #[must_use]
     pub const fn scale(&self) -> Scale {
         self.scale
@@ -47,8 +47,8 @@ impl Data {
         Xoshiro256PlusPlus::seed_from_u64(spread ^ number)
     }
 
-    /// Author `number`, up to [`Scale::authors`]. The last name begins with the number's name, so that
-    /// searches find it.
+    /// Returns author `number`, up to [`Scale::authors`]. The last name begins with the number in syllables,
+    /// so that searches find it.
     #[must_use]
     pub fn author(&self, number: u64) -> Author {
         let rng = &mut self.rng(1, number);
@@ -61,7 +61,7 @@ impl Data {
         }
     }
 
-    /// Country `number`, up to [`COUNTRIES`].
+    /// Returns country `number`, up to [`COUNTRIES`].
     #[must_use]
     pub fn country(&self, number: u64) -> Country {
         let rng = &mut self.rng(2, number);
@@ -72,13 +72,13 @@ impl Data {
         }
     }
 
-    /// Address `number`, up to [`Scale::addresses`].
+    /// Returns address `number`, up to [`Scale::addresses`].
     #[must_use]
     pub fn address(&self, number: u64) -> Address {
         address(&mut self.rng(3, number))
     }
 
-    /// Customer `number`, up to [`Scale::customers`].
+    /// Returns customer `number`, up to [`Scale::customers`].
     #[must_use]
     pub fn customer(&self, number: u64) -> Customer {
         let rng = &mut self.rng(4, number);
@@ -86,8 +86,8 @@ impl Data {
         customer(rng, number, address, OPENING_DAY)
     }
 
-    /// Item `number`, up to [`Scale::items`]. The title begins with the number's name, so that searches find
-    /// it.
+    /// Returns item `number`, up to [`Scale::items`]. The title begins with the number in syllables, so that
+    /// searches find it.
     #[must_use]
     pub fn item(&self, number: u64) -> Item {
         let rng = &mut self.rng(5, number);
@@ -115,7 +115,8 @@ impl Data {
         }
     }
 
-    /// Order `number`, up to [`Scale::orders`], with its one to five lines (numbered from 1) and its payment.
+    /// Returns order `number`, up to [`Scale::orders`], with its one to five lines (numbered from 1) and its
+    /// payment.
     #[must_use]
     pub fn order(&self, number: u64) -> (Order, Vec<OrderLine>, CardPayment) {
         let rng = &mut self.rng(6, number);
@@ -150,7 +151,7 @@ impl Data {
     }
 }
 
-/// A name with the name of `number` in front.
+/// Returns a random name that begins with `number` in syllables.
 fn searchable(rng: &mut Xoshiro256PlusPlus, number: u64, most: usize) -> String {
     let mut name = name_of(number);
     name.truncate(most - 4);
@@ -171,7 +172,7 @@ fn distinct(rng: &mut Xoshiro256PlusPlus, of: u64) -> [u64; 5] {
     chosen
 }
 
-/// A random address.
+/// Returns a random address.
 pub(crate) fn address(rng: &mut Xoshiro256PlusPlus) -> Address {
     Address {
         street1: string(rng, 15, 40),
@@ -183,7 +184,7 @@ pub(crate) fn address(rng: &mut Xoshiro256PlusPlus) -> Address {
     }
 }
 
-/// A random customer with this number and address; the last visit is on `day`.
+/// Returns a random customer with this number and address; the last visit is on `day`.
 pub(crate) fn customer(rng: &mut Xoshiro256PlusPlus, number: u64, address: u64, day: u32) -> Customer {
     let user_name = name_of(number);
     let since = day - rng.random_range(1..=730);
@@ -208,7 +209,7 @@ pub(crate) fn customer(rng: &mut Xoshiro256PlusPlus, number: u64, address: u64, 
     }
 }
 
-/// A random card that pays `amount`.
+/// Returns a random card payment of `amount`.
 pub(crate) fn card_payment(rng: &mut Xoshiro256PlusPlus, amount: i64, date: u64) -> CardPayment {
     CardPayment {
         card_type: rng.random_range(0..CARDS),

@@ -1,17 +1,17 @@
-//! The 14 kinds of page of TPC-W.
+//! The 14 kinds of pages of TPC-W.
 
-/// A page that a visitor asks for; each is one transaction of the store, if it touches it.
+/// A kind of page that visitors request. A page that uses the store is one transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Interaction {
-    /// The shop's first page.
+    /// The home page.
     Home,
     /// The newest books of a subject.
     NewProducts,
-    /// The best sold books of a subject.
+    /// The best-selling books of a subject.
     BestSellers,
     /// One book.
     ProductDetail,
-    /// The form to search by.
+    /// The search form.
     SearchRequest,
     /// The results of a search.
     SearchResults,
@@ -19,22 +19,22 @@ pub enum Interaction {
     ShoppingCart,
     /// The form for new customers.
     CustomerRegistration,
-    /// The buyer and the price.
+    /// The purchase form with the buyer and the price.
     BuyRequest,
     /// The purchase.
     BuyConfirm,
-    /// The form to ask for an order.
+    /// The form to request an order.
     OrderInquiry,
-    /// A customer's latest order.
+    /// The latest order of a customer.
     OrderDisplay,
     /// The form to change a book.
     AdminRequest,
-    /// The change.
+    /// The change of a book.
     AdminConfirm,
 }
 
 impl Interaction {
-    /// All, in the order in which tables list them.
+    /// All kinds, in the order of tables.
     pub const ALL: [Self; 14] = [
         Self::Home,
         Self::NewProducts,
@@ -52,7 +52,7 @@ impl Interaction {
         Self::AdminConfirm,
     ];
 
-    /// Its name in reports.
+    /// Returns the name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Interaction {
         }
     }
 
-    /// Its place in [`Interaction::ALL`].
+    /// Returns the index in [`Interaction::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize

@@ -1,9 +1,9 @@
-//! Results of a run: bogotransactions per second, the mix, responses, errors.
+//! Results of a run: bogotransactions per second, mix of pages, response times, errors.
 
 use super::Interaction;
 use std::time::Duration;
 
-/// Pages answered, by kind. A page that is an error is counted apart.
+/// Counts of pages, by kind. Pages that are errors are counted separately.
 ///
 /// ```
 /// use azekura_workload::bookstore::{Interaction, Tally};
@@ -21,7 +21,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one page that took `response` from when it was asked for.
+    /// Counts one page with the response time `response`, measured from its request.
     pub fn add(&mut self, page: Interaction, response: Duration, is_error: bool) {
         let at = page.index();
         if is_error {
@@ -32,7 +32,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another user counted.
+    /// Adds the counts of another user.
     pub fn merge(&mut self, other: &Self) {
         for at in 0..self.counts.len() {
             self.counts[at] += other.counts[at];
@@ -41,39 +41,39 @@ impl Tally {
         }
     }
 
-    /// Successful pages of all kinds: bogotransactions.
+    /// Returns the number of successful pages of all kinds, which are the bogotransactions.
     #[must_use]
     pub fn successes(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Pages that were errors.
+    /// Returns the number of pages that were errors.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors.iter().sum()
     }
 
-    /// Bogotransactions per second (BT/s): every successful page counts, not only purchases. Comparable with
-    /// DBT-1's numbers at the same scale, with TPC-W's never.
+    /// Returns the bogotransactions per second (BT/s): every successful page counts, not only purchases. The
+    /// value is comparable with DBT-1's at the same scale, but not with TPC-W's.
     #[must_use]
     pub fn per_second(&self, measured: Duration) -> f64 {
         self.successes() as f64 / measured.as_secs_f64()
     }
 
-    /// Successful pages of a kind.
+    /// Returns the number of successful pages of a kind.
     #[must_use]
     pub fn count(&self, page: Interaction) -> u64 {
         self.counts[page.index()]
     }
 
-    /// A kind's part of all pages asked for.
+    /// Returns the part of a kind in all requested pages.
     #[must_use]
     pub fn part(&self, page: Interaction) -> f64 {
         let asked = self.counts[page.index()] + self.errors[page.index()];
         asked as f64 / (self.successes() + self.errors()).max(1) as f64
     }
 
-    /// Mean response of a kind's successful pages; `None` without any.
+    /// Returns the mean response time of a kind's successful pages; `None` if there are none.
     #[must_use]
     pub fn mean_response(&self, page: Interaction) -> Option<Duration> {
         let (count, time) = (self.counts[page.index()], self.times[page.index()]);

@@ -1,6 +1,7 @@
-//! The order of pages: the transition tables of TPC-W's three mixes.
+//! The sequence of pages: the transition tables of TPC-W's three mixes.
 //!
-//! A number from 0 to 9999 is drawn; the next page is the first one with a threshold of at least this number.
+//! The next page is the first one in the table's row with a threshold of at least a random number from 0 to
+//! 9999.
 
 use super::Interaction::{
     self, AdminConfirm as AC, AdminRequest as AR, BestSellers as BS, BuyConfirm as BC, BuyRequest as BR,
@@ -8,19 +9,19 @@ use super::Interaction::{
     ProductDetail as PD, SearchRequest as SQ, SearchResults as SR, ShoppingCart as SC,
 };
 
-/// The mix of pages.
+/// A mix of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mix {
-    /// Looking and buying: four of five pages only read.
+    /// Browsing and buying: four of five pages are read-only.
     #[default]
     Shopping,
-    /// Looking.
+    /// Mostly browsing.
     Browsing,
-    /// Buying.
+    /// Mostly buying.
     Ordering,
 }
 
-/// The thresholds of a mix.
+/// The transition table of a mix.
 ///
 /// ```
 /// use azekura_workload::bookstore::{Interaction, Mix, Transitions};
@@ -31,44 +32,45 @@ pub enum Mix {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transitions {
     mix: Mix,
-    /// `true`: two numbers of the ordering mix have the misprints of the kit.
+    /// Two numbers of the ordering mix have the misprints of DBT-1.
     is_misprinted: bool,
 }
 
-/// Thresholds are below this.
+/// Number of different random draws; all thresholds are smaller.
 pub const DRAWS: u16 = 10_000;
 
 type Row = &'static [(Interaction, u16)];
 
-/// The last target of every row takes the rest.
+/// Threshold of the last page in each row.
 const REST: u16 = DRAWS - 1;
 
 impl Transitions {
-    /// TPC-W's table of the mix, which the kit's is meant to be.
+    /// Returns TPC-W's table of the mix, which DBT-1 intends to follow.
     #[must_use]
     pub const fn of(mix: Mix) -> Self {
         Self { mix, is_misprinted: false }
     }
 
-    /// The table as it stands in the kit's source: in the ordering mix, 8341 for 6341 (from a book to the
-    /// search form) and 9452 for 9453 (from the purchase form home). One page in fifty is another one then.
+    /// Returns the table in the source of DBT-1. Its ordering mix has 8341 instead of 6341 (from a book to
+    /// the search form) and 9452 instead of 9453 (from the purchase form to the home page). With them, one
+    /// page in fifty is a different one.
     #[must_use]
     pub const fn with_misprint(mix: Mix) -> Self {
         Self { mix, is_misprinted: true }
     }
 
-    /// The page after `from`. `draw` is below [`DRAWS`].
+    /// Returns the page after `from`. `draw` must be below [`DRAWS`].
     #[must_use]
     pub fn next(self, from: Interaction, draw: u16) -> Interaction {
         let row = self.row(from);
         row.iter().find(|(_, threshold)| *threshold >= draw).unwrap_or(&row[row.len() - 1]).0
     }
 
-    /// The stationary frequency of each page, as parts of 1, in the order of [`Interaction::ALL`].
+    /// Returns the stationary frequency of each page, as a part of 1, in the order of [`Interaction::ALL`].
     #[must_use]
     pub fn stationary(self) -> [f64; 14] {
         let mut now = [1.0 / 14.0; 14];
-        // The slowest mode dies out by far more than a part in ten each step.
+        // The slowest mode decreases by far more than 10 % in each step.
         for _ in 0..2_000 {
             let mut next = [0.0; 14];
             for from in Interaction::ALL {
@@ -158,7 +160,7 @@ fn ordering(from: Interaction) -> Row {
 mod tests {
     use super::*;
 
-    /// TPC-W's mixes in per cent, in the order of `Interaction::ALL`.
+    /// TPC-W's published mixes in percent, in the order of `Interaction::ALL`.
     const PUBLISHED: [(Mix, [f64; 14]); 3] = [
         (Mix::Shopping, [16.0, 5.0, 5.0, 17.0, 20.0, 17.0, 11.6, 3.0, 2.6, 1.2, 0.75, 0.66, 0.10, 0.09]),
         (Mix::Browsing, [29.0, 11.0, 11.0, 21.0, 12.0, 11.0, 2.0, 0.82, 0.75, 0.69, 0.30, 0.25, 0.10, 0.09]),

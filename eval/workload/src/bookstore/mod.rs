@@ -16,23 +16,23 @@
 //! user.answered(&Answer::default());
 //! ```
 //!
-//! Two ways to be exact ([`Conformance`]): as the kit's driver behaves, or as TPC-W says. They differ in what
-//! *best sellers* asks for, in whether a cart's quantities are ever refreshed, and in whether the pages of
-//! *search request* and *registration* touch the store. Apart from that, two numbers of the kit's ordering
-//! table are misprints, and are followed only on request ([`Transitions::with_misprint`]); and think times
-//! ([`Think`]) are exponential in the kit, constant in the paper's study.
+//! [`Conformance`] selects the rules of DBT-1's driver or those of TPC-W. They differ in the query of *best
+//! sellers*, in the refreshing of a cart's quantities, and in the use of the store by *search request* and
+//! *registration*. Two numbers of DBT-1's ordering table are misprints, which are used only on request
+//! ([`Transitions::with_misprint`]). Think times ([`Think`]) are exponential in DBT-1 and constant in the
+//! paper's study.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`interaction`] | the 14 kinds of page |
-//! | [`mix`] | which page follows which: three tables of TPC-W |
-//! | [`request`] | a page with all it needs; what its answer tells the visitor |
-//! | [`user`] | one emulated user: visits, think time, what is remembered |
-//! | [`think`] | how long a user looks at a page |
+//! | [`interaction`] | the 14 kinds of pages |
+//! | [`mix`] | transitions between pages: three tables of TPC-W |
+//! | [`request`] | a page request with its parameters; the answer to it |
+//! | [`user`] | one emulated user: visits, think time, state between requests |
+//! | [`think`] | think time between two pages |
 //! | [`row`] | the rows of the ten tables |
-//! | [`data`] | rows by their numbers |
+//! | [`data`] | rows by number |
 //! | [`text`] | random strings, names made of syllables, skewed numbers |
-//! | [`metric`] | bogotransactions per second, mix, responses |
+//! | [`metric`] | bogotransactions per second, mix, response times |
 
 pub mod data;
 pub mod interaction;
@@ -52,16 +52,16 @@ pub use request::{Answer, Request, Search};
 pub use think::Think;
 pub use user::User;
 
-/// The rules to follow where the kit and TPC-W differ.
+/// The rules to follow where DBT-1 and TPC-W differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Conformance {
-    /// The rules of DBT-1's driver and stored procedures: *best sellers* is the query of *new products*,
-    /// a cart's quantities are never refreshed (the driver tests for it in a branch that it cannot
-    /// reach), and *search request* and *registration* touch no table.
+    /// The rules of DBT-1's driver and stored procedures. *Best sellers* runs the query of *new products*. A
+    /// cart's quantities are never refreshed, because the driver tests for it in an unreachable branch.
+    /// *Search request* and *registration* use no table.
     #[default]
     Kit,
-    /// The rules of TPC-W: *best sellers* sums up the quantities sold in the newest orders, a shown cart's
-    /// quantities are refreshed, and every page shows its promotion.
+    /// The rules of TPC-W. *Best sellers* sums up the quantities sold in the newest orders. The quantities of
+    /// a shown cart are refreshed, and every page shows its promotion.
     TpcW,
 }
 
@@ -72,52 +72,52 @@ pub struct Scale {
     users: u64,
 }
 
-/// Countries, at every scale.
+/// Number of countries, at every scale.
 pub const COUNTRIES: u64 = 92;
-/// Subjects of books.
+/// Number of subjects of books.
 pub const SUBJECTS: u8 = 24;
-/// Number of newest orders for best sellers, in TPC-W.
+/// Number of newest orders that TPC-W's best sellers are computed from.
 pub const BEST_SELLER_ORDERS: u64 = 3_333;
-/// Most rows of a list.
+/// Largest number of rows in a list.
 pub const LIST: usize = 50;
-/// Most lines of a cart.
+/// Largest number of lines in a cart.
 pub const CART_LINES: usize = 100;
-/// Lines that a cart's page shows.
+/// Number of lines that the page of a cart shows.
 pub const CART_SHOWN: usize = 20;
 
 impl Scale {
-    /// The scale of `items` books (the kit has 1,000 to 10,000,000 in powers of ten; at least 10 are
-    /// needed) and `users`, with 2,880 customers for each.
+    /// Returns the scale of `items` books and `users` users, with 2,880 customers for each user. DBT-1 has
+    /// 1,000 to 10,000,000 books, in powers of ten; at least 10 are needed.
     #[must_use]
     pub const fn new(items: u64, users: u64) -> Self {
         Self { items: if items < 10 { 10 } else { items }, users: if users == 0 { 1 } else { users } }
     }
 
-    /// Items.
+    /// Returns the number of items.
     #[must_use]
     pub const fn items(self) -> u64 {
         self.items
     }
 
-    /// Customers before anybody registers.
+    /// Returns the initial number of customers.
     #[must_use]
     pub const fn customers(self) -> u64 {
         2_880 * self.users
     }
 
-    /// Addresses before anybody registers.
+    /// Returns the initial number of addresses.
     #[must_use]
     pub const fn addresses(self) -> u64 {
         2 * self.customers()
     }
 
-    /// Authors.
+    /// Returns the number of authors.
     #[must_use]
     pub const fn authors(self) -> u64 {
         if self.items < 4 { 1 } else { self.items / 4 }
     }
 
-    /// Orders before anybody buys.
+    /// Returns the initial number of orders.
     #[must_use]
     pub const fn orders(self) -> u64 {
         self.customers() * 9 / 10

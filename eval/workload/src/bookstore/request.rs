@@ -1,4 +1,4 @@
-//! A page with all it needs, and what its answer tells the visitor.
+//! A page request with its parameters, and the answer to it.
 
 use super::Interaction;
 use super::row::{Address, CardPayment, Customer};
@@ -6,9 +6,9 @@ use super::row::{Address, CardPayment, Customer};
 /// The search term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Search {
-    /// Books of authors with this prefix of their last names.
+    /// Books of authors with last names that begin with this.
     Author(String),
-    /// Books with this prefix of their titles.
+    /// Books with titles that begin with this.
     Title(String),
     /// Books of a subject.
     Subject(u8),
@@ -17,36 +17,36 @@ pub enum Search {
 /// The buyer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Buyer {
-    /// A customer, looked up by the user name of this number.
+    /// An existing customer, found by the user name for this number.
     Known(u64),
-    /// A new customer. The shop draws the number; the row's user name and password follow from it.
+    /// A new customer. The shop assigns the number, which determines the user name and the password.
     New(Box<(Customer, Address)>),
 }
 
 /// A page that a user requests, with all its random parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// The first page, with the customer's name if known.
+    /// The home page, with the customer's name if known.
     Home {
         /// The known customer.
         customer: Option<u64>,
-        /// The page promotes books related to this one.
+        /// The book for which the page promotes related books.
         promotion: u64,
     },
     /// The newest books of a subject.
     NewProducts {
         /// The subject.
         subject: u8,
-        /// As in `Home`.
+        /// The book for which the page promotes related books.
         promotion: u64,
     },
-    /// The best sold books of a subject.
+    /// The best-selling books of a subject.
     BestSellers {
         /// The subject.
         subject: u8,
-        /// As in `Home`.
+        /// The book for which the page promotes related books.
         promotion: u64,
-        /// `true`: counts sales (TPC-W); otherwise uses the query of `NewProducts` (the kit).
+        /// Sums up sales, as in TPC-W; otherwise uses the query of `NewProducts`, as in DBT-1.
         by_sales: bool,
     },
     /// One book with its author.
@@ -54,9 +54,9 @@ pub enum Request {
         /// The book.
         item: u64,
     },
-    /// The form to search by.
+    /// The search form.
     SearchRequest {
-        /// As in `Home`; `None` where the page touches no table.
+        /// The book for which the page promotes related books; `None` if the page uses no table.
         promotion: Option<u64>,
     },
     /// The results of a search.
@@ -64,25 +64,25 @@ pub enum Request {
         /// The search term.
         search: Search,
     },
-    /// The cart.
+    /// The page of a cart.
     ShoppingCart {
-        /// The user's cart; `None`: a new one.
+        /// The user's cart; `None` creates a new one.
         cart: Option<u64>,
-        /// The book to put in.
+        /// The book to add.
         add: Option<u64>,
-        /// The book to put in if the cart is empty otherwise.
+        /// The book to add if the cart would be empty otherwise.
         instead: u64,
         /// New quantities for the first lines; 0 removes a line.
         refresh: Vec<u32>,
-        /// As in `Home`.
+        /// The book for which the page promotes related books.
         promotion: u64,
     },
     /// The form for new customers.
     CustomerRegistration {
-        /// The known customer, where the page shows it.
+        /// The known customer, if the page shows the name.
         customer: Option<u64>,
     },
-    /// The buyer and the price.
+    /// The purchase form with the buyer and the price.
     BuyRequest {
         /// The cart.
         cart: Option<u64>,
@@ -91,22 +91,22 @@ pub enum Request {
     },
     /// The purchase.
     BuyConfirm {
-        /// The cart; becomes the order's number.
+        /// The cart; its number becomes the order's number.
         cart: Option<u64>,
         /// The customer.
         customer: Option<u64>,
         /// The shipping address, if it differs from the customer's.
         ship_to: Option<Address>,
-        /// The shipping type.
+        /// The way of shipping.
         ship_type: u8,
-        /// Days until it is shipped.
+        /// Days until the order is shipped.
         ship_days: u8,
-        /// The payment; the amount follows from the cart.
+        /// The payment; the cart determines the amount.
         payment: Box<CardPayment>,
-        /// A comment on every line.
+        /// The comment on every line.
         comment: String,
     },
-    /// The form to ask for an order, with the user name filled in.
+    /// The form to request an order, with the user name filled in.
     OrderInquiry {
         /// The customer.
         customer: u64,
@@ -125,11 +125,11 @@ pub enum Request {
     AdminConfirm {
         /// The book.
         item: u64,
-        /// Its new price.
+        /// The new price.
         cost: i64,
-        /// Its new pictures.
+        /// The new pictures.
         image: u64,
-        /// Its new date of publication.
+        /// The new date of publication.
         published: u32,
     },
 }
@@ -157,15 +157,15 @@ impl Request {
     }
 }
 
-/// The content of a page that the user needs later.
+/// The content of a page that the user needs for later requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The books on the page that can be selected.
+    /// Books on the page that the user can select.
     pub shown: Vec<u64>,
-    /// The user's cart from now on.
+    /// The user's new cart, if it changed.
     pub cart: Option<u64>,
-    /// The user's number as a customer from now on.
+    /// The user's new number as a customer, if it changed.
     pub customer: Option<u64>,
-    /// The page could not be made as asked: nothing was found, or something was missing. It does not count.
+    /// The page could not be made, because something was not found. Such pages do not count.
     pub is_error: bool,
 }

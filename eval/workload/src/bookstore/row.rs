@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A row of `author`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct Author {
     pub first_name: String,
     pub last_name: String,
@@ -15,7 +15,7 @@ pub struct Author {
 
 /// A row of `country`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct Country {
     pub name: String,
     pub exchange_micros: u64,
@@ -24,7 +24,7 @@ pub struct Country {
 
 /// A row of `address`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct Address {
     pub street1: String,
     pub street2: String,
@@ -36,7 +36,7 @@ pub struct Address {
 
 /// A row of `customer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct Customer {
     pub user_name: String,
     pub password: String,
@@ -49,7 +49,7 @@ pub struct Customer {
     pub last_visit: u32,
     pub login: u64,
     pub expiration: u64,
-    /// Per cent.
+    /// Discount in percent.
     pub discount: u8,
     pub balance: i64,
     pub year_to_date: i64,
@@ -59,7 +59,7 @@ pub struct Customer {
 
 /// A row of `item`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct Item {
     pub title: String,
     pub author: u64,
@@ -83,7 +83,7 @@ pub struct Item {
 
 /// A row of `orders`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct Order {
     pub customer: u64,
     pub date: u64,
@@ -99,18 +99,18 @@ pub struct Order {
 
 /// A row of `order_line`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct OrderLine {
     pub item: u64,
     pub quantity: u32,
-    /// Per cent.
+    /// Discount in percent.
     pub discount: u8,
     pub comments: String,
 }
 
-/// A row of `cc_xacts`: what a credit card paid.
+/// A row of `cc_xacts`: a payment by credit card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct CardPayment {
     pub card_type: u8,
     pub number: String,
@@ -124,7 +124,7 @@ pub struct CardPayment {
 
 /// A row of `shopping_cart`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct Cart {
     pub customer: Option<u64>,
     pub date: u64,
@@ -134,13 +134,13 @@ pub struct Cart {
     pub total: i64,
     pub first_name: String,
     pub last_name: String,
-    /// Per cent.
+    /// Discount in percent.
     pub discount: u8,
 }
 
 /// A row of `shopping_cart_line`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns are the kit's")]
+#[expect(missing_docs, reason = "the columns are those of DBT-1")]
 pub struct CartLine {
     pub quantity: u32,
     pub cost: i64,
@@ -149,13 +149,13 @@ pub struct CartLine {
     pub backing: u8,
 }
 
-/// Tax on what is bought, in hundredths of a per cent.
+/// Sales tax, in hundredths of a percent.
 const TAX: i64 = 825;
-/// Shipping of an order, and of each copy in it.
+/// Shipping costs of an order, and of each copy in it, in cents.
 const SHIPPING: (i64, i64) = (300, 100);
 
 impl Cart {
-    /// Prices the cart: lines less the customer's discount, tax, shipping.
+    /// Computes the price of the cart: its lines minus the customer's discount, plus tax and shipping.
     pub fn price<'l>(&mut self, lines: impl IntoIterator<Item = &'l CartLine>) {
         let (mut cost, mut copies) = (0, 0);
         for line in lines {
@@ -170,7 +170,7 @@ impl Cart {
 }
 
 impl Item {
-    /// The stock after so many were sold: restocked by 21 when fewer than ten would be left.
+    /// Returns the stock after a sale; 21 copies are added if at most ten would be left.
     #[must_use]
     pub const fn stock_after(&self, sold: u32) -> i64 {
         let sold = sold as i64;

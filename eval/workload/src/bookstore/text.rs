@@ -1,13 +1,13 @@
-//! Random strings, names made of syllables, and skewed numbers, as the kit's data generator makes them.
+//! Random strings, names made of syllables, and skewed numbers, as in DBT-1's data generator.
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
-/// The syllables of the digits 0 to 9 in a name.
+/// Syllables of the digits 0 to 9 in a name.
 const SYLLABLES: [&str; 10] = ["BA", "OG", "AL", "RI", "RE", "SE", "AT", "UL", "IN", "NG"];
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,";
 
-/// A number as a name: its decimal digits as syllables.
+/// Returns a number as a name: its decimal digits as syllables.
 ///
 /// ```
 /// assert_eq!(azekura_workload::bookstore::text::name_of(2_880), "ALININBA");
@@ -17,25 +17,27 @@ pub fn name_of(number: u64) -> String {
     number.to_string().bytes().map(|digit| SYLLABLES[usize::from(digit - b'0')]).collect()
 }
 
-/// Random characters; the length is uniform from `least` to `most - 1`.
+/// Returns random characters; the length is uniform from `least` to `most - 1`.
 pub fn string(rng: &mut Xoshiro256PlusPlus, least: usize, most: usize) -> String {
     let length = rng.random_range(least..most.max(least + 1));
     (0..length).map(|_| char::from(LETTERS[rng.random_range(0..LETTERS.len())])).collect()
 }
 
-/// Random digits; the length is uniform from `least` to `most`.
+/// Returns random digits; the length is uniform from `least` to `most`.
 pub fn digits(rng: &mut Xoshiro256PlusPlus, least: usize, most: usize) -> String {
     let length = rng.random_range(least..=most);
     (0..length).map(|_| char::from(b'0' + rng.random_range(0..10u8))).collect()
 }
 
-/// TPC-W's non-uniform number from `x` to `y`: `((rand[0..a] | (x + rand[0..y])) mod (y - x + 1)) + x`.
+/// Returns TPC-W's non-uniform number from `x` to `y`: `((rand[0..a] | (x + rand[0..y])) mod (y - x + 1)) +
+/// x`.
 pub fn nu_rand(rng: &mut Xoshiro256PlusPlus, a: u64, x: u64, y: u64) -> u64 {
     let mask = rng.random_range(0..=a);
     (mask | (x + rng.random_range(0..=y))) % (y - x + 1) + x
 }
 
-/// The `a` of [`nu_rand`] for so many customers (or items): about a tenth to a quarter of them, all ones.
+/// Returns the `a` of [`nu_rand`] for `of` customers (or items): all bits are ones, and its value is about a
+/// tenth to a quarter of `of`.
 #[must_use]
 pub fn nu_rand_a(of: u64) -> u64 {
     let mut a = 1_023;

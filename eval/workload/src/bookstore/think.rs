@@ -1,24 +1,24 @@
-//! Think time of a user between two pages.
+//! Think time of a user: the pause between two pages.
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use std::time::Duration;
 
-/// A law of think times. With *N* users, think time *T* and response *R* at most *N/(T+R)* pages are asked
-/// for each second.
+/// A distribution of think times. With *N* users, think time *T* and response time *R*, at most *N/(T+R)*
+/// pages are requested per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Think {
-    /// Always the same: as in the paper's study (3.6 s).
+    /// A constant, as in the paper's study (3.6 s).
     Constant(Duration),
-    /// Exponential with this mean, cut off at ten times it: as the kit has it.
+    /// Exponential with this mean, limited to ten times the mean, as in DBT-1.
     Exponential(Duration),
 }
 
 impl Think {
-    /// No pause at all.
+    /// No pause.
     pub const NONE: Self = Self::Constant(Duration::ZERO);
 
-    /// The next pause.
+    /// Returns the next pause.
     pub fn draw(self, rng: &mut Xoshiro256PlusPlus) -> Duration {
         match self {
             Self::Constant(time) => time,
@@ -27,7 +27,7 @@ impl Think {
     }
 }
 
-/// An exponential time with this mean.
+/// Returns an exponentially distributed time with this mean.
 pub(crate) fn exponential(rng: &mut Xoshiro256PlusPlus, mean: Duration) -> Duration {
     // 1 - u is above 0, so the logarithm is finite.
     let unit: f64 = rng.random();

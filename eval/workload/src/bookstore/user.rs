@@ -1,4 +1,4 @@
-//! One emulated user: the sequence of pages that it requests, and its state between requests.
+//! One emulated user: the sequence of its requests, and its state between them.
 
 use super::data::{SHIPPINGS, address, card_payment, customer};
 use super::request::{Answer, Buyer, Request, Search};
@@ -10,13 +10,14 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use std::time::Duration;
 
-/// Mean of the least length of a visit, and its bound.
+/// Mean and upper bound of the minimum length of a visit.
 const VISIT: (Duration, Duration) = (Duration::from_mins(15), Duration::from_mins(60));
 
-/// An emulated user. When a visit ends, the next visit is that of a new visitor.
+/// An emulated user. When a visit ends, a visit of a new visitor begins.
 ///
-/// A visit begins at the home page. It ends when the home page is drawn again after the visit's least length;
-/// that page is the first one of the next visit. So the pages are one walk through the mix's table of
+/// A visit begins at the home page. It ends when the home page is drawn again after the minimum length of the
+/// visit; that page is the first one of the next visit. The pages are thus one walk through the transition
+/// table of the mix.
 /// transitions.
 #[derive(Debug)]
 pub struct User {
@@ -29,20 +30,20 @@ pub struct User {
     visit_until: Duration,
     customer: Option<u64>,
     cart: Option<u64>,
-    /// The last list that was shown.
+    /// Books in the last shown list.
     shown: Vec<u64>,
     /// The last viewed book.
     item: u64,
 }
 
 impl User {
-    /// A user with random numbers from `seed`.
+    /// Returns a user with random numbers from `seed`.
     #[must_use]
     pub fn new(scale: Scale, mix: Mix, conformance: Conformance, seed: u64) -> Self {
         Self::walking(scale, Transitions::of(mix), conformance, seed)
     }
 
-    /// A user with another table of transitions.
+    /// Returns a user with another transition table.
     #[must_use]
     pub fn walking(scale: Scale, transitions: Transitions, conformance: Conformance, seed: u64) -> Self {
         Self {
@@ -59,7 +60,7 @@ impl User {
         }
     }
 
-    /// Returns the next request. `now` is the time of a clock that is the same for all calls.
+    /// Returns the next request. `now` is the time of a clock that all calls share.
     pub fn next(&mut self, now: Duration) -> Request {
         let next = match self.last {
             None => Interaction::Home,
@@ -73,7 +74,7 @@ impl User {
         request
     }
 
-    /// Receives the answer to the last request.
+    /// Updates the user's state with the answer to the last request.
     pub fn answered(&mut self, answer: &Answer) {
         if answer.customer.is_some() {
             self.customer = answer.customer;
@@ -89,12 +90,12 @@ impl User {
         }
     }
 
-    /// Draws the think time of this user.
+    /// Draws a think time with the random numbers of this user.
     pub fn think(&mut self, think: super::Think) -> Duration {
         think.draw(&mut self.rng)
     }
 
-    /// A new visitor: four of five are known customers.
+    /// Begins a visit of a new visitor; four of five are known customers.
     fn arrive(&mut self, now: Duration) {
         self.visit_until = now + exponential(&mut self.rng, VISIT.0).min(VISIT.1);
         self.customer = self.rng.random_bool(0.8).then(|| self.any_customer());
@@ -156,7 +157,7 @@ impl User {
         }
     }
 
-    /// A book of the last list; any when there was none.
+    /// Returns a random book of the last list, or of all books if the list is empty.
     fn clicked(&mut self) -> u64 {
         match self.shown.len() {
             0 => self.any_item(),
@@ -199,7 +200,7 @@ impl User {
     fn buyer(&mut self) -> Buyer {
         match self.customer {
             Some(customer) => Buyer::Known(customer),
-            // The shop fills in number and address; 0 stands for both.
+            // The shop assigns number and address; 0 is a placeholder for both.
             None => {
                 Buyer::New(Box::new((customer(&mut self.rng, 0, 0, OPENING_DAY), address(&mut self.rng))))
             }
@@ -219,8 +220,8 @@ impl User {
     }
 }
 
-/// Answers that a shop of so many items could give, for a walk without a shop: lists of any books, numbers in
-/// order.
+/// Simulated answers of a shop, for a walk of a user without a store: lists of arbitrary books, and numbers
+/// in order.
 #[derive(Debug)]
 pub struct Pretend {
     items: u64,
@@ -229,14 +230,14 @@ pub struct Pretend {
 }
 
 impl Pretend {
-    /// A shop with the numbers of `data` taken.
+    /// Returns a shop in which the numbers of `data` are used.
     #[must_use]
     pub fn new(data: &Data) -> Self {
         let scale = data.scale();
         Self { items: scale.items(), carts: scale.orders(), customers: scale.customers() }
     }
 
-    /// An answer to `request`.
+    /// Returns an answer to `request`.
     pub fn answer(&mut self, request: &Request) -> Answer {
         let mut answer = Answer::default();
         match request {

@@ -1,4 +1,4 @@
-//! Requests of terminals: the inputs of the five transactions (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1).
+//! Inputs of the five transactions, which terminals send (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1).
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use std::fmt;
 pub enum Kind {
     /// Orders 5 to 15 items.
     NewOrder,
-    /// Takes a customer's money.
+    /// Records a customer's payment.
     Payment,
-    /// Looks at a customer's last order.
+    /// Reads a customer's last order.
     OrderStatus,
     /// Delivers the oldest open order of each district.
     Delivery,
-    /// Counts recently sold items of which there are few.
+    /// Counts recently sold items with a low stock.
     StockLevel,
 }
 
 impl Kind {
-    /// All five, in the order of the specification.
+    /// All five kinds, in the order of the specification.
     pub const ALL: [Self; 5] =
         [Self::NewOrder, Self::Payment, Self::OrderStatus, Self::Delivery, Self::StockLevel];
 
-    /// Its place among all.
+    /// Returns the index in [`Kind::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name, as `new-order`.
+    /// Returns the name, such as `new-order`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -50,107 +50,107 @@ impl fmt::Display for Kind {
 /// The selection of a customer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CustomerBy {
-    /// By number.
+    /// Selection by number.
     Id(u32),
-    /// By last name: the middle one, by first name, of all customers with it.
+    /// Selection by last name: the middle one, by first name, of all customers with this name.
     LastName(String),
 }
 
-/// One line of an order to be placed.
+/// One line of a new order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderedItem {
-    /// The item; the number of no item if the order is to be rolled back.
+    /// Number of the item; an unused number if the order must be rolled back.
     pub i_id: u32,
-    /// The supplying warehouse.
+    /// Number of the supplying warehouse.
     pub supply_w_id: u32,
     /// Quantity, 1 to 10.
     pub quantity: u8,
 }
 
-/// An order to be placed.
+/// Input of New-Order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewOrder {
-    /// Warehouse.
+    /// Number of the warehouse.
     pub w_id: u32,
-    /// District.
+    /// Number of the district.
     pub d_id: u8,
-    /// Customer.
+    /// Number of the customer.
     pub c_id: u32,
-    /// 5 to 15 lines.
+    /// Lines of the order, 5 to 15.
     pub lines: Vec<OrderedItem>,
-    /// The time.
+    /// Time of the order, in milliseconds since 1970.
     pub entry_d: u64,
 }
 
-/// A payment to be taken.
+/// Input of Payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payment {
-    /// Warehouse where it is paid.
+    /// Number of the warehouse that receives the payment.
     pub w_id: u32,
-    /// District where it is paid.
+    /// Number of the district that receives the payment.
     pub d_id: u8,
-    /// The customer's warehouse.
+    /// Number of the customer's warehouse.
     pub c_w_id: u32,
-    /// The customer's district.
+    /// Number of the customer's district.
     pub c_d_id: u8,
     /// The customer.
     pub customer: CustomerBy,
-    /// Cents.
+    /// Amount in cents.
     pub amount: i64,
-    /// The time.
+    /// Time of the payment, in milliseconds since 1970.
     pub date: u64,
 }
 
-/// A question for a customer's last order.
+/// Input of Order-Status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderStatus {
-    /// Warehouse.
+    /// Number of the warehouse.
     pub w_id: u32,
-    /// District.
+    /// Number of the district.
     pub d_id: u8,
     /// The customer.
     pub customer: CustomerBy,
 }
 
-/// A tour through the districts of a warehouse.
+/// Input of Delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Warehouse.
+    /// Number of the warehouse.
     pub w_id: u32,
-    /// The carrier, 1 to 10.
+    /// Number of the carrier, 1 to 10.
     pub carrier_id: u8,
-    /// The time.
+    /// Time of the delivery, in milliseconds since 1970.
     pub delivery_d: u64,
 }
 
-/// A question for items of which there are few.
+/// Input of Stock-Level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StockLevel {
-    /// Warehouse.
+    /// Number of the warehouse.
     pub w_id: u32,
-    /// District.
+    /// Number of the district.
     pub d_id: u8,
-    /// Fewer than this is few, 10 to 20.
+    /// Threshold of a low stock, 10 to 20.
     pub threshold: i32,
 }
 
-/// A request of a terminal.
+/// Input of one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// New-Order.
+    /// Input of New-Order.
     NewOrder(NewOrder),
-    /// Payment.
+    /// Input of Payment.
     Payment(Payment),
-    /// Order-Status.
+    /// Input of Order-Status.
     OrderStatus(OrderStatus),
-    /// Delivery.
+    /// Input of Delivery.
     Delivery(Delivery),
-    /// Stock-Level.
+    /// Input of Stock-Level.
     StockLevel(StockLevel),
 }
 
 impl Input {
-    /// Returns the kind of its transaction.
+    /// Returns the kind of the transaction.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {

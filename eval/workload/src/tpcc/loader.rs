@@ -1,12 +1,12 @@
-//! The initial population (clause 4.3.3.1), row by row; the same for the same seed, in
-//! any order of the calls.
+//! The initial population (clause 4.3.3.1), row by row. The same seed gives the same rows, in any order of
+//! the calls.
 
 use super::name::last_name;
 use super::random::{Constants, Random};
 use super::row::{Address, Customer, DIST_INFO, District, History, Item, Order, OrderLine, Stock, Warehouse};
 use super::scale::{DISTRICTS, Scale};
 
-/// The first payment of each customer, in cents.
+/// Amount of each customer's initial payment, in cents.
 const FIRST_PAYMENT: i64 = 1_000;
 
 /// Generates the rows of a database.
@@ -18,7 +18,7 @@ pub struct Loader {
     now: u64,
 }
 
-/// The random numbers of a table.
+/// Tables with their own random numbers.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Item,
@@ -31,13 +31,13 @@ enum Source {
 }
 
 impl Loader {
-    /// Rows for a seed, dated `now` (milliseconds since 1970).
+    /// Returns the generator of the rows for a seed, with the date `now` (milliseconds since 1970).
     #[must_use]
     pub const fn new(scale: Scale, constants: Constants, seed: u64, now: u64) -> Self {
         Self { scale, constants, seed, now }
     }
 
-    /// All items, by number.
+    /// Returns all items, in the order of their numbers.
     pub fn items(&self) -> impl Iterator<Item = (u32, Item)> + use<> {
         let mut random = self.random(Source::Item, 0, 0);
         (1..=self.scale.items()).map(move |i| {
@@ -51,7 +51,7 @@ impl Loader {
         })
     }
 
-    /// A warehouse.
+    /// Returns a warehouse.
     #[must_use]
     pub fn warehouse(&self, w: u32) -> Warehouse {
         let mut random = self.random(Source::Warehouse, w, 0);
@@ -63,7 +63,7 @@ impl Loader {
         }
     }
 
-    /// The stocks of a warehouse, by item.
+    /// Returns the stocks of a warehouse, in the order of their items.
     pub fn stocks(&self, w: u32) -> impl Iterator<Item = (u32, Stock)> + use<> {
         let mut random = self.random(Source::Stock, w, 0);
         let letters = u32::try_from(DIST_INFO).unwrap_or(0) * u32::from(DISTRICTS);
@@ -80,7 +80,7 @@ impl Loader {
         })
     }
 
-    /// A district.
+    /// Returns a district.
     #[must_use]
     pub fn district(&self, w: u32, d: u8) -> District {
         let mut random = self.random(Source::District, w, d);
@@ -93,7 +93,7 @@ impl Loader {
         }
     }
 
-    /// The customers of a district, by number.
+    /// Returns the customers of a district, in the order of their numbers.
     pub fn customers(&self, w: u32, d: u8) -> impl Iterator<Item = (u32, Customer)> + use<> {
         let mut random = self.random(Source::Customer, w, d);
         let this = *self;
@@ -125,7 +125,7 @@ impl Loader {
         }
     }
 
-    /// The first payment of each customer of a district, by customer.
+    /// Returns the initial payment of each customer of a district, in the order of the customers' numbers.
     pub fn histories(&self, w: u32, d: u8) -> impl Iterator<Item = (u32, History)> + use<> {
         let mut random = self.random(Source::History, w, d);
         let date = self.now;
@@ -134,7 +134,7 @@ impl Loader {
         })
     }
 
-    /// The orders of a district with their lines, by number. Those that are not delivered
+    /// Returns the orders of a district with their lines, in the order of their numbers. Undelivered orders
     /// ([`Order::carrier_id`] is `None`) have a row in NEW-ORDER.
     pub fn orders(&self, w: u32, d: u8) -> impl Iterator<Item = (u32, Order, Vec<OrderLine>)> + use<> {
         let mut random = self.random(Source::Order, w, d);
@@ -170,12 +170,12 @@ impl Loader {
     }
 }
 
-/// A number that fits a byte.
+/// Draws a number that fits in a byte.
 fn small(random: &mut Random, low: u8, high: u8) -> u8 {
     u8::try_from(random.within(low.into(), high.into())).unwrap_or(low)
 }
 
-/// Hundredths of a percent, up to `most`.
+/// Draws a rate in hundredths of a percent, up to `most`.
 fn rate(random: &mut Random, most: u16) -> u16 {
     u16::try_from(random.within(0, most.into())).unwrap_or(most)
 }

@@ -1,12 +1,11 @@
-//! TPC-C: rows, initial population and the inputs of its five transactions, with no engine in them.
+//! TPC-C: rows, initial population and inputs of its five transactions, independent of engines.
 //!
-//! After the TPC Benchmark C specification, revision 5.11; clause numbers in the modules are its own. The
-//! P-WAL paper (§5.2.2) runs the New-Order transaction alone, without rollbacks: [`Mix::NewOrder`]. Money is
-//! kept in cents and rates in hundredths of a percent, so that the consistency conditions compare whole
-//! numbers.
+//! Follows the TPC Benchmark C specification, revision 5.11; the modules cite its clauses. The P-WAL paper
+//! (§5.2.2) runs only the New-Order transaction, without rollbacks: [`Mix::NewOrder`]. Money is in cents and
+//! rates are in hundredths of a percent, so that the consistency conditions compare integers.
 //!
-//! It is not the whole of the specification: there are no think and keying times, and a thread stands for
-//! many terminals.
+//! Not all of the specification is implemented: there are no think times and keying times, and a thread
+//! represents many terminals.
 //!
 //! ```
 //! use azekura_workload::Lane;
@@ -22,12 +21,12 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`scale`] | [`Scale`]: how many rows of what |
+//! | [`scale`] | [`Scale`]: numbers of rows |
 //! | [`random`] | [`Random`], [`Constants`]: uniform and non-uniform numbers, text |
 //! | [`name`] | last names |
 //! | [`row`] | the rows of the nine tables |
 //! | [`loader`] | [`Loader`]: the initial population |
-//! | [`input`] | [`Input`]: what a terminal asks for |
+//! | [`input`] | [`Input`]: inputs of the transactions |
 //! | [`terminal`] | [`Terminal`]: one thread's endless, repeatable list of inputs; [`Mix`] |
 
 pub mod input;

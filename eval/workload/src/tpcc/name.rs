@@ -3,7 +3,7 @@
 const SYLLABLES: [&str; 10] =
     ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
 
-/// The last name of a number; only its last three digits count.
+/// Returns the last name for a number; only its last three digits matter.
 ///
 /// ```
 /// assert_eq!(azekura_workload::tpcc::name::last_name(371), "PRICALLYOUGHT");

@@ -1,4 +1,4 @@
-//! Uniform and non-uniform numbers, and text (clauses 2.1.6 and 4.3.2).
+//! Uniform and non-uniform random numbers, and random text (clauses 2.1.6 and 4.3.2).
 
 use crate::key::scatter;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -9,58 +9,58 @@ use serde::{Deserialize, Serialize};
 const ALPHANUMERIC: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 const ORIGINAL: &str = "ORIGINAL";
 
-/// A seeded source of numbers and text.
+/// A seeded source of random numbers and text.
 #[derive(Debug, Clone)]
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// Source number `stream` of a seed; streams do not follow from each other.
+    /// Returns source number `stream` of a seed; different streams are independent.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(scatter(seed) ^ scatter(!stream)))
     }
 
-    /// A number from `low` to `high`, both included, all equally often.
+    /// Returns a uniform number from `low` to `high`, both included.
     pub fn within(&mut self, low: u32, high: u32) -> u32 {
         self.0.random_range(low..=high)
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns `true` with a probability of `chance` percent.
     pub fn percent(&mut self, chance: u32) -> bool {
         self.within(1, 100) <= chance
     }
 
-    /// `NURand(a, low, high)` with the constant `c`: some numbers much more often than others.
+    /// Returns `NURand(a, low, high)` with the constant `c`: some numbers are much more frequent than others.
     pub fn non_uniform(&mut self, a: u32, c: u32, low: u32, high: u32) -> u32 {
         let mixed = u64::from(self.within(0, a) | self.within(low, high)) + u64::from(c);
         let span = u64::from(high - low) + 1;
-        // The remainder is below a span that came from 32 bits.
+        // The remainder is below `span`, which fits in 32 bits.
         low + u32::try_from(mixed % span).unwrap_or(0)
     }
 
-    /// Letters and digits, from `low` to `high` of them (an *a-string*).
+    /// Returns `low` to `high` letters and digits (an *a-string*).
     pub fn text(&mut self, low: u32, high: u32) -> String {
         let len = self.within(low, high);
         (0..len).map(|_| char::from(ALPHANUMERIC[self.0.random_range(0..ALPHANUMERIC.len())])).collect()
     }
 
-    /// Digits, from `low` to `high` of them (an *n-string*).
+    /// Returns `low` to `high` digits (an *n-string*).
     pub fn digits(&mut self, low: u32, high: u32) -> String {
         let len = self.within(low, high);
         (0..len).map(|_| char::from(b'0' + self.0.random_range(0..10u8))).collect()
     }
 
-    /// Two capital letters.
+    /// Returns two capital letters.
     pub fn state(&mut self) -> String {
         (0..2).map(|_| char::from(b'A' + self.0.random_range(0..26u8))).collect()
     }
 
-    /// Four digits and `11111` (clause 4.3.2.7).
+    /// Returns four digits and `11111` (clause 4.3.2.7).
     pub fn zip(&mut self) -> String {
         self.digits(4, 4) + "11111"
     }
 
-    /// 26 to 50 letters and digits; every tenth has `ORIGINAL` somewhere in it (clause 4.3.3.1).
+    /// Returns 26 to 50 letters and digits; 10 % of the results contain `ORIGINAL` (clause 4.3.3.1).
     pub fn data(&mut self) -> String {
         let mut data = self.text(26, 50);
         if self.percent(10) {
@@ -70,7 +70,7 @@ impl Random {
         data
     }
 
-    /// The numbers from 1 to `n` in any order.
+    /// Returns the numbers from 1 to `n` in random order.
     pub fn permutation(&mut self, n: u32) -> Vec<u32> {
         let mut numbers: Vec<u32> = (1..=n).collect();
         numbers.shuffle(&mut self.0);
@@ -81,25 +81,25 @@ impl Random {
 /// The constants C of the non-uniform distributions, drawn once for a database (clause 2.1.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Constants {
-    /// For last names while loading.
+    /// C of last names while loading.
     pub load_last: u32,
-    /// For last names afterwards; as far from `load_last` as the specification wants.
+    /// C of last names in runs; differs from `load_last` as the specification requires.
     pub run_last: u32,
-    /// For customer numbers.
+    /// C of customer numbers.
     pub customer: u32,
-    /// For item numbers.
+    /// C of item numbers.
     pub item: u32,
 }
 
 impl Constants {
-    /// A of last names.
+    /// Parameter A of `NURand` for last names.
     pub const LAST_A: u32 = 255;
-    /// A of customer numbers.
+    /// Parameter A of `NURand` for customer numbers.
     pub const CUSTOMER_A: u32 = 1_023;
-    /// A of item numbers.
+    /// Parameter A of `NURand` for item numbers.
     pub const ITEM_A: u32 = 8_191;
 
-    /// The constants of a seed.
+    /// Draws the constants for a seed.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, u64::MAX);
@@ -119,7 +119,7 @@ impl Constants {
     }
 }
 
-/// Returns `true` if the two constants for last names differ as the specification demands.
+/// Returns whether the two constants of last names differ as the specification requires.
 fn is_apart(load: u32, run: u32) -> bool {
     let delta = load.abs_diff(run);
     (65..=119).contains(&delta) && delta != 96 && delta != 112
@@ -137,7 +137,7 @@ mod tests {
         {
             let drawn: Vec<u32> = (0..200_000).map(|_| random.non_uniform(a, a, low, high)).collect();
             assert!(drawn.iter().all(|n| (low..=high).contains(n)));
-            // In larger ranges some numbers are too rare for so few draws.
+            // In larger ranges some numbers are too rare for this number of draws.
             if high <= 30 {
                 let mut seen = vec![false; high as usize + 1];
                 drawn.iter().for_each(|&n| seen[n as usize] = true);
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn non_uniform_numbers_have_the_share_of_each_bit_that_the_or_gives() {
-        // Of the low bits, OR makes 1 out of three cases in four: with C = 0 and a range of a power of two
-        // nothing else mixes in.
+        // OR sets a low bit with a probability of 3/4. With C = 0 and a power of two as the range, nothing
+        // else changes the low bits.
         let mut random = Random::new(2, 0);
         let draws = 100_000;
         for bit in 0..8 {

@@ -1,12 +1,12 @@
 //! The rows of the nine tables (clause 1.3), without their keys.
 //!
-//! Money is in cents, taxes and discounts in hundredths of a percent, dates in milliseconds since 1970. A row
-//! of NEW-ORDER is its key and nothing else.
+//! Money is in cents, taxes and discounts are in hundredths of a percent, dates in milliseconds since 1970. A
+//! row of NEW-ORDER consists of its key only.
 
 use super::scale::DISTRICTS;
 use serde::{Deserialize, Serialize};
 
-/// Letters of a stock's information for one district.
+/// Length of a stock's information for one district.
 pub const DIST_INFO: usize = 24;
 
 /// The address of a warehouse, district or customer.
@@ -16,56 +16,56 @@ pub struct Address {
     pub street_1: String,
     /// Second line, 10 to 20 letters.
     pub street_2: String,
-    /// 10 to 20 letters.
+    /// City, 10 to 20 letters.
     pub city: String,
-    /// Two letters.
+    /// State, two letters.
     pub state: String,
-    /// Nine digits.
+    /// Zip code, nine digits.
     pub zip: String,
 }
 
-/// WAREHOUSE; key: warehouse.
+/// A row of WAREHOUSE; key: warehouse.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warehouse {
-    /// 6 to 10 letters.
+    /// Name, 6 to 10 letters.
     pub name: String,
     /// The address.
     pub address: Address,
     /// Sales tax.
     pub tax: u16,
-    /// Sum of all payments here.
+    /// Sum of all payments to the warehouse.
     pub ytd: i64,
 }
 
-/// DISTRICT; key: warehouse, district.
+/// A row of DISTRICT; key: warehouse, district.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct District {
-    /// 6 to 10 letters.
+    /// Name, 6 to 10 letters.
     pub name: String,
     /// The address.
     pub address: Address,
     /// Sales tax.
     pub tax: u16,
-    /// Sum of all payments here.
+    /// Sum of all payments to the district.
     pub ytd: i64,
     /// Number of the next order.
     pub next_o_id: u32,
 }
 
-/// CUSTOMER; key: warehouse, district, customer.
+/// A row of CUSTOMER; key: warehouse, district, customer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Customer {
-    /// 8 to 16 letters.
+    /// First name, 8 to 16 letters.
     pub first: String,
-    /// `OE`.
+    /// Middle name, always `OE`.
     pub middle: String,
-    /// One of a thousand names.
+    /// Last name, one of a thousand.
     pub last: String,
     /// The address.
     pub address: Address,
-    /// 16 digits.
+    /// Phone number, 16 digits.
     pub phone: String,
-    /// The time of the registration.
+    /// Time of the registration.
     pub since: u64,
     /// `true` for bad credit (`BC`, a tenth of all), `false` for good (`GC`).
     pub bad_credit: bool,
@@ -73,7 +73,7 @@ pub struct Customer {
     pub credit_limit: i64,
     /// Discount.
     pub discount: u16,
-    /// Debt.
+    /// Balance; a positive balance is a debt.
     pub balance: i64,
     /// Sum of all payments.
     pub ytd_payment: i64,
@@ -81,110 +81,110 @@ pub struct Customer {
     pub payment_cnt: u32,
     /// Number of deliveries.
     pub delivery_cnt: u32,
-    /// 300 to 500 letters.
+    /// Notes, 300 to 500 letters at first.
     pub data: String,
 }
 
 impl Customer {
-    /// Longest `data`.
+    /// Largest length of `data`.
     pub const MAX_DATA: usize = 500;
 
-    /// Puts a note before the data of a customer with bad credit; the end is cut off at the maximum length
-    /// (clause 2.5.2.2).
+    /// Prepends a note to the data of a customer with bad credit, and truncates the result to the largest
+    /// length (clause 2.5.2.2).
     pub fn prepend_data(&mut self, note: &str) {
         let kept: String = note.chars().chain(self.data.chars()).take(Self::MAX_DATA).collect();
         self.data = kept;
     }
 }
 
-/// HISTORY: one payment. The specification gives it no key; here it is the customer and the number of the
-/// payment of this customer.
+/// A row of HISTORY: one payment. The specification defines no key; here the key is the customer and the
+/// number of this customer's payment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// Warehouse where it was paid.
+    /// Number of the warehouse that received the payment.
     pub w_id: u32,
-    /// District where it was paid.
+    /// Number of the district that received the payment.
     pub d_id: u8,
-    /// The time.
+    /// Time of the payment.
     pub date: u64,
-    /// The amount.
+    /// Amount of the payment.
     pub amount: i64,
-    /// 12 to 24 letters.
+    /// Text, 12 to 24 letters at first.
     pub data: String,
 }
 
-/// ORDER; key: warehouse, district, order.
+/// A row of ORDER; key: warehouse, district, order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// The customer.
+    /// Number of the customer.
     pub c_id: u32,
-    /// The time.
+    /// Time of the order.
     pub entry_d: u64,
-    /// The carrier; `None` before the delivery.
+    /// Number of the carrier; `None` before the delivery.
     pub carrier_id: Option<u8>,
-    /// Lines.
+    /// Number of lines.
     pub ol_cnt: u8,
-    /// `true` if all items are from the order's warehouse.
+    /// All items are supplied by the order's warehouse.
     pub all_local: bool,
 }
 
-/// ORDER-LINE; key: warehouse, district, order, line.
+/// A row of ORDER-LINE; key: warehouse, district, order, line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderLine {
-    /// The item.
+    /// Number of the item.
     pub i_id: u32,
-    /// The supplying warehouse.
+    /// Number of the supplying warehouse.
     pub supply_w_id: u32,
-    /// The time of the delivery; `None` before it.
+    /// Time of the delivery; `None` before the delivery.
     pub delivery_d: Option<u64>,
     /// Quantity.
     pub quantity: u8,
-    /// The amount.
+    /// Amount of the line.
     pub amount: i64,
     /// The stock's information for the district.
     pub dist_info: String,
 }
 
-/// ITEM; key: item.
+/// A row of ITEM; key: item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// Number of its picture.
+    /// Number of the item's picture.
     pub im_id: u32,
-    /// 14 to 24 letters.
+    /// Name, 14 to 24 letters.
     pub name: String,
     /// The price.
     pub price: i64,
-    /// 26 to 50 letters; in a tenth of all `ORIGINAL` is among them.
+    /// Text, 26 to 50 letters; in 10 % of all items it contains `ORIGINAL`.
     pub data: String,
 }
 
-/// STOCK; key: warehouse, item.
+/// A row of STOCK; key: warehouse, item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
     /// Quantity in stock.
     pub quantity: i32,
-    /// Information for each district, 24 letters each, one after another.
+    /// Information for all districts in order, 24 letters each.
     pub dists: String,
-    /// Ordered quantity.
+    /// Ordered quantity since loading.
     pub ytd: u64,
     /// Number of order lines.
     pub order_cnt: u32,
-    /// Of these, by other warehouses.
+    /// Number of order lines from other warehouses.
     pub remote_cnt: u32,
-    /// Like an item's data.
+    /// Text like that of [`Item::data`].
     pub data: String,
 }
 
 impl Stock {
-    /// The information for a district, from 1; empty in a row that has none.
+    /// Returns the information for a district, from 1; empty if the row has none.
     #[must_use]
     pub fn dist_info(&self, d_id: u8) -> &str {
         let at = usize::from(d_id.clamp(1, DISTRICTS) - 1) * DIST_INFO;
         self.dists.get(at..at + DIST_INFO).unwrap_or_default()
     }
 
-    /// Takes `quantity` away for an order line; when fewer than ten would be left, 91 come in (clause
-    /// 2.4.2.2).
+    /// Takes `quantity` from the stock for an order line. If fewer than ten would be left, 91 are added
+    /// (clause 2.4.2.2).
     pub fn take(&mut self, quantity: u8, is_remote: bool) {
         let wanted = i32::from(quantity);
         self.quantity += if self.quantity >= wanted + 10 { -wanted } else { 91 - wanted };

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Districts of a warehouse.
+/// Number of districts of a warehouse.
 pub const DISTRICTS: u8 = 10;
 
-/// Items, and stocks of each warehouse, at full scale.
+/// Number of items, and of stocks of each warehouse, at full scale.
 const ITEMS: u32 = 100_000;
-/// Customers of a district at full scale; it has as many orders at first.
+/// Number of customers of a district at full scale, and of its initial orders.
 const CUSTOMERS: u32 = 3_000;
-/// Different last names.
+/// Number of different last names.
 const NAMES: u32 = 1_000;
 
-/// The size of a database: its warehouses, and by how much everything else is smaller than the specification
-/// says.
+/// The size of a database: its number of warehouses, and a divisor of the specification's other numbers of
+/// rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
     warehouses: u32,
@@ -21,21 +21,22 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// As the specification says.
+    /// Returns the scale of the specification.
     ///
     /// # Panics
     ///
-    /// Without a warehouse.
+    /// If `warehouses` is 0.
     #[must_use]
     pub const fn full(warehouses: u32) -> Self {
         Self::reduced(warehouses, 1)
     }
 
-    /// With items and customers divided by `divisor`, for tests: 1 is full scale, 100 the smallest.
+    /// Returns a scale with items and customers divided by `divisor`, for tests: 1 is full scale, 100 the
+    /// smallest.
     ///
     /// # Panics
     ///
-    /// Without a warehouse, or with a divisor that is not from 1 to 100.
+    /// If `warehouses` is 0, or `divisor` is not from 1 to 100.
     #[must_use]
     pub const fn reduced(warehouses: u32, divisor: u32) -> Self {
         assert!(warehouses > 0, "at least one warehouse");
@@ -43,43 +44,43 @@ impl Scale {
         Self { warehouses, divisor }
     }
 
-    /// Warehouses; numbered from 1, like everything else.
+    /// Returns the number of warehouses. They are numbered from 1, as are all other rows.
     #[must_use]
     pub const fn warehouses(self) -> u32 {
         self.warehouses
     }
 
-    /// The divisor of the numbers of the specification.
+    /// Returns the divisor of the specification's numbers.
     #[must_use]
     pub const fn divisor(self) -> u32 {
         self.divisor
     }
 
-    /// Items, and stocks of each warehouse.
+    /// Returns the number of items, and of stocks of each warehouse.
     #[must_use]
     pub const fn items(self) -> u32 {
         ITEMS / self.divisor
     }
 
-    /// Customers of each district.
+    /// Returns the number of customers of each district.
     #[must_use]
     pub const fn customers(self) -> u32 {
         CUSTOMERS / self.divisor
     }
 
-    /// Orders of each district at first.
+    /// Returns the initial number of orders of each district.
     #[must_use]
     pub const fn orders(self) -> u32 {
         self.customers()
     }
 
-    /// Number of these orders that are not delivered: the newest ones.
+    /// Returns the number of initial orders of each district that are not delivered: the newest ones.
     #[must_use]
     pub const fn undelivered(self) -> u32 {
         self.orders() * 3 / 10
     }
 
-    /// Last names in use; customers up to this number have distinct names.
+    /// Returns the number of last names in use. Customers up to this number have distinct names.
     #[must_use]
     pub const fn names(self) -> u32 {
         if self.customers() < NAMES { self.customers() } else { NAMES }

@@ -1,9 +1,9 @@
 //! One thread's endless, repeatable list of inputs, and the mixes of transactions.
 //!
-//! A terminal of the specification has one warehouse, and for Stock-Level one district; it waits most of the
-//! time. A thread here does not wait and stands for all terminals of its warehouses: with no more warehouses
-//! than threads it has one, else its share of them, and for each transaction one of these and one of their
-//! districts is drawn.
+//! A terminal of the specification has one warehouse, and for Stock-Level one district, and it mostly waits.
+//! Here a thread does not wait, and represents all terminals of its warehouses. If there are at least as many
+//! threads as warehouses, a thread has one warehouse. Otherwise it has its share of them. For each
+//! transaction it draws one of its warehouses and one of that warehouse's districts.
 
 use super::input::{
     CustomerBy, Delivery, Input, Kind, NewOrder, OrderStatus, OrderedItem, Payment, StockLevel,
@@ -13,17 +13,17 @@ use super::random::{Constants, Random};
 use super::scale::{DISTRICTS, Scale};
 use crate::stream::Lane;
 
-/// The transactions and their shares.
+/// A mix of transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
-    /// All five: 45, 43, 4, 4 and 4 of a hundred.
+    /// All five transactions: 45, 43, 4, 4 and 4 percent.
     Full,
-    /// New-Order alone and never rolled back, as in the P-WAL paper (§5.2.2).
+    /// Only New-Order, never rolled back, as in the P-WAL paper (§5.2.2).
     NewOrder,
 }
 
 impl Mix {
-    /// Its name: `full`, `new-order`.
+    /// Returns the name: `full` or `new-order`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Mix {
         }
     }
 
-    /// The transaction for a number from 1 to 100.
+    /// Returns the kind of transaction for a number from 1 to 100.
     #[must_use]
     pub const fn kind(self, number: u32) -> Kind {
         match (self, number) {
@@ -52,20 +52,20 @@ pub struct Terminal {
     constants: Constants,
     mix: Mix,
     random: Random,
-    /// First and last of its warehouses.
+    /// First and last number of the terminal's warehouses.
     homes: (u32, u32),
 }
 
 impl Terminal {
-    /// The terminal of a lane. Equal arguments give equal lists.
+    /// Returns the terminal of a lane. Equal arguments give equal lists of inputs.
     #[must_use]
     pub fn new(scale: Scale, constants: Constants, mix: Mix, lane: Lane, seed: u64) -> Self {
-        // Above all streams of the loader.
+        // This stream number is above all those of the loader.
         let random = Random::new(seed, 1 << 63 | lane.index());
         Self { scale, constants, mix, random, homes: homes(scale.warehouses(), lane) }
     }
 
-    /// The next input, entered at `now` (milliseconds since 1970).
+    /// Returns the next input, with the time `now` (milliseconds since 1970).
     pub fn next(&mut self, now: u64) -> Input {
         let w_id = self.random.within(self.homes.0, self.homes.1);
         match self.mix.kind(self.random.within(1, 100)) {
@@ -112,7 +112,7 @@ impl Terminal {
         Payment { w_id, d_id, c_w_id, c_d_id, customer: self.customer(), amount, date }
     }
 
-    /// Any warehouse but this one, if there is another.
+    /// Draws another warehouse, or returns this one if it is the only one.
     fn other_warehouse(&mut self, w_id: u32) -> u32 {
         let warehouses = self.scale.warehouses();
         if warehouses == 1 {
@@ -126,7 +126,7 @@ impl Terminal {
         self.small(1, DISTRICTS)
     }
 
-    /// By last name in 60 of a hundred cases.
+    /// Draws a customer: by last name with a probability of 60 %, otherwise by number.
     fn customer(&mut self) -> CustomerBy {
         if !self.random.percent(60) {
             return CustomerBy::Id(self.customer_id());
@@ -150,7 +150,7 @@ impl Terminal {
     }
 }
 
-/// First and last warehouse of a lane.
+/// Returns the first and the last warehouse of a lane.
 fn homes(warehouses: u32, lane: Lane) -> (u32, u32) {
     let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     if lane.of() >= u64::from(warehouses) {
@@ -173,8 +173,8 @@ mod tests {
         (0..DRAWS).map(|_| terminal.next(5)).collect()
     }
 
-    /// Asserts a share of a hundred within six standard deviations: the seed is fixed, so this either always
-    /// holds or never.
+    /// Asserts a percentage within six standard deviations; the seed is fixed, so the result is always the
+    /// same.
     fn assert_share(count: usize, of: usize, percent: f64, what: &str) {
         let (n, p) = (of as f64, percent / 100.0);
         let slack = 6.0 * (n * p * (1.0 - p)).sqrt();

@@ -2,7 +2,8 @@
 
 use super::PARTS;
 
-/// Per part: the constant, then the coefficients of x to x⁴, y to y⁴, z to z⁴ (report RNR-94-007, table 5.1).
+/// Coefficients of each part: the constant, then those of x to x⁴, y to y⁴, z to z⁴ (report RNR-94-007, table
+/// 5.1).
 const COEFFICIENTS: [(f64, [[f64; 4]; 3]); PARTS] = [
     (2.0, [[0.0, 5.0, 0.02, 0.5], [0.0, 3.0, 0.01, 0.4], [4.0, 0.5, 0.03, 0.3]]),
     (1.0, [[0.0, 1.0, 0.01, 0.4], [0.0, 2.0, 0.03, 0.3], [0.0, 3.0, 0.02, 0.5]]),
@@ -11,7 +12,7 @@ const COEFFICIENTS: [(f64, [[f64; 4]; 3]); PARTS] = [
     (5.0, [[4.0, 0.1, 0.05, 0.1], [3.0, 0.4, 0.04, 0.3], [2.0, 0.3, 0.03, 0.2]]),
 ];
 
-/// At a point of the unit cube.
+/// Returns the exact solution at a point of the unit cube.
 pub(super) fn solution(point: [f64; 3]) -> [f64; PARTS] {
     COEFFICIENTS.map(|(constant, ways)| {
         let polynomial =
@@ -20,8 +21,8 @@ pub(super) fn solution(point: [f64; 3]) -> [f64; PARTS] {
     })
 }
 
-/// Between the faces of the cube: from each pair of faces linearly, blended as one minus the product of what
-/// each leaves.
+/// Interpolates the solution between the faces of the cube: linearly between each pair of opposite faces. The
+/// three results *x*, *y*, *z* are blended to 1 - (1 - *x*)(1 - *y*)(1 - *z*).
 pub(super) fn interpolation(point: [f64; 3]) -> [f64; PARTS] {
     let between: [[f64; PARTS]; 3] = std::array::from_fn(|way| {
         let face = |at: f64| {

@@ -1,20 +1,20 @@
-//! The right side of SP: differences of fluxes along one direction, with second- and fourth-order smoothing.
+//! The right side of SP: flux differences along one direction, with second- and fourth-order smoothing.
 
 use super::{C1, C1_C2, C1_C5, C2, C3_C4, DISSIPATION, Grid, PARTS, Parts, SMOOTHING};
 use crate::memory::{Array, Memory, OutOfMemory};
 
-/// Values derived from the solution at each point.
+/// Fields that are computed from the solution at each point.
 pub(super) struct Derived<A> {
     grid: Grid,
-    /// One over the density.
+    /// Reciprocal of the density.
     pub(super) volume: A,
-    /// In x, y and z.
+    /// Velocity in x, y and z.
     pub(super) velocity: [A; 3],
-    /// Per volume.
+    /// Kinetic energy per volume.
     kinetic: A,
-    /// Per mass.
+    /// Kinetic energy per mass.
     pub(super) kinetic_by_mass: A,
-    /// Of sound.
+    /// Speed of sound.
     pub(super) speed: A,
 }
 
@@ -33,7 +33,7 @@ impl<A: Array<f64>> Derived<A> {
         })
     }
 
-    /// Computes all of it.
+    /// Computes all fields.
     pub(super) fn follow(&mut self, solution: &Parts<A>) {
         self.grid.each(|at, _| {
             let [density, x, y, z, energy] = solution.all(at);
@@ -60,7 +60,7 @@ pub(super) fn add<A: Array<f64>>(
     let grid = solution.grid;
     let step = grid.strides()[way];
     let cells = (grid.side - 1) as f64;
-    // Of first differences, of second ones, and of the viscous terms.
+    // Factors of first differences, of second differences, and of the viscous terms.
     let (first, second, viscous) = (0.5 * cells, cells * cells, C3_C4 * cells * cells);
     let smoothing = SMOOTHING[way] * second;
     let along = 1 + way;
@@ -103,7 +103,7 @@ fn curvature([before, at, after]: [f64; 3]) -> f64 {
     after - 2.0 * at + before
 }
 
-/// Fourth difference, without the points beyond the computed ones.
+/// Returns the fourth difference, without the points beyond the computed ones.
 fn fourth<A: Array<f64>>(solution: &Parts<A>, part: usize, at: usize, place: usize, step: usize) -> f64 {
     let last = solution.grid.side - 2;
     let centre = if place == 1 || place == last { 5.0 } else { 6.0 };

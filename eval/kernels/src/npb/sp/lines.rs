@@ -1,9 +1,9 @@
-//! The left side of SP: along each line of points five pentadiagonal systems, in variables in which they are
+//! The left side of SP: five pentadiagonal systems along each line of points, in variables that make them
 //! independent.
 //!
-//! Three of the five travel with the fluid and share their diagonals; the fourth and fifth travel with sound,
-//! forwards and backwards. Lines are eliminated in the order of addresses whatever their direction, so each
-//! direction is one sweep over all arrays and one back.
+//! Three of the five describe transport with the fluid and have the same diagonals. The fourth and fifth
+//! describe sound in forward and backward direction. In each direction, lines are eliminated in the order of
+//! addresses, so a direction is one forward and one backward sweep over all arrays.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -12,11 +12,11 @@ use super::{C1_C5, C2, C3_C4, DISSIPATION, Grid, PARTS, Parts, SMOOTHING};
 use crate::memory::{Array, Memory, OutOfMemory};
 
 const DIAGONALS: usize = 5;
-/// Fluid, sound forwards, sound backwards: which parts of the right side each has, and the sign of the speed
-/// of sound.
+/// The three systems (fluid, sound forward, sound backward): their parts of the right side, and the sign of
+/// the speed of sound.
 const SYSTEMS: [(&[usize], f64); 3] = [(&[0, 1, 2], 0.0), (&[3], 1.0), (&[4], -1.0)];
 
-/// Of the three systems, diagonal after diagonal.
+/// The diagonals of the three systems, one diagonal after another.
 pub(super) struct Diagonals<A> {
     grid: Grid,
     cells: A,
@@ -44,15 +44,15 @@ impl<A: Array<f64>> Diagonals<A> {
         self.set(system, diagonal, at, self.get(system, diagonal, at) - value);
     }
 
-    /// The diagonals of one direction.
+    /// Computes the diagonals of one direction.
     pub(super) fn fill(&mut self, way: usize, step_time: f64, derived: &Derived<A>) {
         let grid = self.grid;
         let stride = grid.strides()[way];
         let cells = (grid.side - 1) as f64;
         let (first, second) = (0.5 * step_time * cells, step_time * cells * cells);
         let fourth = step_time * DISSIPATION;
-        // Of the four bounds of the spectrum the one with the heat's share is the largest while density is
-        // positive.
+        // The specification takes the largest of four bounds of the spectrum. If the density is positive,
+        // this is the one of heat conduction.
         let smoothing = |at: usize| SMOOTHING[way] + C1_C5 * C3_C4 * derived.volume.get(at);
         let last = grid.side - 2;
         grid.each_inner(|at, place| {
@@ -80,8 +80,8 @@ impl<A: Array<f64>> Diagonals<A> {
         });
     }
 
-    /// Puts the solution of every line into the right side's place. Boundary values do not change, so rows
-    /// end at the last computed point.
+    /// Replaces the right side by the solution of every line. Boundary values do not change, so a row ends at
+    /// the last computed point.
     pub(super) fn solve(&mut self, way: usize, right: &mut Parts<A>) {
         let grid = self.grid;
         let stride = grid.strides()[way];
@@ -117,7 +117,7 @@ impl<A: Array<f64>> Diagonals<A> {
     }
 }
 
-/// To the variables of the x direction.
+/// Transforms the right side to the variables of the x direction.
 pub(super) fn to_x<A: Array<f64>>(derived: &Derived<A>, right: &mut Parts<A>) {
     right.grid.each_inner(|at, _| {
         let [r1, r2, r3, r4, r5] = right.all(at);
@@ -133,7 +133,7 @@ pub(super) fn to_x<A: Array<f64>>(derived: &Derived<A>, right: &mut Parts<A>) {
     });
 }
 
-/// From the variables of the x direction to those of y.
+/// Transforms the right side from the variables of the x direction to those of the y direction.
 pub(super) fn x_to_y<A: Array<f64>>(right: &mut Parts<A>) {
     right.grid.each_inner(|at, _| {
         let [r1, r2, r3, r4, r5] = right.all(at);
@@ -142,7 +142,7 @@ pub(super) fn x_to_y<A: Array<f64>>(right: &mut Parts<A>) {
     });
 }
 
-/// From the variables of the y direction to those of z.
+/// Transforms the right side from the variables of the y direction to those of the z direction.
 pub(super) fn y_to_z<A: Array<f64>>(right: &mut Parts<A>) {
     right.grid.each_inner(|at, _| {
         let [r1, r2, r3, r4, r5] = right.all(at);
@@ -151,7 +151,7 @@ pub(super) fn y_to_z<A: Array<f64>>(right: &mut Parts<A>) {
     });
 }
 
-/// From the variables of the z direction back.
+/// Transforms the right side from the variables of the z direction back to the original ones.
 pub(super) fn from_z<A: Array<f64>>(solution: &Parts<A>, derived: &Derived<A>, right: &mut Parts<A>) {
     right.grid.each_inner(|at, _| {
         let [r1, r2, r3, r4, r5] = right.all(at);

@@ -1,13 +1,14 @@
-//! SP: three-dimensional compressible Navier-Stokes by approximate factorisation, five scalar pentadiagonal
-//! systems per line (NAS Technical Report RNR-94-007 §5; classes, time steps and reference norms of NPB 2.3
-//! and 3.4, which are the same).
+//! SP: the three-dimensional compressible Navier-Stokes equations by approximate factorization, with five
+//! scalar pentadiagonal systems per line. Follows NAS Technical Report RNR-94-007 §5. Classes, time steps and
+//! reference norms are those of NPB 2.3 and 3.4, which are the same.
 //!
-//! One time step: the right side out of fluxes in x, y and z (`flux`); per direction, a change to the
-//! variables in which its equations are independent, and the solution of each line (`lines`); the update.
+//! A time step computes the right side from fluxes in x, y and z (`flux`). For each direction it transforms
+//! the right side to variables with independent equations, and solves each line (`lines`). Then it updates
+//! the solution.
 //!
-//! Memory, as NPB 2.3 has it: solution, right side and forcing of five parts each, fifteen diagonals, seven
-//! fields that follow from the solution; 37 numbers per point. Every step sweeps all of it a dozen times,
-//! some two dozen arrays side by side.
+//! Memory, as in NPB 2.3: solution, right side and forcing with five parts each, fifteen diagonals, and seven
+//! fields that are computed from the solution. These are 37 numbers per point. Every step sweeps over all of
+//! them about a dozen times, with about two dozen arrays in parallel.
 
 mod exact;
 mod flux;
@@ -19,7 +20,7 @@ use crate::verdict::{Check, Verdict};
 use flux::Derived;
 use lines::Diagonals;
 
-/// Density, momentum in three directions, energy.
+/// Number of parts: density, momentum in three directions, energy.
 const PARTS: usize = 5;
 
 const C1: f64 = 1.4;
@@ -28,16 +29,16 @@ const C1_C2: f64 = C1 * C2;
 const C1_C5: f64 = 1.4 * 1.4;
 const C3_C4: f64 = 0.1;
 
-/// Of the second-order smoothing, by direction.
+/// Coefficients of the second-order smoothing, by direction.
 const SMOOTHING: [f64; 3] = [0.75, 0.75, 1.0];
-/// Of the fourth-order one.
+/// Coefficient of the fourth-order smoothing.
 const DISSIPATION: f64 = 0.25;
 
 struct Size {
     side: usize,
     steps: usize,
     step_time: f64,
-    /// Norms of the residual and of the error, by part.
+    /// Expected norms of the residual and of the error, by part.
     expected: [[f64; PARTS]; 2],
 }
 
@@ -110,7 +111,7 @@ fn size(class: Class) -> Size {
     Size { side, steps, step_time, expected }
 }
 
-/// Bytes that a class needs.
+/// Returns the bytes that a class needs.
 #[must_use]
 pub fn bytes(class: Class) -> usize {
     let points = size(class).side.pow(3);
@@ -119,11 +120,11 @@ pub fn bytes(class: Class) -> usize {
     with_slack(numbers.iter().map(|per_point| padded::<f64>(per_point * points)).sum::<usize>() + fields)
 }
 
-/// Takes the class's time steps; the norms of residual and error must be the benchmark's.
+/// Runs the time steps of a class, and compares the norms of residual and error with those of the benchmark.
 ///
 /// # Errors
 ///
-/// If the memory has less than [`bytes`].
+/// If the memory has fewer bytes than [`bytes`].
 pub fn run<M: Memory>(class: Class, memory: &mut M) -> Result<Verdict, OutOfMemory> {
     let Size { side, steps, step_time, expected } = size(class);
     let grid = Grid { side };
@@ -153,7 +154,8 @@ fn compared(what: &str, found: [f64; PARTS], expected: [f64; PARTS]) -> impl Ite
     })
 }
 
-/// A cube of points, x fastest. The points of its outer faces are given, the others computed.
+/// A cube of points; x is the fastest index. Points on the outer faces have given values, the others are
+/// computed.
 #[derive(Clone, Copy)]
 struct Grid {
     side: usize,
@@ -164,7 +166,7 @@ impl Grid {
         self.side.pow(3)
     }
 
-    /// From a point to the next in x, y and z.
+    /// Returns the distances in memory between neighbors in x, y and z.
     fn strides(self) -> [usize; 3] {
         [1, self.side, self.side * self.side]
     }
@@ -174,7 +176,7 @@ impl Grid {
         (z * self.side + y) * self.side + x
     }
 
-    /// From zero to one along each side.
+    /// Returns the coordinates of a point in the unit cube.
     fn coordinates(self, place: [usize; 3]) -> [f64; 3] {
         place.map(|at| at as f64 / (self.side - 1) as f64)
     }
@@ -183,7 +185,7 @@ impl Grid {
         place.iter().any(|&at| at == 0 || at == self.side - 1)
     }
 
-    /// The computed points with their places, in the order of their addresses.
+    /// Calls `visit` with each computed point and its position, in the order of addresses.
     #[inline]
     fn each_inner(self, mut visit: impl FnMut(usize, [usize; 3])) {
         for z in 1..self.side - 1 {
@@ -194,7 +196,7 @@ impl Grid {
         }
     }
 
-    /// The same points from the last to the first.
+    /// Calls `visit` as [`each_inner`](Self::each_inner) does, from the last point to the first.
     #[inline]
     fn each_inner_back(self, mut visit: impl FnMut(usize, [usize; 3])) {
         for z in (1..self.side - 1).rev() {
@@ -205,7 +207,7 @@ impl Grid {
         }
     }
 
-    /// All points.
+    /// Calls `visit` with each point and its position.
     fn each(self, mut visit: impl FnMut(usize, [usize; 3])) {
         for z in 0..self.side {
             for y in 0..self.side {
@@ -216,7 +218,7 @@ impl Grid {
     }
 }
 
-/// Five numbers per point, part after part.
+/// Five numbers per point, stored part after part.
 struct Parts<A> {
     grid: Grid,
     cells: A,
@@ -247,7 +249,7 @@ impl<A: Array<f64>> Parts<A> {
         (0..).zip(values).for_each(|(part, value)| self.set(part, at, value));
     }
 
-    /// Root of the mean square of the computed points.
+    /// Returns the root mean square of each part over the computed points.
     fn norm(&self) -> [f64; PARTS] {
         let mut sums = [0.0; PARTS];
         self.grid.each_inner(|at, _| add_squares(&mut sums, self.all(at)));
@@ -316,7 +318,7 @@ impl<A: Array<f64>> Solver<A> {
         });
     }
 
-    /// Forcing and fluxes, times the time step.
+    /// Computes the right side: forcing plus fluxes, times the time step.
     fn right_side(&mut self) {
         self.derived.follow(&self.solution);
         let (grid, right) = (self.grid, &mut self.right);
@@ -325,7 +327,7 @@ impl<A: Array<f64>> Solver<A> {
         grid.each_inner(|at, _| right.set_all(at, right.all(at).map(|value| value * self.step_time)));
     }
 
-    /// Returns the distance of the solution from the exact one.
+    /// Returns the root mean square distance of the solution from the exact one.
     fn error(&self) -> [f64; PARTS] {
         let mut sums = [0.0; PARTS];
         self.grid.each(|at, place| {

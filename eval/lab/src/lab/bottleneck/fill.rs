@@ -1,4 +1,4 @@
-//! Filling the store with the bookstore's rows.
+//! Fills the store with the bookstore's rows.
 
 use super::front::{Key, TableId};
 use super::shop::{Sequences, by_subject, encode, fingerprint};
@@ -8,12 +8,12 @@ use azekura_workload::bookstore::{COUNTRIES, Data};
 /// Rows per transaction.
 const GROUP: usize = 5_000;
 
-/// Writes all rows of `data`, table by table; `watch` is told how many are in. Returns the numbers that come
-/// next.
+/// Writes all rows of `data`, table by table. Calls `watch` with the number of rows written so far. Returns
+/// the next unused numbers.
 ///
 /// # Errors
 ///
-/// The store's.
+/// An error of the store.
 pub fn fill(db: &Database, data: &Data, watch: &mut dyn FnMut(u64)) -> Result<Sequences, Error> {
     let scale = data.scale();
     let mut writer = Writer { db, rows: Vec::with_capacity(GROUP), written: 0, watch };
@@ -71,7 +71,7 @@ impl Writer<'_> {
         if self.rows.len() < GROUP { Ok(()) } else { self.flush() }
     }
 
-    /// A row of an index.
+    /// Adds an index entry: `key` leads to the row with this number.
     fn lead(&mut self, key: &Key, number: u64) -> Result<(), Error> {
         self.add(key, number.to_be_bytes().to_vec())
     }

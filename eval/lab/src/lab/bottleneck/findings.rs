@@ -1,10 +1,11 @@
-//! The lock that the analyzer named, and the right answer: before the cure the mutex inside
-//! `btr_search_latch`, after it the mutex of `buf_pool`, as in sections 4.2 and 5.2 of the paper.
+//! Comparison of the lock that the analyzer named with the right answer. The right answer is the mutex inside
+//! `btr_search_latch` before the change, and the mutex of `buf_pool` after it, as in sections 4.2 and 5.2 of
+//! the paper.
 //!
-//! The right answer is known by construction: the account makes the latch's mutex the longest section by far
-//! that every read by key passes, and twice; without that mutex the next longest is the pool's. One holder
-//! that lost its processor may dominate a single short recording on a busy machine, so most of several
-//! recordings must agree. The verdicts, which predict throughput, are counted beside.
+//! The right answer is known by construction. With the simulated costs, the mutex of the latch has by far the
+//! longest critical section that every read by key enters, and it is entered twice. Without that mutex, the
+//! pool's is the longest. On a busy machine, one holder that lost its processor can dominate a short
+//! recording, so most of several recordings must agree. Verdicts, which predict throughput, are counted too.
 
 use super::front::pool::BUF_POOL;
 use super::front::search::{Latch, SEARCH_MUTEX};
@@ -14,27 +15,28 @@ use azekura_trace::Site;
 use azekura_workload::bookstore::Conformance;
 use serde::Serialize;
 
-/// The expected and the named lock.
+/// The expected lock, and the recordings in which the analyzer named it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The latch.
+    /// Version of the search latch in the recordings.
     pub latch: Latch,
-    /// The lock to be named.
+    /// The lock that the analyzer must name.
     pub expected: &'static str,
-    /// Recordings in which the analyzer put it first among the waits of one `index_read`: the paper's
+    /// Number of recordings in which the lock is first among the waits of one `index_read`: the paper's
     /// criterion.
     pub first_in: usize,
-    /// Recordings with a verdict that names it; the verdict predicts throughput without a lock.
+    /// Number of recordings with a verdict that names the lock; a verdict predicts the throughput without a
+    /// lock.
     pub verdict_in: usize,
-    /// Recordings.
+    /// Number of recordings.
     pub of: usize,
-    /// The lock was first in more than half of them.
+    /// The lock was first in more than half of the recordings.
     pub holds: bool,
 }
 
-/// Judges the recordings without a limit on all processors. By TPC-W's rules nothing is judged: the scans of
-/// its *best sellers* touch thousands of pages for each `index_read` of the other pages, so that the pool is
-/// in the way before and after the cure.
+/// Returns the findings of the recordings without an admission limit, on all processors. Returns none under
+/// TPC-W's rules: its *best sellers* scans touch thousands of pages for each `index_read` of the other pages,
+/// so the pool is the bottleneck before and after the change.
 #[must_use]
 pub fn findings(recorded: &[Recorded], settings: &Settings) -> Vec<Finding> {
     if settings.conformance == Conformance::TpcW {
@@ -60,7 +62,7 @@ fn judge(latch: Latch, expected: &'static str, recorded: &Recorded) -> Finding {
     Finding { latch, expected, first_in, verdict_in, of, holds: 2 * first_in > of }
 }
 
-/// Returns whether a report's label, `name (file:line)`, is that of the site.
+/// Returns whether a report's label, `name (file:line)`, is the label of this site.
 fn is_site(label: &str, name: &str) -> bool {
     label.strip_prefix(name).is_some_and(|rest| rest.starts_with(" ("))
 }

@@ -1,9 +1,10 @@
-//! Statistics of pairs of measurements: means, medians and the middle of all means of two, each with an
-//! interval of 95 %.
+//! Statistics of pairs of measurements: mean, median and Hodges–Lehmann estimator, each with a 95 %
+//! confidence interval.
 //!
-//! All take logarithms of ratios, with over without, and answer parts that were lost: 0.02 is two per cent.
+//! Each function takes logarithms of ratios (rate with recording divided by rate without) and returns the
+//! lost part: 0.02 is two percent.
 
-/// The mean loss of logarithmic ratios, and its 95 % interval.
+/// Returns the mean loss, and its 95 % interval by Student's t distribution.
 pub(super) fn mean(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     let n = ratios.len() as f64;
     let mean = ratios.iter().sum::<f64>() / n.max(1.0);
@@ -16,8 +17,8 @@ pub(super) fn mean(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     (part(mean), Some((part(mean + half), part(mean - half))))
 }
 
-/// The median loss of logarithmic ratios, and its 95 % interval: between the two ratios that as many lie
-/// outside of on each side as a fair coin falls on one side at most, 39 times of 40.
+/// Returns the median loss, and its 95 % interval by the sign test. The interval ends at two of the losses:
+/// with a probability of at most 2.5 % on each side, fewer losses lie beyond it than by fair coin flips.
 pub(super) fn median(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     let mut losses: Vec<f64> = ratios.iter().map(|log| 1.0 - log.exp()).collect();
     losses.sort_by(f64::total_cmp);
@@ -28,10 +29,10 @@ pub(super) fn median(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     (median, (outside > 0).then(|| (losses[outside - 1], losses[n - outside])))
 }
 
-/// The middle of the means of all pairs of logarithmic ratios (each with itself, too), and its 95 % interval
-/// by Wilcoxon's signed ranks: as steady as a median against stretches that the machine disturbed, and nearly
-/// as sharp as a mean (J. L. Hodges, E. L. Lehmann 1963). It supposes that disturbances fall on both sides
-/// alike; `None` with fewer than ten, where the approximation of the ranks by a normal distribution is too
+/// Returns the median of the means of all pairs of losses, each also paired with itself (J. L. Hodges, E. L.
+/// Lehmann 1963), and its 95 % interval by Wilcoxon's signed-rank test. Single disturbed measurements affect
+/// it as little as a median, and it is nearly as precise as a mean. It assumes that disturbances affect both
+/// sides alike. The interval is `None` for fewer than ten ratios, for which the normal approximation is too
 /// coarse.
 pub(super) fn middle(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     let mut means: Vec<f64> = Vec::with_capacity(ratios.len() * (ratios.len() + 1) / 2);
@@ -48,7 +49,8 @@ pub(super) fn middle(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     (middle, (ratios.len() >= 10).then(|| (part(means[last - outside]), part(means[outside]))))
 }
 
-/// The largest number such that fewer of `n` fair coins show heads in one of 40 throws at most.
+/// Returns the largest number *k* such that fewer than *k* heads in `n` fair coin flips have a probability of
+/// at most 2.5 %.
 fn rarely_fewer(n: usize) -> usize {
     let (mut of_exactly, mut of_fewer) = (0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX)), 0.0);
     for heads in 0..n {
@@ -61,7 +63,7 @@ fn rarely_fewer(n: usize) -> usize {
     0
 }
 
-/// The 97.5 % quantile of Student's distribution.
+/// Returns the 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom.
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
@@ -94,8 +96,8 @@ mod tests {
 
     #[test]
     fn the_median_and_its_interval_are_not_moved_by_pairs_that_the_machine_disturbed() {
-        // Tables of the sign test: with 40 pairs from the 14th to the 27th, with 20 from the 6th to the 15th,
-        // with 6 all of them.
+        // From tables of the sign test: with 40 pairs the interval is from the 14th to the 27th value, with
+        // 20 from the 6th to the 15th, and with 6 it spans all values.
         assert_eq!([5, 6, 10, 20, 40].map(rarely_fewer), [0, 1, 2, 6, 14]);
         let mut ratios: Vec<f64> = (0..40).map(|i| (0.980 + f64::from(i) * 1e-4).ln()).collect();
         let quiet = median(&ratios);
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(median(&[]), (0.0, None));
     }
 
-    /// Uneven, and the same each time: a sum of twelve uniform numbers, less six.
+    /// Draws a nearly normal number, deterministically: the sum of twelve uniform numbers, minus six.
     fn normal(random: &mut u64) -> f64 {
         let mut uniform = || {
             *random ^= *random << 13;
@@ -126,7 +128,7 @@ mod tests {
         let mut random = 0x9e37_79b9_7f4a_7c15;
         let (mut within, mut width) = (0, 0.0);
         for _ in 0..1_000 {
-            // Noise of 4 %, and each twentieth block disturbed by ten times as much.
+            // Noise of 4 %; every twentieth block has ten times as much.
             let ratios: Vec<f64> = (0..60)
                 .map(|i| 0.98_f64.ln() + normal(&mut random) * if i % 20 == 0 { 0.4 } else { 0.04 })
                 .collect();
@@ -135,7 +137,7 @@ mod tests {
             within += u32::from(low <= 0.02 && 0.02 <= high);
             width += (high - low) / 1_000.0;
         }
-        // 950 are expected, with a standard deviation of 7.
+        // The expected number is 950, with a standard deviation of 7.
         assert!((920..=980).contains(&within), "{within}");
         let sharp = 2.0 * 1.96 * 0.04 / 60_f64.sqrt();
         assert!(width < 1.35 * sharp, "{width} where a mean of undisturbed ones has {sharp}");
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!(parts(middle(&[])), (0.0, false));
         assert_eq!(parts(middle(&[0.0; 9])), (0.0, false));
         assert_eq!(middle(&[0.0; 10]), (0.0, Some((0.0, 0.0))));
-        // Means of two of 0, 1, 5 (in hundredths): 0, 0.5, 1, 2.5, 3, 5.
+        // The means of all pairs of 0, 1, 5 (in hundredths) are 0, 0.5, 1, 2.5, 3, 5.
         let (three, _) = middle(&[0.0, 0.01, 0.05]);
         assert!((three - (1.0 - 0.0175_f64.exp())).abs() < 1e-12);
     }

@@ -1,5 +1,5 @@
-//! One measured run: a latch, a limit, a crowd, with or without a recording; on this machine or on a
-//! simulated one.
+//! One measured run with a given latch, admission limit and number of users, with or without a recording, on
+//! this machine or on a simulated one.
 
 use super::front::search::Latch;
 use super::front::{Front, Probes};
@@ -21,17 +21,17 @@ use std::time::Duration;
 /// Settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
-    /// The latch over the hash index.
+    /// Kind of the latch over the hash index.
     pub latch: Latch,
-    /// Processors that the connections may use.
+    /// Number of processors that the connections may use.
     pub processors: usize,
-    /// Threads let into the engine at once (`conc_lock`); `None`: all.
+    /// Largest number of threads in the engine (`conc_lock`); `None` is no limit.
     pub limit: Option<usize>,
     /// The operations that a recording distinguishes.
     pub probes: Probes,
-    /// The users.
+    /// Emulated users.
     pub crowd: Crowd,
-    /// Time before the measured one.
+    /// Warm-up time, not measured.
     pub warm_up: Duration,
     /// Measured time.
     pub measured: Duration,
@@ -40,32 +40,32 @@ pub struct Setup {
 /// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Pages answered.
+    /// Pages served, by kind, with their response times.
     pub tally: Tally,
-    /// The measured time.
+    /// Length of the measured time.
     pub measured: Duration,
-    /// CPU time of the process over measured time: 2.0 is two processors.
+    /// Average number of processors that this process used.
     pub cpu: f64,
-    /// CPU time of all other processes of the machine, likewise; zero where it is not known.
+    /// Average number of processors that all other processes used; zero if unknown.
     pub others: f64,
     /// The recording, if one was made.
     pub recording: Option<Recording>,
 }
 
 impl Outcome {
-    /// Bogotransactions per second.
+    /// Returns the bogotransactions per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.tally.per_second(self.measured)
     }
 }
 
-/// Runs `setup` on a filled store; a closed one on its simulated machine, with that seed. Records if `label`
-/// is given.
+/// Runs `setup` on a filled store. A closed store runs on its simulated machine, with this seed. Records the
+/// run if `label` is given.
 ///
 /// # Errors
 ///
-/// The store's, the recorder's, and the simulated machine's.
+/// An error of the store, of the recorder, or of the simulated machine.
 pub fn run(
     store: &Bookstore,
     setup: &Setup,
@@ -97,12 +97,12 @@ fn serve(
     serve_crowd(&Hall::open(db, sequences, setup, row_ns)?, setup, label)
 }
 
-/// Serves the crowd of `setup` on a filled store while `conduct` conducts; `served` are counts to be looked
-/// at meanwhile, one for each connection.
+/// Serves the users of `setup` on a filled store until `conduct` returns. `served` has the counts of each
+/// connection, which `conduct` may read meanwhile.
 ///
 /// # Errors
 ///
-/// The store's, and the conductor's.
+/// An error of the store or of `conduct`.
 pub(super) fn run_by<T>(
     db: &Database,
     sequences: &Arc<Sequences>,
@@ -115,7 +115,7 @@ pub(super) fn run_by<T>(
     hall.serve(&setup.crowd, served, conduct).map(|(result, _)| result)
 }
 
-/// An engine with the frequent rows in its hash index, and the numbers for new rows.
+/// An engine with the popular rows in its hash index, and the sequences for new rows.
 struct Hall {
     front: Arc<Front>,
     sequences: Arc<Sequences>,
@@ -133,7 +133,7 @@ impl Hall {
         Ok(Self { front: Arc::new(front), sequences: Arc::clone(sequences) })
     }
 
-    /// Serves the crowd until `conduct` is done.
+    /// Serves the users until `conduct` returns.
     fn serve<T>(
         &self,
         crowd: &Crowd,
@@ -171,18 +171,19 @@ fn serve_crowd(hall: &Hall, setup: &Setup, label: Option<String>) -> Result<Outc
     Ok(Outcome { tally, measured, cpu, others, recording })
 }
 
-/// Events that a thread's ring holds: some milliseconds of a thread that has a processor for itself. Small,
-/// for 32 of them are touched when a recording starts, and stay in the cache.
+/// Events in the ring of each thread: enough for some milliseconds of a thread that runs without
+/// interruption. The rings are small enough that all 32 stay in the cache; the start of a recording touches
+/// all of them.
 const RING_EVENTS: usize = 1 << 14;
 
-/// From a recording's start to the measured time: threads get their rings at their first events, which costs
-/// more than events do. Runs without a recording wait as long.
+/// Time from the start of a recording to the measured time. A thread allocates its ring at its first event,
+/// which costs more than later events. Runs without a recording wait as long.
 const SETTLE: Duration = Duration::from_millis(60);
 
-/// The same on a simulated machine without other users.
+/// Replacement for [`SETTLE`] on a simulated machine, which has no other users.
 const SETTLE_SIMULATED: Duration = Duration::from_micros(500);
 
-/// Options of a recording. On a simulated machine no thread drains the rings meanwhile.
+/// Returns the options of a recording. On a simulated machine no thread drains the rings during the run.
 pub(super) fn options(label: String) -> Options {
     match simulated() {
         None => Options { label, ring_events: RING_EVENTS, ..Options::default() },
@@ -190,7 +191,7 @@ pub(super) fn options(label: String) -> Options {
     }
 }
 
-/// Results of the measured part besides pages.
+/// Results of the measured part, without the pages.
 struct Timed {
     measured: Duration,
     cpu: f64,
@@ -198,7 +199,7 @@ struct Timed {
     recording: Option<Recording>,
 }
 
-/// The measured part.
+/// Runs the measured part of a run.
 fn timed(phase: &Phase, time: Duration, label: Option<String>) -> Result<Timed, BenchError> {
     let records = label.is_some();
     if let Some(label) = label {
@@ -217,7 +218,7 @@ fn timed(phase: &Phase, time: Duration, label: Option<String>) -> Result<Timed, 
     Ok(Timed { measured, cpu: busy.own, others: busy.others, recording })
 }
 
-/// Ends the phase whatever happens, or the connections would never leave.
+/// Ends the phase when dropped, also on a panic; otherwise the connections would never end.
 struct Over<'p>(&'p Phase);
 
 impl Drop for Over<'_> {
@@ -226,7 +227,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The calling thread, and those it makes, on some of its processors only; until dropped.
+/// Restricts the calling thread, and the threads that it starts, to some of its processors until it is
+/// dropped.
 struct Pinned {
     before: CpuSet,
 }
@@ -247,7 +249,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // It was so before: it can be so again.
+        // These processors were allowed before, so this should not fail.
         let _ = rustix::thread::sched_setaffinity(None, &self.before);
     }
 }

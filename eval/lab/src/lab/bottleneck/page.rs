@@ -8,7 +8,7 @@ use crate::plot::escape;
 use crate::plot::xy::{Curve, Xy};
 use std::fmt::Write;
 
-/// The page.
+/// Returns the HTML page.
 #[must_use]
 pub fn html(study: &Study) -> String {
     let mut out = String::from(
@@ -49,7 +49,7 @@ fn figures(out: &mut String, study: &Study, processors: usize) {
     out.push_str("</div>\n");
 }
 
-/// Figs 3, 4, 10 and 11: one line per limit, points by users.
+/// Draws Figs 3, 4, 10 and 11: throughput by number of users, one line per limit.
 fn throughput(study: &Study, latch: Latch, processors: usize) -> String {
     let of_kind = |m: &&Measured| m.point.latch == latch && m.point.processors == processors;
     let mut curves: Vec<Curve> = Vec::new();
@@ -66,7 +66,7 @@ fn throughput(study: &Study, latch: Latch, processors: usize) -> String {
     Xy { title, x: "CPU, %".into(), curves }.render()
 }
 
-/// Figs 5, 6, 12 and 13: the waits of one chosen operation, by lock.
+/// Draws Figs 5, 6, 12 and 13: the waits of the chosen operation, by lock.
 fn waits(study: &Study, processors: usize) -> String {
     let of_kind = |r: &&Recorded| r.point.processors == processors;
     let stacks = study.recorded.iter().filter(of_kind).map(|recorded| Stack {

@@ -1,15 +1,15 @@
-//! Counts of a connection's work, readable while it goes on.
+//! Counts of a connection's work that another thread can read during the run.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_workload::bookstore::Interaction;
 use std::array;
 use std::time::Duration;
 
-/// Kinds of pages.
+/// Number of kinds of pages.
 pub const KINDS: usize = Interaction::ALL.len();
 
-/// Counts of one connection, by kind of page. Written by that connection alone, read by the measuring thread:
-/// numbers and nothing else, so all accesses are Relaxed.
+/// Counts of one connection, by kind of page. Only that connection writes them; the measuring thread reads
+/// them. All accesses are Relaxed, because no other data depends on the counts.
 #[derive(Debug, Default)]
 pub struct Served {
     pages: [AtomicU64; KINDS],
@@ -18,7 +18,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// One more page; `spent` is the processor time that it took, where that was measured.
+    /// Counts one page; `spent` is its processor time, if that was measured.
     pub fn count(&self, page: Interaction, spent: Option<Duration>) {
         let at = page.index();
         add(&self.pages[at], 1);
@@ -28,19 +28,19 @@ impl Served {
         }
     }
 
-    /// Pages so far.
+    /// Returns the number of pages so far, by kind.
     #[must_use]
     pub fn pages(&self) -> [u64; KINDS] {
         array::from_fn(|at| self.pages[at].load(Relaxed))
     }
 }
 
-/// Its only writer adds.
+/// Adds to a counter that only one thread writes, so a load and a store (Relaxed) suffice.
 fn add(to: &AtomicU64, number: u64) {
     to.store(to.load(Relaxed).wrapping_add(number), Relaxed);
 }
 
-/// Pages that all have served so far.
+/// Returns the number of pages that all connections have served so far, by kind.
 #[must_use]
 pub fn pages<'s>(all: impl IntoIterator<Item = &'s Served>) -> [u64; KINDS] {
     let mut sum = [0; KINDS];
@@ -50,15 +50,15 @@ pub fn pages<'s>(all: impl IntoIterator<Item = &'s Served>) -> [u64; KINDS] {
     sum
 }
 
-/// Processor seconds that a page of each kind takes, by those that were weighed. A kind that was not met
-/// weighs as much as the mean page.
+/// Returns the processor seconds per page, by kind, from the pages with measured processor time. A kind
+/// without measured pages gets the mean of all pages.
 #[must_use]
 pub fn weights<'s>(all: impl IntoIterator<Item = &'s Served> + Clone) -> [f64; KINDS] {
     let sum = |of: &dyn Fn(&Served) -> u64| all.clone().into_iter().map(of).sum::<u64>() as f64;
     let spent: [f64; KINDS] = array::from_fn(|at| sum(&|s| s.spent_ns[at].load(Relaxed)) * 1e-9);
     let pages: [f64; KINDS] = array::from_fn(|at| sum(&|s| s.weighed[at].load(Relaxed)));
     let mean = spent.iter().sum::<f64>() / pages.iter().sum::<f64>().max(1.0);
-    // Without any, pages count as pages.
+    // Without any measured page, each page has the weight 1.
     let mean = if mean > 0.0 { mean } else { 1.0 };
     array::from_fn(|at| if spent[at] > 0.0 { spent[at] / pages[at] } else { mean })
 }

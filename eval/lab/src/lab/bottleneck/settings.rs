@@ -14,45 +14,46 @@ use std::time::Duration;
 pub struct Settings {
     /// Size of the shop.
     pub scale: Scale,
-    /// The visitors' mix of pages.
+    /// Mix of pages that the visitors request.
     pub mix: Mix,
-    /// The rules that they keep.
+    /// Rules of the visitors: DBT-1's or TPC-W's.
     pub conformance: Conformance,
     /// Think time.
     pub think: Think,
-    /// Connections, each a thread.
+    /// Number of connections; each is a thread.
     pub connections: usize,
-    /// Emulated users: the points of each line of Figs 3, 4, 10 and 11. The last is the heaviest load, at
-    /// which recordings are made.
+    /// Numbers of emulated users: the points of each line of Figs 3, 4, 10 and 11. Recordings are made with
+    /// the largest number.
     pub users: Vec<usize>,
-    /// Limits of threads in the engine: the lines. `None`, no limit, must be the last.
+    /// Limits on threads in the engine: the lines of the figures. `None`, no limit, must be the last.
     pub limits: Vec<Option<usize>>,
-    /// Numbers of processors; the last is the one of the findings.
+    /// Numbers of processors; findings use the largest one.
     pub processors: Vec<usize>,
-    /// Time before each measured run.
+    /// Warm-up time before each measured run.
     pub warm_up: Duration,
     /// Measured time of each point.
     pub measured: Duration,
-    /// Time of each recording.
+    /// Measured time of each recording.
     pub recorded: Duration,
-    /// Recordings of each latch.
+    /// Number of recordings of each latch.
     pub recordings: usize,
-    /// Pairs of runs without and with a recording.
+    /// Number of pairs of runs with and without a recording.
     pub pairs: usize,
-    /// Blocks of four slices without and with a recording, if its cost is measured by slices.
+    /// Number of blocks of four intervals with and without a recording, if the cost of recording is measured
+    /// by intervals.
     pub blocks: usize,
     /// Seed of rows and users.
     pub seed: u64,
-    /// Latches, in this order.
+    /// Kinds of latches, in the order of measurement.
     pub latches: Vec<Latch>,
-    /// The one before the cure.
+    /// Kind of latch that counts as the one before the paper's change.
     pub before: Latch,
-    /// The machine to run on instead of this one.
+    /// Simulated machine; `None` runs on this machine.
     pub machine: Option<Simulated>,
 }
 
 impl Settings {
-    /// The whole study: some minutes.
+    /// Returns the settings of the whole study, which takes some minutes.
     #[must_use]
     pub fn full() -> Self {
         Self {
@@ -77,8 +78,9 @@ impl Settings {
         }
     }
 
-    /// The 8 → 16 core half of the paper, or that of another number and half of it, on a simulated machine
-    /// like the paper's: its limits, its number of connections, and the plain latch before the cure.
+    /// Returns the settings of a study on a simulated machine like the paper's, with `processors` processors
+    /// and with half of them (16 and 8 in the paper). It uses the paper's limits, its number of connections,
+    /// and the plain mutex before the change.
     #[must_use]
     pub fn simulated(processors: usize) -> Self {
         let mut numbers = vec![(processors / 2).max(1), processors];
@@ -99,7 +101,7 @@ impl Settings {
         }
     }
 
-    /// The same with few points.
+    /// Returns the settings of [`simulated`](Self::simulated) with few points.
     #[must_use]
     pub fn simulated_quick(processors: usize) -> Self {
         Self {
@@ -112,7 +114,7 @@ impl Settings {
         }
     }
 
-    /// A few seconds: all parts, with few points.
+    /// Returns the settings of all parts with few points, which takes a few seconds.
     #[must_use]
     pub fn quick() -> Self {
         let all = processors();
@@ -130,7 +132,7 @@ impl Settings {
         }
     }
 
-    /// One run of the study.
+    /// Returns the settings of one run.
     #[must_use]
     pub fn setup(&self, point: Point, measured: Duration) -> Setup {
         Setup {
@@ -153,43 +155,44 @@ impl Settings {
         }
     }
 
-    /// The most users.
+    /// Returns the largest number of users.
     #[must_use]
     pub fn heaviest(&self) -> usize {
         self.users.iter().copied().max().unwrap_or(1)
     }
 
-    /// The most processors.
+    /// Returns the largest number of processors.
     #[must_use]
     pub fn all_processors(&self) -> usize {
         self.processors.iter().copied().max().unwrap_or(1)
     }
 }
 
-/// Long enough for the mix of pages to be that of the long run.
+/// Pages that a user of a simulated run has visited beforehand: enough that the mix of pages is the
+/// stationary one.
 const STROLLED: usize = 60;
 
-/// 1, 2, 4, … up to the number of processors, 16 at most.
+/// Returns 1, 2, 4, … up to the number of processors, at most 16.
 fn processors() -> Vec<usize> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     [1, 2, 4, 8, 16].into_iter().filter(|&n| n <= all).collect()
 }
 
-/// A point of the study.
+/// A measured combination of the study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Point {
-    /// The latch over the hash index.
+    /// Kind of the latch over the hash index.
     pub latch: Latch,
-    /// Processors.
+    /// Number of processors.
     pub processors: usize,
-    /// Threads let into the engine.
+    /// Largest number of threads in the engine; `None` is no limit.
     pub limit: Option<usize>,
-    /// Emulated users.
+    /// Number of emulated users.
     pub users: usize,
 }
 
 impl Point {
-    /// The limit, for people.
+    /// Returns the limit as text for tables.
     #[must_use]
     pub fn limit_name(&self) -> String {
         self.limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())

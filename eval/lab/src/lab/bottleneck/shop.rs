@@ -20,7 +20,7 @@ use azekura_workload::bookstore::{
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Numbers of the next customer, address and cart.
+/// Sequences of the numbers of new customers, addresses and carts.
 #[derive(Debug)]
 pub struct Sequences {
     customer: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Sequences {
 }
 
 impl Sequences {
-    /// Numbers above these, which are taken.
+    /// Returns sequences that begin above the given numbers, which are in use.
     #[must_use]
     pub const fn above(customers: u64, addresses: u64, carts: u64) -> Self {
         Self {
@@ -39,18 +39,18 @@ impl Sequences {
         }
     }
 
-    /// Those of a shop of this size that has just been filled.
+    /// Returns the sequences of a store of this size that has just been filled.
     #[must_use]
     pub const fn of_filled(scale: Scale) -> Self {
         Self::above(scale.customers(), scale.addresses(), scale.orders())
     }
 }
 
-/// Answers a request, as one transaction. `page` is the text for the visitor.
+/// Answers a request in one transaction, and writes the text of the page into `page`.
 ///
 /// # Errors
 ///
-/// An error of the store. A page that cannot be made as requested is an [`Answer`].
+/// An error of the store. A request for a page that cannot be made returns an [`Answer`] with `is_error`.
 pub fn serve(
     session: &mut Session<'_>,
     sequences: &Sequences,
@@ -63,14 +63,14 @@ pub fn serve(
     })
 }
 
-/// Makes one page.
+/// Builder of one page in one transaction.
 struct Clerk<'c, 's, 'f> {
     statement: &'c mut Statement<'s, 'f>,
     sequences: &'c Sequences,
     page: &'c mut String,
 }
 
-/// A page that could not be made.
+/// Returns the answer for a page that could not be made.
 fn no_page() -> Answer {
     Answer { is_error: true, ..Answer::default() }
 }
@@ -130,7 +130,7 @@ impl Clerk<'_, '_, '_> {
         Ok(())
     }
 
-    /// The five books related to one.
+    /// Adds the five books that are related to an item to the page.
     fn promote(&mut self, item: u64) -> Result<(), Error> {
         let Some(row) = self.statement.index_read(&Key::new(TableId::Item, item))? else { return Ok(()) };
         for related in view::<ItemView<'_>>(&row)?.related {
@@ -155,7 +155,7 @@ impl Clerk<'_, '_, '_> {
         self.statement.scan(&from, &to, Way::Up, limit)?.iter().map(Row::number).collect()
     }
 
-    /// Shows books with their authors, as the join of the two tables finds them.
+    /// Adds books with their authors to the page: a join of the two tables. Returns `items`.
     fn list(&mut self, items: Vec<u64>) -> Result<Vec<u64>, Error> {
         for &item in &items {
             let Some(row) = self.statement.index_read(&Key::new(TableId::Item, item))? else { continue };
@@ -171,7 +171,7 @@ impl Clerk<'_, '_, '_> {
         Ok(items)
     }
 
-    /// The fifty best-selling books of a subject in the newest orders.
+    /// Makes the page with the fifty best-selling books of a subject in the newest orders.
     fn best_sellers(&mut self, subject: u8, promotion: u64) -> Result<Answer, Error> {
         let (all, end) = (Key::new(TableId::Order, 0u64), Key::new(TableId::Order, u64::MAX));
         let newest = usize::try_from(BEST_SELLER_ORDERS).unwrap_or(usize::MAX);
@@ -240,9 +240,9 @@ impl Clerk<'_, '_, '_> {
         Ok(Answer { shown: self.list(items)?, ..Answer::default() })
     }
 
-    /// Returns the first rows of an index by name that begin with `name`.
+    /// Returns the numbers of the first rows in an index by name that begin with `name`.
     fn beginning_with(&mut self, index: TableId, name: &str) -> Result<Vec<u64>, Error> {
-        // Names are printable ASCII: nothing in them is above this.
+        // Names are printable ASCII, so all their characters are below U+007F.
         let last = format!("{name}\u{7f}");
         let (from, to) = (Key::new(index, (name, 0u64)), Key::new(index, (last.as_str(), 0u64)));
         self.statement.scan(&from, &to, Way::Up, LIST)?.iter().map(Row::number).collect()
@@ -254,7 +254,7 @@ impl Clerk<'_, '_, '_> {
         self.statement.scan(&from, &to, Way::Up, LIST)?.iter().map(Row::number).collect()
     }
 
-    /// The first fifty by title.
+    /// Returns the first fifty of these items in the order of their titles.
     fn by_title(&mut self, items: Vec<u64>) -> Result<Vec<u64>, Error> {
         let mut titled = Vec::with_capacity(items.len());
         for item in items {
@@ -280,7 +280,7 @@ impl Clerk<'_, '_, '_> {
         instead: u64,
         refresh: &[u32],
     ) -> Result<Answer, Error> {
-        // Relaxed: a number and nothing else.
+        // Relaxed: the number only has to be unique.
         let number = known.unwrap_or_else(|| self.sequences.cart.fetch_add(1, Relaxed));
         let key = Key::new(TableId::Cart, number);
         let row = if known.is_some() { self.statement.locked_read(&key)? } else { None };
@@ -363,7 +363,7 @@ impl Clerk<'_, '_, '_> {
         Ok(Answer { customer: Some(number), ..Answer::default() })
     }
 
-    /// Looks a customer up by user name and notes the visit.
+    /// Reads a customer by user name and stores the time of the visit.
     fn refresh_customer(&mut self, customer: u64) -> Result<Option<(u64, Customer)>, Error> {
         let name = Key::new(TableId::CustomerByName, name_of(customer));
         let Some(found) = self.statement.index_read(&name)? else { return Ok(None) };
@@ -378,7 +378,7 @@ impl Clerk<'_, '_, '_> {
     }
 
     fn register(&mut self, new: &Customer, address: &Address) -> Result<(u64, Customer), Error> {
-        // Relaxed: a number and nothing else.
+        // Relaxed: the number only has to be unique.
         let number = self.sequences.customer.fetch_add(1, Relaxed);
         let user_name = name_of(number);
         let address = self.find_or_add_address(address)?;
@@ -401,7 +401,7 @@ impl Clerk<'_, '_, '_> {
                 return Ok(known);
             }
         }
-        // Relaxed: a number and nothing else.
+        // Relaxed: the number only has to be unique.
         let number = self.sequences.address.fetch_add(1, Relaxed);
         self.statement.write_row(Key::new(TableId::Address, number), &encode(address)?)?;
         let index = Key::new(TableId::AddressByContent, (content, number));
@@ -487,7 +487,7 @@ impl Clerk<'_, '_, '_> {
         let Some(row) = self.statement.index_read(&Key::new(TableId::Customer, number))? else {
             return Ok(no_page());
         };
-        // The visitor types the password, which is the name in small letters.
+        // The visitor's password is the user name in lower case.
         let known: Customer = decode(&row)?;
         if known.password != name_of(customer).to_lowercase() {
             return Ok(no_page());
@@ -495,7 +495,7 @@ impl Clerk<'_, '_, '_> {
         let from = Key::new(TableId::OrderByCustomer, (number, 0u64));
         let to = Key::new(TableId::OrderByCustomer, (number, u64::MAX));
         let Some(latest) = self.statement.scan(&from, &to, Way::Down, 1)?.pop() else {
-            return Ok(Answer::default()); // never bought anything
+            return Ok(Answer::default()); // the customer has no order yet
         };
         let latest = latest.number()?;
         if let Some(row) = self.statement.index_read(&Key::new(TableId::Order, latest))? {
@@ -539,8 +539,8 @@ impl Clerk<'_, '_, '_> {
         Ok(Answer::default())
     }
 
-    /// The books that were bought most together with this one: from its fifty newest orders. (The kit goes
-    /// through the newest 10,000 orders of all books.)
+    /// Returns the five books that were bought most often together with this one, in its fifty newest orders.
+    /// (DBT-1 searches the newest 10,000 orders of all books.)
     fn bought_with(&mut self, item: u64) -> Result<Vec<u64>, Error> {
         let from = Key::new(TableId::OrderByItem, (item, 0u64));
         let to = Key::new(TableId::OrderByItem, (item, u64::MAX));
@@ -558,7 +558,7 @@ impl Clerk<'_, '_, '_> {
     }
 }
 
-/// The shop's clock stands still at the day it opens: rows depend on nothing but the requests.
+/// Returns the constant time of the shop, its opening day, so that rows depend only on the requests.
 const fn today() -> u64 {
     OPENING_DAY as u64 * 86_400
 }

@@ -1,9 +1,9 @@
-//! The paper's machine, simulated: the half of the study that needs 8 and 16 cores.
+//! The paper's machine, simulated, for the half of the study that needs 8 and 16 cores.
 //!
-//! All of the lab's code runs on it unchanged: the store, the latches, the connections, the recorder; only
-//! time is the machine's. The code between two accesses takes a constant time there, so one number,
-//! [`Simulated::row_ns`], stands for the other costs of a row (MySQL's own work above the engine, the copying
-//! and decoding of rows).
+//! All code of the lab runs on it unchanged: the store, the latches, the connections and the recorder. Only
+//! the time is simulated. The code between two memory accesses takes a constant time in the simulation.
+//! Therefore one number, [`Simulated::row_ns`], represents all other costs of a row: MySQL's own work above
+//! the engine, and the copying and decoding of rows.
 
 use super::settings::Settings;
 use crate::error::BenchError;
@@ -12,29 +12,29 @@ use azekura_sim::{Profile, Simulation};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A machine to run the study on.
+/// A simulated machine for the study.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// Its processors and costs.
+    /// Processors of the machine and their costs.
     pub profile: Profile,
-    /// Plain work of each operation on a row.
+    /// Additional computation of each row operation, in nanoseconds.
     pub row_ns: u64,
 }
 
 impl Simulated {
-    /// [`Profile::e7310`]: 4 x 4 cores at 1.6 GHz behind front-side buses.
+    /// Returns the paper's machine, [`Profile::e7310`]: 4 x 4 cores at 1.6 GHz behind front-side buses.
     #[must_use]
     pub fn paper() -> Self {
         Self { profile: Profile::e7310(), row_ns: ROW_NS }
     }
 
-    /// Runs `body` as the first thread of a machine with this number of processors, until all threads have
-    /// ended.
+    /// Runs `body` as the first thread of a machine with this number of processors. Returns when all threads
+    /// have ended.
     ///
     /// # Errors
     ///
     /// [`BenchError::Simulation`]: the program was built without the feature `sim`, the machine has fewer
-    /// processors, or no thread could go on.
+    /// processors, or all threads are blocked.
     pub fn run<T: 'static>(
         &self,
         processors: usize,
@@ -50,7 +50,7 @@ impl Simulated {
         result.take().ok_or(BenchError::Panicked)
     }
 
-    /// The machine, for reports.
+    /// Returns the description of the machine for reports.
     #[must_use]
     pub fn describe(&self, settings: &Settings) -> Machine {
         Machine {
@@ -63,8 +63,9 @@ impl Simulated {
     }
 }
 
-/// Of a thread: the store's stacks are deep when it is opened and walked through.
+/// Stack of a simulated thread: opening and checking the store need deep stacks.
 const STACK_BYTES: usize = 1 << 20;
-/// Fitted, the only such number: so that eight processors without a limit do about nine tenths of their work
-/// with the best limit (Table 4: 406 of 473). The results of sixteen, and the lock to blame, follow.
+/// Default of [`Simulated::row_ns`], and the only fitted number. With it, eight processors without a limit
+/// reach about nine tenths of their rate with the best limit (406 of 473 in Table 4). The results of sixteen
+/// processors and the named lock are then predictions.
 const ROW_NS: u64 = 10_000;

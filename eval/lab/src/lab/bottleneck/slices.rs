@@ -1,26 +1,28 @@
-//! Cost of recording, by short slices of one run: Table 4 of the paper with an interval of tenths of a point.
+//! Cost of recording, by short intervals (*slices*) of one run: Table 4 of the paper, with confidence
+//! intervals of tenths of a percentage point.
 //!
-//! Whole runs with and without a recording, one after the other, also differ by other load of the machine's
-//! host in those seconds: forty pairs of them give the loss to two points or three. Here one crowd is served
-//! without a break and one recording is suspended and resumed ([`azekura_trace::suspend`]), so that the
-//! compared slices are a tenth of a second apart.
+//! Consecutive whole runs with and without a recording also differ because the load of the machine's host
+//! changes. Forty pairs of them determine the loss only to two or three percentage points. Here the users are
+//! served without a break, and one recording is suspended and resumed ([`azekura_trace::suspend`]). The
+//! compared slices are thus 0.1 s apart.
 //!
-//! 1. The crowd is served; the processor time of each page is measured for a while, so that pages can be
-//!    weighed: a slice with more of the heavy ones has done more, not less.
-//! 2. A recording begins, and runs in.
-//! 3. Blocks of four slices: without, with, with, without, and in every other block the other way round. A
-//!    rate that rises or falls evenly over a block is in both alike. Of each slice the first 20 ms do not
-//!    count: the collector comes round in that time, so its work for the events of a slice falls into as much
-//!    measured time as they do.
-//! 4. A block's ratio is that of work done per second, with over without. Over all blocks: the middle of all
-//!    means of two, which a disturbed block does not move, and the mean, which it does (`interval`).
+//! 1. The users are served. For some time the processor time of each page is measured, to give each kind of
+//!    page a weight: a slice with more of the expensive pages did more work.
+//! 2. A recording begins and reaches its steady state.
+//! 3. Blocks of four slices are measured: without, with, with, without; every other block in the opposite
+//!    order. A linear trend during a block then cancels out. The first 20 ms of each slice are not measured.
+//!    The collector needs about that time for a cycle, so that the measured time contains its work for one
+//!    slice of events.
+//! 4. The ratio of a block is work per second with recording, divided by work per second without. The result
+//!    over all blocks is the Hodges–Lehmann estimator, which disturbed blocks do not affect, and the mean
+//!    (`interval`).
 //!
-//! *Control* does all this without any recording: its loss is zero, so the measured loss is the method's
-//! error.
+//! The *control* makes the same measurements without any recording. Its true loss is zero, so its measured
+//! loss is the error of the method.
 //!
-//! **Not seen**, because one recording goes over all slices: its start (threads allocate their rings, and the
-//! first executions of each operation are all timed), the encoding of what stays in memory at its end,
-//! closing a file. Whole runs see the first (`--pairs`).
+//! **Not measured**, because one recording spans all slices: the start of a recording (threads allocate their
+//! rings, and the first executions of each operation are all timed), and its end (encoding the events in
+//! memory, closing a file). Whole runs include the start (`--pairs`).
 
 use super::front::Probes;
 use super::interval::{mean, middle};
@@ -41,54 +43,54 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time at the begin of each slice that is not measured.
+/// Time at the beginning of each slice that is not measured: one cycle of the collector.
 const SETTLED: Duration = Duration::from_millis(20);
 /// Measured time of a slice.
 const MEASURED: Duration = Duration::from_millis(80);
-/// Time in which pages are weighed.
+/// Time for which the processor time of pages is measured.
 const WEIGHED: Duration = Duration::from_millis(400);
-/// From a recording's start to its first slice: by then operations are timed as rarely as in the long run.
+/// Time from the start of a recording to its first slice: until operations are sampled as rarely as in a long
+/// run.
 const RUN_IN: Duration = Duration::from_millis(700);
-/// Blocks of one run. Then the next case has its turn, so that slow minutes fall on all.
+/// Number of blocks of one run. The cases then take turns, so that slow minutes affect all of them.
 const BLOCKS: usize = 10;
 
 /// Cost of recording in one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Sliced {
-    /// The case.
+    /// The measured combination.
     #[serde(flatten)]
     pub point: Point,
-    /// The operations that the recording distinguished; `None`: nothing was recorded in any slice.
+    /// The operations that the recording distinguished; `None` for the control, which records nothing.
     pub probes: Option<Probes>,
-    /// Blocks of four slices.
+    /// Number of blocks of four slices.
     pub blocks: usize,
-    /// Mean pages per second and processors in use, in slices without.
+    /// Mean pages per second and mean number of used processors, in slices without recording.
     pub without: (f64, f64),
-    /// The same, in slices with.
+    /// Mean pages per second and mean number of used processors, in slices with recording.
     pub with: (f64, f64),
     /// Events recorded per second of recording.
     pub events: f64,
-    /// Events lost.
+    /// Number of lost events.
     pub lost: u64,
-    /// Part of the work per second that was lost, the middle of all means of two blocks, and its 95 %
-    /// interval.
+    /// Lost part of the work per second, by the Hodges–Lehmann estimator over the blocks.
     pub loss: Loss,
-    /// The same by the mean, which disturbed blocks move.
+    /// Lost part of the work per second, by the mean, which disturbed blocks affect.
     pub mean: Loss,
-    /// As `loss`, of pages regardless of their weight.
+    /// Lost part of the pages per second, whatever their weight.
     pub pages: Loss,
-    /// As `loss`, of work per processor time of the process: the additional cost of recording.
+    /// Lost part of the work per processor time of the process: the additional processor time of recording.
     pub cpu: Loss,
-    /// Processors that other processes used meanwhile.
+    /// Average number of processors that other processes used.
     pub others: f64,
 }
 
-/// A part that was lost, and its 95 % interval where there are enough blocks.
+/// A lost part, and its 95 % confidence interval if there are enough blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Loss {
-    /// The part.
+    /// The lost part: 0.02 is two percent.
     pub part: f64,
-    /// From, to.
+    /// Lower and upper end of the interval.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -98,13 +100,13 @@ impl From<(f64, Option<(f64, f64)>)> for Loss {
     }
 }
 
-/// Measures what recording costs at the heaviest load without a limit of threads: the latch before the cure
-/// and after it, every operation on a row told apart and pages only, and the control. `settings.blocks`
-/// blocks of each.
+/// Measures the cost of recording at the heaviest load, without an admission limit. There are five cases: the
+/// latch before the change and after it, each with recordings of all row operations and of pages only; and
+/// the control. Measures `settings.blocks` blocks of each.
 ///
 /// # Errors
 ///
-/// The store's and the recorder's.
+/// An error of the store or of the recorder.
 pub fn sliced(settings: &Settings, progress: &Progress) -> Result<Vec<Sliced>, BenchError> {
     progress.begin("filling the bookstore", 1);
     let (db, sequences) = super::store::open(settings)?;
@@ -137,18 +139,18 @@ fn cases(settings: &Settings) -> Vec<(Point, Option<Probes>)> {
     each(before).into_iter().chain(each(after)).chain([(after, None)]).collect()
 }
 
-/// A slice, measured.
+/// Measured values of one slice.
 #[derive(Debug, Clone, Copy)]
 struct Slice {
     seconds: f64,
     pages: f64,
-    /// Processor seconds of its pages without a recording.
+    /// Weight of the served pages: the processor seconds that they need without a recording.
     work: f64,
-    /// Processor seconds of the process.
+    /// Processor seconds that the process used.
     cpu: f64,
 }
 
-/// Four slices.
+/// Four slices, two with recording and two without.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     without: [Slice; 2],
@@ -156,7 +158,7 @@ struct Block {
 }
 
 impl Block {
-    /// The logarithm of with over without.
+    /// Returns the logarithm of the ratio of the slices with recording to those without.
     fn ratio(&self, of: impl Fn(&Slice) -> f64) -> f64 {
         let [without, with] =
             [self.without, self.with].map(|two| two.iter().map(|s| of(s).ln()).sum::<f64>());
@@ -164,11 +166,11 @@ impl Block {
     }
 }
 
-/// Some blocks of one run.
+/// Blocks of one run.
 #[derive(Debug)]
 struct Round {
     blocks: Vec<Block>,
-    /// Time for which the recording was not suspended.
+    /// Time for which the recording was active.
     recorded: Duration,
     events: u64,
     lost: u64,
@@ -176,7 +178,7 @@ struct Round {
 }
 
 impl Round {
-    /// Serves the crowd and takes its blocks; `records`: not in the control.
+    /// Serves the users and measures the blocks; `records` is false for the control.
     fn run(
         db: &Database,
         sequences: &Arc<Sequences>,
@@ -202,7 +204,7 @@ impl Round {
     }
 }
 
-/// Weighs the pages, with the recording suspended.
+/// Measures the weights of the pages, while the recording is suspended.
 fn weigh(phase: &Phase, served: &[Arc<Served>], switch: &mut Switch) -> Result<[f64; KINDS], BenchError> {
     switch.turn(false)?;
     phase.weigh();
@@ -211,7 +213,7 @@ fn weigh(phase: &Phase, served: &[Arc<Served>], switch: &mut Switch) -> Result<[
     Ok(weights(served.iter().map(Arc::as_ref)))
 }
 
-/// Takes slices.
+/// Measures slices during a run.
 struct Taker<'s> {
     served: &'s [Arc<Served>],
     weights: [f64; KINDS],
@@ -243,13 +245,13 @@ impl Taker<'_> {
         Ok(Slice { seconds, pages: pages as f64, work, cpu })
     }
 
-    /// Now, the process's processor time, and the pages so far.
+    /// Returns the time, the processor time of the process, and the pages served so far.
     fn look(&self) -> (Instant, Duration, [u64; KINDS]) {
         (Instant::now(), processor_time(), pages(self.served.iter().map(Arc::as_ref)))
     }
 }
 
-/// A recording that is suspended and resumed; in the control none.
+/// A recording that can be suspended and resumed; no recording in the control.
 struct Switch {
     records: bool,
     suspended: Option<Suspension>,
@@ -282,7 +284,7 @@ impl Switch {
         Ok(())
     }
 
-    /// The recording, and for how long it was not suspended.
+    /// Ends the recording. Returns it with the time for which it was active.
     fn stop(mut self) -> Result<(Option<Recording>, Duration), BenchError> {
         self.turn(false)?;
         if std::mem::replace(&mut self.is_over, true) {
@@ -296,7 +298,7 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         if !self.is_over {
-            // Another error occurred; that one is returned.
+            // `drop` runs without `stop` only after another error, which the caller returns.
             let _ = azekura_trace::stop();
         }
     }
@@ -305,7 +307,7 @@ impl Drop for Switch {
 impl Sliced {
     fn of(point: Point, probes: Option<Probes>, runs: &[Round]) -> Self {
         let blocks: Vec<Block> = runs.iter().flat_map(|run| run.blocks.iter().copied()).collect();
-        // A slice without pages gives no ratio.
+        // A slice without pages has no finite ratio.
         let ratios = |of: &dyn Fn(&Slice) -> f64| -> Vec<f64> {
             blocks.iter().map(|block| block.ratio(of)).filter(|ratio| ratio.is_finite()).collect()
         };
@@ -339,13 +341,12 @@ mod tests {
     use super::*;
     use crate::lab::bottleneck::front::search::Latch;
 
-    /// A slice of a tenth of a second at this number of pages per second, each of a millisecond.
+    /// Returns a slice of 0.1 s with `rate` pages per second and 1 ms of work for each page.
     fn slice(rate: f64) -> Slice {
         Slice { seconds: 0.1, pages: rate / 10.0, work: rate / 10_000.0, cpu: 0.2 }
     }
 
-    /// Twenty blocks on a machine that becomes slower by a hundredth from slice to slice; recording takes
-    /// three.
+    /// Returns twenty blocks on a machine that becomes 1 % slower from slice to slice; recording costs 3 %.
     fn round() -> Round {
         let mut rate = 20_000.0;
         let mut next = |part: f64| {

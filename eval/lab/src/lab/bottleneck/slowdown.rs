@@ -1,5 +1,5 @@
 //! Cost of recording in throughput: Table 4 of the paper, by whole runs with and without a recording, with
-//! bounds.
+//! confidence intervals.
 
 use super::front::Probes;
 use super::interval::{mean, median};
@@ -7,44 +7,42 @@ use super::measure::Outcome;
 use super::settings::Point;
 use serde::Serialize;
 
-/// Pairs of runs without and with a recording, in turn.
+/// Results of pairs of runs without and with a recording.
 #[derive(Debug, Clone, Serialize)]
 pub struct Slowdown {
-    /// The case.
+    /// The measured combination.
     #[serde(flatten)]
     pub point: Point,
     /// The operations that the recording distinguished.
     pub probes: Probes,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: usize,
-    /// Mean bogotransactions per second and processors in use, without.
+    /// Mean bogotransactions per second and mean number of used processors, without recording.
     pub without: (f64, f64),
-    /// The same, with.
+    /// Mean bogotransactions per second and mean number of used processors, with recording.
     pub with: (f64, f64),
     /// Events recorded per second.
     pub events: f64,
-    /// Events lost in all recordings.
+    /// Number of lost events in all recordings.
     pub lost: u64,
-    /// Part of the throughput that was lost: the mean over the pairs, of the logarithms.
+    /// Lost part of the throughput: the mean of the logarithmic ratios over the pairs.
     pub loss: f64,
-    /// Its 95 % interval (Student's t over the pairs' logarithms); `None` with fewer than two pairs.
+    /// 95 % interval of `loss` (Student's t over the pairs' logarithms); `None` with fewer than two pairs.
     pub interval: Option<(f64, f64)>,
-    /// The median of the pairs' losses: what a pair in which the machine changed its pace says does not move
-    /// it.
+    /// Median of the pairs' losses; a pair in which the speed of the machine changed hardly affects it.
     pub median: f64,
-    /// Its 95 % interval, from the order of the pairs alone (the sign test's); `None` with fewer than six
-    /// pairs.
+    /// 95 % interval of `median`, by the sign test; `None` with fewer than six pairs.
     pub median_interval: Option<(f64, f64)>,
-    /// Processor time that a page needs more, as part of what it needs with the recording: what is lost where
-    /// the processors are the limit. Of the whole process, the collector included; steadier than the
-    /// throughput where others use the machine.
+    /// Additional processor time per page with recording, as a part of the processor time per page with
+    /// recording. This is the loss where the processors limit the throughput. Includes the whole process with
+    /// the collector. Varies less than the throughput if other processes use the machine.
     pub cpu_loss: f64,
-    /// Its 95 % interval, likewise.
+    /// 95 % interval of `cpu_loss` (Student's t).
     pub cpu_interval: Option<(f64, f64)>,
 }
 
 impl Slowdown {
-    /// From pairs of (without, with).
+    /// Computes the results from pairs of runs (without, with).
     #[must_use]
     pub fn of(point: Point, probes: Probes, pairs: &[[Outcome; 2]]) -> Self {
         let n = pairs.len().max(1) as f64;

@@ -1,8 +1,8 @@
-//! The bookstore that runs work on.
+//! The filled bookstore under the runs.
 //!
-//! Real runs share one store that is open all the time. A simulated run opens a copy of its files on its own
-//! machine: the store's state in memory depends on the time and on threads, so a store that was opened
-//! elsewhere, or has served another run, would give other results each time.
+//! Real runs share one store, which stays open. A simulated run opens a copy of the store's files on its own
+//! simulated machine. The state of an open store in memory depends on time and threads; a store that was
+//! opened elsewhere or used by another run would give different results each time.
 
 use super::fill::fill;
 use super::settings::Settings;
@@ -17,13 +17,13 @@ use std::sync::Arc;
 /// A filled bookstore.
 #[derive(Debug)]
 pub enum Bookstore {
-    /// Open, on this machine.
+    /// An open store on this machine.
     Open(Database, Arc<Sequences>),
-    /// Closed, for simulated machines; each run has its own.
+    /// A closed store for simulated machines; each run opens a copy.
     Closed(Box<Simulated>, Files),
 }
 
-/// A filled bookstore that is not open.
+/// Files of a filled bookstore that is closed.
 #[derive(Clone, Debug)]
 pub struct Files {
     files: MemFs,
@@ -31,9 +31,9 @@ pub struct Files {
     workers: usize,
 }
 
-/// Its path in the file system in memory.
+/// Path of the store in the in-memory file system.
 const PATH: &str = "/bookstore";
-/// Of a closed one's cache: more than it needs.
+/// Cache of a store on a simulated machine, larger than the store.
 const CACHE_BYTES: usize = 64 << 20;
 const SEGMENT_BYTES: u64 = 2 << 20;
 
@@ -41,11 +41,11 @@ fn failed(doing: &'static str) -> impl Fn(Error) -> BenchError {
     move |error| EngineError::failed(doing, error).into()
 }
 
-/// Makes one on this machine and fills it.
+/// Creates a store on this machine and fills it.
 ///
 /// # Errors
 ///
-/// The store's.
+/// An error of the store.
 pub fn open(settings: &Settings) -> Result<(Database, Arc<Sequences>), BenchError> {
     let builder = Database::builder().cache_bytes(512 << 20);
     let db = builder.open_in_memory().map_err(failed("opening the store"))?;
@@ -55,11 +55,11 @@ pub fn open(settings: &Settings) -> Result<(Database, Arc<Sequences>), BenchErro
 }
 
 impl Bookstore {
-    /// Makes one and fills it, on the machine of the settings.
+    /// Creates a bookstore on the machine of the settings and fills it.
     ///
     /// # Errors
     ///
-    /// The store's, and the simulated machine's.
+    /// An error of the store or of the simulated machine.
     pub fn filled(settings: &Settings) -> Result<Self, BenchError> {
         let Some(machine) = &settings.machine else {
             let (db, sequences) = open(settings)?;
@@ -76,11 +76,11 @@ impl Bookstore {
         Ok(Self::Closed(Box::new(machine.clone()), filled))
     }
 
-    /// Releases it.
+    /// Closes the store, if it is open.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn close(self) -> Result<(), BenchError> {
         match self {
             Self::Open(db, _) => db.close().map_err(failed("closing the store")),
@@ -90,11 +90,12 @@ impl Bookstore {
 }
 
 impl Files {
-    /// Runs `serve` on a copy of them, on a machine with this number of processors and that seed.
+    /// Runs `serve` on a copy of the files, on a simulated machine with this number of processors and this
+    /// seed.
     ///
     /// # Errors
     ///
-    /// The store's, the machine's, and those of `serve`.
+    /// An error of the store, of the machine or of `serve`.
     pub fn run<T: 'static>(
         &self,
         machine: &Simulated,
@@ -104,7 +105,7 @@ impl Files {
         let copy = Self { files: self.files.copied(), ..self.clone() };
         machine.run(processors, seed, move || {
             let db = copy.open()?;
-            // Walks everything: brings every page in.
+            // The check reads every page, so that all pages are in the cache.
             db.check(&mut |_, _| {}).map_err(failed("reading the store in"))?;
             let served = serve(&db, Sequences::of_filled(copy.scale))?;
             db.close().map_err(failed("closing the store"))?;
@@ -112,7 +113,8 @@ impl Files {
         })?
     }
 
-    /// Opens it without threads of its own: its device costs nothing, and no other process reads it.
+    /// Opens the store without background threads: writes are free here, and no other process reads the
+    /// store.
     fn open(&self) -> Result<Database, BenchError> {
         Database::builder()
             .file_system(Arc::new(self.files.clone()))

@@ -1,7 +1,7 @@
 //! The study: points of the figures, recordings with the analyzer's results, and the cost of recording.
 //!
-//! Runs that are compared follow one another directly, with the latches (or with and without a recording)
-//! taking turns, so that a slow minute of the machine hits all alike.
+//! Compared runs directly follow each other. The latches take turns, and so do runs with and without a
+//! recording, so that a slow minute of the machine affects all of them alike.
 
 use super::findings::Finding;
 use super::front::Probes;
@@ -20,94 +20,94 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
-/// The operation of the paper's figures.
+/// Operation that the paper's figures of waits show.
 pub const CHOSEN: &str = "index_read";
 
-/// All that came of it.
+/// Results of the study.
 #[derive(Debug, Serialize)]
 pub struct Study {
-    /// The machine.
+    /// Description of the machine.
     pub machine: Machine,
-    /// Think time, connections, and so on, for people.
+    /// Conditions such as think time and connections, as text.
     pub conditions: String,
-    /// Figs 3, 4, 10 and 11.
+    /// Throughputs: Figs 3, 4, 10 and 11.
     pub points: Vec<Measured>,
-    /// Tables 2 and 3, Figs 5, 6, 12 and 13.
+    /// Analyzed recordings: Tables 2 and 3, Figs 5, 6, 12 and 13.
     pub recorded: Vec<Recorded>,
-    /// Table 4.
+    /// Cost of recording: Table 4.
     pub slowdowns: Vec<Slowdown>,
-    /// The locks that the analyzer named, with the right answers; empty if these are not known by
-    /// construction.
+    /// Comparison of the named locks with the right ones; empty if the right ones are unknown.
     pub findings: Vec<Finding>,
-    /// Pages of all points, with the table's parts.
+    /// Kinds of pages over all points, with their expected shares.
     pub pages: Vec<PageRow>,
-    /// The analyzer's difference of a recording before and after the cure.
+    /// The analyzer's comparison of a recording before the change with one after it.
     pub difference: String,
 }
 
 /// A point of Figs 3, 4, 10 and 11.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// The case.
+    /// The measured combination.
     #[serde(flatten)]
     pub point: Point,
     /// Bogotransactions per second.
     pub rate: f64,
-    /// Processors in use: 2.0 is two.
+    /// Average number of processors that this process used.
     pub cpu: f64,
-    /// Processors that other processes of the machine used meanwhile.
+    /// Average number of processors that other processes used.
     pub others: f64,
-    /// Pages that were errors.
+    /// Number of pages that were errors.
     pub errors: u64,
 }
 
-/// Results of the analyzer for one kind of recording.
+/// Results of the analyzer for the recordings of one combination.
 #[derive(Debug, Serialize)]
 pub struct Recorded {
-    /// The case.
+    /// The measured combination.
     #[serde(flatten)]
     pub point: Point,
-    /// Bogotransactions per second while recording.
+    /// Bogotransactions per second during the recording with the median rate.
     pub rate: f64,
-    /// Of how many recordings the following is the one with the median rate.
+    /// Number of recordings. `rate` and `analysis` belong to the recording with the median rate.
     pub recordings: usize,
-    /// Processors that other processes used meanwhile, in the mean.
+    /// Average number of processors that other processes used, over all recordings.
     pub others: f64,
-    /// The lock that each recording's analysis put first among the waits of the chosen operation.
+    /// First lock among the waits of the chosen operation, in the analysis of each recording.
     pub first: Vec<String>,
-    /// The lock that each recording's verdict named, by its label, or another sentence.
+    /// Label of the lock that the verdict on each recording names, or the verdict's sentence.
     pub verdicts: Vec<String>,
-    /// The analysis.
+    /// Analysis of the recording with the median rate.
     pub analysis: Analysis,
 }
 
-/// A kind of page over all points.
+/// Results for one kind of page over all points.
 #[derive(Debug, Serialize)]
 pub struct PageRow {
-    /// Its name.
+    /// Name of the page.
     pub page: &'static str,
-    /// Per cent of all requested pages.
+    /// Percentage of all requested pages.
     pub part: f64,
-    /// Per cent in the long run, by the table.
+    /// Stationary percentage, computed from the transition table.
     pub expected: f64,
-    /// Mean response at all points, ms.
+    /// Mean response time at all points, in milliseconds.
     pub response_ms: f64,
 }
 
 impl Study {
-    /// Returns whether every check passed.
+    /// Returns whether the analyzer named the right lock in all findings.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.findings.iter().all(|f| f.holds)
     }
 }
 
-/// Runs the study on a new store in memory. Recordings before and after the cure are kept in `traces`, if
-/// given, as `before.trace` and `after.trace`.
+/// Runs the study on a new store in memory. If `traces` is given, saves a recording from before the change
+/// and one from after it there, as `before.trace` and `after.trace`.
 ///
 /// # Errors
 ///
-/// The store's, the recorder's, the file system's. That a lock is not found is no error but a [`Finding`].
+/// An error of the store, of the recorder or of the file system. A wrongly named lock is a [`Finding`], not
+/// an error.
 pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) -> Result<Study, BenchError> {
     let store = bookstore(settings, progress)?;
     let lab = Lab { settings, store: &store, progress };
@@ -132,12 +132,12 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
     })
 }
 
-/// Table 4 alone, by whole runs: cost of recording at the heaviest load without a limit of threads, each
-/// latch in turn.
+/// Measures only Table 4, by whole runs: the cost of recording at the heaviest load without an admission
+/// limit, with the latches in turn.
 ///
 /// # Errors
 ///
-/// The store's and the recorder's.
+/// An error of the store or of the recorder.
 pub fn slowdowns(settings: &Settings, progress: &Progress) -> Result<Vec<Slowdown>, BenchError> {
     let store = bookstore(settings, progress)?;
     let lab = Lab { settings, store: &store, progress };
@@ -152,7 +152,7 @@ fn bookstore(settings: &Settings, progress: &Progress) -> Result<Bookstore, Benc
     Bookstore::filled(settings)
 }
 
-/// One recording.
+/// Results of one recording.
 struct Once {
     rate: f64,
     others: f64,
@@ -167,12 +167,12 @@ struct Lab<'l> {
 }
 
 impl Lab<'_> {
-    /// One run; `turn` makes those that are repeated differ where nothing else does.
+    /// Makes one run; `turn` gives repeated runs of the same setup different seeds.
     fn run(&self, setup: &Setup, label: Option<String>, turn: usize) -> Result<Outcome, BenchError> {
         run(self.store, setup, label, self.settings.seed + turn as u64)
     }
 
-    /// Figs 3, 4, 10 and 11.
+    /// Measures the throughputs of Figs 3, 4, 10 and 11.
     fn sweep(&self) -> Result<(Vec<Measured>, Tally), BenchError> {
         let s = self.settings;
         let mut points = Vec::new();
@@ -198,8 +198,8 @@ impl Lab<'_> {
         Ok((measured, all))
     }
 
-    /// Tables 2 and 3, Figs 5, 6, 12 and 13: each latch without a limit, and with the limit of its highest
-    /// rate.
+    /// Makes the recordings for Tables 2 and 3 and Figs 5, 6, 12 and 13: for each latch, without a limit and
+    /// with the limit of its highest rate.
     fn record(&self, points: &[Measured]) -> Result<(Vec<Recorded>, Vec<Recording>), BenchError> {
         let s = self.settings;
         let mut kinds = Vec::new();
@@ -260,7 +260,7 @@ impl Lab<'_> {
         Ok(Once { rate, others, analysis, recording })
     }
 
-    /// Table 4.
+    /// Measures the cost of recording for Table 4.
     fn slowdowns(&self, points: &[Measured]) -> Result<Vec<Slowdown>, BenchError> {
         let s = self.settings;
         if s.pairs == 0 {
@@ -289,7 +289,8 @@ impl Lab<'_> {
         Ok(rows.map(|((point, probes), pairs)| Slowdown::of(point, probes, pairs)).collect())
     }
 
-    /// Without and with a recording, or the other way round.
+    /// Makes a run without and one with a recording, in this order or the opposite one. Returns [without,
+    /// with].
     fn pair(&self, point: Point, probes: Probes, recorded_first: bool) -> Result<[Outcome; 2], BenchError> {
         let setup = Setup { probes, ..self.settings.setup(point, self.settings.recorded) };
         let once = |records: bool| {
@@ -303,7 +304,7 @@ impl Lab<'_> {
         Ok([once(false)?, once(true)?])
     }
 
-    /// Before the cure and after it.
+    /// Compares the median recordings before and after the change, and saves both if `traces` is given.
     fn difference(
         &self,
         recorded: &[Recorded],
@@ -341,7 +342,7 @@ impl Lab<'_> {
     }
 }
 
-/// The limit with the highest rate at the heaviest load.
+/// Returns the limit with the highest rate at the heaviest load.
 fn best_limit(points: &[Measured], like: Point) -> Option<usize> {
     let of_kind = |m: &&Measured| {
         let p = m.point;
@@ -350,15 +351,15 @@ fn best_limit(points: &[Measured], like: Point) -> Option<usize> {
     points.iter().filter(of_kind).max_by(|a, b| a.rate.total_cmp(&b.rate))?.point.limit
 }
 
-/// The lock most waited for in one execution of the chosen operation: the paper's criterion. Its probes see
-/// locks and not compare-and-swaps that failed; the verdict sees both.
+/// Returns the lock with the longest wait in the chosen operation: the paper's criterion. The paper's probes
+/// record locks but no failed compare-and-swaps, so those are left out here. The verdict includes both.
 fn first(analysis: &Analysis) -> String {
     let is_lock = |kind: Option<WaitKind>| kind != Some(WaitKind::Retry);
     let bars = analysis.waits.iter().filter(|w| w.operation == CHOSEN && is_lock(w.kind));
     bars.max_by_key(|w| w.net_ns).map_or_else(|| "none".to_owned(), |w| w.site.clone())
 }
 
-/// The cause that an analysis names.
+/// Returns the lock or the sentence of the verdict.
 fn verdict(analysis: &Analysis) -> String {
     match &analysis.verdict {
         Verdict::Lock { site, .. } => site.clone(),

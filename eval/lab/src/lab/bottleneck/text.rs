@@ -1,4 +1,4 @@
-//! Text of the study: the tables and figures of the paper.
+//! The study as text: the tables and figures of the paper.
 
 use super::front::search::Latch;
 use super::front::{OPERATIONS, Probes};
@@ -8,7 +8,7 @@ use super::study::{CHOSEN, Measured, Recorded, Study};
 use azekura_trace::analyze::{Analysis, OperationRow, WaitRow};
 use std::fmt::Write;
 
-/// Bars shown of each recording.
+/// Number of bars shown for each recording.
 const BARS: usize = 6;
 /// Characters of the longest bar.
 const BAR_WIDTH: f64 = 40.0;
@@ -63,7 +63,7 @@ pub(super) fn latches(study: &Study) -> impl Iterator<Item = Latch> {
     Latch::ALL.into_iter().filter(|latch| study.points.iter().any(|m| m.point.latch == *latch))
 }
 
-/// Returns the number of the paper's figure for a throughput.
+/// Returns the numbers of the paper's figures of throughput with this latch.
 pub(super) fn figure_of_throughput(latch: Latch) -> &'static str {
     if latch == Latch::Word { "Figs 10, 11" } else { "Figs 3, 4" }
 }
@@ -104,7 +104,7 @@ fn throughput(out: &mut String, study: &Study, latch: Latch, processors: usize) 
     }
 }
 
-/// Returns the gain of more processors, at the heaviest load.
+/// Writes the gain by more processors, at the heaviest load.
 fn scaling(out: &mut String, study: &Study) {
     let numbers = processors(study);
     let heaviest = study.points.iter().map(|m| m.point.users).max().unwrap_or(0);
@@ -139,7 +139,7 @@ fn scaling(out: &mut String, study: &Study) {
     );
 }
 
-/// Writes the engine's operations in the paper's order, then the pages.
+/// Returns the rows of the engine's operations, in the paper's order.
 pub(super) fn operation_rows(analysis: &Analysis) -> Vec<&OperationRow> {
     let of_engine = OPERATIONS.iter().filter_map(|name| analysis.operations.iter().find(|o| o.name == *name));
     of_engine.collect()
@@ -184,7 +184,7 @@ fn operations(out: &mut String, recorded: &Recorded) {
     line(out, "CPU time in a wait counts as both, so CPU and lock wait may be more than elapsed.");
 }
 
-/// Writes the longest waits of the chosen operation.
+/// Returns the longest waits of the chosen operation.
 pub(super) fn bars(analysis: &Analysis) -> Vec<&WaitRow> {
     let mut bars: Vec<&WaitRow> = analysis.waits.iter().filter(|w| w.operation == CHOSEN).collect();
     bars.sort_by_key(|w| std::cmp::Reverse(w.net_ns));
@@ -221,7 +221,7 @@ pub(super) fn interval(of: Option<(f64, f64)>) -> String {
     of.map_or_else(String::new, |(low, high)| format!("{:.1} to {:.1}", low * 100.0, high * 100.0))
 }
 
-/// Formats the operations that a recording distinguishes.
+/// Returns the name of the operations that a recording distinguishes.
 pub(super) fn probes_name(probes: Probes) -> &'static str {
     match probes {
         Probes::Rows => "every operation on a row",
@@ -285,7 +285,7 @@ pub fn slowdowns(out: &mut String, slowdowns: &[Slowdown]) {
     line(out, &format!("Lost events: {lost}. The paper lost 20 to 35 % of its throughput."));
 }
 
-/// Writes Table 4, by slices.
+/// Writes Table 4 as measured by slices.
 pub fn sliced(out: &mut String, rows: &[Sliced]) {
     heading(
         out,
@@ -335,7 +335,7 @@ pub fn sliced(out: &mut String, rows: &[Sliced]) {
     );
 }
 
-/// Formats an interval in hundredths of a per cent.
+/// Formats a 95 % interval in percent with two decimals.
 fn fine_interval(of: Option<(f64, f64)>) -> String {
     of.map_or_else(String::new, |(low, high)| format!("{:.2} to {:.2}", low * 100.0, high * 100.0))
 }

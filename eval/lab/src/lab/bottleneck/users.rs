@@ -1,9 +1,9 @@
 //! Emulated users over a fixed number of connections.
 //!
-//! Each connection is a thread and serves its share of the users one after another, first the user that has
-//! waited longest. A user looks at a page for the think time and then asks for the next. So the loop is
-//! closed, as in the kit: with *N* users, think time *T* and response *R*, *N/(T+R)* pages are asked for each
-//! second.
+//! Each connection is a thread that serves its share of the users one after another, in the order of their
+//! requests. A user looks at a page for the think time and then requests the next one. The system is thus
+//! closed, as in DBT-1: with *N* users, think time *T* and response time *R*, the users request *N/(T+R)*
+//! pages per second.
 
 use super::front::Front;
 use super::served::Served;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 static NO_REQUEST: Site = Site::new("no user asks");
 
-/// One operation per page, around those of the engine.
+/// Traced operations around each page, one per kind of page.
 static PAGES: [Operation; 14] = [
     Operation::new(Interaction::ALL[0].name()),
     Operation::new(Interaction::ALL[1].name()),
@@ -40,33 +40,34 @@ static PAGES: [Operation; 14] = [
     Operation::new(Interaction::ALL[13].name()),
 ];
 
-/// Think time of the paper's study, in which a visit's length is given, whatever the think time here.
+/// Think time of the paper's study. The clock of a visit advances by it for each page, whatever the real
+/// think time.
 const PAPER_THINK: Duration = Duration::from_millis(3_600);
 
-/// The users, and their number and behavior.
+/// The emulated users: their number and behavior.
 #[derive(Debug, Clone, Copy)]
 pub struct Crowd {
-    /// Emulated users.
+    /// Number of emulated users.
     pub users: usize,
-    /// Connections; each is a thread.
+    /// Number of connections; each is a thread.
     pub connections: usize,
-    /// Time for which users look at a page.
+    /// Time for which a user looks at a page.
     pub think: Think,
-    /// Their mix of pages.
+    /// Mix of pages that the users request.
     pub mix: Mix,
-    /// The rules that they keep.
+    /// Rules of the users: DBT-1's or TPC-W's.
     pub conformance: Conformance,
-    /// The shop's size.
+    /// Size of the shop.
     pub scale: Scale,
-    /// Seed of all choices.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Pages that users have seen before they come, one after another up to this number. Otherwise all users
-    /// would begin with the first page of a visit, and a short run would have no others. The store is not
-    /// used for these.
+    /// Largest number of pages that a user has visited before the run; the users have 0, 1, 2, … of them.
+    /// Otherwise all users would begin with the first page of a visit, and a short run would request no other
+    /// pages. These visits do not use the store.
     pub strolled: usize,
 }
 
-/// Signals to the users from outside.
+/// State of the measurement, which the measuring thread sets and the connections read.
 #[derive(Debug, Default)]
 pub struct Phase(AtomicU8);
 
@@ -75,37 +76,37 @@ const OVER: u8 = 2;
 const WEIGHED: u8 = 3;
 
 impl Phase {
-    /// From now on pages count.
+    /// Begins the measured time: pages are counted.
     pub fn measure(&self) {
-        self.0.store(MEASURED, Relaxed); // tells nothing but itself
+        self.0.store(MEASURED, Relaxed); // Relaxed: no other data depends on the state
     }
 
-    /// From now on the processor time of each page is measured, where connections have counts to be looked
-    /// at; until [`Phase::go_on`].
+    /// Begins to measure the processor time of each page, on connections with counts
+    /// ([`Connection::served`]), until [`Phase::go_on`].
     pub fn weigh(&self) {
-        self.0.store(WEIGHED, Relaxed); // likewise
+        self.0.store(WEIGHED, Relaxed); // Relaxed: no other data depends on the state
     }
 
-    /// From now on it is not, and pages do not count yet.
+    /// Ends the measurement of processor times; pages are not counted yet.
     pub fn go_on(&self) {
-        self.0.store(0, Relaxed); // likewise
+        self.0.store(0, Relaxed); // Relaxed: no other data depends on the state
     }
 
-    /// Ends the phase; all users leave.
+    /// Ends the phase: all connections stop.
     pub fn end(&self) {
         self.0.store(OVER, Relaxed);
     }
 }
 
-/// A user among those of one connection.
+/// A user, with the clock of the current visit.
 struct Visitor {
     user: User,
-    /// The visit's own clock.
+    /// Simulated time of the visits; advances by [`PAPER_THINK`] for each page.
     clock: Duration,
 }
 
 impl Visitor {
-    /// Returns a user that has seen `pages` pages.
+    /// Returns a user after `pages` pages, without using the store.
     fn after(pages: usize, mut user: User) -> Self {
         let mut clock = Duration::ZERO;
         for _ in 0..pages {
@@ -117,27 +118,27 @@ impl Visitor {
     }
 }
 
-/// One connection's share of the crowd.
+/// One connection with its share of the users.
 #[derive(Debug)]
 pub struct Connection {
-    /// The engine.
+    /// The engine's upper layer.
     pub front: Arc<Front>,
-    /// Numbers for new rows.
+    /// Sequences of numbers for new rows.
     pub sequences: Arc<Sequences>,
-    /// The crowd.
+    /// All users, of which the connection serves a share.
     pub crowd: Crowd,
-    /// Index of the connection in the crowd.
+    /// Index of the connection, from 0.
     pub index: usize,
-    /// Counts for others to look at meanwhile, if they do.
+    /// Counts that other threads read during the run, if needed.
     pub served: Option<Arc<Served>>,
 }
 
 impl Connection {
-    /// Serves its users until the phase is over. Returns the counts.
+    /// Serves the connection's users until the phase ends. Returns the counts.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn run(&self, phase: &Phase) -> Result<Tally, Error> {
         let begin = Instant::now();
         let mut visitors = self.visitors();
@@ -185,7 +186,7 @@ impl Connection {
             .collect()
     }
 
-    /// The users come one after another in the first think time, not all at once.
+    /// Spreads the first requests of the users over the first think time.
     fn first_requests(&self, users: usize) -> BinaryHeap<Reverse<(Duration, usize)>> {
         let (Think::Constant(mean) | Think::Exponential(mean)) = self.crowd.think;
         let turn = |at: usize| mean.mul_f64((at as f64 + 0.5) / users.max(1) as f64);
@@ -193,9 +194,9 @@ impl Connection {
     }
 }
 
-/// Sleeps until a user asks for a page; returns whether the phase goes on.
+/// Sleeps until the time of a request. Returns `false` if the phase ends first.
 fn wait_until(begin: Instant, asked: Duration, phase: &Phase) -> bool {
-    /// The end of the phase is noticed within this time.
+    /// Longest sleep between two checks for the end of the phase.
     const NAP: Duration = Duration::from_millis(5);
     loop {
         if phase.0.load(Relaxed) == OVER {

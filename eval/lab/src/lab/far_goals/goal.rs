@@ -1,15 +1,16 @@
-//! The goals: their limits, and the measured values.
+//! The goals with their limits, compared with the measured values.
 
 use super::report::{Row, Standing};
 use super::unmodified::{Part, Seen};
 use super::{Measured, Program};
 
-/// UMap 2.1.0 at its best page sizes, on a file in memory (see the head of [the lab](super)): megabytes per
-/// second of a read-write and of a read-only sweep, and microseconds of a random touch with pages of 64 KiB.
+/// Quoted speeds of UMap 2.1.0 at its best page sizes, on a file in memory (see [the lab](super)): megabytes
+/// per second of a read-write and of a read-only sweep, and microseconds of a random access with pages of 64
+/// KiB.
 const UMAP: (f64, f64, f64) = (1831.0, 1799.0, 91.0);
 
 impl Measured {
-    /// All of them.
+    /// Returns a row for each goal or part of a goal.
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = self.sweeps();
         rows.extend([self.latency(), self.threads(), self.fits_row(), self.huge_row()]);

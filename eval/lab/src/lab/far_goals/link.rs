@@ -1,4 +1,4 @@
-//! Speed of this machine's TCP by itself: the bound of everything that goes over it.
+//! Speed of bare TCP on this machine: the upper bound for every transfer over TCP.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,17 +8,17 @@ use std::time::Instant;
 const REQUEST: usize = 32;
 const BLOCK: usize = 1 << 20;
 
-/// The bare connection between two threads.
+/// Measured speed of a bare TCP connection between two threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// A request of 32 bytes and a reply of 4 KiB, in microseconds; the median.
+    /// Median time of a request of 32 bytes with a reply of 4 KiB, in microseconds.
     pub round_trip_us: f64,
-    /// One way, in megabytes per second.
+    /// Throughput in one direction, in megabytes per second.
     pub stream: f64,
 }
 
 impl Link {
-    /// Makes this number of round trips, then sends this number of megabytes.
+    /// Measures `rounds` round trips, and then one transfer of `megabytes` megabytes.
     ///
     /// # Errors
     ///

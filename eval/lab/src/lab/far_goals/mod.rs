@@ -1,18 +1,19 @@
-//! Goals of far memory, measured beside the alternatives of a user, in one run.
+//! Goals of far memory, measured together with the alternatives of a user, in one run.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`sweep`] | sweeps and random touches over some memory |
-//! | [`rival`] | the kernel's swap on compressed memory under a limit |
-//! | [`link`] | speed of this machine's TCP by itself |
-//! | [`tier`] | memory servers as the page cache's second tier |
-//! | [`unmodified`] | unmodified programs of others |
-//! | [`goal`] | the goals, each made out of measurements |
-//! | [`report`] | the table |
+//! | [`sweep`] | sweeps and random accesses over memory |
+//! | [`rival`] | the kernel's swap on compressed memory, with a memory limit |
+//! | [`link`] | speed of bare TCP on this machine |
+//! | [`tier`] | memory servers as the second tier of the page cache |
+//! | [`unmodified`] | unmodified third-party programs |
+//! | [`goal`] | the goals, evaluated from the measurements |
+//! | [`report`] | the table of goals |
 //!
-//! A region has one memory server on this machine, over TCP. Its rival works in a process of its own with the
-//! same memory. UMap is not measured; its figures are quoted, from another machine's measurement (busy, two
-//! processors, 256 MiB of 512 local, backed by a file in memory: no network).
+//! A region of far memory has one memory server on this machine, over TCP. The rival is a process with the
+//! same amount of memory that uses the kernel's swap. UMap is not measured. Its figures are quoted from a
+//! measurement on another machine (busy, two processors, 256 of 512 MiB local, backed by a file in memory, no
+//! network).
 
 pub mod goal;
 pub mod link;
@@ -41,9 +42,9 @@ use crate::progress::Progress;
 /// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// This program, which is run as the rival's process.
+    /// Path of this executable, which also runs as the rival's process.
     pub program: PathBuf,
-    /// Smaller, some tens of seconds; too small for figures to be quoted.
+    /// Uses smaller sizes, for tens of seconds instead of minutes; the results are too rough to be quoted.
     pub quick: bool,
     /// Replacement policy of far memory.
     pub policy: Policy,
@@ -51,55 +52,55 @@ pub struct Lab {
     pub seed: u64,
 }
 
-/// The reason that there is no report.
+/// An error that prevents the report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// No memory server could be started on this machine.
     #[error("start a memory server on this machine")]
     Server(#[source] azekura_far::ServeError),
-    /// A region could not be made.
+    /// A region of far memory could not be created.
     #[error("make a region")]
     Region(#[source] azekura_far::FarError),
-    /// Memory did not keep its bytes.
+    /// Far memory returned wrong bytes.
     #[error("far memory")]
     Wrong(#[from] sweep::WrongSum),
-    /// A program did not verify.
+    /// The verification of a program failed.
     #[error("{kernel} does not verify: {verdict}")]
     Unverified {
         /// The program.
         kernel: Kernel,
-        /// Result of its verification.
+        /// Result of the verification.
         verdict: azekura_kernels::Verdict,
     },
-    /// A program got less memory than it needs.
+    /// A program has less memory than it needs.
     #[error("run a program")]
     Memory(#[from] azekura_kernels::OutOfMemory),
-    /// The trials of servers that go wrong.
+    /// The trials with failing servers could not be made.
     #[error("kill memory servers")]
     Kills(#[from] far_kills::LabError),
-    /// The replay of the policies.
+    /// The replay of the policies failed.
     #[error("replay the policies")]
     Replay(#[from] far_memory::LabError),
-    /// The store of the second tier.
+    /// The store above the second tier failed.
     #[error("the store of the second tier")]
     Store(#[from] azekura::Error),
-    /// The link or a temporary folder.
+    /// The TCP connection or a temporary directory failed.
     #[error("measure this machine")]
     Machine(#[from] std::io::Error),
 }
 
-/// Everything that the goals are judged by.
+/// All measured values.
 struct Measured {
     quick: bool,
     sizes: Sizes,
     link: Link,
     swept: Speeds,
     small: Small,
-    /// Two swaps for the two limits; or why there is none.
+    /// Speeds of the sweeps on swap, or the reason that swap was not available.
     swept_by_swap: Result<Speeds, String>,
     fits: [f64; 2],
-    /// Nanoseconds of a dependent read at random, all local: pages moved, pages copied.
+    /// Nanoseconds of a dependent random read with all pages local: with moved pages, and with copied pages.
     reads: Result<[f64; 2], String>,
     unmodified: unmodified::Report,
     kills: far_kills::report::Report,
@@ -109,7 +110,7 @@ struct Measured {
     room: f64,
 }
 
-/// Bytes and counts, full or quick.
+/// Sizes and counts of a full or quick run.
 #[derive(Clone, Copy)]
 struct Sizes {
     sweep: usize,
@@ -117,18 +118,18 @@ struct Sizes {
     small: usize,
     rows: u64,
     stream: usize,
-    /// Bytes read at random where all is local, and how often.
+    /// Bytes of the memory for random reads with all pages local; `reads` is their number.
     huge: usize,
     reads: u32,
     kills: u64,
-    /// Time after which the rival's work is ended.
+    /// Time after which the rival's process is killed.
     within: Duration,
 }
 
 /// Number of parts of a run.
 const PARTS: u64 = 12;
 
-/// The parts of a run: each is named when it begins, with the number of parts left, and timed.
+/// Progress over the parts of a run: names and times each part, and reports its number.
 struct Parts<'p> {
     progress: &'p Progress,
     done: u64,
@@ -155,14 +156,14 @@ impl<'p> Parts<'p> {
     }
 }
 
-/// Pages of 4 KiB.
+/// Results with pages of 4 KiB.
 struct Small {
     fault_us: f64,
     one_thread: f64,
     eight_threads: f64,
 }
 
-/// A program at half of its memory.
+/// Results of a program with half of its memory local.
 struct Program {
     kernel: Kernel,
     heap_s: f64,
@@ -176,11 +177,11 @@ const SMALL_PAGE: usize = 4 << 10;
 const HUGE_PAGE: usize = 2 << 20;
 
 impl Lab {
-    /// Measures everything, goal by goal.
+    /// Runs all measurements and evaluates the goals.
     ///
     /// # Errors
     ///
-    /// [`LabError`]; a rival that is not available is no error, and is noted in its rows.
+    /// [`LabError`]. If swap is not available, this is no error; its rows contain the reason.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         let sizes = self.sizes();
         let mut parts = Parts::new(progress);
@@ -251,7 +252,7 @@ impl Lab {
         )
     }
 
-    /// Returns a region with a server of its own, which runs as long as the region exists.
+    /// Returns a region with its own memory server, which runs as long as the returned [`Server`] exists.
     fn region(&self, bytes: usize, local: usize, page: usize) -> Result<(Server, FarMemory), LabError> {
         let capacity = 2 * bytes as u64 + (64 << 20);
         let server = Server::builder().capacity(capacity).listen("127.0.0.1:0").map_err(LabError::Server)?;
@@ -300,10 +301,10 @@ impl Lab {
             .map_err(|why| format!("its answer: {why}"))
     }
 
-    /// Seconds of a program that fits: on the heap, and in a region that is all local. Medians of three, in
-    /// turns.
+    /// Measures a program that fits: its seconds on the heap, and in a region with all pages local. Both are
+    /// medians of three alternating runs.
     fn fits(&self) -> Result<[f64; 2], LabError> {
-        // A region has eight pages at the least.
+        // A region has at least eight pages.
         let (kernel, page) = if self.quick { ("cg.s", 64 << 10) } else { ("cg.w", PAGE) };
         let kernel: Kernel = kernel.parse().expect("there is such a program");
         let bytes = kernel.bytes().next_multiple_of(page);
@@ -319,8 +320,8 @@ impl Lab {
         }))
     }
 
-    /// Of dependent reads at random in a region of which all is local, by what huge pages are left: none
-    /// where pages are copied.
+    /// Measures dependent random reads in a region with all pages local, with pages moved in and with pages
+    /// copied in. The difference shows whether huge pages remain: copied pages leave none.
     fn reads(&self, sizes: Sizes) -> Result<[f64; 2], String> {
         let by = |mechanism: Mechanism| {
             let server = Server::builder().capacity(2 * sizes.huge as u64).listen("127.0.0.1:0");
@@ -339,7 +340,7 @@ impl Lab {
         Ok([by(Mechanism::UserfaultMove)?, by(Mechanism::UserfaultCopy)?])
     }
 
-    /// A server that is killed, stopped or lies in the midst.
+    /// Runs trials with a server that is killed, stopped or returns wrong answers.
     fn kills(&self, sizes: Sizes) -> Result<far_kills::report::Report, LabError> {
         let lab = far_kills::Lab {
             program: self.program.clone(),
@@ -371,7 +372,7 @@ impl Lab {
         Ok(Program { kernel, heap_s, far_s, bits_s, swap_s })
     }
 
-    /// The adaptive policy beside the paper's eight, by replay.
+    /// Compares the adaptive policy with the paper's eight policies, by replay.
     fn contests(&self) -> Result<Vec<far_memory::report::Contest>, LabError> {
         let lab = far_memory::Lab {
             policies: Policy::ALL.into(),
@@ -382,7 +383,7 @@ impl Lab {
         Ok(lab.run(&Progress::hidden())?.contests().unwrap_or_default())
     }
 
-    /// Returns the share of a server's memory that a client's pages can really take.
+    /// Returns the share of a server's memory that can hold a client's pages.
     fn room(&self) -> Result<f64, LabError> {
         let offered: usize = 16 << 20;
         let server =
@@ -405,7 +406,7 @@ impl Lab {
     }
 }
 
-/// Mean microseconds of a touch of a page that was away.
+/// Returns the mean microseconds of an access to a page that was paged out.
 fn wait_us(before: &FarStats, after: &FarStats) -> f64 {
     (after.swap_ns - before.swap_ns) as f64 / 1e3 / (after.swap_ins - before.swap_ins).max(1) as f64
 }
@@ -421,11 +422,12 @@ fn run(kernel: Kernel, memory: &mut [u8]) -> Result<f64, LabError> {
     if verdict.verified() { Ok(seconds) } else { Err(LabError::Unverified { kernel, verdict }) }
 }
 
-/// The rival's process: joins the group, works on ordinary memory, and prints its results as JSON.
+/// Runs as the rival's process: joins the cgroup, runs the task on ordinary memory, and returns the results
+/// as JSON.
 ///
 /// # Errors
 ///
-/// [`LabError`]; a task that is none is an input error of [`LabError::Machine`].
+/// [`LabError`]; an unknown task is an input error in [`LabError::Machine`].
 pub fn work(task: &str, group: &Path) -> Result<String, LabError> {
     rival::join(group)?;
     let unknown = || std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("no task {task:?}"));

@@ -8,42 +8,42 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// Measured here and met.
+    /// The goal was measured here and is met.
     Reached,
-    /// Measured here and missed.
+    /// The goal was measured here and is missed.
     Missed,
-    /// This machine does not allow it.
+    /// The goal cannot be measured on this machine.
     NotHere,
 }
 
 /// One goal, or one part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// M1 to M10, or the tier.
+    /// Number of the goal, M1 to M10, or the name of the tier.
     pub goal: String,
-    /// The goal.
+    /// Text of the goal.
     pub wanted: String,
     /// The measured value.
     pub ours: String,
-    /// The value measured beside it, or quoted.
+    /// Value of the alternative, measured or quoted.
     pub rival: String,
-    /// Its status.
+    /// Status of the goal.
     pub standing: Standing,
-    /// The remaining difference, or the reason that it was not measured.
+    /// The remaining difference, or the reason that the goal was not measured.
     pub note: String,
 }
 
-/// All of them, in one run.
+/// All goals of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Sizes, mechanism, machine.
+    /// Sizes, mechanism and machine, as text.
     pub settings: String,
-    /// In the order of the goals.
+    /// Rows in the order of the goals.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// As a table in Markdown, for documents.
+    /// Returns the goals as a table in Markdown, for documents.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut out = String::from("| goal | wanted | here | beside | reached |\n|---|---|---|---|---|\n");
@@ -59,7 +59,7 @@ impl Report {
         out
     }
 
-    /// Goal by goal.
+    /// Returns the goals as text, one after another.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = format!("Far memory: goals. {}\n", self.settings);

@@ -1,10 +1,10 @@
-//! The alternative of a user: the kernel's swap, on compressed memory (zram), under a limit of a memory
+//! The alternative of a user: the kernel's swap on compressed memory (zram), with the memory limit of a
 //! cgroup.
 //!
-//! Needs root, an unused `/dev/zram0` and a memory cgroup; if one is missing, the reason is reported and
-//! nothing is changed. Never on a loop device, NBD or FUSE: those can deadlock the kernel under a limit. The
-//! drop of the value removes the setup; after a `kill -9` of the lab, `swapoff /dev/zram0 && echo 1 >
-//! /sys/block/zram0/reset` does.
+//! Needs root, an unused `/dev/zram0` and a memory cgroup. If one is missing, the reason is reported and
+//! nothing is changed. Swap is never on a loop device, NBD or FUSE, because those can deadlock the kernel
+//! under a memory limit. Dropping [`Swap`] removes the setup. After a `kill -9` of the lab, remove it with
+//! `swapoff /dev/zram0 && echo 1 > /sys/block/zram0/reset`.
 
 use std::fs;
 use std::io;
@@ -15,30 +15,30 @@ use std::time::{Duration, Instant};
 
 use crate::lab::server_process::Killed;
 
-/// The compressed memory's device.
+/// Device file of the compressed memory.
 const DEVICE: &str = "/dev/zram0";
 const BLOCK: &str = "/sys/block/zram0";
-/// The places of memory limits in the two versions of cgroups: the folder, the limit's file, and the file
-/// that must exist.
+/// Directories of memory limits in the two versions of cgroups.
 const VERSION_1: &str = "/sys/fs/cgroup/memory";
 const VERSION_2: &str = "/sys/fs/cgroup";
-/// For the program itself, beside its data.
+/// Memory for the program itself, besides its data.
 const OWN: usize = 8 << 20;
-/// So often it is looked whether a program has ended; its own clock measures.
+/// Interval of the checks for the end of a program. The program measures its own time.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Swap that is on.
+/// Active swap with a memory cgroup; dropping the value removes both.
 #[derive(Debug)]
 pub struct Swap {
     group: Group,
 }
 
 impl Swap {
-    /// Turns swap on: `bytes` of compressed memory, for programs of at most `limit` bytes of data.
+    /// Activates swap: `bytes` of compressed memory, for programs with at most `limit` bytes of resident
+    /// data.
     ///
     /// # Errors
     ///
-    /// Why there is none here, as text for the report.
+    /// The reason that swap is not available, as text for the report.
     pub fn on(bytes: usize, limit: usize) -> Result<Self, String> {
         let known = fs::read_to_string(format!("{BLOCK}/disksize"));
         let size = known.map_err(|_| format!("no {DEVICE}"))?;
@@ -54,12 +54,12 @@ impl Swap {
         Ok(swap)
     }
 
-    /// Runs a program of ours, as a process in the group, and returns its standard output, a line or two. It
-    /// is ended after `within`.
+    /// Runs a task of this lab as a process in the cgroup and returns its standard output. The process is
+    /// killed after `within`.
     ///
     /// # Errors
     ///
-    /// As text for the report.
+    /// The reason, as text for the report.
     pub fn run(&self, program: &Path, task: &str, within: Duration) -> Result<String, String> {
         let failed = |why: io::Error| format!("run the program: {why}");
         let mut process = Command::new(program)
@@ -72,7 +72,7 @@ impl Swap {
             .map(Killed)
             .map_err(failed)?;
         let began = Instant::now();
-        // Its output fits into a pipe.
+        // The output of one or two lines fits into the pipe, so the process never waits for a reader.
         let status = loop {
             match process.0.try_wait().map_err(failed)? {
                 Some(status) => break status,
@@ -97,7 +97,7 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        // `swapoff` fails if the device was not turned on; the device is free again in any case.
+        // `swapoff` fails if swap was not activated; the reset frees the device in any case.
         let _ = call(Command::new("swapoff").arg(DEVICE));
         let _ = fs::write(format!("{BLOCK}/reset"), "1");
     }
@@ -129,7 +129,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The file in which a process writes itself down.
+    /// Returns the file to which a process writes its number to join the cgroup.
     fn members(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
@@ -137,12 +137,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Empty, as its programs have ended; if not, it stays under its name.
+        // The cgroup should be empty, because its programs have ended. If it is not, it remains.
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// Makes this process a member of a group.
+/// Makes this process a member of the cgroup with this `cgroup.procs` file.
 ///
 /// # Errors
 ///

@@ -1,5 +1,4 @@
-//! Sweeps and random touches over some memory, whatever keeps it: far memory, or swap below an ordinary
-//! vector.
+//! Sweeps and random accesses over memory of any kind: far memory, or an ordinary vector on swap.
 
 use std::time::{Duration, Instant};
 
@@ -7,23 +6,23 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a cache line; each line is touched once by a sweep.
+/// Bytes of a cache line; a sweep accesses each line once.
 const LINE: usize = 64;
 const WORD: usize = 8;
-/// Size of the page of a random touch.
+/// Page size of the random accesses.
 const SMALL_PAGE: usize = 4096;
 const MEGA: f64 = 1e6;
-/// Reads between two looks at the clock.
+/// Reads between two clock reads.
 const TIMED: u32 = 10_000;
 
-/// Speeds of a sweep.
+/// Measured speeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speeds {
-    /// Sweeps that read and write every line, in megabytes per second.
+    /// Speed of a sweep that reads and writes every line, in megabytes per second.
     pub read_write: f64,
-    /// Sweeps that read every line.
+    /// Speed of a sweep that reads every line, in megabytes per second.
     pub read_only: f64,
-    /// A random read and write, in microseconds, hits and misses alike.
+    /// Mean time of a random read and write, hits and misses, in microseconds.
     pub random_us: f64,
 }
 
@@ -31,22 +30,22 @@ pub struct Speeds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a sweep found {found:#x} instead of {expected:#x}: a byte came back wrong")]
 pub struct WrongSum {
-    /// The sum of all lines.
+    /// Sum of the first words of all lines, as read.
     pub found: u64,
-    /// The expected value.
+    /// Expected sum.
     pub expected: u64,
 }
 
-/// Fills the memory, half of it with incompressible bytes, sweeps it, touches it at random, and compares it
-/// in the end.
+/// Fills the memory, half of it with incompressible bytes, and measures sweeps and random accesses. Verifies
+/// the contents during the run.
 ///
 /// # Errors
 ///
-/// [`WrongSum`].
+/// [`WrongSum`] if a byte is wrong.
 pub fn run(memory: &mut [u8], touches: u32, seed: u64) -> Result<Speeds, WrongSum> {
     let mut expected = fill(memory, seed);
     let bytes = memory.len() as f64;
-    // The first pass finds the memory as filling has left it; the second as a sweep has.
+    // The first sweep begins in the state that filling leaves, so only the second one is measured.
     add_one(memory);
     let began = Instant::now();
     add_one(memory);
@@ -63,7 +62,7 @@ pub fn run(memory: &mut [u8], touches: u32, seed: u64) -> Result<Speeds, WrongSu
     Ok(Speeds { read_write, read_only, random_us })
 }
 
-/// The sum of the first words of all lines.
+/// Fills the memory and returns the sum of the first words of all lines.
 fn fill(memory: &mut [u8], seed: u64) -> u64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut sum = 0_u64;
@@ -94,7 +93,7 @@ fn check(memory: &[u8], expected: u64) -> Result<(), WrongSum> {
     if found == expected { Ok(()) } else { Err(WrongSum { found, expected }) }
 }
 
-/// Reads and writes a word of random pages of 4 KiB.
+/// Increments a word in random pages of 4 KiB.
 pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 1);
     let pages = memory.len() / SMALL_PAGE;
@@ -104,8 +103,8 @@ pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     }
 }
 
-/// Nanoseconds of a read at a place that depends on the read before, all over the memory: of `reads` reads,
-/// or of those done `within` that time.
+/// Returns the nanoseconds of a random read at a position that depends on the previous read. Makes `reads`
+/// reads, or fewer if they take longer than `within`.
 pub(super) fn read_at_random(memory: &mut [u8], reads: u32, within: Duration, seed: u64) -> f64 {
     fill(memory, seed);
     let lines = (memory.len() / LINE) as u64;
@@ -113,7 +112,7 @@ pub(super) fn read_at_random(memory: &mut [u8], reads: u32, within: Duration, se
     let (mut at, mut done) = (seed, 0);
     while done < reads && (done == 0 || began.elapsed() < within) {
         for _ in 0..TIMED {
-            // An odd factor and the value read: the next place cannot be predicted.
+            // The next position depends on the value read, so the processor cannot predict it.
             at = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(first_word(line(memory, at, lines)) | 1);
         }
         done += TIMED;

@@ -1,5 +1,5 @@
-//! Memory servers as the page cache's second tier: point reads of a store ten times its cache, from the disk
-//! alone and with servers.
+//! Memory servers as the second tier of the page cache: point reads of a store ten times as large as its
+//! cache, from the disk alone and with servers.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,19 +15,19 @@ const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const VALUE: usize = 400;
 const BATCH: u64 = 1000;
 
-/// Of one way.
+/// Results of point reads, without or with servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reads {
     /// Rows read per second.
     pub per_second: f64,
-    /// Pages that servers gave.
+    /// Pages that the servers returned.
     pub far_hits: u64,
-    /// Pages that were requested from servers without success.
+    /// Requests for pages that the servers did not have.
     pub far_misses: u64,
 }
 
-/// Fills a store in the folder with so many rows, and reads as many at random: without servers, and with one
-/// that has room for all.
+/// Fills a store in the directory with `rows` rows, and reads as many at random: first without a server, then
+/// with one that has enough memory for all pages.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ pub fn measure(folder: &Path, rows: u64, seed: u64) -> Result<[Reads; 2], LabErr
     Ok([disk, far])
 }
 
-/// The second of two passes: the first has the cache and the servers filled.
+/// Reads in two passes. The first fills the cache and the server; the result is that of the second.
 fn read(db: &Database, rows: u64, seed: u64) -> Result<Reads, Error> {
     let far = |db: &Database| db.stats().far.map_or((0, 0), |far| (far.hits, far.misses));
     let mut per_second = 0.0;

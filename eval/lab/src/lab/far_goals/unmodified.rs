@@ -1,8 +1,9 @@
-//! Unmodified programs of others: plainly, with all of their large blocks local, and with three quarters of
-//! these; as this user, and for root as nobody, too.
+//! Unmodified third-party programs: plain, on far memory with all large blocks local, and with at most three
+//! quarters of them local. The last case runs as the current user; if that is root, as the user *nobody*,
+//! too.
 //!
-//! Programs that are not installed are named. `scripts/far-programs.py` has more of them, at half of all
-//! their memory, by every mechanism.
+//! The report names programs that are not installed. `scripts/far-programs.py` runs more programs, with half
+//! of their memory local and with every mechanism.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -16,67 +17,68 @@ use std::time::Instant;
 use azekura_cli::shared::Scratch;
 use azekura_far::{FarMemory, Policy, Server};
 
-/// Bytes of a page, and of the smallest block that is far.
+/// Page size in bytes; `BLOCK` is the size of the smallest block that is put into far memory.
 const PAGE: usize = FarMemory::PAGE;
 const BLOCK: usize = 256 << 10;
-/// Address space of large blocks.
+/// Bytes of address space for large blocks.
 const SPACE: usize = 512 << 20;
-/// No program is given fewer local pages.
+/// Smallest number of local pages of a program.
 const LEAST_PAGES: usize = 64;
-/// Programs of the system only: a program of this user may not be executable by nobody.
+/// Search path with system directories only: the user *nobody* may not be able to execute other programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// By custom the user without rights.
+/// User number of *nobody*, the conventional user without rights.
 const NOBODY: u32 = 65_534;
 
 /// Settings of the trials.
 #[derive(Clone, Copy, Debug)]
 pub struct Trials<'a> {
-    /// The command `azekura`.
+    /// Path of the lab's executable, which also contains the command `azekura`.
     pub program: &'a Path,
     /// Replacement policy of far memory.
     pub policy: Policy,
-    /// Less data, fewer turns.
+    /// Uses less data and fewer repetitions.
     pub quick: bool,
 }
 
 /// Results of the trials.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Of each program that is installed.
+    /// Results of the programs that are installed.
     pub seen: Vec<Seen>,
-    /// Those that are not.
+    /// Names of the programs that are not installed.
     pub missing: Vec<&'static str>,
-    /// Those that could not be run in far memory at all, and why.
+    /// Programs that failed on far memory, with the reason.
     pub failed: Vec<(&'static str, String)>,
 }
 
-/// One program.
+/// Results of one program.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Its name.
+    /// Name of the program.
     pub name: &'static str,
-    /// Seconds, plainly, and with all that is far local: medians of runs in turns.
+    /// Seconds of a plain run: the median of runs that alternate with those of `fits_s`.
     pub plain_s: f64,
-    /// See there.
+    /// Seconds on far memory with all large blocks local.
     pub fits_s: f64,
-    /// With three quarters of its large blocks local, or less if that is all it needs at once, by user.
+    /// Runs with at most three quarters of the large blocks local, one for each user.
     pub parts: Vec<Part>,
 }
 
-/// One run with a part of the large blocks local.
+/// A run with part of the large blocks local.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The user that ran it.
+    /// User of the process.
     pub user: &'static str,
-    /// Duration.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Pages that had to leave.
+    /// Number of pages that were paged out.
     pub pages_out: u64,
-    /// `None` if it printed the same as in a plain run; otherwise the difference.
+    /// Reason that the run counts as failed; `None` if pages were paged out and the output was that of the
+    /// plain run.
     pub wrong: Option<String>,
 }
 
-/// A program and its work.
+/// A program with its arguments.
 struct Sample {
     name: &'static str,
     arguments: fn(&Path, u32) -> Vec<String>,
@@ -113,23 +115,24 @@ fn python(_: &Path, share: u32) -> Vec<String> {
     ["-c", &code].map(str::to_owned).into()
 }
 
-/// Remains of a process.
+/// Output and duration of a process.
 struct Left {
     out: Vec<u8>,
     seconds: f64,
 }
 
 impl Trials<'_> {
-    /// Runs all that is installed.
+    /// Runs all programs that are installed.
     ///
     /// # Errors
     ///
-    /// No folder for the programs' input, or no memory server. Failures of a program are in the report.
+    /// The input directory or the memory server could not be created. Failures of a program are in the
+    /// report.
     pub fn run(&self) -> io::Result<Report> {
         let folder = Scratch::new("azekura-lab-")?;
         let folder = folder.path();
         fs::set_permissions(folder, Permissions::from_mode(0o755))?;
-        // Others may not be allowed to run this program where it lies.
+        // The user *nobody* may have no access to this executable at its place, so a copy is used.
         let azekura = folder.join("azekura");
         fs::copy(self.program, &azekura)?;
         fs::set_permissions(&azekura, Permissions::from_mode(0o755))?;
@@ -180,7 +183,7 @@ impl Trials<'_> {
             times.sort_by(f64::total_cmp);
             times[times.len() / 2]
         });
-        // With half of them, those that read at random would take minutes.
+        // With half of the pages local, programs with random reads would take minutes.
         let local = (used * 3 / 4).max(LEAST_PAGES) * PAGE;
         let users: &[(&str, bool)] = if rustix::process::geteuid().is_root() {
             &[("root", false), ("nobody", true)]
@@ -188,8 +191,8 @@ impl Trials<'_> {
             &[("this user", false)]
         };
         let part = |&(user, as_nobody): &(&'static str, bool)| {
-            // A program that freed blocks used more pages than it needed at once: this number may be all that
-            // it needs.
+            // A program that frees blocks has used more pages than it needs at one time. The local pages are
+            // halved until some pages are paged out.
             let mut local = local;
             let (left, stats) = loop {
                 let (left, stats) = at.far(name, arguments, local, as_nobody)?;
@@ -205,7 +208,7 @@ impl Trials<'_> {
             };
             Ok::<_, io::Error>(Part { user, seconds: left.seconds, pages_out: stats.pages_out, wrong })
         };
-        // A failure is reported, and is enough.
+        // A failure becomes part of the report.
         let parts = users.iter().map(|user| {
             part(user).unwrap_or_else(|error| Part {
                 user: user.0,
@@ -218,7 +221,7 @@ impl Trials<'_> {
     }
 }
 
-/// Directories and servers of the programs.
+/// Directories, server and policy for the programs.
 struct Place<'a> {
     azekura: &'a Path,
     folder: &'a Path,
@@ -226,12 +229,12 @@ struct Place<'a> {
     policy: Policy,
 }
 
-/// Counts that far memory reports at the end.
+/// Counts that far memory reports when a program ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Said {
-    /// Pages that were ever touched.
+    /// Pages that were touched at least once.
     pages_used: usize,
-    /// Pages that left with bytes of their own.
+    /// Pages that were paged out with data.
     pages_out: u64,
 }
 
@@ -247,7 +250,7 @@ impl Place<'_> {
         local: usize,
         as_nobody: bool,
     ) -> io::Result<(Left, Said)> {
-        // Accessible by nobody, and by no other user.
+        // This directory is accessible only by the process's user.
         let own = Scratch::new("azekura-lab-")?;
         fs::set_permissions(own.path(), Permissions::from_mode(0o700))?;
         let told = own.path().join("far.json");
@@ -275,7 +278,7 @@ impl Place<'_> {
             .arg("--")
             .arg(name)
             .args(arguments);
-        // The library is put there once, as for a user that runs several programs.
+        // The preloaded library is installed here once per user, as on a user's machine.
         let cache = self.folder.join(if as_nobody { "nobodys-cache" } else { "cache" });
         fs::create_dir_all(&cache)?;
         command.env("XDG_CACHE_HOME", &cache).current_dir(self.folder);
@@ -300,7 +303,7 @@ fn run(command: &mut Command) -> io::Result<Left> {
     Err(io::Error::other(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())))
 }
 
-/// Sums of all processes of a program, each of which has written a line of JSON.
+/// Adds up the counts of all processes of a program; each has written one line of JSON.
 fn said(lines: &str) -> Said {
     let mut sum = Said::default();
     for line in lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {
@@ -311,7 +314,7 @@ fn said(lines: &str) -> Said {
     sum
 }
 
-/// Some 10 MB for each share.
+/// Returns about 10 MB of lines per share.
 fn lines(share: u32) -> String {
     let mut out = String::new();
     for i in 0..u64::from(share) * 160_000 {

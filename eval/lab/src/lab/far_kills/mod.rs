@@ -1,16 +1,16 @@
-//! A memory server is killed, stopped or lies in the middle of a program's work, many times: is every byte
-//! right, and does nobody wait for ever?
+//! Many trials in which a memory server is killed, stopped or returns wrong answers while a program uses it.
+//! Checks that every byte is right and that no program hangs.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`worker`] | the program: random reads and writes of far memory beside a plain copy of it |
-//! | [`report`] | what came of the trials |
+//! | [`worker`] | the program: random reads and writes of far memory, compared with a plain copy of it |
+//! | [`report`] | results of the trials |
 //!
-//! Each trial is a process of its own, so that one that hangs can be told and ended. Its servers are
-//! processes, too, which are killed or stopped for good by a signal; those that lie are threads of this one.
-//! The server (one of two), the time (also while memory is first filled) and the fault are drawn at random.
-//! All trials together take bounded time: a program that does not begin or end within a minute hangs, and
-//! after three such trials there are no more.
+//! The program of each trial is a separate process, so that a hanging one can be detected and killed. Its
+//! servers are processes, too, which a signal kills or stops forever; servers with wrong answers are threads
+//! of this process. The server (one of two), the time (also while memory is first filled) and the fault are
+//! random. The total time is bounded: a program that does not begin or end within a minute hangs, and the lab
+//! ends after three such trials.
 
 pub mod report;
 pub mod worker;
@@ -34,30 +34,30 @@ use self::report::{Outcome, Report, Trial};
 use super::server_process::{self, Killed, ServerProcess};
 use crate::progress::Progress;
 
-/// A trial that takes longer hangs.
+/// Time after which a trial counts as hanging.
 const HANGS: Duration = Duration::from_secs(60);
-/// After so many that hang there are no more trials: enough is known, and each takes a minute.
+/// Number of hanging trials after which the lab ends: three show the fault, and each takes a minute.
 const MOST_HANGING: usize = 3;
-/// Memory that a server lends in a trial.
+/// Memory of each server in a trial.
 const CAPACITY: &str = "64M";
 
 /// Protection of the program's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Guard {
-    /// Two servers have each page.
+    /// Two servers store each page.
     Copies,
-    /// One server has it, and a file.
+    /// One server and a spill file store each page.
     Spill,
-    /// One server has it: the program must be stopped, and told why.
+    /// Only one server stores each page, so a fault must stop the program with a message.
     None,
 }
 
 impl Guard {
-    /// All of them.
+    /// All protections.
     pub const ALL: [Self; 3] = [Self::Copies, Self::Spill, Self::None];
 
-    /// As on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -74,17 +74,17 @@ impl Guard {
 pub enum Wrong {
     /// SIGKILL ends the server.
     Killed,
-    /// SIGSTOP stops the server: its connections stay open, and nothing is answered.
+    /// SIGSTOP stops the server: its connections stay open, but it answers no request.
     Stalled,
-    /// The server returns pages with one bit changed, or zeros, denies them, or answers rubbish.
+    /// The server gives wrong answers: pages with one changed bit, zeros, denials, or invalid messages.
     Lies,
 }
 
 impl Wrong {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 3] = [Self::Killed, Self::Stalled, Self::Lies];
 
-    /// As on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,15 +98,15 @@ impl Wrong {
 /// Settings of the trials.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// This program, which is run as worker and as memory server.
+    /// Path of this executable, which also runs as worker and as memory server.
     pub program: PathBuf,
-    /// Trials in all; guards and wrongs take turns.
+    /// Number of trials; they alternate between the protections and the faults.
     pub trials: u64,
-    /// Of the first trial; the next ones follow.
+    /// Seed of the first trial; each later trial adds 1.
     pub seed: u64,
-    /// Protections of the pages, in turns.
+    /// Protections of the pages, in turn.
     pub guards: Vec<Guard>,
-    /// Faults of a server, in turns.
+    /// Faults of a server, in turn.
     pub wrongs: Vec<Wrong>,
 }
 
@@ -122,26 +122,26 @@ impl Default for Lab {
     }
 }
 
-/// A trial could not be made; says nothing of far memory.
+/// A trial could not be made, for a reason other than far memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// A process could not be started or spoken with.
+    /// A process could not be started, signaled or read.
     #[error("trial {seed}: {what}")]
     Process {
-        /// Of which trial.
+        /// Seed of the trial.
         seed: u64,
         /// The operation.
         what: &'static str,
-        /// The operating system's reason.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// No server in this process.
+    /// A memory server in this process could not be started.
     #[error("start a memory server on this machine")]
     Server(#[source] azekura_far::ServeError),
 }
 
-/// Lies from when it is told to.
+/// Fault injector of a server that gives wrong answers once `lies` is set.
 #[derive(Debug)]
 struct Liar {
     lies: AtomicBool,
@@ -150,12 +150,12 @@ struct Liar {
 
 impl FaultInjector for Liar {
     fn act(&self, _is_put: bool, _page: u64) -> InjectedAction {
-        // Relaxed: a flag for itself.
+        // Relaxed: no other data depends on the flag.
         if self.lies.load(Relaxed) { self.act } else { InjectedAction::Serve }
     }
 }
 
-/// A server of a trial.
+/// A memory server of a trial, as a process or as a thread.
 enum Lender {
     Process(ServerProcess),
     Thread { server: Server, liar: Arc<Liar> },
@@ -166,11 +166,11 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`LabError`]: a trial that could not be made. Failures in a trial are in the report.
+    /// [`LabError`]: a trial could not be made. Failures within a trial are in the report.
     ///
     /// # Panics
     ///
-    /// No guards, or no wrongs.
+    /// If `guards` or `wrongs` is empty.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         progress.begin("servers killed, stopped, lying", self.trials);
         let mut trials = Vec::new();
@@ -218,7 +218,7 @@ impl Lab {
         servers[bad].go_wrong(wrong).map_err(failed("signal a memory server"))?;
         let since = Instant::now();
         std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
-        // The end of its input is the worker's sign to come to an end. It may have ended already.
+        // The end of its input tells the worker to finish. It may have ended already.
         drop(worker.0.stdin.take());
         let outcome = watch(&mut worker.0, since).map_err(failed("wait for the program"))?;
         let (mut out, mut error) = (String::new(), String::new());
@@ -275,14 +275,14 @@ impl Lender {
     }
 }
 
-/// End of a program.
+/// End of the program of a trial.
 enum Ended {
     Well,
     Badly(Duration),
     Hangs,
 }
 
-/// Waits for the program, or ends it when it hangs.
+/// Waits for the end of the program, and kills it if it hangs.
 fn watch(program: &mut Child, since: Instant) -> std::io::Result<Ended> {
     loop {
         if let Some(status) = program.try_wait()? {
@@ -314,7 +314,7 @@ fn judge(ended: &Ended, out: &str, error: &str) -> Outcome {
     }
 }
 
-/// Writes one line to a reader that may have gone.
+/// Writes one line to standard output; ignores a closed pipe.
 pub(crate) fn tell(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

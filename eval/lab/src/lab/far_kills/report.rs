@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 use super::{Guard, Wrong};
 use crate::lab::judged::Judged;
 
-/// End of a trial.
+/// Result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Every byte was right.
     Right {
-        /// The longest time of one access.
+        /// Longest time of one access.
         pause_ms: f64,
     },
     /// The program was stopped with a message.
     Stopped {
-        /// So long after the server went wrong.
+        /// Time from the fault to the end of the program.
         after_ms: f64,
         /// The message.
         why: String,
     },
-    /// A byte was wrong, or the program ended without saying why.
+    /// A byte was wrong, or the program ended without a message.
     Wrong {
-        /// Its message.
+        /// Output of the program.
         said: String,
     },
     /// The program did not end.
     Hangs,
 }
 
-/// One of them.
+/// A trial with its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Draws everything.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Protection of the pages.
     pub guard: Guard,
@@ -45,17 +45,18 @@ pub struct Trial {
     pub outcome: Outcome,
 }
 
-/// All of them.
+/// Results of all trials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Number of trials to be made; with fewer, too many of them hung.
+    /// Requested number of trials; fewer were made if too many hung.
     pub asked: u64,
-    /// In the order of seeds.
+    /// Trials in the order of their seeds.
     pub trials: Vec<Trial>,
 }
 
 impl Trial {
-    /// Returns whether it ended as it must: with the right result, or, without a second copy, with a message.
+    /// Returns whether the trial passed: every byte was right, or, without a second copy of the pages, the
+    /// program was stopped with a message.
     #[must_use]
     pub fn is_well(&self) -> bool {
         match self.outcome {
@@ -97,13 +98,13 @@ impl Judged for Report {
 }
 
 impl Report {
-    /// The longest time of one access, of all trials in which every byte was right.
+    /// Returns the longest time of one access in the trials in which every byte was right.
     #[must_use]
     pub fn longest_pause_ms(&self) -> f64 {
         self.longest(|outcome| if let Outcome::Right { pause_ms } = outcome { *pause_ms } else { 0.0 })
     }
 
-    /// The longest time until a program was stopped.
+    /// Returns the longest time from a fault to the end of a program that was stopped.
     #[must_use]
     pub fn longest_stop_ms(&self) -> f64 {
         self.longest(|outcome| if let Outcome::Stopped { after_ms, .. } = outcome { *after_ms } else { 0.0 })

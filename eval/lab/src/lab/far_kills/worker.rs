@@ -1,5 +1,5 @@
-//! The program of a trial: random reads and writes of far memory beside a plain copy of it, until its input
-//! ends.
+//! The program of a trial: random reads and writes of far memory, compared with a plain copy of it, until
+//! standard input ends.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,18 +16,19 @@ use super::{Guard, tell};
 const PAGE: usize = 16 << 10;
 const PAGES: usize = 256;
 const LOCAL: usize = 64;
-/// A server that answers nothing for so long is lost.
+/// Time without an answer after which a server counts as lost.
 const STALL: Duration = Duration::from_millis(1500);
 
-/// Works until standard input ends, then looks at every byte. Says `begun` before its first touch of far
-/// memory, and in the end `right` and the longest time of one access in milliseconds.
+/// Reads and writes until standard input ends, then checks every byte. Writes `begun` before the first access
+/// to far memory. Writes `right` at the end, with the longest time of one access in milliseconds.
 ///
 /// # Errors
 ///
-/// The region could not be made.
+/// The region could not be created.
 ///
 /// # Panics
 ///
+/// On the first wrong byte.
 /// At the first wrong byte.
 pub fn work(seed: u64, guard: Guard, servers: &[String], spill_dir: &Path) -> Result<(), FarError> {
     let mut setting = FarMemory::builder()
@@ -52,7 +53,7 @@ pub fn work(seed: u64, guard: Guard, servers: &[String], spill_dir: &Path) -> Re
     memory.copy_from_slice(&plain);
     let ends = when_input_ends();
     let mut longest = Duration::ZERO;
-    // Relaxed: a flag for itself.
+    // Relaxed: no other data depends on the flag.
     while !ends.load(Relaxed) {
         let at = rng.random_range(0..PAGES) * PAGE;
         let span = at..at + PAGE;

@@ -1,4 +1,4 @@
-//! One program, one share of local memory, one policy.
+//! Result of one program with one share of local memory and one policy.
 
 use azekura_far::Policy;
 use azekura_far::replace::replay::{Costs, replay};
@@ -6,45 +6,45 @@ use serde::{Deserialize, Serialize};
 
 use super::record::Recorded;
 
-/// The counts, and their cost in virtual seconds.
+/// Counts of a run, and their cost in seconds (virtual seconds in a replay).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The program with its size.
     pub kernel: String,
     /// The policy with its interval, if it has one.
     pub policy: String,
-    /// Local memory, in per cent.
+    /// Local memory in percent of the program's memory.
     pub local: u32,
     /// Pages of the program.
     pub pages: u32,
     /// Pages that may be local.
     pub frames: u32,
-    /// Swaps that no policy avoids; zero if that is not known.
+    /// Minimum number of swaps with any policy; zero if unknown.
     pub optimal: u64,
-    /// Pages that came back: the paper's remote swaps.
+    /// Pages that were paged in: the paper's remote swaps.
     pub swap_ins: u64,
-    /// Pages that left.
+    /// Pages that were paged out.
     pub swap_outs: u64,
-    /// Those that had been written.
+    /// Modified pages that were paged out.
     pub write_backs: u64,
     /// Reference bits set by a fault of a local page.
     pub bits_set: u64,
     /// Reference bits cleared.
     pub bits_cleared: u64,
-    /// Seconds of clearing them.
+    /// Seconds spent clearing reference bits.
     pub clear_s: f64,
-    /// Seconds of setting them and the modified bits.
+    /// Seconds spent setting reference bits and modified bits.
     pub set_s: f64,
-    /// Seconds of waiting for pages.
+    /// Seconds spent waiting for pages.
     pub swap_s: f64,
     /// Seconds of the program itself.
     pub compute_s: f64,
-    /// Mean milliseconds between clearings.
+    /// Mean milliseconds between two clearings of the reference bits, if known.
     pub clear_interval_ms: Option<f64>,
 }
 
 impl Cell {
-    /// Replays a program's touches.
+    /// Replays a recorded program with a policy.
     #[must_use]
     pub fn replayed(
         recorded: &Recorded,
@@ -76,7 +76,7 @@ impl Cell {
         }
     }
 
-    /// All of its time, in seconds.
+    /// Returns the total time in seconds.
     #[must_use]
     pub fn total_s(&self) -> f64 {
         self.clear_s + self.set_s + self.swap_s + self.compute_s

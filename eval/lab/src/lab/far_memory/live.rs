@@ -1,4 +1,4 @@
-//! Programs on a region of far memory: real faults, real transfers to a memory server on this machine.
+//! Programs on a region of far memory: real faults, and real transfers to a memory server on this machine.
 
 use std::time::Instant;
 
@@ -8,20 +8,20 @@ use azekura_kernels::{Arena, Kernel};
 use super::LabError;
 use super::cell::Cell;
 
-/// A region smaller than this makes no sense: an instruction can touch several pages at once.
+/// Smallest number of local pages, because one instruction can access several pages at once.
 const LEAST_LOCAL: usize = 8;
 
 /// Settings of real paging.
 #[derive(Clone, Copy, Debug)]
 pub struct Live {
-    /// By which mechanism.
+    /// Mechanism that detects accesses to pages.
     pub mechanism: Mechanism,
-    /// Pages are fetched ahead of need; the paper's are not.
+    /// Enables prefetching, which the paper's system does not have.
     pub prefetch: bool,
 }
 
 impl Live {
-    /// Runs a program once with a policy; its result must verify.
+    /// Runs a program once with a policy and checks its verification.
     pub(super) fn run(
         self,
         kernel: Kernel,
@@ -71,7 +71,7 @@ impl Live {
             clear_s,
             set_s,
             swap_s,
-            // Clearing runs beside the program, so the rest of its time can come out a little short.
+            // Bits are cleared in parallel to the program, so this difference can be a little too small.
             compute_s: (total - clear_s - set_s - swap_s).max(0.0),
             clear_interval_ms: None,
         })

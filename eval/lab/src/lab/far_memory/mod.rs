@@ -1,19 +1,19 @@
 //! The evaluation of user-level remote memory paging (Saito et al., §3): its programs, its policies and one
-//! of ours, its figures.
+//! of ours, and its figures.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`record`] | a program's touches of pages, from a run that verifies |
-//! | [`cell`] | one program, one share of local memory, one policy |
-//! | [`live`] | the same on real paging |
-//! | [`report`] | figures as text, JSON, a page |
+//! | [`record`] | a program's page accesses, from a run that verifies |
+//! | [`cell`] | result of one program with one share of local memory and one policy |
+//! | [`live`] | such a result on real far memory |
+//! | [`report`] | figures as text, JSON and an HTML page |
 //!
-//! By replay, programs run once on a memory that notes which pages they touch; each policy then sees the same
-//! touches. Swaps, write-backs and access bits are counted, so they are exact and the same on every machine.
-//! Times are virtual: the paper's costs of a fault and of a change of protection, its network's 10 Gbit/s for
-//! a page of 1 MiB. With [`Lab::live`] they run on a region of far memory instead, once for each policy, and
-//! all is measured. The programs are smaller than the paper's; one page of theirs stands for one of 1 MiB, in
-//! time too.
+//! In a replay, each program runs once on a memory that records its page accesses, and each policy receives
+//! the same accesses. Swaps, write-backs and access bits are counted, so they are exact and the same on every
+//! machine. Times are virtual: the paper's costs of a fault and of a change of protection, and its network's
+//! 10 Gbit/s for a page of 1 MiB. With [`Lab::live`], the programs run on a region of far memory instead,
+//! once for each policy, and all values are measured. The programs are smaller than the paper's. One page
+//! represents a page of 1 MiB, also in its time.
 
 pub mod cell;
 pub mod live;
@@ -41,83 +41,84 @@ const PAPER_PAGE: f64 = 1_048_576.0;
 /// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// The programs.
+    /// Programs to run.
     pub kernels: Vec<Kernel>,
-    /// The policies; Simple is what the others are compared with.
+    /// Policies to run; the others are compared with Simple.
     pub policies: Vec<Policy>,
-    /// Local memory, in per cent of the program's.
+    /// Shares of local memory, in percent of the program's memory.
     pub local: Vec<u32>,
     /// Bytes of a page.
     pub page_bytes: usize,
-    /// Touches of pages that are recorded of each program, at most.
+    /// Largest number of page accesses that are recorded of each program.
     pub most_touches: usize,
-    /// Of the policies that draw lots.
+    /// Seed of the policies that make random choices.
     pub seed: u64,
-    /// Real paging instead of a replay.
+    /// Settings of real paging; `None` is a replay.
     pub live: Option<Live>,
 }
 
-/// The reason that a lab did not run to its end.
+/// An error that ends the lab.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// A program got less memory than it asked for.
+    /// A program has less memory than it needs.
     #[error("{kernel}")]
     Memory {
         /// The program.
         kernel: Kernel,
-        /// Its need of memory.
+        /// Bytes that the program needs.
         source: OutOfMemory,
     },
-    /// A program's own verification failed: its trace would say nothing.
+    /// A program's own verification failed, so its trace is useless.
     #[error("{kernel} does not verify: {verdict}")]
     Unverified {
         /// The program.
         kernel: Kernel,
-        /// Result of its verification.
+        /// Result of the verification.
         verdict: azekura_kernels::Verdict,
     },
-    /// A program's verification fails on far memory: a byte came back wrong.
+    /// A program's verification failed on far memory: far memory returned a wrong byte.
     #[error("{kernel} does not verify on far memory with {policy} and {local} % local: {verdict}")]
     Wrong {
         /// The program.
         kernel: Kernel,
-        /// With which policy.
+        /// The policy.
         policy: Policy,
-        /// With how much local memory, in per cent.
+        /// Local memory, in percent.
         local: u32,
-        /// Result of its verification.
+        /// Result of the verification.
         verdict: azekura_kernels::Verdict,
     },
     /// No memory server could be started on this machine.
     #[error("start a memory server on this machine")]
     Server(#[source] azekura_far::ServeError),
-    /// The region could not be made.
+    /// The region of far memory could not be created.
     #[error("make a region for {kernel} with {policy}")]
     Region {
-        /// For which program.
+        /// The program.
         kernel: Kernel,
-        /// With which policy.
+        /// The policy.
         policy: Policy,
-        /// The reason.
+        /// The error of far memory.
         source: azekura_far::FarError,
     },
 }
 
 impl Lab {
-    /// Programs of class W: some minutes.
+    /// Returns settings with programs of class W, which take some minutes.
     #[must_use]
     pub fn full() -> Self {
         Self::of_class(Class::W)
     }
 
-    /// Programs of class S: some seconds. The smallest have too few pages to say much.
+    /// Returns settings with programs of class S, which take some seconds. The smallest have too few pages
+    /// for meaningful results.
     #[must_use]
     pub fn quick() -> Self {
         Self::of_class(Class::S)
     }
 
-    /// All programs at one size, all policies, the intervals of Fig. 6.
+    /// Returns settings with all programs in one size, and all policies with the intervals of Fig. 6.
     #[must_use]
     pub fn of_class(class: Class) -> Self {
         let swaps = [10, 100].map(|every| Policy::UNru(Clearing::Swaps(every)));
@@ -133,15 +134,16 @@ impl Lab {
         }
     }
 
-    /// Runs all of it.
+    /// Runs all programs with all shares and policies.
     ///
     /// # Errors
     ///
-    /// [`LabError::Unverified`] if a program computes something wrong.
+    /// [`LabError::Unverified`] if a program computes a wrong result; [`LabError::Wrong`] if it does so on
+    /// far memory.
     ///
     /// # Panics
     ///
-    /// If the page is no power of two.
+    /// If the page size is not a power of two.
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         let (mut cells, mut cut) = (Vec::new(), Vec::new());
         let costs = Costs::PAPER.scaled(PAPER_PAGE / self.page_bytes as f64);
@@ -171,8 +173,8 @@ impl Lab {
         Ok(Report { settings, cells })
     }
 
-    /// One program with every share and policy. Policies take turns within a share, so that what disturbs the
-    /// machine disturbs all.
+    /// Runs one program with every share and policy on real far memory. Within a share the policies follow
+    /// each other, so that a disturbance of the machine affects several of them.
     fn run_live(
         &self,
         live: Live,

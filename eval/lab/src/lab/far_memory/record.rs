@@ -1,37 +1,37 @@
-//! A program's touches of pages.
+//! Recording of a program's page accesses.
 
 use azekura_far::replace::replay::{Trace, optimal_swap_ins};
 use azekura_kernels::{Kernel, Recorder};
 
 use super::LabError;
 
-/// Accesses of an epoch: few enough that no policy would want a page out and in again within one.
+/// Accesses per epoch: few enough that no policy would page the same page out and in within one epoch.
 const EPOCH: u32 = 256;
-/// The same for a program with three dozen arrays side by side and pages enough for them: it touches no more
-/// pages in it.
+/// Accesses per epoch of a program with about 36 arrays and many pages. In this time it accesses no more
+/// pages than other programs in `EPOCH`.
 const EPOCH_OF_MANY_ARRAYS: u32 = 1024;
-/// Touches of a recording, unless told otherwise: time steps repeat themselves, and SP alone has hundreds.
+/// Default limit of recorded accesses. Time steps repeat, and SP alone has hundreds of them.
 pub const TOUCHES: usize = 16_777_216;
 
-/// A program and its trace.
+/// A program with its trace.
 #[derive(Debug)]
 pub struct Recorded {
     pub(super) kernel: Kernel,
     pub(super) trace: Trace,
-    /// The trace has only the program's beginning.
+    /// The trace has only the beginning of the program.
     pub(super) cut: bool,
 }
 
 impl Recorded {
-    /// Runs the program once, and remembers so many touches of pages at most, for 8 bytes each.
+    /// Runs the program once and records at most `most_touches` page accesses, at 8 bytes each.
     ///
     /// # Errors
     ///
-    /// If its verification fails.
+    /// If the program needs more memory, or its verification fails.
     ///
     /// # Panics
     ///
-    /// If the page is no power of two.
+    /// If the page size is not a power of two.
     pub fn of(kernel: Kernel, page_bytes: usize, most_touches: usize) -> Result<Self, LabError> {
         let epoch = epoch(kernel, page_bytes);
         let mut memory = Recorder::limited(page_bytes, epoch, most_touches);
@@ -44,14 +44,14 @@ impl Recorded {
         Ok(Self { kernel, trace, cut: recording.cut })
     }
 
-    /// Frames of a share of local memory.
+    /// Returns the number of frames for a share of local memory in percent.
     #[must_use]
     pub fn frames(&self, local: u32) -> u32 {
         let frames = u64::from(self.trace.pages()) * u64::from(local) / 100;
         u32::try_from(frames).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Swaps that no policy avoids.
+    /// Returns the minimum number of swaps with any policy.
     #[must_use]
     pub fn optimal(&self, local: u32) -> u64 {
         optimal_swap_ins(&self.trace, self.frames(local))

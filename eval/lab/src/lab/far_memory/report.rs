@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::cell::Cell;
 use crate::plot::{self, bars};
 
-/// Base of the relative figures.
+/// Policy to which the figures are relative.
 const BASE: &str = "simple";
 /// The eight policies of the paper, with its intervals (Fig. 7).
 const EIGHT: [&str; 8] =
@@ -25,13 +25,13 @@ pub struct Report {
 /// Numbers of cases in which the adaptive policy reaches its goals, over all programs and shares with swaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// All cases.
+    /// Number of all cases.
     pub cases: usize,
     /// Cases with at most 1.10 times the swaps of the best of the eight.
     pub near_best: usize,
     /// Cases with at most as many swaps as Simple.
     pub not_above_simple: usize,
-    /// Cases with at most 1.3 times the least possible number of swaps.
+    /// Cases with at most 1.3 times the minimum number of swaps.
     pub near_optimal: usize,
 }
 
@@ -41,17 +41,17 @@ pub struct Summary {
 pub struct Contest {
     /// The program with its size.
     pub kernel: String,
-    /// Local memory, in per cent.
+    /// Local memory in percent.
     pub local: u32,
     /// Swaps of the adaptive policy.
     pub ours: u64,
-    /// Swaps of the best of the eight.
+    /// Swaps of the best of the eight policies.
     pub best: u64,
-    /// Name of that policy.
+    /// Name of the best of the eight policies.
     pub best_policy: String,
     /// Swaps of Simple.
     pub simple: u64,
-    /// Least possible number of swaps; zero if it is not known.
+    /// Minimum number of swaps; zero if unknown.
     pub optimal: u64,
 }
 
@@ -72,19 +72,19 @@ impl Contest {
         })
     }
 
-    /// At most 1.10 times the best of the eight.
+    /// Returns whether the adaptive policy has at most 1.10 times the swaps of the best of the eight.
     #[must_use]
     pub fn near_best(&self) -> bool {
         self.ours as f64 <= 1.10 * self.best as f64
     }
 
-    /// At most as many as Simple.
+    /// Returns whether the adaptive policy has at most as many swaps as Simple.
     #[must_use]
     pub fn not_above_simple(&self) -> bool {
         self.ours <= self.simple
     }
 
-    /// At most 1.3 times the least possible.
+    /// Returns whether the adaptive policy has at most 1.3 times the minimum number of swaps.
     #[must_use]
     pub fn near_optimal(&self) -> bool {
         self.ours as f64 <= 1.3 * self.optimal as f64
@@ -128,7 +128,7 @@ impl Report {
         names
     }
 
-    /// The cells of one program with one share of local memory, one slice each.
+    /// Returns the cells of each program and share of local memory, one slice for each.
     fn cases(&self) -> impl Iterator<Item = &[Cell]> {
         self.cells.chunk_by(|a, b| a.kernel == b.kernel && a.local == b.local)
     }
@@ -181,7 +181,7 @@ impl Report {
         out
     }
 
-    /// Returns whether the optimum is known: not on real paging.
+    /// Returns whether the minimum number of swaps is known, which it is not on real far memory.
     fn knows_optimal(&self) -> bool {
         self.cells.iter().any(|cell| cell.optimal > 0)
     }
@@ -267,7 +267,7 @@ impl Report {
         Some(text)
     }
 
-    /// Returns the report as one page that needs nothing from the network.
+    /// Returns the report as an HTML page that needs no network.
     #[must_use]
     pub fn to_html(&self) -> String {
         let mut body = format!("<p>{}</p>\n", plot::escape(&self.settings));
@@ -298,7 +298,7 @@ fn find<'c>(case: &'c [Cell], policy: &str) -> Option<&'c Cell> {
     case.iter().find(|cell| cell.policy == policy)
 }
 
-/// Returns the geometric mean of the positive values; `None` without any.
+/// Returns the geometric mean of the positive values; `None` if there is none.
 fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0);
     for value in values.filter(|&value| value > 0.0) {

@@ -1,16 +1,17 @@
-//! Far memory for as long as one likes, while its servers are started anew, stopped for a moment, and
-//! connections are cut: is every byte right?
+//! A long run on far memory while memory servers are restarted or paused and connections are cut. Checks that
+//! every byte is right.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`work`] | programs: random reads, writes and discards beside a plain copy |
+//! | [`work`] | programs: random reads, writes and discards, compared with a plain copy |
 //! | `relay` | connections that can be cut |
-//! | [`report`] | its results |
+//! | [`report`] | results |
 //!
-//! It goes by *stretches*, which take turns between the guards (two copies, a spill file), the policies and
-//! page sizes. Two programs work on the same servers. With two copies nothing is done to a server before
-//! every page has two again, as then bytes may really be lost; a spill file has all, so there one fault may
-//! follow another. Faults, servers and times are drawn at random; the stretches' seeds are in the report.
+//! The run consists of *stretches*, which alternate between the protections (two copies, a spill file) and
+//! draw policies and page sizes. Two programs use the same servers. With two copies, the next fault waits
+//! until every page has two copies again, because otherwise bytes could really be lost. A spill file has all
+//! pages, so its faults may follow each other. Faults, servers and times are random; the report contains the
+//! seed of each stretch.
 
 mod relay;
 pub mod report;
@@ -35,65 +36,65 @@ use super::far_kills::Guard;
 use super::server_process::ServerProcess;
 use crate::progress::{Progress, ms};
 
-/// A stretch is no longer, so that many are seen.
+/// Longest stretch, so that a run has many stretches.
 const LONGEST: Duration = Duration::from_secs(20);
-/// A program that waits so long for a page, or for its copies to be made again, hangs.
+/// Time after which a program that waits for a page, or for missing copies of pages, counts as hanging.
 const HANGS: Duration = Duration::from_secs(120);
-/// Time without an answer after which a server counts as lost: longer than a server is stopped for a moment.
+/// Time without an answer after which a server counts as lost: longer than any pause of a server.
 const STALL: Duration = Duration::from_secs(4);
-/// Memory that a server lends.
+/// Memory of each server.
 const CAPACITY: &str = "128M";
-/// Programs at once.
+/// Number of concurrent programs.
 const PROGRAMS: u64 = 2;
 
-/// Duration, and the first seed.
+/// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// This program, which is run as memory server.
+    /// Path of this executable, which also runs as memory server.
     pub program: PathBuf,
-    /// In all.
+    /// Total time.
     pub time: Duration,
-    /// Of the first stretch; the next ones follow.
+    /// Seed of the first stretch; each later stretch adds 1.
     pub seed: u64,
 }
 
-/// A stretch could not be made; far memory is not the cause.
+/// A stretch could not be made, for a reason other than far memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SoakError {
-    /// A server or its relay could not be started or signalled.
+    /// A server or its relay could not be started or signaled.
     #[error("a memory server on this machine")]
     Server(#[from] std::io::Error),
-    /// A program could not begin.
+    /// The far memory of a program could not be created.
     #[error("far memory")]
     Memory(#[from] azekura_far::FarError),
 }
 
-/// A server, and the way to it.
+/// A server with the relay in front of it.
 struct Lender {
     server: ServerProcess,
     relay: Relay,
 }
 
-/// Action on a server.
+/// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
-    /// Killed, and another started in its place, with nothing in it.
+    /// The server is killed and replaced by an empty one.
     Restart,
-    /// Stopped for a moment.
+    /// The server is stopped for up to 600 ms.
     Pause,
-    /// Its connections are cut.
+    /// All connections of the server are cut.
     Cut,
 }
 
 impl Lab {
-    /// Goes on for the time given, or until something is wrong.
+    /// Runs stretches until the time is over or a stretch fails.
     ///
     /// # Errors
     ///
-    /// [`SoakError`]: a part that could not be begun. Later failures are in the report; programs that wait
-    /// for ever are left behind, with their servers, until this process ends. If pages are lost, this process
-    /// is ended with a message, and its servers end with it.
+    /// [`SoakError`]: a stretch could not be started. Later failures are in the report. Programs that hang
+    /// remain, with their servers, until this process ends. If pages are lost, far memory ends this process
+    /// with a message, and its servers end with it.
     pub fn run(&self, progress: &Progress) -> Result<Report, SoakError> {
         let since = Instant::now();
         progress.begin("servers restarted, stopped, cut off", ms(self.time));
@@ -139,7 +140,7 @@ impl Lab {
             })
             .collect();
         let disturbed = self.disturb(&mut rng, guard, &mut lenders, &told, length, &mut stretch);
-        // Relaxed: a flag for itself.
+        // Relaxed: no other data depends on the flag.
         ends.store(true, Relaxed);
         let hangs =
             stretch.hangs || (disturbed.is_ok() && !until(|| working.iter().all(JoinHandle::is_finished)));
@@ -152,8 +153,8 @@ impl Lab {
                 }
             }
         } else {
-            // Its programs cannot be waited for; without servers they would end this process before it has
-            // reported its results.
+            // The hanging programs keep their servers: without servers they would end this process before it
+            // has reported its results.
             std::mem::forget(lenders);
         }
         disturbed.map(|()| stretch)
@@ -165,7 +166,7 @@ impl Lab {
         Ok(Lender { server, relay })
     }
 
-    /// Does things to servers until the time is over.
+    /// Injects faults until the time is over.
     fn disturb(
         &self,
         rng: &mut Xoshiro256PlusPlus,
@@ -183,7 +184,7 @@ impl Lab {
             let before: u64 = told.iter().map(|told| told.disturbances()).sum();
             match act {
                 Act::Restart => {
-                    // The one before is killed.
+                    // The assignment drops the old server, which kills it.
                     lender.server = ServerProcess::start(&self.program, CAPACITY)?;
                     lender.relay.leads_to(lender.server.address.clone());
                     lender.relay.cut();
@@ -201,8 +202,8 @@ impl Lab {
                 }
             }
             if guard == Guard::Copies {
-                // Noticed by all (a server that only stood still need not be), and all pages have two copies
-                // again.
+                // Waits until all programs have noticed the fault (a pause may remain unnoticed) and all
+                // pages have two copies again.
                 let all = || told.iter().map(|told| told.disturbances()).sum::<u64>() >= before + PROGRAMS;
                 let begun = Instant::now();
                 stretch.hangs |=
@@ -211,13 +212,13 @@ impl Lab {
             }
             stretch.hangs |= told.iter().any(|told| told.waits_for() > HANGS);
         }
-        // Waits for copies that are just being made again, so that the last look at all bytes finds them.
+        // Waits until missing copies have been restored, so that the final check of all bytes succeeds.
         stretch.hangs |= !until(|| told.iter().all(|told| told.is_whole(guard)));
         Ok(())
     }
 }
 
-/// Waits; false if it takes too long.
+/// Waits until `done` returns `true`. Returns `false` if that takes longer than [`HANGS`].
 fn until(done: impl Fn() -> bool) -> bool {
     let since = Instant::now();
     while !done() {

@@ -1,4 +1,4 @@
-//! A way to a memory server that can be cut, and led to another server.
+//! A TCP relay in front of a memory server: its connections can be cut, and new ones led to another server.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ struct Shared {
     ends: AtomicBool,
 }
 
-/// See the [module](self). Its threads end with its connections.
+/// A TCP relay; see the [module](self). Each connection has threads that end with it.
 #[derive(Debug)]
 pub(super) struct Relay {
     address: SocketAddr,
@@ -37,11 +37,12 @@ impl Relay {
         let listening = Arc::clone(&shared);
         thread::Builder::new().name("relay".into()).spawn(move || {
             for client in listener.incoming() {
-                // Relaxed: a flag for itself; a connection makes us look.
+                // Relaxed: no other data depends on the flag. `drop` connects once to make this thread read
+                // it.
                 if listening.ends.load(Relaxed) {
                     return;
                 }
-                // A client without a server, or without a thread, sees its connection end.
+                // If the server or a thread is missing, the client's connection is closed.
                 if let Ok(client) = client {
                     let _ = listening.lead(client);
                 }
@@ -54,12 +55,12 @@ impl Relay {
         self.address.to_string()
     }
 
-    /// Connections that come from now on lead there.
+    /// Leads new connections to `target`.
     pub(super) fn leads_to(&self, target: String) {
         *lock(&self.shared.target) = target;
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub(super) fn cut(&self) {
         for stream in lock(&self.shared.streams).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);

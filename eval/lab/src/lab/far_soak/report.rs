@@ -9,51 +9,51 @@ use super::work::Done;
 use crate::lab::far_kills::Guard;
 use crate::lab::judged::Judged;
 
-/// One stretch.
+/// Settings and results of one stretch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stretch {
-    /// Draws everything but when threads run.
+    /// Seed of all random choices; only the scheduling of threads does not depend on it.
     pub seed: u64,
     /// Protection of the pages.
     pub guard: Guard,
-    /// The programs' policy.
+    /// Replacement policy of the programs.
     pub policy: String,
     /// Bytes of a page.
     pub page: usize,
-    /// Memory servers.
+    /// Number of memory servers.
     pub servers: usize,
-    /// Servers that were killed, with an empty one in their place.
+    /// Servers that were killed and replaced by an empty one.
     pub restarts: u64,
     /// Servers that were stopped for a moment.
     pub pauses: u64,
-    /// Times that a server's connections were cut.
+    /// Times at which a server's connections were cut.
     pub cuts: u64,
-    /// Servers that a program lost.
+    /// Servers that programs counted as lost.
     pub lost: u64,
-    /// Connections that a program made again.
+    /// Connections that programs restored.
     pub resumed: u64,
-    /// Pages that were copied again.
+    /// Pages that were copied to another server to restore the number of copies.
     pub recopied: u64,
     /// Accesses of all programs.
     pub accesses: u64,
-    /// Pages that came.
+    /// Pages that were paged in.
     pub pages_in: u64,
-    /// Pages that left.
+    /// Pages that were paged out.
     pub pages_out: u64,
-    /// The longest access.
+    /// Longest time of one access.
     pub longest_ms: f64,
-    /// The longest time until every page had two copies again.
+    /// Longest time until every page had two copies again.
     pub recovery_ms: f64,
-    /// Places where bytes were wrong.
+    /// Descriptions of wrong bytes.
     pub wrong: Vec<String>,
     /// A program waited too long.
     pub hangs: bool,
 }
 
-/// All of them.
+/// Results of all stretches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// In the order of seeds.
+    /// Stretches in the order of their seeds.
     pub stretches: Vec<Stretch>,
 }
 
@@ -81,7 +81,7 @@ impl Stretch {
         }
     }
 
-    /// Adds the counts of one of its programs.
+    /// Adds the counts of one program of the stretch.
     pub(super) fn add(&mut self, done: &Done) {
         self.lost += done.stats.replicas_lost;
         self.resumed += done.stats.replicas_resumed;
@@ -93,7 +93,7 @@ impl Stretch {
         self.wrong.extend(done.wrong.iter().cloned());
     }
 
-    /// Returns whether all bytes were right and no program waited for ever.
+    /// Returns whether all bytes were right and no program hung.
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.wrong.is_empty() && !self.hangs

@@ -1,4 +1,4 @@
-//! A program: random reads, writes and discards of far memory beside a plain copy of it.
+//! A program of the lab: random reads, writes and discards of far memory, compared with a plain copy of it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,15 +11,15 @@ use rand::{RngExt, SeedableRng};
 
 use crate::lab::far_kills::Guard;
 
-/// Bytes of the region; a quarter is local.
+/// Bytes of the region of far memory; a quarter of it is local.
 const BYTES: usize = 8 << 20;
 
 /// Settings of a program.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Seed of its random accesses.
+    /// Seed of the random accesses.
     pub seed: u64,
-    /// Protection of its pages.
+    /// Protection of the pages.
     pub guard: Guard,
     /// Replacement policy.
     pub policy: Policy,
@@ -29,7 +29,7 @@ pub struct Setting {
     pub stall: Duration,
 }
 
-/// State of a working program for other threads.
+/// State of a running program, for other threads: its counts, and the end of its last access.
 #[derive(Debug)]
 pub struct Told(Mutex<(FarStats, Instant)>);
 
@@ -44,42 +44,42 @@ impl Told {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections that broke, and servers that were lost, as far as it has noticed.
+    /// Returns the number of restored connections and lost servers that the program has noticed.
     #[must_use]
     pub fn disturbances(&self) -> u64 {
         let stats = self.lock().0;
         stats.replicas_resumed + stats.replicas_lost
     }
 
-    /// Returns whether all servers are there, and all pages have as many copies as they should (pages in the
-    /// file need not be on a server).
+    /// Returns whether all servers are connected and all pages have the required number of copies. With a
+    /// spill file, pages need no copy on a server.
     #[must_use]
     pub fn is_whole(&self, guard: Guard) -> bool {
         let stats = self.lock().0;
         stats.replicas_lost == stats.replicas_regained && (guard == Guard::Spill || stats.thin_pages == 0)
     }
 
-    /// Returns the time that its last access has taken so far.
+    /// Returns the time since the program's last access ended.
     #[must_use]
     pub fn waits_for(&self) -> Duration {
         self.lock().1.elapsed()
     }
 }
 
-/// Counts of a program's work.
+/// Results of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// Accesses.
+    /// Number of accesses.
     pub accesses: u64,
-    /// Places with wrong bytes.
+    /// Descriptions of wrong bytes.
     pub wrong: Vec<String>,
-    /// The longest of them.
+    /// Longest time of one access.
     pub longest: Duration,
-    /// Of its far memory.
+    /// Statistics of the program's far memory.
     pub stats: FarStats,
 }
 
-/// See the [module](self).
+/// A program with its region; see the [module](self).
 #[derive(Debug)]
 pub struct Program {
     memory: FarMemory,
@@ -89,11 +89,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Sets its memory up.
+    /// Creates the program's region of far memory.
     ///
     /// # Errors
     ///
-    /// The region could not be made.
+    /// The region could not be created.
     pub fn new(setting: &Setting, servers: &[String], spill_dir: &Path) -> Result<Self, FarError> {
         let mut builder = FarMemory::builder()
             .bytes(BYTES)
@@ -117,10 +117,10 @@ impl Program {
         Ok(Self { memory, plain, page: setting.page, rng })
     }
 
-    /// Works until the end is wanted, then looks at every byte.
+    /// Makes accesses until `ends` is set or a byte is wrong, then checks every byte.
     pub fn work(mut self, told: &Told, ends: &AtomicBool) -> Done {
         let mut done = Done::default();
-        // Relaxed: a flag for itself.
+        // Relaxed: no other data depends on the flag.
         while !ends.load(Relaxed) && done.wrong.is_empty() {
             let since = Instant::now();
             if !self.access() {
@@ -141,12 +141,12 @@ impl Program {
         done
     }
 
-    /// Makes one access, of a few bytes up to a few pages; returns whether it read the right bytes.
+    /// Makes one access of a few bytes up to four pages. Returns whether it read the right bytes.
     fn access(&mut self) -> bool {
         let most = if self.rng.random_range(0..4) == 0 { 4 * self.page } else { 256 };
         let length = self.rng.random_range(1..=most);
-        // Half of the accesses are to a sixteenth of the memory, so that some pages stay and some come ahead
-        // of need.
+        // Half of the accesses are to a sixteenth of the memory, so that some pages stay local and some are
+        // prefetched.
         let reach = if self.rng.random() { self.plain.len() / 16 } else { self.plain.len() };
         let at = self.rng.random_range(0..=reach - length);
         let span = at..at + length;
@@ -161,7 +161,7 @@ impl Program {
                 true
             }
             8 => {
-                // Whole pages only are given back.
+                // Only whole pages are discarded.
                 let whole = at.next_multiple_of(self.page)..(at + length) / self.page * self.page;
                 if whole.start < whole.end {
                     self.memory.discard(whole.clone());

@@ -1,5 +1,6 @@
-//! Values of the paper's text, and of a discrete-event model of its machine (made before the nodes were, with
-//! the same data, costs and number of clients). Both are printed beside the measured values.
+//! Values from the paper's text, and of a discrete-event model of its machine. The model was made before the
+//! nodes existed, with the same data, costs and number of clients. Reports show both beside the measured
+//! values.
 
 use azekura_fatbtree::{Placement, Protocol};
 
@@ -10,19 +11,19 @@ use super::run::{Outcome, Setup};
 pub struct Anchor {
     /// Name of the series.
     pub series: &'static str,
-    /// Of which organisation.
+    /// Placement of the index pages.
     pub placement: Placement,
-    /// With how many PEs; caches have 50 pages.
+    /// Number of PEs; each has a cache of 50 pages.
     pub pes: u16,
-    /// Value of the paper.
+    /// Value in the paper.
     pub paper: f64,
     /// Value of the model.
     pub model: f64,
-    /// The same of a measurement.
+    /// Function that returns this value of a measurement.
     pub value: fn(&Outcome) -> f64,
 }
 
-/// The paper's numbers.
+/// Returns the numbers from the paper's text.
 #[must_use]
 pub fn anchors() -> [Anchor; 5] {
     use Placement::{CopyWhole, FatBtree, SingleIndex};
@@ -40,8 +41,8 @@ pub fn anchors() -> [Anchor; 5] {
     ]
 }
 
-/// Searches per second of SIB, CWB and Fat-Btree by the model; for each number of PEs, a row for each size of
-/// the caches.
+/// Searches per second of SIB, CWB and Fat-Btree in the model: for each number of PEs, one row per cache
+/// size.
 const READS: [(u16, [(usize, [f64; 3]); 7]); 3] = [
     (
         4,
@@ -81,8 +82,8 @@ const READS: [(u16, [(usize, [f64; 3]); 7]); 3] = [
     ),
 ];
 
-/// Operations per second of SIB, CWB and Fat-Btree with 16 PEs by the model: share of inserts in per cent,
-/// pages, then B-OPT, INC-OPT, lazy copies.
+/// Operations per second with 16 PEs in the model. Each row has the percentage of inserts and the cache size
+/// in pages, then SIB, CWB and Fat-Btree with B-OPT, INC-OPT and lazy copies.
 const UPDATES: [(usize, usize, [[f64; 3]; 3]); 6] = [
     (10, 10, [[515.0, 2101.0, 3143.0], [488.0, 2441.0, 3758.0], [453.0, 2602.0, 3907.0]]),
     (10, 50, [[3171.0, 2881.0, 4788.0], [3376.0, 3696.0, 5792.0], [4976.0, 3976.0, 5929.0]]),

@@ -1,5 +1,5 @@
-//! The paper's machine (Tables 2 and 3) in virtual time: per PE one processor, a page server of five threads
-//! with an LRU cache, and a disk that five of them can wait for at once.
+//! The paper's machine (Tables 2 and 3) in virtual time. Each PE has one processor, a page server of five
+//! threads with an LRU cache, and a disk that serves five accesses at once.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,22 +12,22 @@ use azekura_fatbtree::{Access, Clock, PageNo, PageService, PeId, Task};
 /// Costs of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// A lock taken at its own PE, in processor time.
+    /// Processor time of a lock at the PE itself.
     pub lock: Duration,
-    /// Sending a message, in processor time.
+    /// Processor time of sending a message.
     pub message: Duration,
-    /// A message in flight.
+    /// Time of a message on the network.
     pub wire: Duration,
-    /// A page that is in the cache, in processor time.
+    /// Processor time of an access to a cached page.
     pub hit: Duration,
-    /// A page that is not, and writing back a dirty one.
+    /// Time of reading a page from disk, and of writing back a dirty page.
     pub disk: Duration,
-    /// Threads of the page server, and disk accesses at once.
+    /// Number of threads of the page server, and of concurrent disk accesses.
     pub threads: usize,
 }
 
 impl Costs {
-    /// The paper's. The wire's is what is left of a remote lock's 310 µs after two messages and a lock.
+    /// Returns the paper's costs. `wire` is the rest of a remote lock's 310 µs after two messages and a lock.
     #[must_use]
     pub const fn paper() -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Costs {
     }
 }
 
-/// The hardware of all PEs. Clones are the same.
+/// The hardware of all PEs. Clones share their state.
 #[derive(Clone)]
 pub struct Hardware(Rc<Inner>);
 
@@ -61,7 +61,7 @@ struct Pe {
     hits: u64,
 }
 
-/// Least recently used pages go first.
+/// An LRU cache.
 #[derive(Default)]
 struct Cache {
     pages: BTreeMap<PageNo, Cached>,
@@ -72,7 +72,7 @@ struct Cache {
 struct Cached {
     used: u64,
     is_dirty: bool,
-    /// Time at which the disk has read it.
+    /// Time at which the disk has delivered the page.
     ready: Duration,
 }
 
@@ -83,19 +83,19 @@ impl std::fmt::Debug for Hardware {
 }
 
 impl Hardware {
-    /// The hardware of as many PEs as will be asked for.
+    /// Returns hardware without PEs; each PE is added when it is first used.
     #[must_use]
     pub fn new(executor: Executor, costs: Costs, cache_pages: usize) -> Self {
         Self(Rc::new(Inner { executor, costs, cache_pages, pes: RefCell::default() }))
     }
 
-    /// The page server of a PE.
+    /// Returns the page server of a PE.
     #[must_use]
     pub fn pages(&self, pe: PeId) -> Rc<dyn PageService> {
         Rc::new(Pages { hardware: self.clone(), pe })
     }
 
-    /// Page reads and hits so far, of one PE or of all.
+    /// Returns the number of page reads and of cache hits so far, of one PE or of all.
     #[must_use]
     pub fn reads(&self, of: Option<PeId>) -> (u64, u64) {
         let pes = self.0.pes.borrow();
@@ -121,8 +121,7 @@ impl Hardware {
         }))
     }
 
-    /// Returns the time at which the processor of `pe` has done work that takes `time`, if it is requested
-    /// now.
+    /// Returns the time at which the processor of `pe` completes work of length `time` that is requested now.
     fn compute(&self, pe: PeId, time: Duration) -> Duration {
         let now = self.0.executor.now();
         self.with(pe, |pe| {
@@ -131,7 +130,7 @@ impl Hardware {
         })
     }
 
-    /// Returns the time at which a page is in memory, if it is requested now.
+    /// Returns the time at which a page that is requested now is in memory.
     fn fix(&self, pe: PeId, page: PageNo, access: Access) -> Duration {
         let (now, costs) = (self.0.executor.now(), self.0.costs);
         let computed = self.compute(pe, costs.hit);
@@ -150,7 +149,7 @@ impl Hardware {
             } else {
                 let evicted_dirty = pe.cache.make_room(self.0.cache_pages);
                 let disk = first_free(&mut pe.disks_free);
-                // A new page is written first when it goes; a victim that is dirty, now.
+                // A missing page costs one disk access, and a dirty victim one more for its write-back.
                 end = end.max(*disk) + costs.disk * (1 + u32::from(evicted_dirty));
                 *disk = end;
                 pe.cache.put(page, end);
@@ -178,7 +177,7 @@ impl Cache {
         Some(cached.ready)
     }
 
-    /// Evicts a page if needed; returns whether it was dirty.
+    /// Evicts a page if the cache is full. Returns whether the victim was dirty.
     fn make_room(&mut self, capacity: usize) -> bool {
         if self.pages.len() < capacity {
             return false;

@@ -1,15 +1,16 @@
-//! The evaluation of the Fat-Btree (Miyazaki & Yokota, section 4), and the update side that it left open: the
-//! real nodes, in virtual time, with the paper's costs.
+//! The evaluation of the Fat-Btree (Miyazaki & Yokota, section 4), and the measurements of updates that the
+//! paper left open. The real nodes run in virtual time, with the paper's costs.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`hardware`] | the paper's machine: processors, page servers, disks |
 //! | [`run`] | one measurement |
-//! | [`expected`] | what the paper says, and what a model of it says |
+//! | [`expected`] | values from the paper, and from a model of its machine |
 //!
-//! 128 K tuples of the Wisconsin relation, 13 to a leaf, 351 keys to an index page, three levels; 4, 8 and 16
-//! PEs; caches of 5 to 200 pages per PE; 10,000 operations after 4,000 that are not counted, by 20 clients
-//! per PE (the paper does not tell). Everything is drawn from a seed: the same on every machine.
+//! The data are 128 K tuples of the Wisconsin relation, 13 in a leaf, 351 keys in an index page, three
+//! levels. There are 4, 8 and 16 PEs with caches of 5 to 200 pages each. 10,000 operations are measured after
+//! 4,000 of warm-up, by 20 clients per PE (the paper does not state their number). All random choices depend
+//! on one seed, so results are the same on every machine.
 
 pub mod expected;
 pub mod hardware;
@@ -28,7 +29,7 @@ use crate::progress::Progress;
 
 /// Sizes of a PE's cache in the paper's Figs 4 to 6, in pages.
 pub const CACHES: [usize; 7] = [5, 10, 20, 30, 50, 100, 200];
-/// Those of figures with many series.
+/// Cache sizes of figures with many series, in pages.
 const FEW_CACHES: [usize; 4] = [10, 50, 100, 200];
 
 /// Settings of the lab.
@@ -38,16 +39,16 @@ pub struct Lab {
     pub pes: Vec<u16>,
     /// Sizes of a PE's cache, in pages.
     pub caches: Vec<usize>,
-    /// Shares of inserts for the update side, in per cent.
+    /// Percentages of inserts in the measurements of updates.
     pub inserts: Vec<usize>,
-    /// Operations before counting, and counted.
+    /// Number of operations of the warm-up, and of the measurement.
     pub operations: (u64, u64),
-    /// Of everything that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Lab {
-    /// As the paper.
+    /// Returns the paper's settings.
     #[must_use]
     pub fn full() -> Self {
         Self {
@@ -59,7 +60,7 @@ impl Lab {
         }
     }
 
-    /// Some seconds.
+    /// Returns settings with few points, which take some seconds.
     #[must_use]
     pub fn quick() -> Self {
         Self {
@@ -71,7 +72,7 @@ impl Lab {
         }
     }
 
-    /// Runs it.
+    /// Runs all measurements.
     #[must_use]
     pub fn run(&self, progress: &Progress) -> Report {
         let settings = format!(
@@ -101,7 +102,7 @@ impl Lab {
         report
     }
 
-    /// A setup of this lab, with the paper's way to choose a copy.
+    /// Returns a setup without inserts that chooses copies of index pages as the paper does.
     fn setup(&self, placement: Placement, pes: u16, cache_pages: usize) -> Setup {
         Setup {
             placement,
@@ -142,7 +143,8 @@ impl Lab {
         planned(format!("searches, {pes} PEs ({number})"), note, "searches/s", cells)
     }
 
-    /// The caches of figures with many series: four sizes of those asked for, or all if none is of the four.
+    /// Returns the cache sizes of figures with many series: those of `FEW_CACHES` that were requested, or all
+    /// requested ones if there is none.
     fn few_caches(&self) -> Vec<usize> {
         let few: Vec<usize> =
             self.caches.iter().copied().filter(|pages| FEW_CACHES.contains(pages)).collect();
@@ -185,7 +187,7 @@ impl Lab {
         planned(format!("searches, {pes} PEs, lazy copies"), note, "searches/s", cells)
     }
 
-    /// The numbers that the paper's text gives.
+    /// Adds the figure with the numbers from the paper's text.
     fn anchors(&self, report: &mut Report) {
         let name = "the paper's numbers";
         report.figures.push(Figure {
@@ -211,7 +213,7 @@ impl Lab {
     }
 }
 
-/// Clients per PE; the paper does not tell.
+/// Number of clients per PE; the paper does not state it.
 const CLIENTS: usize = 20;
 
 struct Planned {

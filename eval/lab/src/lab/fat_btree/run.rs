@@ -1,5 +1,5 @@
-//! One measurement: a cluster with the paper's data and costs, clients that ask one thing after the other,
-//! and what was counted.
+//! One measurement: a cluster with the paper's data and costs, clients that send one request after another,
+//! and the counts.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,21 +12,21 @@ use azekura_fatbtree::{
 
 use super::hardware::{Costs, Hardware};
 
-/// Tuples of the Wisconsin relation.
+/// Number of tuples of the Wisconsin relation.
 pub const TUPLES: usize = 128 * 1024;
-/// Tuples of a leaf when it is built, and at most (Table 3).
+/// Tuples of a leaf: the initial and the largest number (Table 3).
 pub const LEAF_TUPLES: (usize, usize) = (13, 19);
-/// Keys of an index page when it is built, and at most (Table 3).
+/// Keys of an index page: the initial and the largest number (Table 3).
 pub const INDEX_KEYS: (usize, usize) = (351, 507);
 
 /// Settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// Placement of index pages.
+    /// Placement of the index pages.
     pub placement: Placement,
-    /// Protocol of their changes.
+    /// Protocol for changes of index pages.
     pub protocol: Protocol,
-    /// The copy nearest to the leaf is chosen; otherwise any (the paper).
+    /// Requests go to the copy of an index page nearest to the leaf; otherwise to any copy, as in the paper.
     pub is_choice_by_range: bool,
     /// Number of PEs.
     pub pes: u16,
@@ -34,36 +34,36 @@ pub struct Setup {
     pub cache_pages: usize,
     /// Share of operations that insert.
     pub inserts: f64,
-    /// Clients for each PE; the paper does not tell.
+    /// Number of clients per PE; the paper does not state it.
     pub clients_per_pe: usize,
-    /// Operations before counting, and counted.
+    /// Number of operations of the warm-up, and of the measurement.
     pub operations: (u64, u64),
-    /// Of everything that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// The counts.
+/// Results of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Operations per second of virtual time.
     pub per_s: f64,
-    /// Page reads that found their page in the cache, in per cent.
+    /// Percentage of page reads that were cache hits.
     pub hit_percent: f64,
-    /// The same at PE 0.
+    /// Percentage of page reads that were cache hits, at PE 0.
     pub hit_percent_first: f64,
     /// Page reads per operation.
     pub reads: f64,
-    /// Requests sent on to another PE, per operation.
+    /// Requests that were forwarded to another PE, per operation.
     pub crossings: f64,
-    /// Locks taken at another PE, per 10,000 operations.
+    /// Locks acquired at another PE, per 10,000 operations.
     pub remote_locks: f64,
-    /// Leaves split.
+    /// Number of leaf splits.
     pub splits: u64,
-    /// 99th percentile of response times, in ms.
+    /// 99th percentile of response times, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// Counters at a moment.
+/// Counters at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Snapshot {
     at: Duration,
@@ -74,14 +74,14 @@ struct Snapshot {
     splits: u64,
 }
 
-/// A key that is in the relation: built ones are even, so that odd ones can come between.
+/// Returns an existing key. Initial keys are even, so that new keys fit between them.
 fn key(number: usize) -> Key {
     (number as u32 * 2).to_be_bytes().to_vec()
 }
 
-/// Tuples of each leaf: 13, as the paper's. Where leaves are split, as many as leaves have that grew by
-/// splits, so that splits are as frequent from the beginning as they are in the long run: j tuples in a share
-/// of 1 / (j (j + 1)).
+/// Returns the number of tuples of each leaf: 13, as in the paper. If `is_split`, the sizes are random, with
+/// the distribution of leaves that grew by splits: *j* tuples with a probability proportional to 1 / (*j*
+/// (*j* + 1)). Splits are then as frequent from the beginning as in the long run.
 fn leaf_sizes(executor: &Executor, is_split: bool) -> Vec<usize> {
     let (even, most) = LEAF_TUPLES;
     let least = most.div_ceil(2);
@@ -107,11 +107,11 @@ fn leaf_sizes(executor: &Executor, is_split: bool) -> Vec<usize> {
 }
 
 impl Setup {
-    /// Runs it.
+    /// Runs the measurement.
     ///
     /// # Panics
     ///
-    /// If an operation fails or waits for ever: there are no faults, so that is a mistake in the program.
+    /// If an operation fails or never ends. No faults are injected, so this is an error in the program.
     #[must_use]
     pub fn run(&self) -> Outcome {
         let (cluster, hardware) = self.cluster();
@@ -171,7 +171,8 @@ impl Setup {
         options.node.is_choice_by_range = self.is_choice_by_range;
         options.node.leaf_rows = LEAF_TUPLES.1;
         options.node.index_entries = INDEX_KEYS.1;
-        // A queue at PE 0 is what SIB is measured for, not an error.
+        // With SIB, requests queue at PE 0. The measurement includes this queue, so requests must not time
+        // out.
         options.node.request_timeout = Duration::from_secs(3600);
         options.node.read_timeout = Duration::from_secs(3600);
         options.faults = Faults { least_delay: costs.wire, most_delay: costs.wire, lose_one_in: 0 };
@@ -252,7 +253,7 @@ fn snapshot(cluster: &Cluster, hardware: &Hardware) -> Snapshot {
     now
 }
 
-/// Asks for one thing after the other, each at a PE that is drawn; at PE 0 if only that has an index.
+/// Sends one request after another, each to a random PE, or to PE 0 if only that one has an index.
 async fn one_client(cluster: Cluster, hardware: Hardware, shared: Rc<Shared>, client: usize) {
     let (setup, clock) = (shared.setup, cluster.executor().clone());
     clock.sleep(Duration::from_micros(clock.below(1000) as u64)).await;
@@ -268,7 +269,7 @@ async fn one_client(cluster: Cluster, hardware: Hardware, shared: Rc<Shared>, cl
         let mut at = key(clock.below(TUPLES));
         let is_insert = (clock.below(1 << 20) as f64) < setup.inserts * f64::from(1 << 20);
         let work = if is_insert {
-            // Right behind a key that is drawn, with a name of its own.
+            // The new key follows a random existing key and is unique.
             at.extend([1, client as u8]);
             at.extend((number as u32).to_be_bytes());
             Work::Insert(Vec::new())
@@ -277,7 +278,8 @@ async fn one_client(cluster: Cluster, hardware: Hardware, shared: Rc<Shared>, cl
         };
         let node = cluster.node(pe).expect("all run");
         let (_, route_entry) = node.call(Target::At(at), work).await.expect("no faults");
-        // The leaf's PE answers: to the node that was asked, which the node has paid for, or to the client.
+        // If the leaf is at the requested PE, the answer to the client costs a message. Otherwise the leaf's
+        // PE has answered the requested node, and that node has paid for the message.
         if route_entry.is_some_and(|route_entry| route_entry.pe == pe) {
             hardware.answer(pe).await;
         }

@@ -75,7 +75,7 @@ impl Load {
     }
 }
 
-/// One transaction's statements.
+/// Writes the statements of one transaction into `out`.
 fn transaction(out: &mut String, rows: u32, random: &mut StdRng) {
     out.clear();
     let table = random.random_range(1..=TABLES);

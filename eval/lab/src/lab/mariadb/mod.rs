@@ -1,15 +1,15 @@
-//! An unmodified MariaDB server under 16 connections, recorded from outside, beside what the server says of
-//! itself.
+//! An unmodified MariaDB server under 16 connections, recorded from outside, and compared with the server's
+//! own performance schema.
 //!
-//! The server is started with the library of `azekura trace record` before its own and with its performance
-//! schema watching all of its locks. Connections send the transactions of sysbench's `oltp_read_write` (ten
-//! reads by key, four ranges, four changes) through the server's own client program. Both answers are of the
-//! same seconds: the top locks as recorded, and the top rows of `events_waits_summary_global_by_event_name`.
-//! Seconds with and without recording alternate, so that the rate of commits tells what recording costs.
+//! The library of `azekura trace record` is preloaded into the server, and the performance schema records all
+//! of its locks. Connections send the transactions of sysbench's `oltp_read_write` (ten reads by key, four
+//! ranges, four changes) through the server's own client program. Both results are of the same seconds: the
+//! top locks as recorded, and the top rows of `events_waits_summary_global_by_event_name`. Intervals with and
+//! without recording alternate, so that the rates of commits show the cost of recording.
 //!
-//! The two do not count the same. The performance schema counts the time of every acquisition, also of those
-//! that did not wait, and knows InnoDB's spinning; we count contended waits only, and of InnoDB's own locks
-//! those that went to sleep by a futex. So compare the order of the server's mutexes, not the seconds.
+//! The two results have different units. The performance schema counts the time of every acquisition, with or
+//! without a wait, and includes InnoDB's spinning. The recording has contended waits only, and of InnoDB's
+//! own locks only those that slept on a futex. Compare the order of the server's mutexes, not the seconds.
 
 mod load;
 mod server;
@@ -28,23 +28,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Rows shown of each answer.
+/// Number of locks shown of each result.
 const TOLD: usize = 12;
 
 /// Settings of the lab.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Client connections.
+    /// Number of client connections.
     pub connections: usize,
-    /// Rows of each of the four tables.
+    /// Number of rows of each of the four tables.
     pub rows: u32,
-    /// Length of each stretch, with recording and without.
+    /// Length of each interval, with recording and without.
     pub stretch: Duration,
-    /// Pairs of stretches: as many recordings.
+    /// Number of pairs of intervals, which is the number of recordings.
     pub pairs: usize,
-    /// At the end, a delay planted under the top mutex for another stretch.
+    /// Delay that is added to each hold of the top mutex in a last interval; `None` skips this interval.
     pub plant: Option<Duration>,
-    /// File of the recording.
+    /// File for the recording.
     pub output: PathBuf,
 }
 
@@ -52,35 +52,35 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// MariaDB is not on this machine.
+    /// MariaDB is not installed.
     #[error("no {program} on this machine; install it with `apt-get install mariadb-server`")]
     NotInstalled {
-        /// The program that is missing.
+        /// Name of the missing program.
         program: &'static str,
     },
-    /// The server did not start, or ended.
+    /// The server did not start, or ended early.
     #[error("the server did not come up: {log}")]
     Server {
-        /// The last lines of its log.
+        /// Last lines of the server's log.
         log: String,
     },
-    /// No pair of stretches was requested.
+    /// The settings have no pair of intervals.
     #[error("nothing to measure: ask for one pair of stretches at least")]
     NoPairs,
     /// A statement failed.
     #[error("{statement:.60}: {message}")]
     Sql {
-        /// The statement sent.
+        /// Text of the statement.
         statement: String,
-        /// The answer.
+        /// Error message of the server.
         message: String,
     },
-    /// The operating system failed.
+    /// An operating system call failed.
     #[error("{what}")]
     Io {
         /// The operation.
         what: &'static str,
-        /// Its reason.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The server could not be recorded.
@@ -94,58 +94,58 @@ pub enum LabError {
     Analyze(#[from] AnalyzeError),
 }
 
-/// A lock and the time waited for it.
+/// A lock with its waiting time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LockTime {
-    /// Its name, in the source of the count.
+    /// Name of the lock in the recording or in the performance schema.
     pub name: String,
-    /// The count.
+    /// Number of contended waits, or of acquisitions in the performance schema.
     pub count: u64,
-    /// Seconds.
+    /// Total time in seconds.
     pub seconds: f64,
 }
 
-/// Both answers.
+/// Results of the recording and of the performance schema.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// The server's own words on its version.
+    /// Version of the server, as it reports it.
     pub version: String,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Seconds that the answers are about: the last recorded stretch.
+    /// Length of the last recorded interval, to which both results belong, in seconds.
     pub seconds: f64,
-    /// As recorded: contended waits for locks.
+    /// Locks in the recording: contended waits.
     pub recorded: Vec<LockTime>,
-    /// As the performance schema has them: all acquisitions.
+    /// Locks in the performance schema: all acquisitions.
     pub performance_schema: Vec<LockTime>,
-    /// Commits per second in each stretch with recording.
+    /// Commits per second in each interval with recording.
     pub with_recording: Vec<f64>,
-    /// And without.
+    /// Commits per second in each interval without recording.
     pub without_recording: Vec<f64>,
-    /// The recording's sentence.
+    /// Verdict of the analyzer, as a sentence.
     pub verdict: String,
-    /// Events that were lost, in all recordings.
+    /// Number of lost events in all recordings.
     pub lost: u64,
     /// The mutex with the longest waits in each recording.
     pub top_mutexes: Vec<String>,
-    /// Recordings in which locks that InnoDB built on futexes were seen.
+    /// Number of recordings with waits for InnoDB's own locks, which use futexes.
     pub with_futexes: usize,
-    /// Result of a planted delay.
+    /// Result of the added delay.
     pub planted: Option<Planted>,
 }
 
-/// A delay under the top mutex: both answers before and with it.
+/// An added delay in each hold of the top mutex, with both results before it and with it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Planted {
-    /// The mutex, as recorded.
+    /// Label of the mutex in the recording.
     pub mutex: String,
-    /// Added to each hold, seconds.
+    /// Delay of each hold, in seconds.
     pub delay: f64,
-    /// Seconds waited for it, as recorded, before and with the delay.
+    /// Recorded seconds of waits for the mutex, before the delay and with it.
     pub recorded: (f64, f64),
-    /// The row of the performance schema that rose most: so that is what the server calls the mutex.
+    /// Row of the performance schema that rose most: the server's name of the mutex.
     pub called: String,
-    /// That row's seconds, before and with the delay.
+    /// Seconds of that row, before the delay and with it.
     pub performance_schema: (f64, f64),
 }
 
@@ -206,7 +206,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Result<Answer, LabError>
     })
 }
 
-/// A recorded stretch.
+/// Results of a recorded interval.
 struct Once {
     rate: f64,
     lost: u64,
@@ -215,7 +215,7 @@ struct Once {
 }
 
 impl Once {
-    /// The pthread mutex with the longest waits.
+    /// Returns the pthread mutex with the longest waits.
     fn mutex(&self) -> Option<&SiteRow> {
         self.analysis.sites.iter().find(|s| s.kind == Some(WaitKind::Latch) && s.label.contains("mutex"))
     }
@@ -236,7 +236,8 @@ fn record_once(
     Ok(Once { rate, lost: collected.iter().map(|c| c.lost).sum(), analysis, performance_schema })
 }
 
-/// Determines the server's name of a mutex: a delay under it must show in its own row.
+/// Determines the server's name of a mutex: an added delay in its holds must increase its row of the
+/// performance schema.
 fn plant(
     recorder: &mut Recorder,
     server: &Server,
@@ -256,7 +257,7 @@ fn plant(
     let rise = |row: &&LockTime| row.seconds - seconds(before, &row.name);
     let most = with.performance_schema.iter().max_by(|a, b| rise(a).total_cmp(&rise(b)));
     let called = most.map_or_else(String::new, |row| row.name.clone());
-    // By address: under the delay another function may be where it is mostly waited for.
+    // Selected by address: with the delay, most of the waits may be in another function.
     let waited = with.analysis.sites.iter().flat_map(|s| &s.worst).filter(|i| i.object == worst);
     let recorded_before = mutex.worst.first().map_or(0, |instance| instance.net_ns);
     Ok(Planted {
@@ -282,7 +283,7 @@ fn commits_per_second(server: &Server, stretch: Duration) -> Result<f64, LabErro
     Ok((commits()? - before) / begun.elapsed().as_secs_f64())
 }
 
-/// The server's own lock statistics since the table was emptied.
+/// Reads the server's own lock statistics since they were last truncated.
 fn of_the_server(server: &Server) -> Result<Vec<LockTime>, LabError> {
     let rows = server.sql(
         "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT/1e12 FROM \
@@ -307,7 +308,7 @@ fn as_recorded(analysis: &Analysis) -> Vec<LockTime> {
     locks.map(lock).take(TOLD).collect()
 }
 
-/// The answers for a terminal.
+/// Returns both results as text.
 #[must_use]
 pub fn text(answer: &Answer) -> String {
     let mut out = String::new();

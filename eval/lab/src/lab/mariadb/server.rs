@@ -1,4 +1,4 @@
-//! A MariaDB server of our own: a data directory that goes away, a socket, no network.
+//! A private MariaDB server with a temporary data directory and a Unix socket, without network access.
 
 use super::LabError;
 use azekura_cli::shared::Scratch;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const COMES_UP_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// The programs of an installation.
+/// Paths of the programs of an installation.
 #[derive(Debug, Clone)]
 pub struct Programs {
     server: PathBuf,
@@ -27,7 +27,7 @@ pub struct Server {
     child: Child,
 }
 
-/// Finds MariaDB.
+/// Finds the programs of MariaDB.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> LabError {
 }
 
 impl Server {
-    /// Starts a server, prepared for the recorder, with an empty database `lab`.
+    /// Starts a server for the recorder, with an empty database `lab`.
     pub(super) fn start(recorder: &mut Recorder) -> Result<Self, LabError> {
         let programs = find_programs()?;
         let directory = Scratch::new("azekura-mariadb-");
@@ -105,12 +105,12 @@ impl Server {
         Err(LabError::Server { log: tail.into_iter().rev().collect::<Vec<_>>().join("; ") })
     }
 
-    /// The server's process.
+    /// Returns the process number of the server.
     pub(super) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// A client program that will talk to this server.
+    /// Returns a command that starts a client program of this server.
     pub(super) fn client(&self) -> Command {
         let mut client = Command::new(&self.programs.client);
         client.arg("--no-defaults").arg(option("--socket", &self.directory.path().join("socket"))).args([
@@ -121,7 +121,7 @@ impl Server {
         client
     }
 
-    /// Runs one statement; its rows, each as text.
+    /// Runs one statement and returns its rows, each value as text.
     pub(super) fn sql(&self, statement: &str) -> Result<Vec<Vec<String>>, LabError> {
         let output = self.client().arg("--execute").arg(statement).output();
         let output = output.map_err(failed("run the mariadb client"))?;
@@ -133,9 +133,9 @@ impl Server {
         Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
-    /// Ends the server in order, so that its recording is whole.
+    /// Shuts the server down, so that its recording is complete.
     pub(super) fn stop(mut self) {
-        let _ = self.sql("SHUTDOWN"); // if it does not listen, it is killed
+        let _ = self.sql("SHUTDOWN"); // if the server does not respond, it is killed below
         let until = Instant::now() + ENDS_WITHIN;
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(20));
@@ -154,7 +154,7 @@ fn option(name: &str, path: &Path) -> String {
     format!("{name}={}", path.display())
 }
 
-/// Returns the user for the server, which refuses to run as root without this option.
+/// Returns the option that allows the server to run as root, if needed.
 fn user() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
 }

@@ -1,4 +1,4 @@
-//! The interface of the lab's caches, and their list.
+//! The interface of the compared caches, and a list of them.
 
 use azekura_base::PageId;
 use azekura_base::durable::NoLog;
@@ -10,25 +10,25 @@ use super::device::{Device, PAGE_BYTES};
 use super::locked::Locked;
 use super::policy::{Gclock, Lru, S3Fifo, TwoQ};
 
-/// Fix, use, unfix.
+/// A page cache of the lab.
 pub trait PageCache: Send + Sync {
-    /// Fixes a page, reads the word with its number, and unfixes it.
+    /// Fixes a page, reads the word that contains its number, and unfixes it.
     fn visit(&self, page: u64) -> u64;
 
     /// Returns the counts so far.
     fn tally(&self) -> Tally;
 }
 
-/// Counts since the cache was made.
+/// Counts since the cache was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Pages read from the device.
+    /// Number of pages read from the device.
     pub misses: u64,
-    /// Of these, pages that another thread had installed first: failed CAS of the paper's Table 2.
+    /// Number of these pages that another thread had installed first: failed CAS in the paper's Table 2.
     pub duplicate_reads: u64,
 }
 
-/// A cache of the lab.
+/// A compared cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// LRU under a lock.
@@ -39,18 +39,18 @@ pub enum Kind {
     Gclock,
     /// S3-FIFO under a lock.
     S3Fifo,
-    /// Nb-GCLOCK, one hand.
+    /// Nb-GCLOCK with one atomic clock hand.
     NbAtomic,
-    /// Nb-GCLOCK, striped hand.
+    /// Nb-GCLOCK with a striped clock hand.
     NbStriped,
-    /// Our pool with its two rings.
+    /// The store's buffer pool with its two rings.
     TwoRings,
-    /// The same, hits read optimistically: no pin.
+    /// The store's buffer pool with its two rings; hits are read optimistically, without a pin.
     TwoRingsPeek,
 }
 
 impl Kind {
-    /// All of them.
+    /// All compared caches.
     pub const ALL: [Self; 8] = [
         Self::Lru,
         Self::TwoQ,
@@ -62,7 +62,7 @@ impl Kind {
         Self::TwoRingsPeek,
     ];
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -77,11 +77,11 @@ impl Kind {
         }
     }
 
-    /// Makes one.
+    /// Creates a cache of this kind.
     ///
     /// # Panics
     ///
-    /// With no frames, or more than a pool can have.
+    /// If `frames` is 0, or larger than a pool can have.
     #[must_use]
     pub fn build(self, frames: usize, device: Device) -> Box<dyn PageCache> {
         let pool = |policy, device, peeks| -> Box<dyn PageCache> {
@@ -117,7 +117,7 @@ impl Pool {
     fn fix(&self, page: u64) -> u64 {
         loop {
             match self.pool.fix(PageId(page)) {
-                // Pinned, so the page cannot leave; the lab's pages do not change.
+                // The page is pinned, so it cannot be evicted; and the pages of the lab never change.
                 Ok(guard) => match guard.peek() {
                     Some(page) => return page.words().word(1),
                     None => hint::spin_loop(),
@@ -172,8 +172,8 @@ mod tests {
         }
     }
 
-    /// Frames so few that threads keep taking them from each other, and every way of reading a page in: what
-    /// the stress tests of the pool do, for the rivals too.
+    /// Concurrent threads with few frames evict each other's pages all the time. As in the stress tests of
+    /// the pool, each visit must still return the right page, with every cache and every method of reading.
     #[test]
     fn under_threads_and_with_few_frames_every_way_of_reading_gives_the_page_asked_for() {
         use crate::lab::nb_gclock::device::Reading;

@@ -1,8 +1,6 @@
-//! Cost of a hit and of a miss for each cache, in counts that are the same on every machine, whatever its
-//! processors.
+//! Cost of a hit and of a miss for each cache, in counts that are the same on every machine.
 //!
-//! The counts are those of `azekura_buffer::count`, taken in one thread: without contention no
-//! compare-and-swap is tried twice.
+//! `azekura_buffer::count` counts the operations of one thread. Without contention no compare-and-swap fails.
 
 use azekura_buffer::count;
 use serde::{Deserialize, Serialize};
@@ -10,30 +8,30 @@ use serde::{Deserialize, Serialize};
 use super::cache::{Kind, PageCache};
 use super::device::{Device, Reading};
 
-/// Frames of the caches that are counted.
+/// Number of frames of the caches.
 const FRAMES: usize = 1_000;
-/// Visits of each kind that are counted.
+/// Number of counted visits of each kind.
 const VISITS: u64 = 2_000;
 
 /// Average cost of one visit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Atomic read-modify-writes.
+    /// Number of atomic read-modify-writes.
     pub read_modify_writes: f64,
-    /// Writes to shared cache lines, including the read-modify-writes.
+    /// Number of writes to shared cache lines, including the read-modify-writes.
     pub shared_writes: f64,
-    /// System calls, if pages are read with `pread`.
+    /// Number of system calls, if pages are read with `pread`.
     pub system_calls: f64,
 }
 
 /// Costs of one cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// The cache.
+    /// Name of the cache.
     pub cache: String,
-    /// A visit to a page that was visited often.
+    /// Cost of a visit to a page that was visited often.
     pub hit: Cost,
-    /// A visit to a new page while the cache is full.
+    /// Cost of a visit to a new page while the cache is full.
     pub miss: Cost,
 }
 
@@ -45,7 +43,7 @@ pub fn count(kind: Kind) -> Costs {
     per_visit(&*cache, hot()); // until the reference counts are saturated
     let hit = per_visit(&*cache, hot());
     let new = |nth: u64| (1 + nth) * 10_000..(1 + nth) * 10_000 + VISITS;
-    per_visit(&*cache, new(0)); // until it is full
+    per_visit(&*cache, new(0)); // until the cache is full
     let miss = per_visit(&*cache, new(1));
     Costs { cache: kind.name().into(), hit, miss }
 }
@@ -68,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_peek_writes_nothing_and_no_cache_costs_more_than_it_did() {
-        // (hit: read-modify-writes, shared writes; miss: the same), rounded up to a half.
+        // Bounds of (hit: read-modify-writes, shared writes; miss: the same), rounded up to a half.
         let bounds = |kind| match kind {
             Kind::TwoRingsPeek => [0.0, 0.0, 11.5, 14.5],
             Kind::TwoRings => [2.0, 2.0, 11.5, 14.5],

@@ -1,4 +1,4 @@
-//! Sources of the lab's pages: none (every page is filled in memory), or a sparse file, read in one of two
+//! Source of the lab's pages: memory, where every page is generated, or a sparse file, read in one of two
 //! ways.
 
 use azekura_base::page::PageWord;
@@ -12,22 +12,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a page, as in the paper.
+/// Page size in bytes, as in the paper.
 pub const PAGE_BYTES: usize = 8192;
 
 /// Method of reading pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Not at all: pages are made up in memory.
+    /// No reading: pages are generated in memory.
     Memory,
-    /// `lseek` and `read`, under one lock that is held meanwhile.
+    /// `lseek` and `read`, under one lock that is held for both calls.
     Blocking,
-    /// `pread`, as many at once as there are threads.
+    /// `pread`, by any number of threads at once.
     Optimistic,
 }
 
 impl Reading {
-    /// System calls that reading a page takes.
+    /// Returns the number of system calls that reading a page takes.
     #[must_use]
     pub const fn calls_per_page(self) -> u64 {
         match self {
@@ -38,8 +38,9 @@ impl Reading {
     }
 }
 
-/// The pages. Page `p` of the file is at `p` modulo its length: what a page holds does not matter here, and a
-/// short file stays in the operating system's cache, so that the cache under test is what is measured.
+/// The source of the pages. Page `p` is read at `p` modulo the number of pages in the file, because the
+/// content does not matter. The short file stays in the operating system's cache, so that the compared cache
+/// is measured and not the disk.
 #[derive(Debug)]
 pub struct Device {
     reading: Reading,
@@ -55,18 +56,18 @@ struct Pages {
 }
 
 impl Device {
-    /// Pages without a file.
+    /// Returns a device that generates pages in memory.
     #[must_use]
     pub const fn memory() -> Self {
         Self { reading: Reading::Memory, file: None }
     }
 
-    /// A sparse file of so many bytes in `dir`. Its name is gone at once, its space when the device is
-    /// dropped.
+    /// Creates a sparse file of `bytes` bytes in `dir`. The file is unlinked at once; its space is freed when
+    /// the device is dropped.
     ///
     /// # Errors
     ///
-    /// The operating system's, if it cannot be made.
+    /// The operating system's error if the file cannot be created.
     pub fn file(dir: &Path, bytes: u64, reading: Reading) -> io::Result<Self> {
         let path = dir.join(format!("nb-gclock-lab-{}", std::process::id()));
         let positioned = OsFs::new().open(&path, OpenOptions::new().create(true))?;
@@ -84,7 +85,7 @@ impl Device {
         matches!(self.reading, Reading::Blocking)
     }
 
-    /// Reads a page; its second word is its number.
+    /// Reads a page and writes the page number into its second word.
     fn read(&self, page: u64, out: &mut [u8]) -> io::Result<()> {
         if let Some(file) = &self.file {
             let offset = page % file.count * PAGE_BYTES as u64;
@@ -103,7 +104,7 @@ impl Device {
     }
 }
 
-/// Returns the result of a read of `bytes` bytes.
+/// Checks that a read returned `bytes` bytes.
 fn whole(bytes: usize, read: io::Result<usize>) -> io::Result<()> {
     if read? == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
@@ -128,19 +129,19 @@ impl PageStore for Device {
         self.told(id, self.read(id.0, out))
     }
 
-    /// One page by `pread` comes where it is to stay. Pages that are made up in memory are copied: that is
-    /// what such a miss stands for.
+    /// Reads a single page by `pread` directly into its frame. Generated pages are copied into the frame: the
+    /// copy represents the cost of such a miss.
     fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
         let (Some(file), Reading::Optimistic, [page]) = (&self.file, self.reading, out) else {
             return read_and_copy(self, first, out);
         };
         let words: &[PageWord] = page.atomics();
         let read = file.positioned.read_words_at(first.0 % file.count * PAGE_BYTES as u64, &[words]);
-        words[1].store(first.0.to_le(), Relaxed); // published with the page
+        words[1].store(first.0.to_le(), Relaxed); // Relaxed: the caller publishes the page afterwards
         self.told(first, whole(PAGE_BYTES, read))
     }
 
-    /// Nothing is ever changed here.
+    /// Does nothing, because no page is ever changed.
     fn write_pages(&self, _batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         Ok(())
     }

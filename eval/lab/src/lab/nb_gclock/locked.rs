@@ -1,18 +1,18 @@
-//! A buffer manager as the paper describes the conventional one (§2.1): page table and replacement under one
-//! lock, here a test-and-test-and-set lock with exponential back-off; page-in outside of it.
+//! The paper's conventional buffer manager (§2.1): page table and replacement policy under one lock, here a
+//! test-and-test-and-set lock with exponential backoff. Pages are read outside of the lock.
 //!
-//! 1. Under the lock: look the page up; if it is there, tell the policy; else give it a frame, and forget the
-//!    page that was there. Pin.
-//! 2. Without the lock: if the frame has no content yet, read the page into a private image. The first to
-//!    come back installs it by CAS; the others throw theirs away and are counted (paper, Table 2). With
-//!    blocking I/O the first to come reads, and the others wait for it.
-//! 3. Use, unpin.
+//! 1. Under the lock: look the page up. If it is resident, record the hit in the policy; otherwise assign a
+//!    frame and remove the frame's old page from the table. Pin the frame.
+//! 2. Without the lock: if the frame has no content yet, read the page into a private image. The first thread
+//!    that has read installs its image by CAS; the others drop theirs and count them (paper, Table 2). With
+//!    blocking I/O only the first thread reads, and the others wait for it.
+//! 3. Read the word of the page, and unpin the frame.
 //!
 //! | content word | meaning |
 //! |---|---|
-//! | 0 | none |
+//! | 0 | empty |
 //! | 1 | being copied in (blocking: read) by the thread that stored the 1 by CAS |
-//! | 2 | there |
+//! | 2 | valid |
 
 use azekura_base::page::PageMut;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -37,7 +37,7 @@ const COPYING: u32 = 1;
 const THERE: u32 = 2;
 const WORDS: usize = PAGE_BYTES / 8;
 
-/// The cache.
+/// A cache with page table and policy under one lock.
 #[derive(Debug)]
 pub struct Locked<P> {
     state: TtasLock<State<P>>,
@@ -52,7 +52,7 @@ pub struct Locked<P> {
 struct State<P> {
     policy: P,
     table: HashMap<u64, u32, BuildHasherDefault<Multiplier>>,
-    /// The page of each frame, if it has one.
+    /// The page of each frame; `None` for a free frame.
     held: Vec<Option<u64>>,
 }
 
@@ -62,7 +62,7 @@ struct Frame {
     content: AtomicU32,
 }
 
-/// Fibonacci hashing, so that the lock is not held for SipHash.
+/// Fibonacci hashing: cheaper than SipHash, so that the lock is held for a shorter time.
 #[derive(Debug, Default)]
 struct Multiplier(u64);
 
@@ -80,7 +80,7 @@ impl Hasher for Multiplier {
 }
 
 impl<P: Policy> Locked<P> {
-    /// Returns a cache with this number of frames over a device.
+    /// Returns an empty cache with this number of frames over a device.
     #[must_use]
     pub fn new(frames: usize, device: Device) -> Self {
         Self {
@@ -97,9 +97,9 @@ impl<P: Policy> Locked<P> {
         }
     }
 
-    /// Step 1; `None` while every frame is pinned.
+    /// Looks up or assigns a frame and pins it (step 1). Returns `None` while every frame is pinned.
     fn fix(&self, page: u64) -> Option<u32> {
-        shared_rmw(); // the lock
+        shared_rmw(); // counts the acquisition of the lock
         let mut state = self.state.lock(&SITE);
         let State { policy, table, held } = &mut *state;
         let frame = if let Some(frame) = table.get(&page) {
@@ -108,7 +108,7 @@ impl<P: Policy> Locked<P> {
             policy.hit(frame);
             frame
         } else {
-            // Acquire: the last user's accesses are over.
+            // Acquire: pairs with the Release of the unpin, so that the last user's accesses are complete.
             let frame = policy.admit(page, &|frame| self.frames[frame as usize].pins.load(Acquire) == 0)?;
             machine::writes(&held[frame as usize]);
             if let Some(old) = held[frame as usize].replace(page) {
@@ -117,12 +117,12 @@ impl<P: Policy> Locked<P> {
             }
             machine::writes(table.entry(page).insert_entry(frame).get());
             shared_store();
-            self.frames[frame as usize].content.store(EMPTY, Relaxed); // the lock hands it over
+            self.frames[frame as usize].content.store(EMPTY, Relaxed); // Relaxed: the lock orders it
             frame
         };
         shared_rmw();
-        self.frames[frame as usize].pins.fetch_add(1, Relaxed); // under the lock, as evictions are
-        shared_store(); // the lock again
+        self.frames[frame as usize].pins.fetch_add(1, Relaxed); // Relaxed: evictions hold the same lock
+        shared_store(); // counts the release of the lock
         Some(frame)
     }
 
@@ -130,7 +130,7 @@ impl<P: Policy> Locked<P> {
         &self.words[frame as usize * WORDS..][..WORDS]
     }
 
-    /// Step 2.
+    /// Reads a page into its frame if no other thread has (step 2), and waits until the content is valid.
     #[cold]
     fn page_in(&self, page: u64, frame: u32) {
         azekura_base::per_thread! {
@@ -151,7 +151,7 @@ impl<P: Policy> Locked<P> {
                     PageMut::new(PageWords::new(self.content(frame))).copy_from(image);
                     machine::works(Work::Copy(PAGE_BYTES));
                     shared_store();
-                    content.store(THERE, Release); // pairs with the Acquire of a thread that uses it
+                    content.store(THERE, Release); // pairs with the Acquire of readers
                 } else {
                     self.duplicate_reads.add(1);
                 }

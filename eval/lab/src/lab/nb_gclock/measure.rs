@@ -1,4 +1,4 @@
-//! One measurement: threads that visit pages, each with references of its own.
+//! One measurement: threads that visit pages, each with its own sequence of references.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,51 +7,51 @@ use std::time::{Duration, Instant};
 use super::cache::{PageCache, Tally};
 use super::zipf::{References, Skew};
 
-/// Result of a stretch of visits.
+/// Results of measured visits.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
-    /// Pages visited.
+    /// Number of page visits.
     pub visits: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Processor seconds of the whole process meanwhile.
+    /// Processor seconds of the whole process.
     pub cpu_seconds: f64,
-    /// Counts of the cache meanwhile.
+    /// Counts of the cache.
     pub tally: Tally,
 }
 
 impl Stretch {
-    /// Visits per second.
+    /// Returns the visits per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.visits as f64 / self.seconds
     }
 
-    /// The part of the processors that `threads` could have used which this process got.
+    /// Returns the processor time of the process as a part of the time that `threads` processors have.
     #[must_use]
     pub fn processor_share(&self, threads: usize) -> f64 {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.cpu_seconds / self.seconds / threads.min(cores) as f64
     }
 
-    /// Visits that found their page there.
+    /// Returns the part of the visits that were hits.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
         1.0 - self.tally.misses.saturating_sub(self.tally.duplicate_reads) as f64 / self.visits.max(1) as f64
     }
 }
 
-/// References made before the clock starts, so that drawing them is not measured; gone through round and
-/// round.
+/// References that each thread draws before the measured time, so that drawing is not measured. They are
+/// repeated cyclically.
 const DRAWN: usize = 1 << 17;
-/// Visits between two looks at the clock.
+/// Visits between two checks for the end.
 const BETWEEN_LOOKS: usize = 64;
 
-/// `threads` visit pages for about `time`.
+/// Lets `threads` threads visit pages for about `time`.
 ///
 /// # Panics
 ///
-/// Panics if the cache returns another page than the requested one.
+/// If the cache returns another page than the requested one.
 #[must_use]
 pub fn run(
     cache: &dyn PageCache,
@@ -78,7 +78,7 @@ pub fn run(
         start.wait();
         let (began, cpu, before) = (Instant::now(), cpu_seconds(), cache.tally());
         std::thread::sleep(time);
-        is_over.store(true, Relaxed); // a flag and nothing else
+        is_over.store(true, Relaxed); // Relaxed: no other data depends on the flag
         let visits = all.into_iter().map(|thread| thread.join().expect("a visitor ends")).sum();
         let (seconds, after) = (began.elapsed().as_secs_f64(), cache.tally());
         Stretch {
@@ -107,8 +107,8 @@ fn visit_until(cache: &dyn PageCache, drawn: &[u64], is_over: &AtomicBool) -> u6
     visits
 }
 
-/// Visits a trace in one thread; the hit ratio of what comes from `measured_from` on. Exact: the same every
-/// time.
+/// Visits a trace in one thread. Returns the hit ratio of the references from `measured_from` on, which is
+/// exact and reproducible.
 #[must_use]
 pub fn exact_hit_ratio(cache: &dyn PageCache, trace: &[u64], measured_from: usize) -> f64 {
     let mut before = 0;
@@ -121,11 +121,12 @@ pub fn exact_hit_ratio(cache: &dyn PageCache, trace: &[u64], measured_from: usiz
     1.0 - (cache.tally().misses - before) as f64 / (trace.len() - measured_from) as f64
 }
 
-/// As [`exact_hit_ratio`], with as many threads as there are traces; the first third of each warms.
+/// Visits each trace in its own thread. The first third of each trace warms the cache; returns the hit ratio
+/// of the rest.
 ///
 /// # Panics
 ///
-/// If a thread does.
+/// If a thread panics.
 #[must_use]
 pub fn hit_ratio_of_threads(cache: &dyn PageCache, traces: &[Vec<u64>]) -> f64 {
     let warmed = Barrier::new(traces.len() + 1);
@@ -135,8 +136,8 @@ pub fn hit_ratio_of_threads(cache: &dyn PageCache, traces: &[Vec<u64>]) -> f64 {
             s.spawn(move || {
                 let (warm, measured) = trace.split_at(trace.len() / 3);
                 warm.iter().for_each(|&page| assert_eq!(cache.visit(page), page));
-                warmed.wait(); // all warm
-                warmed.wait(); // and counted
+                warmed.wait(); // all threads have warmed the cache
+                warmed.wait(); // the main thread has read the counts
                 measured.iter().for_each(|&page| assert_eq!(cache.visit(page), page));
             });
         }
@@ -151,11 +152,11 @@ pub fn hit_ratio_of_threads(cache: &dyn PageCache, traces: &[Vec<u64>]) -> f64 {
     1.0 - read as f64 / visits as f64
 }
 
-/// User and system time of this process; 0 if the system does not report it.
+/// Returns the user and system time of this process; 0 if the system does not report it.
 fn cpu_seconds() -> f64 {
-    const TICKS_PER_SECOND: f64 = 100.0; // USER_HZ, the same on every Linux
+    const TICKS_PER_SECOND: f64 = 100.0; // USER_HZ, 100 on every Linux
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, a name in parentheses, may hold anything; the 14th and 15th are the times.
+    // The second field is a name in parentheses with arbitrary characters; fields 14 and 15 are the times.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let ticks = |at: usize| fields.split_whitespace().nth(at).and_then(|f| f.parse::<f64>().ok());
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / TICKS_PER_SECOND

@@ -1,23 +1,23 @@
-//! The evaluation of Nb-GCLOCK (Yui et al., IPSJ TOD 2009, §4) on real code: its rivals, its workload, its
+//! The evaluation of Nb-GCLOCK (Yui et al., IPSJ TOD 2009, §4) on real code: its rivals, its workload and its
 //! figures.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`zipf`] | the workload, in both readings of its formula (§4.1) |
-//! | [`policy`] | LRU, 2Q, GCLOCK, S3-FIFO: plain, for use under a lock |
-//! | [`locked`] | the conventional buffer manager around one of them (§2.1) |
-//! | [`cache`] | the compared caches: those, and the store's pool in its variants |
+//! | [`policy`] | LRU, 2Q, GCLOCK, S3-FIFO: sequential, for use under a lock |
+//! | [`locked`] | the conventional buffer manager with one of these policies (§2.1) |
+//! | [`cache`] | the compared caches: the locked ones, and the store's pool in its variants |
 //! | [`costs`] | counted cost of a hit and of a miss |
-//! | [`device`] | pages in memory, by `lseek` + `read` under a lock, by `pread` (§3.3) |
-//! | [`oracle`] | A0 and Belady |
+//! | [`device`] | pages from memory, by `lseek` + `read` under a lock, by `pread` (§3.3) |
+//! | [`oracle`] | hit ratios of A0 and Belady |
 //! | [`measure`] | one measurement |
-//! | [`report`] | figures as text, JSON, a page |
+//! | [`report`] | figures as text, JSON and an HTML page |
 //! | [`simulate`] | the same caches on a simulated machine |
 //!
-//! Two things to know (see [`zipf`]): the paper's formula does not give the distribution that it names, so
-//! both readings are run; and its hit ratios of some 70 % are out of reach with 4,000,000 pages: the hottest
-//! 32,768 get (32768/4,000,000)^0.14 = 51 % of the references that are not scans, 41 % of all. The oracles
-//! say so in the table.
+//! Two remarks on the paper (see [`zipf`]). Its formula does not give the distribution that it names, so both
+//! readings are measured. Its hit ratios of about 70 % cannot be reached with 4,000,000 pages: the hottest
+//! 32,768 pages receive (32768/4,000,000)^0.14 = 51 % of the references that are not scans, which is 41 % of
+//! all. The table shows the oracles for comparison.
 
 pub mod cache;
 pub mod costs;
@@ -47,33 +47,32 @@ use crate::progress::Progress;
 /// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// Pages of the database; the paper has 4,000,000.
+    /// Number of pages of the database; the paper has 4,000,000.
     pub pages: u64,
-    /// Capacities, in frames.
+    /// Capacities of the caches, in frames.
     pub frames: Vec<usize>,
     /// Numbers of threads.
     pub threads: Vec<usize>,
-    /// Threads where the figure is not about their number; the paper has 64.
+    /// Number of threads in figures with a fixed number of threads; the paper has 64.
     pub many_threads: usize,
-    /// Of one measurement of a rate.
+    /// Measured time of each rate.
     pub time: Duration,
-    /// Measurements of each rate; the median counts.
+    /// Measurements of each rate; the report shows the median.
     pub runs: usize,
-    /// Time limit of all of it: rates are measured fewer times each, but once at least, when a slow machine
-    /// would take longer.
+    /// Time limit of the whole run. On a slow machine each rate is measured fewer times, but at least once.
     pub budget: Duration,
-    /// References that warm a cache, and that are measured, for hit ratios.
+    /// Numbers of references for hit ratios: for warming the cache, and measured.
     pub references: (usize, usize),
     /// Bytes of the sparse file.
     pub file_bytes: u64,
-    /// Directory for it.
+    /// Directory of the sparse file.
     pub dir: PathBuf,
-    /// Of the first run.
+    /// Seed of the first run.
     pub seed: u64,
 }
 
 impl Lab {
-    /// The paper's sizes: some minutes.
+    /// Returns settings with the paper's sizes, which take some minutes.
     #[must_use]
     pub fn full(dir: PathBuf) -> Self {
         Self {
@@ -91,7 +90,7 @@ impl Lab {
         }
     }
 
-    /// Smaller in everything: some seconds. Its numbers are rough.
+    /// Returns settings with smaller sizes, which take some seconds; the results are rough.
     #[must_use]
     pub fn quick(dir: PathBuf) -> Self {
         Self {
@@ -108,15 +107,15 @@ impl Lab {
         }
     }
 
-    /// Runs all of it.
+    /// Runs all measurements.
     ///
     /// # Errors
     ///
-    /// If the sparse file cannot be made in the directory.
+    /// The sparse file cannot be created in the directory.
     ///
     /// # Panics
     ///
-    /// Panics if a cache returns another page than the requested one.
+    /// If a cache returns another page than the requested one.
     pub fn run(&self, progress: &Progress) -> io::Result<Report> {
         let settings = format!(
             "{} pages of 8 KiB, 20 % of the references in scans of 100 pages; hit ratios over {} references \
@@ -145,7 +144,7 @@ impl Lab {
     }
 }
 
-/// A lab under way.
+/// A running lab with its results so far.
 struct Run<'l> {
     lab: &'l Lab,
     progress: &'l Progress,
@@ -153,14 +152,14 @@ struct Run<'l> {
     measured: figures::Report,
 }
 
-/// A figure that is measured by the clock.
+/// A figure of rates with its cells.
 struct Timed {
     figure: Figure,
     cells: Vec<Cell>,
     with_table_2: bool,
 }
 
-/// One cell of it.
+/// One cell of a figure: a cache with its settings.
 struct Cell {
     kind: Kind,
     series: String,
@@ -173,7 +172,7 @@ struct Cell {
 }
 
 impl Run<'_> {
-    /// Fig. 7, exact: one thread, the same trace for all.
+    /// Measures Fig. 7 exactly: in one thread, with the same trace for all caches.
     fn hit_ratios(&mut self, skew: Skew) {
         let name = format!("Hit ratio, {}", skew.name);
         let (warm, measured) = self.lab.references;
@@ -208,7 +207,7 @@ impl Run<'_> {
         });
     }
 
-    /// Fig. 8.
+    /// Returns the cells of Fig. 8.
     fn throughput(&self, skew: Skew) -> Timed {
         let name = format!("Throughput by capacity, {}", skew.name);
         let note = format!(
@@ -226,7 +225,7 @@ impl Run<'_> {
         }
     }
 
-    /// Fig. 9 and Table 2.
+    /// Returns the cells of Fig. 9 and Table 2.
     fn ways_of_reading(&self) -> Timed {
         let name = "Blocking against optimistic reading";
         let note = format!(
@@ -249,7 +248,7 @@ impl Run<'_> {
         Timed { figure: figure(name, &note, "frames", "visits per second"), cells, with_table_2: true }
     }
 
-    /// Figs 10 and 12.
+    /// Returns the cells of Figs 10 and 12.
     fn resident(&self) -> Timed {
         let name = "Scaling, all pages resident";
         let figure = figure(
@@ -271,7 +270,7 @@ impl Run<'_> {
         Timed { figure, cells, with_table_2: false }
     }
 
-    /// Fig. 11.
+    /// Returns the cells of Fig. 11.
     fn reading_by_threads(&self) -> Timed {
         let name = "Scaling, pread";
         let frames = self.lab.frames.last().copied().unwrap_or(1_024);
@@ -299,7 +298,7 @@ impl Run<'_> {
         Cell { kind, series: kind.name().into(), at, frames, threads, pages: self.lab.pages, skew, reading }
     }
 
-    /// Measures all of them, each with its share of the time that is left.
+    /// Measures all figures, each within its share of the remaining time.
     fn timed(&mut self, all: Vec<Timed>) -> io::Result<()> {
         let (began, left) = (Instant::now(), self.lab.budget.saturating_sub(self.began.elapsed()));
         let cells: usize = all.iter().map(|timed| timed.cells.len()).sum();
@@ -313,9 +312,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Measures each cell once, then each again, so that what disturbs the machine for a while disturbs all
-    /// alike. Cells that differ in nothing but their threads share a cache; those of one capacity are
-    /// measured together. After the deadline none is measured again.
+    /// Measures each cell once, then each cell again, so that a temporary disturbance of the machine affects
+    /// all alike. Cells of one capacity are measured together, and those with the same cache and method of
+    /// reading share one cache. After the deadline no cell is measured again.
     fn measure(
         &mut self,
         figure: &str,
@@ -359,7 +358,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A cache that has seen as many references as fill it, and some.
+    /// Returns a cache that is full and has processed twice as many references as it has frames.
     fn warm(&self, cell: &Cell) -> io::Result<Box<dyn PageCache>> {
         let device = match cell.reading {
             Reading::Memory => Device::memory(),

@@ -1,20 +1,21 @@
-//! The hit ratios of two oracles, which use future references, to compare with.
+//! Hit ratios of two oracles that use future references, for comparison.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Hit ratio of the best static choice under independent references (A0): the hottest pages, which are the
-/// lowest numbers, stay for ever.
+/// Returns the hit ratio of the best static choice under independent references (A0): the hottest pages,
+/// which have the lowest numbers, are always resident.
 #[must_use]
 pub fn a0(references: &[u64], frames: usize) -> f64 {
     let hits = references.iter().filter(|&&page| page < frames as u64).count();
     hits as f64 / references.len() as f64
 }
 
-/// Hit ratio of Belady's MIN, which evicts what is used again last, over the references from `measured_from`
-/// on.
+/// Returns the hit ratio of Belady's MIN, which evicts the page that is used again last, over the references
+/// from `measured_from` on.
 #[must_use]
 pub fn belady(references: &[u64], frames: usize, measured_from: usize) -> f64 {
-    // When each reference's page is used next; never is later than everything, each its own time.
+    // Index of the next use of each reference's page. Pages that are never used again get distinct larger
+    // numbers.
     let mut next = vec![0; references.len()];
     let mut last_seen: HashMap<u64, usize> = HashMap::new();
     for (at, &page) in references.iter().enumerate().rev() {
@@ -43,7 +44,7 @@ mod tests {
 
     #[test]
     fn belady_keeps_what_is_used_soonest() {
-        // With two frames: 1 2 miss; 3 misses and is not kept; 1 2 hit; 3 misses; 1 or 2 hits.
+        // With two frames: 1 and 2 miss; 3 misses and is not kept; 1 and 2 hit; 3 misses; 1 hits.
         assert!((belady(&[1, 2, 3, 1, 2, 3, 1], 2, 0) - 3.0 / 7.0).abs() < 1e-9);
         assert!((belady(&[1, 1, 1, 1], 1, 2) - 1.0).abs() < 1e-9);
     }

@@ -1,4 +1,4 @@
-//! The lab's figures as text, JSON and a page.
+//! The lab's figures as text, JSON and an HTML page.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -7,18 +7,18 @@ use super::costs::Costs;
 use crate::lab::figures::{self, Point};
 use crate::plot;
 
-/// Beside a rate: installs of a page that failed, per miss, in percent (Table 2).
+/// Name of an additional number: failed installs of a page per miss, in percent (Table 2).
 pub const FAILED_INSTALLS: &str = "failed installs %";
-/// Beside a rate: processor seconds per second and thread, in percent (Table 2).
+/// Name of an additional number: processor time per thread, in percent of the elapsed time (Table 2).
 pub const PROCESSOR: &str = "processor %";
-/// Beside a rate: visits that found their page, in percent.
+/// Name of an additional number: hits, in percent of the visits.
 pub const HITS: &str = "hits %";
 
-/// Everything of one run.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The figures: a series per cache, with its way of reading if that differs; frames or threads along the
-    /// axis.
+    /// The figures: one series per cache (and per method of reading, if these are compared), with frames or
+    /// threads on the axis.
     #[serde(flatten)]
     pub measured: figures::Report,
     /// Cost of a hit and of a miss for each cache.
@@ -26,7 +26,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// As tables, one per figure: a line per cache, a column per place.
+    /// Returns the report as text with one table per figure: a line per cache, a column per position.
     #[must_use]
     pub fn to_text(&self) -> String {
         let figures = self.measured.text_of(|figure| self.measured.grid(figure, cell_text));
@@ -56,7 +56,7 @@ impl Report {
         out
     }
 
-    /// As one page that needs nothing from the network.
+    /// Returns the report as an HTML page that needs no network.
     #[must_use]
     pub fn to_html(&self) -> String {
         let costs = format!(

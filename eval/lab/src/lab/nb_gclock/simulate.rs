@@ -1,10 +1,10 @@
-//! The paper's Figs 10 and 12 on a simulated machine: as many processors as it has.
+//! The paper's Figs 10 and 12 on a simulated machine with as many processors as the paper's.
 //!
-//! The caches are the shipped ones and the rivals of this lab; what is simulated is the machine
-//! (`azekura-sim`). Several cases, because the paper's "all pages resident in memory" can be read in two
-//! ways: every page has a frame, so that the hand never moves; or every page is in memory but not in a frame,
-//! so that a miss costs no I/O and the hand moves with each. Only the second can show what the paper says of
-//! its hand, and with the paper's own pages per frame nearly every visit moves it.
+//! The caches are the shipped ones and the rivals of this lab; only the machine is simulated (`azekura-sim`).
+//! There are several cases, because the paper's "all pages resident in memory" has two readings. Either every
+//! page has a frame, so that the clock hand never moves. Or every page is in memory but not in a frame, so
+//! that a miss costs no I/O but moves the hand. Only the second reading can show the paper's results on its
+//! hand. With the paper's number of pages per frame, nearly every visit moves the hand.
 
 use azekura_base::sync::machine::{self, Work};
 use azekura_base::sync::thread;
@@ -27,44 +27,44 @@ use crate::progress::Progress;
 /// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// The machine.
+    /// The simulated machine.
     pub profile: Profile,
     /// Numbers of processors.
     pub processors: Vec<usize>,
-    /// The caches.
+    /// Kinds of caches.
     pub kinds: Vec<Kind>,
-    /// Frames.
+    /// Number of frames.
     pub frames: usize,
-    /// Pages per frame where not all have one: a case for each.
+    /// Numbers of pages per frame; each is a case, besides the one with a frame for every page.
     pub pages_per_frame: Vec<f64>,
-    /// Time on the machine before and while visits are counted.
+    /// Virtual time of the warm-up, and of the measurement.
     pub time: (Duration, Duration),
     /// Distribution of references over pages.
     pub skew: Skew,
-    /// Time of a thread's work between two visits, in nanoseconds.
+    /// Computation of a thread between two visits, in nanoseconds.
     pub draw_ns: u64,
-    /// Lines that cost nothing.
+    /// Cache lines with accesses that cost nothing extra.
     pub without: Vec<LineName>,
-    /// Of all that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// A cache on one number of processors.
+/// Result of a cache on one number of processors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The case.
+    /// Name of the case.
     pub case: String,
-    /// The cache.
+    /// Name of the cache.
     pub cache: String,
-    /// Processors, and threads.
+    /// Number of processors, and of threads.
     pub processors: usize,
-    /// Visits per second of the machine's time.
+    /// Visits per second of virtual time.
     pub rate: f64,
-    /// Part of the visits that found their page.
+    /// Part of the visits that were hits.
     pub hit_ratio: f64,
-    /// Accesses and turns of spins that were simulated.
+    /// Number of simulated accesses and iterations of spin loops.
     pub steps: u64,
-    /// Places at which threads waited for cache lines, as parts of all their time.
+    /// Places in the source where threads waited for cache lines, with their part of the total time.
     pub stalls: Vec<Stall>,
 }
 
@@ -73,25 +73,26 @@ pub struct Point {
 pub struct Stall {
     /// File and line.
     pub place: String,
-    /// Part of all threads' time.
+    /// Waiting time as a part of all threads' time.
     pub share: f64,
-    /// Of that, the part on one line.
+    /// Waiting time for the most expensive line, as a part of all threads' time.
     pub on_one_line: f64,
 }
 
-/// All of them.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine.
+    /// The simulated machine.
     pub profile: Profile,
     /// The settings, as text.
     pub settings: String,
-    /// Rates.
+    /// Results for each case, cache and number of processors.
     pub points: Vec<Point>,
 }
 
-/// Two thirds of the visits are hits, as in the paper's Fig. 7 with its larger buffers; and the paper's
-/// 4,000,000 pages in 32,768 frames, where by its formula nearly none is.
+/// Pages per frame of the two cases with misses. With 1.5, two thirds of the visits are hits, as in the
+/// paper's Fig. 7 with its larger buffers. With 122 (the paper's 4,000,000 pages in 32,768 frames) and
+/// the paper's formula, nearly none is.
 const PAGES_PER_FRAME: [f64; 2] = [1.5, 122.0];
 const KINDS: [Kind; 7] = [
     Kind::Lru,
@@ -102,16 +103,17 @@ const KINDS: [Kind; 7] = [
     Kind::TwoRings,
     Kind::TwoRingsPeek,
 ];
-/// Real visits between two looks at the clock.
+/// Real visits between two clock reads.
 const GROUP: usize = 64;
-/// Places that a point names.
+/// Largest number of places in a point.
 const PLACES: usize = 5;
-/// The paper's threads draw their references as they go: `pow` in software's precision and two random
-/// numbers, by Java 6, in order, at 1.2 GHz. Reasoned: some 1500 cycles.
+/// Default of [`Simulated::draw_ns`]. The paper's threads draw each reference before its visit: `pow` in
+/// software and two random numbers, in Java 6, on in-order cores at 1.2 GHz. This is estimated at about 1500
+/// cycles.
 const DRAW_NS: u64 = 1_200;
 
 impl Simulated {
-    /// The paper's machine, on 1, 2, 4, … processors up to `most`.
+    /// Returns the settings for the paper's machine, with 1, 2, 4, … processors up to `most`.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -128,8 +130,8 @@ impl Simulated {
         }
     }
 
-    /// The shipped pool on another machine: threads that do nothing but visit pages, of which a fifth gets
-    /// four fifths of the references.
+    /// Returns the settings for the shipped pool on another machine. Its threads only visit pages, and a
+    /// fifth of the pages receives four fifths of the references.
     #[must_use]
     pub fn on(profile: Profile, processors: Vec<usize>) -> Self {
         Self {
@@ -144,7 +146,7 @@ impl Simulated {
         }
     }
 
-    /// Runs all of it.
+    /// Runs all cases.
     ///
     /// # Errors
     ///
@@ -179,7 +181,7 @@ impl Simulated {
         })
     }
 
-    /// Names, and pages.
+    /// Returns the names and numbers of pages of the cases.
     fn cases(&self) -> Vec<(String, u64)> {
         let from_memory = self.pages_per_frame.iter().map(|&per_frame| {
             let pages = (self.frames as f64 * per_frame) as u64;
@@ -189,7 +191,8 @@ impl Simulated {
         std::iter::once(resident).chain(from_memory).collect()
     }
 
-    /// Visits per second of real threads to the first of the caches, where every page has a frame.
+    /// Measures the visits per second of real threads to the first of the caches, with a frame for every
+    /// page.
     pub(crate) fn real(&self, threads: usize, time: Duration) -> f64 {
         let Some(kind) = self.kinds.first() else { return 0.0 };
         let cache: Arc<dyn PageCache> = kind.build(self.frames, Device::memory()).into();
@@ -202,7 +205,7 @@ impl Simulated {
             let mut references = References::new(pages, self.skew, self.seed.wrapping_mul(1000) + thread);
             move || {
                 let mut counted = 0_u64;
-                // The clock is asked once in so many visits: on a machine it costs nothing, here more than a
+                // The clock is read once per `GROUP` visits: on a real machine a clock read costs more than a
                 // visit.
                 loop {
                     for page in references.by_ref().take(GROUP) {
@@ -283,8 +286,8 @@ fn named(stall: &PlaceStalls, threads_time: f64) -> Stall {
     }
 }
 
-/// The T2, with pages installed by reference: the paper's program is in Java, where a page from memory is an
-/// object.
+/// Returns the T2, with pages that are installed by reference: in the paper's Java program, a page from
+/// memory is an object.
 fn paper_machine() -> Profile {
     let mut profile = Profile::t2();
     profile.costs.copy_byte.value = 0.0;
@@ -295,13 +298,14 @@ fn paper_machine() -> Profile {
 }
 
 impl Report {
-    /// As tables, one per case: a line per cache, a column per number of processors.
+    /// Returns the results as text with one table per case: a line per cache, a column per number of
+    /// processors.
     #[must_use]
     pub fn to_text(&self) -> String {
         simulated::text(&self.profile, &self.settings, &self.charts())
     }
 
-    /// As a page with charts.
+    /// Returns the results as an HTML page with charts.
     #[must_use]
     pub fn to_html(&self) -> String {
         simulated::html(
@@ -330,7 +334,7 @@ impl Report {
     }
 }
 
-/// A cache on growing numbers of processors.
+/// Returns the line of a cache over the numbers of processors.
 fn line(points: &[&Point]) -> Line {
     let last = points.last();
     let share = |stall: &Stall| {

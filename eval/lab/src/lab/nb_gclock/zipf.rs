@@ -1,22 +1,22 @@
 //! The paper's workload (§4.1): Zipf-distributed references mixed with scans.
 //!
-//! The paper writes P(page ≤ i) = (i/N)^α with α = 0.86 for "80/20" and 0.5 for "about 45/20". Its formula
-//! does not give what it names: 0.2^0.86 is 0.25. With the exponent 1 − α it does: 0.2^0.14 = 0.80 and
-//! 0.2^0.5 = 0.45. [`Skew`] has both readings.
+//! The paper writes P(page ≤ i) = (i/N)^α with α = 0.86 for "80/20" and 0.5 for "about 45/20". The formula
+//! does not give the named distributions: 0.2^0.86 is 0.25. With the exponent 1 − α it does: 0.2^0.14 = 0.80
+//! and 0.2^0.5 = 0.45. [`Skew`] has both readings.
 
 /// Skew of the references: P(page ≤ i) = (i/N)^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Skew {
-    /// Its name in tables.
+    /// Name in tables.
     pub name: &'static str,
-    /// The exponent.
+    /// Exponent of the distribution.
     pub exponent: f64,
-    /// Remark of reports on this reading of the paper.
+    /// Explanation of this reading in reports.
     pub note: &'static str,
 }
 
 impl Skew {
-    /// 80 % of the references to 20 % of the pages: α = 0.86 by its name.
+    /// 80 % of the references to 20 % of the pages: the distribution that the paper names for α = 0.86.
     pub const NAMED_80_20: Self = Self {
         name: "80/20 (exponent 0.14)",
         exponent: 0.14,
@@ -29,7 +29,7 @@ impl Skew {
         exponent: 0.5,
         note: "The paper's alpha = 0.5; both readings of its formula agree here.",
     };
-    /// α = 0.86 by its letter: nearly uniform, 25 % of the references to 20 % of the pages.
+    /// The paper's formula with α = 0.86: nearly uniform, 25 % of the references to 20 % of the pages.
     pub const LITERAL_086: Self = Self {
         name: "alpha 0.86 taken literally",
         exponent: 0.86,
@@ -38,25 +38,25 @@ impl Skew {
     };
 }
 
-/// One thread's references: independent of each other but for the scans.
+/// The references of one thread. Except for scans, they are independent of each other.
 #[derive(Clone, Debug)]
 pub struct References {
     state: u64,
     pages: u64,
     inverse: f64,
-    /// Chance that the next draw begins a scan.
+    /// Probability that the next draw begins a scan.
     scan_chance: f64,
     scan_at: u64,
     scan_left: u64,
 }
 
-/// Pages of one scan.
+/// Number of pages of one scan.
 pub const SCAN_PAGES: u64 = 100;
-/// Of all references, those that scans make.
+/// Part of all references that belong to scans.
 pub const SCAN_SHARE: f64 = 0.2;
 
 impl References {
-    /// References to pages `0..pages`; page 0 is the hottest.
+    /// Returns a sequence of references to pages `0..pages`; page 0 is the hottest.
     #[must_use]
     pub fn new(pages: u64, skew: Skew, seed: u64) -> Self {
         let (share, length) = (SCAN_SHARE, SCAN_PAGES as f64);
@@ -70,7 +70,7 @@ impl References {
         }
     }
 
-    /// SplitMix64 (Steele et al., OOPSLA 2014).
+    /// Draws a random number by SplitMix64 (Steele et al., OOPSLA 2014).
     const fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -105,7 +105,7 @@ impl Iterator for References {
 mod tests {
     use super::*;
 
-    /// The share of references to the hottest fifth of the pages is that of the name, without scans.
+    /// Apart from scans, the share of references to the hottest fifth of the pages is the one in the name.
     #[test]
     fn the_named_readings_give_what_they_name_and_the_literal_one_does_not() {
         for (skew, expected) in

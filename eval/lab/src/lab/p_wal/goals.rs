@@ -1,32 +1,32 @@
-//! Goals of the log, judged by the figures of the same run.
+//! Goals of the log, evaluated from the figures of the same run.
 //!
-//! | goal | of which figure |
+//! | goal | figure |
 //! |---|---|
-//! | a lone committer takes at most 1.2 writes | [`LONE`] |
-//! | never below 0.95 of our own serial log, with the same work in flight | the log's and the store's |
+//! | a commit without other committers takes at most 1.2 writes | [`LONE`] |
+//! | at least 0.95 of our own serial log, with the same work in flight | the log's and the store's |
 //! | at least twice the serial log with parallel flushes, 16 workers | the log's on the modeled ioDrive |
-//! | at least 90 % of what the device does with such chunks from so many writers | the log's, most workers |
+//! | at least 90 % of the device's speed with such chunks and so many writers | the log's, most workers |
 //! | U-1 logs at most 64 bytes for a transaction, with values of 4 bytes (paper: 420) | U-1 on the store |
 //! | 500,000 U-1 and 105,000 U-10 per second with at most 512 commits in flight | the store, real device |
-//! | … and 99 of 100 of U-1 within 1.5 ms | the same |
-//! | 75,000 of U-1 per second for 64 clients that wait for each commit | the same, where measured |
-//! | … and 99 of 100 within 1.3 ms | the same |
-//! | a million records redone per second of a processor | [`RESTART`] |
-//! | … by all processors 1.8 times as fast as by one thread, where there are two | [`RESTART`] |
-//! | a restart takes no longer than the setting | [`BOUND`] |
+//! | 99 % of these U-1 within 1.5 ms | the store, real device |
+//! | 75,000 U-1 per second for 64 clients that wait for each commit | the store, real device, if measured |
+//! | 99 % of these U-1 within 1.3 ms | the store, real device, if measured |
+//! | a million records redone per second of processor time | [`RESTART`] |
+//! | redo by all threads 1.8 times as fast as by one, with two processors | [`RESTART`] |
+//! | a restart takes no longer than its setting | [`BOUND`] |
 //!
-//! A goal is left out if its figure was not measured. `compare` judges the goals beside other stores, and the
-//! paper's ten times the serial log needs its sixteen cores: `--simulate 16`.
+//! A goal without a measured figure is left out. `compare` evaluates the goals relative to other stores. The
+//! paper's result, ten times the serial log, needs its sixteen cores: `--simulate 16`.
 
 use super::variant::Variant;
 use crate::lab::figures::{Goal, Point, Report};
 
-/// Names of figures, up to the device's name.
+/// Names of figures, without the device's name at the end.
 pub(super) const LONE: &str = "A lone committer";
 pub(super) const CLIENTS: &str = "Blocking clients on the log";
 pub(super) const RESTART: &str = "Restart of the store, in memory";
 pub(super) const BOUND: &str = "Restart within a setting";
-/// Columns.
+/// Names of additional numbers.
 pub(super) const OVER_WRITE: &str = "over a write";
 pub(super) const DEVICE_SHARE: &str = "device %";
 pub(super) const PER_CPU: &str = "M per cpu s";
@@ -34,18 +34,19 @@ pub(super) const OVER_SETTING: &str = "over the setting";
 pub(super) const P99: &str = "p99 us";
 pub(super) const IN_FLIGHT: &str = "in flight";
 pub(super) const RECORD_MIB: &str = "record MiB/s";
-/// Added to a series of [`RESTART`] that is redone by one thread.
+/// Suffix of a series of [`RESTART`] with one redo thread.
 pub(super) const BY_ONE: &str = ", one redo thread";
 
-/// Workers for which the paper's comparisons are.
+/// Number of workers in the paper's comparisons.
 const MANY: usize = 16;
-/// Commits in flight that pipelined goals are for, at most; and clients that blocking ones are for.
+/// Largest number of commits in flight for the goals with pipelined commits; `MANY_CLIENTS` is the number of
+/// clients for the goals with blocking commits.
 const MOST_IN_FLIGHT: f64 = 512.0;
 const MANY_CLIENTS: usize = 64;
-/// The modeled device with parallel flushes.
+/// Suffix of figures on the modeled device with parallel flushes.
 const PARALLEL_DEVICE: &str = ", iodrive";
 
-/// Judges a report.
+/// Evaluates the goals of a report.
 pub(super) fn of(report: &Report) -> Vec<Goal> {
     let points = &report.points;
     let mut goals = Vec::new();
@@ -72,13 +73,14 @@ fn place(point: &Point) -> String {
     format!("{}; {}, {}", point.figure, point.series, point.at)
 }
 
-/// Points of figures with names that begin so, with one of their other numbers.
+/// Returns the points of all figures with this prefix that have the additional number `column`.
 fn with<'p>(points: &'p [Point], figure: &'p str, column: &'p str) -> impl Iterator<Item = (f64, &'p Point)> {
     let of = points.iter().filter(move |point| point.figure.starts_with(figure));
     of.filter_map(move |point| point.beside.get(column).map(|&value| (value, point)))
 }
 
-/// Each point of our log with that of the serial one at the same place, in the same manner.
+/// Returns each point of our log, with its ratio to the serial log at the same position and with the same
+/// kind of commits.
 fn against_serial(points: &[Point]) -> impl Iterator<Item = (f64, &Point)> {
     let names = [
         (Variant::Ours.name(), Variant::Serial.name()),
@@ -110,7 +112,7 @@ fn where_flushes_are_parallel(points: &[Point]) -> Vec<Goal> {
     meant.map(|(ratio, point)| Goal::at_least("over our serial log", 2.0, ratio, place(point))).collect()
 }
 
-/// The most log that a transaction of U-1 took.
+/// Evaluates the largest log volume of a U-1 transaction.
 fn log_bytes(points: &[Point]) -> Option<Goal> {
     let of_u1 = with(points, "U-1 on the store", RECORD_MIB).filter(|(_, point)| is_ours(point, ""));
     let bytes = of_u1.map(|(mib, point)| (mib * f64::from(1 << 20) / point.value, point));
@@ -118,13 +120,13 @@ fn log_bytes(points: &[Point]) -> Option<Goal> {
     Some(Goal::at_most("bytes of log for a transaction of U-1, 4-byte values", 64.0, most.0, place(most.1)))
 }
 
-/// A point of our log on the store, of this manner.
+/// Returns whether a point is of our log on the store, with this kind of commits (`blocking` or `pipelined`).
 fn is_ours(point: &Point, manner: &str) -> bool {
     point.series.strip_prefix(&*Variant::Ours.store_name()).is_some_and(|rest| rest.ends_with(manner))
 }
 
-/// Rates and latencies of the store on the real device: the best pipelined one with little enough in flight,
-/// and blocking clients in numbers.
+/// Evaluates rates and latencies of the store on the real device: the best rate with at most
+/// [`MOST_IN_FLIGHT`] pipelined commits, and the rate of [`MANY_CLIENTS`] blocking clients.
 fn on_the_store(points: &[Point]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for (figure, least, longest) in
@@ -150,7 +152,7 @@ fn rate_and_latency(point: &Point, least: f64, longest_us: Option<f64>) -> Vec<G
     std::iter::once(rate).chain(p99).collect()
 }
 
-/// Redo by as many threads as the store uses against redo by one.
+/// Evaluates redo by the store's default number of threads, relative to redo by one thread.
 fn by_many_threads(points: &[Point]) -> Option<Goal> {
     let of = points.iter().filter(|point| point.figure == RESTART);
     let ratio = of.filter_map(|many| {
@@ -162,7 +164,7 @@ fn by_many_threads(points: &[Point]) -> Option<Goal> {
     Some(Goal::at_least("redo by all threads over redo by one (two processors)", 1.8, best.0, place(best.1)))
 }
 
-/// Our log's share at the most workers, for each workload on each device.
+/// Evaluates our log's share of the device's speed with the most workers, for each workload on each device.
 fn share_of_the_device(points: &[Point]) -> Vec<Goal> {
     let ours = Variant::Ours.name();
     let mut goals: Vec<(f64, &Point)> = Vec::new();
@@ -209,7 +211,7 @@ mod tests {
             point(figure, ours, 1, 90.0, &[(DEVICE_SHARE, 20.0)]),
             point(figure, serial, 1, 100.0, &[]),
         ];
-        // The least ratio, that at 16 workers, and the share there.
+        // The smallest ratio, the ratio with 16 workers, and the share with 16 workers.
         assert_eq!(judged(points), [(0.9, false), (2.1, true), (95.0, true)]);
     }
 

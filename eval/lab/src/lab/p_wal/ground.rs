@@ -1,4 +1,4 @@
-//! Place of a log in this lab: this machine's disk, or memory behind a modeled device.
+//! Device of a log in this lab: this machine's disk, or memory behind a modeled device.
 
 use azekura_cli::shared::Scratch;
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A device.
+/// A choice of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The one that the directory is on.
+    /// The device of the lab's directory.
     Real,
-    /// A model, over memory.
+    /// A modeled device over memory.
     Model(DeviceModel),
 }
 
 impl Choice {
-    /// Its name: `real`, or the model's.
+    /// Returns `real`, or the model's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl FromStr for Choice {
     }
 }
 
-/// A device to build on.
+/// A device for measurements.
 #[derive(Debug)]
 pub struct Ground {
     choice: Choice,
@@ -51,19 +51,19 @@ pub struct Ground {
     dir: PathBuf,
 }
 
-/// An empty directory for one measurement; its content is removed with it.
+/// An empty directory for one measurement; dropping it removes its content.
 #[derive(Debug)]
 pub struct Site {
-    /// The file system.
+    /// File system of the directory.
     pub fs: Arc<dyn Fs>,
-    /// An existing directory in it.
+    /// Path of the directory.
     pub dir: PathBuf,
     submit: Option<SubmitFs>,
     _scratch: Option<Scratch>,
 }
 
 impl Site {
-    /// Method of the writes, if another than the usual was requested.
+    /// Returns counts of the methods of writing, if another method than `pwrite` was requested.
     #[must_use]
     pub fn submit_report(&self) -> Option<SubmitReport> {
         self.submit.as_ref().map(SubmitFs::report)
@@ -71,7 +71,7 @@ impl Site {
 }
 
 impl Ground {
-    /// The device chosen; `dir` is where the real one's files go.
+    /// Returns the chosen device; the files of the real one are below `dir`.
     #[must_use]
     pub fn new(choice: Choice, dir: &Path) -> Self {
         let device = match choice {
@@ -81,32 +81,33 @@ impl Ground {
         Self { choice, device, dir: dir.into() }
     }
 
-    /// Its name.
+    /// Returns the device's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.choice.name()
     }
 
-    /// The modeled device, if it is one.
+    /// Returns the modeled device; `None` for the real one.
     #[must_use]
     pub const fn device(&self) -> Option<&Arc<Device>> {
         self.device.as_ref()
     }
 
-    /// An empty place.
+    /// Returns an empty directory on the device.
     ///
     /// # Errors
     ///
-    /// If no directory can be made.
+    /// If no directory can be created.
     pub fn site(&self) -> io::Result<Site> {
         self.site_by(Way::Pwrite)
     }
 
-    /// The same; a real device's synchronous writes go this way, atomic where that can be had.
+    /// Returns an empty directory as [`Ground::site`] does. On the real device, synchronous writes use the
+    /// method `way`, with atomic writes if the device supports them.
     ///
     /// # Errors
     ///
-    /// As [`Ground::site`].
+    /// The same as those of [`Ground::site`].
     pub fn site_by(&self, way: Way) -> io::Result<Site> {
         match &self.device {
             None => {
@@ -126,7 +127,7 @@ impl Ground {
         }
     }
 
-    /// Does something that is not measured without waiting for a modeled device.
+    /// Runs `work`, which is not measured, while the modeled device takes no time.
     pub fn at_no_cost<T>(&self, work: impl FnOnce() -> T) -> T {
         let Some(device) = &self.device else { return work() };
         let model = device.model();

@@ -1,5 +1,5 @@
-//! A lone committer: how long a commit takes against one synchronous write of the device, which it cannot do
-//! without.
+//! Latency of a commit without other committers, compared with one synchronous write of the device, its lower
+//! bound.
 
 use super::ground::Site;
 use super::micro::failed;
@@ -12,30 +12,30 @@ use azekura_wal::{LogBufferId, LogIdentity, Wal};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Of the write; a chunk of one small transaction is as long.
+/// Bytes of a write: the length of a chunk with one small transaction.
 const WRITE_BYTES: usize = 4096;
-/// Writes and commits take turns, so that other load of the machine affects both.
+/// Number of alternations between writes and commits, so that other load of the machine affects both.
 const TURNS: u32 = 8;
-/// Of the records of a transaction: BEGIN, UPDATE, END as in the paper.
+/// Bytes of the records of a transaction without frames: BEGIN, UPDATE, END as in the paper.
 const BODIES: [usize; 3] = [129, 153, 129];
 
-/// The measured values.
+/// Measured latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Lone {
-    /// Synchronous writes of 4 KiB, one after the other.
+    /// Latencies of synchronous writes of 4 KiB, one after another.
     pub writes: Latencies,
-    /// Commits, one after the other: from the first record until the commit is known.
+    /// Latencies of commits, one after another, from the first record until the commit is acknowledged.
     pub commits: Latencies,
 }
 
 impl Lone {
-    /// Median commit over median write.
+    /// Returns the median latency of a commit, divided by that of a write.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.commits.quantile_us(0.5) / self.writes.quantile_us(0.5).max(f64::MIN_POSITIVE)
     }
 
-    /// Measures, `time` for each of the two.
+    /// Measures writes and commits, for `time` each.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl Lone {
         let wal = Wal::create(Arc::clone(&site.fs), &site.dir.join("wal"), identity, options)
             .map_err(failed("making the log"))?;
         let mut lone = Self::default();
-        commit_for(&wal, time / 4, &mut Latencies::default())?; // segments are ready
+        commit_for(&wal, time / 4, &mut Latencies::default())?; // warm-up, so that segments are ready
         for _ in 0..TURNS {
             let written = writes::run(site, 1, WRITE_BYTES, time / TURNS)
                 .map_err(BenchError::io("writing beside", "the log"))?;
@@ -58,7 +58,7 @@ impl Lone {
     }
 }
 
-/// Commits one transaction after the other.
+/// Commits one transaction after another.
 fn commit_for(wal: &Wal, time: Duration, commits: &mut Latencies) -> Result<(), BenchError> {
     let worker = LogBufferId::from_index(0);
     let began = Instant::now();
@@ -73,7 +73,7 @@ fn commit_for(wal: &Wal, time: Duration, commits: &mut Latencies) -> Result<(), 
         commits.record(now - before);
         before = now;
     }
-    // Segments that cannot be released are only kept.
+    // If the release of segments fails, they only remain in use.
     let _ = wal.trim(wal.durable_lsn());
     Ok(())
 }

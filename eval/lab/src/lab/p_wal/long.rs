@@ -1,10 +1,9 @@
-//! Writing for long, with trim and without (§5.5, Fig. 15).
+//! Throughput of long writing, with trim and without (§5.5, Fig. 15).
 //!
-//! Each writer has a file of two halves and fills one after the other, again and again. With trim, the half
-//! that it has just filled is discarded as soon as the other begins. The paper discards blocks of a device;
-//! here a hole is punched into a file, so the next write there allocates anew (as a log that really trimmed
-//! would have to). Flash that wears, or collects garbage, shows a falling curve; a model of a device has no
-//! age, and a cloud volume hides it.
+//! Each writer has a file of two halves and fills them in turn. With trim, a half is discarded as soon as it
+//! is full. The paper discards blocks of a device. Here a hole is punched into a file, so that the next write
+//! there allocates blocks again, as in a log that really trims. Flash memory that wears out or collects
+//! garbage shows a falling curve. A modeled device does not age, and a cloud volume hides aging.
 
 use super::ground::Site;
 use azekura_base::PageBuf;
@@ -14,38 +13,38 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One measurement to make.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Long {
-    /// Threads; the paper has 16.
+    /// Number of writing threads; the paper has 16.
     pub writers: usize,
     /// Bytes of a write; the paper has 8 and 128 KiB.
     pub io_bytes: usize,
-    /// Bytes of a half; the paper has 4 GiB.
+    /// Bytes of half a file; the paper has 4 GiB.
     pub half_bytes: u64,
-    /// Discards the records of half a file ago.
+    /// Discards each half of a file after it was filled.
     pub trim: bool,
     /// Duration.
     pub time: Duration,
-    /// Between two samples; the paper has 5 s.
+    /// Time between two samples; the paper has 5 s.
     pub sample: Duration,
 }
 
 /// Throughput over time.
 #[derive(Clone, Debug, Default)]
 pub struct Curve {
-    /// Milliseconds since the start, and MiB per second since the sample before.
+    /// Milliseconds since the start, and MiB per second since the previous sample.
     pub samples: Vec<(usize, f64)>,
-    /// Halves that were discarded.
+    /// Number of discarded halves.
     pub trims: u64,
 }
 
 impl Long {
-    /// Runs it.
+    /// Runs the measurement.
     ///
     /// # Errors
     ///
-    /// The file system's; `Unsupported` if it cannot trim.
+    /// An error of the file system; `Unsupported` if it cannot discard.
     pub fn run(&self, site: &Site) -> io::Result<Curve> {
         let files = self.files(site)?;
         let (bytes, trims, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -99,7 +98,7 @@ impl Long {
         for half in [0, 1].into_iter().cycle() {
             for at in 0..writes {
                 file.write_at_sync(half * self.half_bytes + at * self.io_bytes as u64, &block)?;
-                // Relaxed: a sum, and a flag that may be seen a write late.
+                // Relaxed: a sum, and a flag that may be noticed one write late.
                 bytes.fetch_add(self.io_bytes as u64, Relaxed);
                 if stop.load(Relaxed) {
                     return Ok(());
@@ -114,7 +113,7 @@ impl Long {
     }
 }
 
-/// Ends the others when a writer ends, for whatever reason.
+/// Stops all writers when dropped, so that they end together after an error or a panic.
 struct StopAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

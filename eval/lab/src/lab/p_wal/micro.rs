@@ -1,25 +1,24 @@
-//! U-1 and U-10 as §5.2.1 has them, on the log alone: 65,536 pages of one 32-bit integer in memory, a lock
-//! for each, strict two-phase locking with early release, BEGIN and END records of 132 bytes, UPDATE records
-//! of 156, all with the log's own frames.
+//! U-1 and U-10 on the log alone, as in §5.2.1. There are 65,536 pages of one 32-bit integer in memory with a
+//! lock for each. Transactions use strict two-phase locking with early lock release. BEGIN and END records
+//! have 132 bytes and UPDATE records 156, including the log's own frames.
 //!
-//! 1. Append BEGIN. For each page, in the order of their numbers (so that there is no deadlock): lock it,
-//!    append UPDATE, change it.
-//! 2. Append END, queue the transaction with its commit LSN, leave that with the pages, and release the locks
-//!    (Algorithms 2 and 3).
-//! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm
-//!    1). [`Pace::Greedy`]: the log's own threads write whenever something is there. [`Pace::Unasked`]: when
-//!    it likes (epochs).
-//! 4. A transaction is known to be committed once the durable horizon has reached its commit LSN (Algorithm
-//!    4). A worker with a full window of others waits; one without a window is a client that waits for each
-//!    commit as it comes.
+//! 1. Append BEGIN. For each page, in ascending order to avoid deadlocks: lock it, append UPDATE, change it.
+//! 2. Append END, queue the transaction with its commit LSN, store this LSN in the pages, and release the
+//!    locks (Algorithms 2 and 3).
+//! 3. [`Pace::Groups`]: after every N transactions the worker itself writes its log (Algorithm 1).
+//!    [`Pace::Greedy`]: the log's own threads write whenever there are records. [`Pace::Unasked`]: the log
+//!    decides (epochs).
+//! 4. A transaction is acknowledged once the durable horizon has reached its commit LSN (Algorithm 4). A
+//!    worker with a full window waits for its oldest transaction. A worker without a window represents a
+//!    client that waits for each commit.
 //!
-//! Records name the record that they come [after](Order::After), as the store's do: an UPDATE after the last
-//! record of its page, BEGIN and END after nothing that their worker did not append itself. So workers draw
-//! LSNs in ranges; the paper's draw one for each record ([`Variant::lsn_range`]).
+//! Each record is ordered [after](Order::After) another record, as in the store: an UPDATE after the last
+//! record of its page, BEGIN and END only after the worker's own records. Workers can therefore draw LSNs in
+//! ranges; the paper's workers draw one LSN for each record ([`Variant::lsn_range`]).
 //!
-//! The paper's workers have no window; here there is one, so that variants can be compared with the same work
-//! in flight. Chunks are multiples of 4 KiB here, of 512 bytes there: 16 transactions of U-1 fill one of
-//! 8,192 (there 7,168).
+//! The paper's workers have no window. Here they have one, so that variants can be compared with the same
+//! work in flight. Chunks are multiples of 4 KiB here, and of 512 bytes in the paper: 16 transactions of U-1
+//! fill a chunk of 8,192 bytes (7,168 in the paper).
 
 use super::ground::Site;
 use super::usage::Usage;
@@ -40,30 +39,30 @@ use std::error::Error;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-/// Pages, as in the paper.
+/// Number of pages, as in the paper.
 pub const PAGES: usize = 65_536;
-/// Bytes that the log adds to a record: one for the LSN, two for the length.
+/// Bytes that the log adds to a record: one for the LSN and two for the length.
 const FRAME: usize = 3;
-/// BEGIN and END records are 132 bytes with that.
+/// Bytes of a BEGIN or END record without its frame; 132 with it.
 const BOUND_BODY: usize = 132 - FRAME;
-/// UPDATE records are 156.
+/// Bytes of an UPDATE record without its frame; 156 with it.
 const UPDATE_BODY: usize = 156 - FRAME;
 
-/// Bytes of log of a transaction with this number of updates.
+/// Returns the bytes of log of a transaction with this number of updates.
 pub(super) const fn transaction_bytes(updates: usize) -> usize {
     2 * (BOUND_BODY + FRAME) + updates * (UPDATE_BODY + FRAME)
 }
 
 static PAGE_LOCK: azekura_trace::Site = azekura_trace::Site::new("lab: page lock");
 
-/// A page, and the predecessor of its next change: the commit of the transaction that changed it last.
+/// A page: its integer, and the commit LSN of the transaction that changed it last.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     value: u32,
     lsn: Lsn,
 }
 
-/// The pages, for all workers.
+/// The pages, shared by all workers.
 #[derive(Debug)]
 pub struct Pages(Box<[TtasLock<Page>]>);
 
@@ -74,87 +73,87 @@ impl Default for Pages {
 }
 
 impl Pages {
-    /// The sum of all integers: how many updates there were.
+    /// Returns the sum of all integers, which is the number of updates.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|page| u64::from(page.lock(&PAGE_LOCK).value)).sum()
     }
 
-    /// Another log begins; its LSNs are independent of those of the one before.
+    /// Resets the LSNs of all pages before another log begins with LSNs of its own.
     fn forget_log(&self) {
         self.0.iter().for_each(|page| page.lock(&PAGE_LOCK).lsn = Lsn(0));
     }
 }
 
-/// One measurement to make.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Micro {
-    /// The log.
+    /// The compared log.
     pub variant: Variant,
-    /// Threads, each with a log buffer of its own; without a window they share as many as a store has.
+    /// Number of threads. With a window each has its own log buffer; otherwise they share the default number.
     pub workers: usize,
-    /// Updates of one transaction: 1 or 10.
+    /// Number of updates in a transaction: 1 or 10.
     pub updates: usize,
-    /// Transactions that a worker may have in flight; without, it waits for each.
+    /// Number of transactions that a worker may have in flight; `None` means that it waits for each.
     pub window: Option<usize>,
     /// Duration.
     pub time: Duration,
-    /// For the choice of pages.
+    /// Seed of the choice of pages.
     pub seed: u64,
 }
 
-/// The measured values.
+/// Results of a measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
-    /// Transactions with a commit known to be durable.
+    /// Number of transactions with an acknowledged commit.
     pub committed: u64,
-    /// From the start until the last was.
+    /// Length of the measured time in seconds.
     pub seconds: f64,
-    /// From a transaction's start until its own log was written; with [`Pace::Groups`].
+    /// Latencies from a transaction's start until its worker's log was written; with [`Pace::Groups`].
     pub until_flush: Latencies,
-    /// From its start until its commit was known.
+    /// Latencies from a transaction's start until its commit was acknowledged.
     pub until_known: Latencies,
-    /// Use of the machine by the process.
+    /// Resources that the process used.
     pub usage: Usage,
-    /// Counts of the log; of its streams, the number used at the end.
+    /// Counts of the log during the measured time, and its number of streams.
     pub log: WalStats,
 }
 
 impl Stretch {
-    /// Transactions per second.
+    /// Returns the transactions per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.committed as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// MiB of log records per second.
+    /// Returns the MiB of log records per second.
     #[must_use]
     pub fn record_mib_per_s(&self) -> f64 {
         self.log.record_bytes as f64 / f64::from(1 << 20) / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// MiB per second written to the device, with headers and padding.
+    /// Returns the MiB per second written to the device, with headers and padding.
     #[must_use]
     pub fn written_mib_per_s(&self) -> f64 {
         self.log.chunk_bytes as f64 / f64::from(1 << 20) / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// Mean bytes of a chunk, a multiple of 4 KiB.
+    /// Returns the mean bytes of a chunk, rounded up to a multiple of 4 KiB.
     #[must_use]
     pub fn chunk_bytes(&self) -> usize {
         let mean = self.log.chunk_bytes.checked_div(self.log.chunks).unwrap_or(0);
         usize::try_from(mean).unwrap_or(usize::MAX >> 1).max(1).next_multiple_of(4096)
     }
 
-    /// Mean number of transactions in flight, by Little's law.
+    /// Returns the mean number of transactions in flight, by Little's law.
     #[must_use]
     pub fn in_flight(&self) -> f64 {
         self.rate() * self.until_known.mean_us() / 1e6
     }
 }
 
-/// Before the measured stretch, so that segments are ready and recycled and the number of streams has had
-/// time to follow: this part of its length, but at least this.
+/// Warm-up, so that segments are ready and recycled: the measured time divided by `WARM_UP`, but at least
+/// `LEAST_WARM_UP`.
 const WARM_UP: u32 = 2;
 const LEAST_WARM_UP: Duration = Duration::from_millis(250);
 
@@ -162,7 +161,7 @@ const LEAST_WARM_UP: Duration = Duration::from_millis(250);
 const TRIM_EVERY: Duration = Duration::from_millis(5);
 
 impl Micro {
-    /// Makes a log, runs, and throws it away.
+    /// Creates a log, runs the workers, and closes the log.
     ///
     /// # Errors
     ///
@@ -181,7 +180,7 @@ impl Micro {
             let one = |worker| {
                 let _stop = StopAtEnd(&stop);
                 start.wait();
-                // Relaxed: a worker may do one more transaction.
+                // Relaxed: a worker may run one more transaction.
                 work(self, &wal, pages, worker, &counts, || !stop.load(Relaxed))
             };
             let threads: Vec<_> = (0..self.workers).map(|worker| scope.spawn(move || one(worker))).collect();
@@ -189,12 +188,12 @@ impl Micro {
             let idle_until = |end: Instant| {
                 while !stop.load(Relaxed) && Instant::now() < end {
                     std::thread::sleep(end.saturating_duration_since(Instant::now()).min(TRIM_EVERY));
-                    // A segment that cannot be released is only kept.
+                    // If the release of segments fails, they only remain in use.
                     let _ = wal.trim(wal.durable_lsn());
                 }
             };
             idle_until(Instant::now() + (self.time / WARM_UP).max(LEAST_WARM_UP));
-            // Relaxed: a worker counts a transaction more or less.
+            // Relaxed: a worker may count one transaction more or less.
             counts.store(true, Relaxed);
             let (began, before, used) = (Instant::now(), wal.stats(), Usage::now());
             idle_until(began + self.time.max(self.variant.least_time()));
@@ -231,7 +230,7 @@ pub(super) fn work(
     Ok(client.tally)
 }
 
-/// Counts of the log from one look at it to another.
+/// Returns the differences of the log's counts.
 fn between(before: &WalStats, mut after: WalStats) -> WalStats {
     after.records -= before.records;
     after.record_bytes -= before.record_bytes;
@@ -242,7 +241,7 @@ fn between(before: &WalStats, mut after: WalStats) -> WalStats {
     after
 }
 
-/// Ends the others when a worker ends, for whatever reason.
+/// Stops all workers when dropped, so that they end together after an error or a panic.
 struct StopAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -255,13 +254,13 @@ pub(super) fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> i
     move |error| EngineError::failed(doing, error).into()
 }
 
-/// A transaction without a known result of its commit.
+/// A transaction in flight.
 struct Pending {
     commit_lsn: Lsn,
     began: Instant,
 }
 
-/// One worker.
+/// State of a worker.
 struct Client<'a> {
     wal: &'a Arc<Wal>,
     pages: &'a Pages,
@@ -270,11 +269,11 @@ struct Client<'a> {
     window: Option<usize>,
     pace: Pace,
     random: Xoshiro256PlusPlus,
-    /// In order of their commit LSNs.
+    /// Transactions in flight, in the order of their commit LSNs.
     queue: VecDeque<Pending>,
     /// Number of transactions at the end of the queue that are not flushed.
     unflushed: usize,
-    /// The stretch is the measured one.
+    /// The worker is within the measured time.
     counts: bool,
     tally: Stretch,
 }
@@ -298,7 +297,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Algorithm 1.
+    /// Runs transactions until `go_on` returns `false`, then waits for those in flight (Algorithm 1).
     fn run(&mut self, counts: &AtomicBool, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
         while go_on() {
             self.counts = counts.load(Relaxed);
@@ -313,7 +312,7 @@ impl<'a> Client<'a> {
                         self.flush()?;
                     }
                     self.notify();
-                    // Everything of ours is in flight, and so is, sooner or later, what the others have.
+                    // The worker's log is written, so it only waits for the logs of the other workers.
                     while self.unflushed == 0 && self.queue.len() >= window {
                         thread::yield_now();
                         self.check()?;
@@ -339,7 +338,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Algorithms 2 and 3.
+    /// Runs a transaction (Algorithms 2 and 3).
     fn transact(&mut self) -> Result<(), BenchError> {
         let began = Instant::now();
         self.append::<BOUND_BODY>(b'b', Lsn(0))?;
@@ -366,7 +365,7 @@ impl<'a> Client<'a> {
         appended.map_err(failed("logging"))
     }
 
-    /// Different pages, in order.
+    /// Draws distinct pages, in ascending order.
     fn choose(&mut self, chosen: &mut [u16]) {
         loop {
             chosen.iter_mut().for_each(|page| *page = self.random.random());
@@ -377,7 +376,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// `flushLog` of Algorithm 1: our own log, whatever the others do.
+    /// Writes the worker's own log: `flushLog` of Algorithm 1.
     fn flush(&mut self) -> Result<(), BenchError> {
         self.wal.flush(self.worker).map_err(failed("writing the log"))?;
         let now = Instant::now();
@@ -390,7 +389,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Waits for the oldest transaction; its flush was requested.
+    /// Waits for the oldest transaction, after its flush was requested.
     fn wait_for_oldest(&mut self) -> Result<(), BenchError> {
         if let Some(oldest) = self.queue.front() {
             self.wal.ticket(oldest.commit_lsn).wait().map_err(failed("writing the log"))?;
@@ -399,7 +398,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Waits for the newest transaction; requests its flush.
+    /// Requests a flush and waits for the newest transaction.
     fn wait_for_newest(&mut self) -> Result<(), BenchError> {
         if let Some(newest) = self.queue.back() {
             self.wal.wait_acknowledged(newest.commit_lsn).map_err(failed("writing the log"))?;
@@ -412,7 +411,7 @@ impl<'a> Client<'a> {
         self.wal.failure().map_or(Ok(()), |reason| Err(failed("writing the log")(reason)))
     }
 
-    /// Algorithm 4.
+    /// Removes the transactions with acknowledged commits from the queue and counts them (Algorithm 4).
     fn notify(&mut self) {
         let durable = self.wal.acknowledged_lsn();
         if self.queue.front().is_none_or(|oldest| oldest.commit_lsn > durable) {
@@ -444,7 +443,7 @@ mod tests {
             for updates in [1, 10] {
                 let pages = Pages::default();
                 let what = format!("{variant:?}, {updates} updates");
-                // A machine that has no time for the workers gets more.
+                // On a busy machine the measurement is repeated with a longer time.
                 let stretch = [10, 100, 1_000, 10_000].into_iter().find_map(|millis| {
                     let time = Duration::from_millis(millis);
                     let micro = Micro { variant, workers: 3, updates, window: Some(64), time, seed: 7 };
@@ -456,7 +455,7 @@ mod tests {
                 assert_eq!(stretch.until_known.count(), stretch.committed, "{what}");
                 let per_transaction = stretch.log.record_bytes as f64 / stretch.log.records as f64;
                 let paper = (2.0 * 132.0 + 156.0 * updates as f64) / (updates as f64 + 2.0);
-                // Records of other workers in between cost a second byte for the LSN once in a while.
+                // Records of other workers between two records sometimes cost a second byte for the LSN.
                 assert!(
                     (per_transaction - paper).abs() < paper / 50.0,
                     "{what}: {per_transaction}, paper {paper}"
@@ -467,8 +466,8 @@ mod tests {
 
     const TRANSACTIONS: u64 = 160;
 
-    /// Transactions of one worker alone, in a log without threads of its own: each written before the next,
-    /// or as many in flight as the window has.
+    /// Runs transactions of a single worker in a log without background threads. Without a window, each is
+    /// written before the next one.
     fn alone(variant: Variant, updates: usize, window: Option<usize>) -> Stretch {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let options = WalOptions { background: false, ..variant.wal_options(1) };
@@ -486,14 +485,14 @@ mod tests {
         stretch
     }
 
-    /// Returns the number of draws of LSNs for them.
+    /// Returns the number of draws of LSNs in [`alone`] without a window.
     fn draws(variant: Variant, updates: usize) -> u64 {
         alone(variant, updates, None).log.lsn_draws
     }
 
     #[test]
     fn our_workers_draw_once_for_a_transaction_and_the_papers_once_for_a_record() {
-        // The first transaction has no estimate yet of the number of LSNs to draw.
+        // For the first transaction, the number of LSNs to draw is not estimated yet.
         let about_once_each = TRANSACTIONS..=TRANSACTIONS + 4;
         assert!(about_once_each.contains(&draws(Variant::OneStream, 1)), "{}", draws(Variant::OneStream, 1));
         assert!(about_once_each.contains(&draws(Variant::Ours, 10)), "{}", draws(Variant::Ours, 10));

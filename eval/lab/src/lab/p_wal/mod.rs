@@ -4,20 +4,20 @@
 //! |---|---|---|
 //! | [`ground`] | the device: this machine's, or a modeled one | Table 1 |
 //! | [`writes`] | synchronous writers | §2.2, Fig. 3 |
-//! | [`variant`] | the logs that are compared | §5.1 |
-//! | [`micro`] | U-1 and U-10 on the log alone, with the paper's records, groups | §5.2.1, Figs 7 to 10, 13 |
+//! | [`variant`] | the compared logs | §5.1 |
+//! | [`micro`] | U-1 and U-10 on the log alone, with the paper's records | §5.2.1, Figs 7 to 10, 13 |
 //! | [`store`] | U-1, U-10 and TPC-C on the whole store | §5.2.2, Figs 11, 12, 14 |
-//! | [`long`] | writing for long, with trim and without | §5.5, Fig. 15 |
-//! | [`restart`] | recovery: merging against sorting, and the store's restart | §4 |
-//! | [`lone`] | a committer alone, against one write | |
-//! | `goals` | goals of the log |
-//! | [`usage`] | processor time and switches | |
-//! | [`run`](mod@run) | a run of all of it | |
+//! | [`long`] | long writing, with trim and without | §5.5, Fig. 15 |
+//! | [`restart`] | recovery: merging and sorting of logs, and the store's restart | §4 |
+//! | [`lone`] | commits of one committer, compared with single writes | |
+//! | `goals` | goals of the log | |
+//! | [`usage`] | processor time and context switches | |
+//! | [`run`](mod@run) | a run of the whole lab | |
 //! | [`simulate`] | the log on a simulated machine | Fig. 7 |
 //!
-//! Every throughput comes with the work in flight, because more of it is more throughput: the paper's workers
-//! have no bound, here each has a window. Log variants, and the device's own limit for the same chunk size
-//! and number of writers, are measured in turns in one run.
+//! Every throughput is reported with the work in flight, because more work in flight increases the
+//! throughput. The paper's workers have no bound; here each has a window. The variants of the log are
+//! measured in turn in one run. So is the device's own limit with the same chunk size and number of writers.
 
 mod goals;
 pub mod ground;
@@ -44,7 +44,7 @@ use self::variant::Variant;
 pub enum Part {
     /// Speed of the device (Fig. 3).
     Device,
-    /// A lone committer against one write.
+    /// Commits of one committer, compared with single writes.
     Lone,
     /// U-1 and U-10 on the log (Figs 7 to 10, 13).
     Log,
@@ -54,14 +54,14 @@ pub enum Part {
     Store,
     /// TPC-C on the store (Figs 11, 12, 14).
     Tpcc,
-    /// Writing for long (Fig. 15).
+    /// Long writing (Fig. 15).
     Long,
     /// Recovery (§4).
     Restart,
 }
 
 impl Part {
-    /// All of them, in order.
+    /// All parts, in the order of a run.
     pub const ALL: [Self; 8] = [
         Self::Device,
         Self::Lone,
@@ -73,7 +73,7 @@ impl Part {
         Self::Restart,
     ];
 
-    /// Its name.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,43 +103,43 @@ impl FromStr for Part {
 /// Settings of the lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// The devices, one after the other.
+    /// Devices to measure, one after another.
     pub devices: Vec<Choice>,
     /// Parts to run.
     pub parts: Vec<Part>,
-    /// The logs that are compared; on the real device also those that differ in how writes are submitted, if
-    /// their like is here.
+    /// Compared logs. On the real device, a variant with another method of writing is added for each of them
+    /// that has one.
     pub variants: Vec<Variant>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
     /// Numbers of clients that wait for each of their commits.
     pub clients: Vec<usize>,
-    /// Transactions that each worker may have in flight, where commits are not waited for one by one.
+    /// Number of transactions that each worker may have in flight with pipelined commits.
     pub window: usize,
-    /// Measures the store with commits that are waited for one by one, too.
+    /// Measures the store with blocking commits, too.
     pub blocking: bool,
-    /// Of one measurement of a rate; TPC-C takes twice as long.
+    /// Measured time of each rate; TPC-C takes twice as long.
     pub time: Duration,
-    /// Measurements of each rate; the median counts.
+    /// Measurements of each rate; the report shows the median.
     pub runs: usize,
-    /// Bytes of a write, for Fig. 3.
+    /// Sizes of the writes in Fig. 3, in bytes.
     pub io_bytes: Vec<usize>,
-    /// Warehouses, and the divisor of the specification's numbers of rows.
+    /// Number of warehouses, and divisor of the specification's numbers of rows.
     pub tpcc_scale: (u32, u32),
-    /// Of Fig. 15: how long, between two samples, and bytes of a half.
+    /// Settings of Fig. 15: total time, time between two samples, and bytes of half a file.
     pub long: (Duration, Duration, u64),
-    /// Records of the logs that are recovered.
+    /// Numbers of records of the recovered logs.
     pub records: Vec<u64>,
-    /// The store's setting for the time of a restart, which is measured.
+    /// Setting of the store for the time of a restart, which is compared with the measured time.
     pub recovery_time: Duration,
-    /// Directory for the real device's files.
+    /// Directory on the real device.
     pub dir: PathBuf,
-    /// Of the first run.
+    /// Seed of the first run.
     pub seed: u64,
 }
 
 impl Lab {
-    /// The paper's questions, some minutes for each device.
+    /// Returns settings for all of the paper's figures, which take some minutes per device.
     #[must_use]
     pub fn full(dir: PathBuf) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Lab {
         }
     }
 
-    /// Smaller in everything: some seconds for each device. Its numbers are rough.
+    /// Returns settings with smaller sizes, which take some seconds per device; the results are rough.
     #[must_use]
     pub fn quick(dir: PathBuf) -> Self {
         Self {

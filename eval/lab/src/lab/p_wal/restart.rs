@@ -1,4 +1,4 @@
-//! Duration of recovery: reading the log back by merging and by sorting (§4), and a whole restart of the
+//! Duration of recovery: reading a log by merging and by sorting its streams (§4), and a whole restart of the
 //! store.
 
 use super::ground::{Ground, Site};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const DATABASE: u64 = 1;
-/// Of a record: an UPDATE of the paper with its frame.
+/// Bytes of a record without its frame; with it, an UPDATE of the paper.
 const BODY_BYTES: usize = 156 - 3;
 
-/// A log to be read back.
+/// A closed log with records.
 #[derive(Debug)]
 pub struct Filled {
     site: Site,
@@ -26,17 +26,17 @@ pub struct Filled {
     records: u64,
 }
 
-/// Method of putting records into order.
+/// Method of putting the records of all streams into order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The k-way merge.
+    /// A k-way merge of the streams.
     Merge,
-    /// All of them sorted.
+    /// A sort of all records.
     Sort,
 }
 
 impl Filled {
-    /// Writes a log of `records` records with `streams` streams; each stream gets 16 in a row.
+    /// Writes a log of `records` records into `streams` streams, in turns of 16 records.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Filled {
         Ok(Self { site, dir, records })
     }
 
-    /// Reads it back; returns the duration.
+    /// Reads the log and returns the duration.
     ///
     /// # Errors
     ///
@@ -100,16 +100,16 @@ impl Filled {
 /// Results of a restart of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarted {
-    /// Log records read.
+    /// Number of log records read.
     pub records: u64,
-    /// From the call to the open store.
+    /// Time until the store was open.
     pub took: Duration,
-    /// Of the processors, all threads of the process together.
+    /// Processor time of all threads of the process.
     pub cpu: Duration,
 }
 
 impl Restarted {
-    /// Records per second of a processor.
+    /// Returns the records per second of processor time.
     #[must_use]
     pub fn rate_per_cpu(&self) -> f64 {
         self.records as f64 / self.cpu.as_secs_f64().max(1e-9)
@@ -119,7 +119,7 @@ impl Restarted {
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const LAST: TableDefinition<u64, [u8]> = TableDefinition::new("last");
 
-/// A store in memory.
+/// Returns the builder of a store in memory.
 fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Builder {
     Database::builder()
         .file_system(Arc::new(fs.clone()))
@@ -129,8 +129,8 @@ fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Buil
         .recovery_time(recovery_time)
 }
 
-/// Kills a store (in memory) after so many updates of 100 bytes in random order, none of them in a
-/// checkpoint, and opens it again, redoing by as many threads as it likes or by so many.
+/// Simulates a crash of a store in memory after `updates` updates of 100 bytes in random order, all after the
+/// last checkpoint. Opens the store again, with `redo_threads` redo threads or the default number.
 ///
 /// # Errors
 ///
@@ -158,17 +158,17 @@ pub fn restart_store(
     Ok(restarted)
 }
 
-/// Number of undone changes, and the duration of the undo.
+/// Result of an undo during a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Undone {
-    /// Changes.
+    /// Number of undone changes.
     pub changes: u64,
-    /// For all of them, by one thread.
+    /// Duration of the undo, by one thread.
     pub took: Duration,
 }
 
-/// Kills a store (in memory) while a transaction has changed so many rows in random order and has not ended;
-/// its restart undoes them.
+/// Simulates a crash of a store in memory during a transaction that has changed `changes` rows in random
+/// order. The restart undoes these changes.
 ///
 /// # Errors
 ///
@@ -183,7 +183,7 @@ pub fn undo_at_restart(changes: u64) -> Result<Undone, BenchError> {
     for n in 0..changes {
         rows.insert(&scattered(n), &[8; 100][..]).map_err(failed("writing"))?;
     }
-    // Another one's commit has the open one's records written.
+    // The commit of another transaction makes the records of the open one durable.
     db.transact(|tx| tx.table(&LAST)?.insert(&1, &[][..])).map_err(failed("committing"))?;
     let killed = fault.kill();
     open.abort().map_err(failed("aborting"))?;
@@ -200,17 +200,17 @@ pub fn undo_at_restart(changes: u64) -> Result<Undone, BenchError> {
     Ok(Undone { changes, took: report.undo_time })
 }
 
-/// Log of one update with what belongs to it, at least.
+/// Lower bound of the log bytes of a transaction with one update.
 const UPDATE_LOG_BYTES: u64 = 150;
-/// Log that a store may keep for each second of its restart, as it counts itself.
+/// Log bytes that the store counts as one second of its restart.
 const LOG_BYTES_PER_S: f64 = (64 << 20) as f64;
 
-/// Kills a store that keeps its restart within `time`, once it has logged twice what it may keep for that,
-/// and opens it again.
+/// Simulates a crash of a store with the setting `time` for its restart, after it has logged twice as much as
+/// it may keep for that time. Opens the store again.
 ///
 /// # Errors
 ///
-/// As [`restart_store`].
+/// The same as those of [`restart_store`].
 pub fn restart_within(time: Duration) -> Result<Restarted, BenchError> {
     const STREAMS: usize = 2;
     let fault = FaultFs::new();
@@ -221,12 +221,12 @@ pub fn restart_within(time: Duration) -> Result<Restarted, BenchError> {
     reopen(store(&killed, STREAMS, time), last)
 }
 
-/// All keys once, in no order: by an odd multiplier.
+/// Returns the key of update `n`: distinct keys in a scattered order, by an odd multiplier.
 const fn scattered(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
 }
 
-/// So many updates, durable in the end; the key of the last one.
+/// Makes `updates` updates, waits until they are durable, and returns the last key.
 fn update(db: &Database, updates: u64) -> Result<u64, BenchError> {
     let mut last = None;
     for n in 0..updates.max(1) {

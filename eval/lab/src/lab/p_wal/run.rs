@@ -1,4 +1,4 @@
-//! A run of the lab: part by part on each device, variants in turns.
+//! A run of the lab: part by part on each device, with the variants in turn.
 
 mod on_log;
 mod on_store;
@@ -15,16 +15,16 @@ use crate::lab::figures::{Axis, Figure, Point, Report};
 use crate::machine::Machine;
 use crate::progress::Progress;
 
-/// A column that several figures have.
+/// Name of an additional number of several figures: the median latency in microseconds.
 const P50: &str = "p50 us";
 
 impl Lab {
-    /// Runs all of it.
+    /// Runs all parts on all devices.
     ///
     /// # Errors
     ///
-    /// An error of files, logs and stores; [`BenchError::WrongAnswer`] and [`BenchError::Inconsistent`] if
-    /// one of them is wrong.
+    /// An error of files, logs or stores. [`BenchError::WrongAnswer`] or [`BenchError::Inconsistent`] if a
+    /// store returns wrong data.
     pub fn run(&self, progress: &Progress) -> Result<Report, BenchError> {
         let names: Vec<&str> = self.devices.iter().map(Choice::name).collect();
         let settings = format!(
@@ -60,14 +60,14 @@ impl Lab {
     }
 }
 
-/// A lab under way.
+/// A running lab with its results so far.
 struct Run<'l> {
     lab: &'l Lab,
     progress: &'l Progress,
     report: Report,
 }
 
-/// One figure's place for points.
+/// Position of a point: figure, series and position on the axis.
 struct Into<'f> {
     figure: &'f str,
     series: String,
@@ -93,7 +93,7 @@ impl Run<'_> {
         });
     }
 
-    /// Every variant with every number of workers.
+    /// Returns all combinations of a number of workers and a variant.
     fn cells(&self, variants: &[Variant]) -> Vec<(usize, Variant)> {
         let all = |&workers: &usize| variants.iter().map(move |&variant| (workers, variant));
         self.lab.workers.iter().flat_map(all).collect()
@@ -127,7 +127,7 @@ mod tests {
             long: (Duration::from_millis(20), Duration::from_millis(10), 64 << 10),
             ..Lab::quick(dir.path().into())
         };
-        // TPC-C takes most of the time; once is enough.
+        // TPC-C takes most of the time, so it runs on one device only.
         let tpcc =
             Lab { devices: vec![Choice::Model(DeviceModel::plp())], parts: vec![Part::Tpcc], ..lab.clone() };
         let lab = Lab { parts: Part::ALL.into_iter().filter(|&part| part != Part::Tpcc).collect(), ..lab };
@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(count("Reading a log"), devices * 2 * 2);
         assert_eq!((count("Restart of"), count("Undo at"), count("Restart within")), (3, 1, 1));
         assert_eq!(count("A lone committer"), devices * 2);
-        assert_eq!(count("Blocking clients"), devices * 2); // of our log; the paper's variant writes by count
-        // On two devices; and of the store's restart one for redo and one for the setting.
+        assert_eq!(count("Blocking clients"), devices * 2); // only our log; the paper's has groups
+        // On two devices; the store's restart has one goal for redo and one for its setting.
         let goals = |name: &str| report.goals.iter().filter(|goal| goal.name.contains(name)).count();
         assert_eq!((goals("over a write"), goals("of the device")), (devices, 2 * devices));
         assert_eq!((goals("redone"), goals("its setting")), (1, 1));

@@ -1,14 +1,14 @@
 //! The paper's Fig. 7 on a simulated machine: U-1 and U-10 on the log alone, with as many workers as the
-//! machine has processors, and modeled devices in the machine's own time.
+//! machine has processors, and modeled devices in virtual time.
 //!
-//! The log is the shipped one with its own threads; workers are those of [`micro`]. Each worker has a
-//! processor, and so have the log's threads.
+//! The log is the shipped one with its own threads, and the workers are those of [`micro`]. Each worker and
+//! each thread of the log has its own processor.
 //!
 //! **The log is prepared.** The measured log recycles segments: each of its blocks was written before the
 //! run, as in a store with a log that has reached its size. The paper's log files are allocated before its
 //! runs, and a run of some milliseconds ends before a stream has written one segment. A new log would be
-//! measured while it fills its blocks (SEGMENT-5 of `azekura-wal`): it writes each byte twice, which costs
-//! most on a device at its limit. [`micro`] reaches the same state on real machines by its warm-up.
+//! measured while it fills its blocks (SEGMENT-5 of `azekura-wal`). It then writes each byte twice, which is
+//! slowest on a device at its limit. On real machines, [`micro`] reaches the prepared state by its warm-up.
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
@@ -34,73 +34,74 @@ use crate::progress::Progress;
 /// Settings of the simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// The machine.
+    /// The simulated machine.
     pub profile: Profile,
-    /// The devices.
+    /// Modeled devices.
     pub devices: Vec<DeviceModel>,
-    /// The logs; those with a number have room for so many transactions and no more in their buffer, and so
-    /// write that many at a time.
+    /// Compared logs. With a number, the buffer has room for this number of transactions, so the log writes
+    /// that many at a time.
     pub logs: Vec<(Variant, Option<usize>)>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
-    /// Updates of a transaction: a figure for each number.
+    /// Numbers of updates in a transaction; each has a figure.
     pub updates: Vec<usize>,
-    /// Transactions that a worker may have in flight.
+    /// Number of transactions that a worker may have in flight.
     pub window: usize,
-    /// Time on the machine before and while commits are counted.
+    /// Virtual time of the warm-up, and of the measurement.
     pub time: (Duration, Duration),
-    /// Lines that cost nothing.
+    /// Cache lines with accesses that cost nothing extra.
     pub without: Vec<LineName>,
-    /// Waits for the device end with a spin, as real ones do, instead of taking no processor at all.
+    /// Waits for the device end with a spin, as on real devices. Otherwise they use no processor time.
     pub spins: bool,
-    /// Of all that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// A log with one number of workers.
+/// Result of a log with one number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Updates of a transaction.
+    /// Number of updates in a transaction.
     pub updates: usize,
-    /// The log.
+    /// Name of the log.
     pub log: String,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// Transactions per second of the machine's time with a commit known to be durable.
+    /// Transactions with acknowledged commits per second of virtual time.
     pub rate: f64,
-    /// Nanoseconds of a processor that its worker had for a transaction.
+    /// Processor time of the worker per transaction, in nanoseconds.
     pub worker_ns: f64,
     /// Mean bytes of a chunk.
     pub chunk_bytes: usize,
-    /// Accesses and turns of spins that were simulated.
+    /// Number of simulated accesses and iterations of spin loops.
     pub steps: u64,
-    /// Places at which threads waited for cache lines, and microseconds per transaction.
+    /// Places in the source where threads waited for cache lines, with microseconds per transaction.
     pub stalls: Vec<(String, f64)>,
 }
 
-/// All of them.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The machine.
+    /// The simulated machine.
     pub profile: Profile,
     /// The settings, as text.
     pub settings: String,
-    /// Rates.
+    /// Results for each device, log and number of workers.
     pub points: Vec<Point>,
 }
 
-/// Places that a point names.
+/// Largest number of places in a point.
 const PLACES: usize = 3;
-/// Processors for the log's threads that write no stream: the one that prepares segments, the one that trims.
+/// Processors for the log's threads that write no stream: one prepares segments, one trims.
 const FOR_THE_LOG: usize = 2;
-/// For segments to be made ready on a device that costs nothing.
+/// Time for the preparation of segments, on a device without cost.
 const PREPARES: Duration = Duration::from_millis(5);
 const TRIM_EVERY: Duration = Duration::from_micros(500);
 
 impl Simulated {
-    /// 1, 2, 4, … up to `most` workers on a two-socket machine with the paper's device.
+    /// Returns the settings for a two-socket machine with 1, 2, 4, … up to `most` workers and the paper's
+    /// device.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -122,17 +123,17 @@ impl Simulated {
         }
     }
 
-    /// The same with U-1 and U-10 on devices with parallel flushes: the paper's, one that reaches its limit
-    /// later, and a current drive.
+    /// Returns the settings of [`new`](Self::new) for U-1 and U-10 on three devices with parallel flushes:
+    /// the paper's, one that reaches its limit later, and a current drive.
     #[must_use]
     pub fn on_parallel_devices(most: usize) -> Self {
         let devices = vec![DeviceModel::iodrive(), DeviceModel::iodrive_2x(), DeviceModel::plp()];
         let mut lab = Self { devices, updates: vec![1, 10], ..Self::new(most) };
-        lab.logs.insert(1, (Variant::StreamEach, None)); // a greedy stream for each worker
+        lab.logs.insert(1, (Variant::StreamEach, None)); // one greedy stream for each worker
         lab
     }
 
-    /// Runs all of it.
+    /// Runs all simulations.
     ///
     /// # Errors
     ///
@@ -165,8 +166,8 @@ impl Simulated {
         })
     }
 
-    /// Transactions per second of so many real workers with the first of the logs, on the first of the
-    /// devices, and nanoseconds of a processor for each.
+    /// Measures real workers with the first of the logs, on the first of the devices. Returns the
+    /// transactions per second, and the processor time of a worker per transaction in nanoseconds.
     pub(crate) fn real(&self, workers: usize) -> Result<(f64, f64), BenchError> {
         let (Some(&(variant, group)), Some(&device), Some(&updates)) =
             (self.logs.first(), self.devices.first(), self.updates.first())
@@ -221,8 +222,8 @@ impl Simulated {
     }
 }
 
-/// Threads of the log that write. Where workers write their own streams their threads sleep; one processor is
-/// left for them, too.
+/// Returns the number of the log's threads that write. If workers write their own streams, these threads
+/// sleep, but one processor is reserved for them.
 const fn writers(variant: Variant, workers: usize) -> usize {
     match (variant.pace(), variant.streams(workers)) {
         (Pace::Greedy | Pace::Unasked, Some(streams)) => streams,
@@ -233,7 +234,7 @@ const fn writers(variant: Variant, workers: usize) -> usize {
 struct Measured {
     commits: u64,
     all_commits: u64,
-    /// Processor time of all workers, for all commits.
+    /// Processor time of all workers, for `all_commits`.
     worker_time: Duration,
     chunk_bytes: usize,
 }
@@ -244,7 +245,7 @@ impl Measured {
     }
 }
 
-/// On the machine: makes the log, starts the workers, counts.
+/// Runs on the simulated machine: creates the log, runs the workers, and counts.
 fn measure(
     micro: Micro,
     group: Option<usize>,
@@ -266,12 +267,12 @@ fn measure(
         let (wal, pages, counts) = (Arc::clone(&wal), Arc::clone(&pages), Arc::clone(&counts));
         workers.push(thread::spawn(move || {
             let tally = micro::work(&micro, &wal, &pages, worker, &counts, || Instant::now() < until);
-            (tally, thread_time()) // of a thread that has done nothing else
+            (tally, thread_time()) // the thread has done nothing else
         }));
     }
     trim_until(&wal, until - measured);
     let before = wal.stats();
-    // Relaxed, here and below: a worker counts a transaction more or less.
+    // Relaxed, here and below: a worker may count one transaction more or less.
     counts.store(true, Relaxed);
     trim_until(&wal, until);
     counts.store(false, Relaxed);
@@ -292,15 +293,15 @@ fn measure(
     })
 }
 
-/// Makes a log on a device that costs nothing. It recycles the files of a log before it, so a stream writes
-/// no new block in its first two segments: more than a stream of P-WAL writes in a run.
+/// Creates a log on a device without cost. The log recycles the files of a previous log, so a stream writes
+/// no new block in its first two segments. In a run, a stream of P-WAL writes less than that.
 fn prepared(fs: &Arc<dyn Fs>, options: &WalOptions) -> Result<Arc<Wal>, BenchError> {
     let log = |incarnation, nothing_counts| {
         let identity = LogIdentity { database_id: 1, incarnation, first_lsn: Lsn(1) };
         let options = WalOptions { nothing_counts, ..options.clone() };
         let made = Wal::create(Arc::clone(fs), Path::new("/wal"), identity, options);
         let wal = made.map_err(micro::failed("making the log"))?;
-        // For the thread of the log that makes segments ready.
+        // Waits until the log's thread has prepared segments.
         thread::sleep(PREPARES);
         Ok::<_, BenchError>(wal)
     };
@@ -311,19 +312,20 @@ fn prepared(fs: &Arc<dyn Fs>, options: &WalOptions) -> Result<Arc<Wal>, BenchErr
 fn trim_until(wal: &Wal, end: Instant) {
     while Instant::now() < end {
         thread::sleep(end.saturating_duration_since(Instant::now()).min(TRIM_EVERY));
-        // A segment that cannot be released is only kept.
+        // If the release of segments fails, they only remain in use.
         let _ = wal.trim(wal.durable_lsn());
     }
 }
 
 impl Report {
-    /// As tables: a line per log, a column per number of workers; and where threads waited for cache lines.
+    /// Returns the results as tables: a line per log, a column per number of workers; and the waits for cache
+    /// lines.
     #[must_use]
     pub fn to_text(&self) -> String {
         simulated::text(&self.profile, &self.settings, &self.charts())
     }
 
-    /// As a page with charts.
+    /// Returns the results as an HTML page with charts.
     #[must_use]
     pub fn to_html(&self) -> String {
         simulated::html("The log on a simulated machine", &self.profile, &self.settings, &self.charts())
@@ -335,7 +337,7 @@ impl Report {
     }
 }
 
-/// A device and a kind of transactions.
+/// Returns the chart of one device and one kind of transactions.
 fn chart(points: &[Point]) -> Chart {
     let (device, updates) = points.first().map_or(("", 0), |point| (point.device.as_str(), point.updates));
     let most = points.iter().map(|point| point.workers).max().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! The same questions to the whole store: U-1 and U-10 as updates of 65,536 rows of 4 bytes, and TPC-C.
+//! The workloads on the whole store: U-1 and U-10 as updates of 65,536 rows of 4 bytes, and TPC-C.
 //!
-//! Here a record is what the store makes of it (some 60 bytes for a transaction of U-1), transactions go
-//! through the tree and the lock table, and the log writes greedily, whatever its number of streams.
+//! Here the store writes the records (about 60 bytes for a U-1 transaction), transactions use the tree and
+//! the lock table, and the log writes greedily with every number of streams.
 
 use super::ground::{Ground, Site};
 use super::variant::Variant;
@@ -21,37 +21,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CACHE_BYTES: usize = 512 << 20;
-/// Small, so that sixteen streams are soon opened.
+/// Bytes of a log segment: small, so that sixteen streams are opened quickly.
 const SEGMENT_BYTES: u64 = 2 << 20;
-/// Before each measured stretch, so that segments are ready and pages are dirty already: this part of its
-/// length.
+/// Warm-up before each measurement, so that segments are ready and pages are dirty: the measured time divided
+/// by this.
 const WARM_UP: u32 = 4;
 
-/// One measurement to make.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// The log.
+    /// The compared log.
     pub variant: Variant,
-    /// Client threads, and log buffers.
+    /// Number of client threads, and of log buffers.
     pub workers: usize,
-    /// Commits that each may have in flight; without, it waits for each.
+    /// Number of commits that each client may have in flight; `None` means that it waits for each.
     pub window: Option<usize>,
     /// Duration.
     pub time: Duration,
-    /// For the choice of rows.
+    /// Seed of the choice of rows.
     pub seed: u64,
 }
 
-/// The measured values.
+/// Results of a measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
     /// Transactions per second.
     pub rate: f64,
     /// MiB of log records per second.
     pub log_mib_per_s: f64,
-    /// From the beginning of a transaction until its commit was known.
+    /// Latencies from the beginning of a transaction until its commit was acknowledged.
     pub latencies: Latencies,
-    /// Log files.
+    /// Number of log streams.
     pub streams: usize,
 }
 
@@ -91,7 +91,7 @@ fn settings(sessions: usize) -> EngineSettings {
 }
 
 impl Updates {
-    /// Fills a store.
+    /// Fills a store with the rows.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Updates {
         Ok(Self { site, population: workload.population() })
     }
 
-    /// Measures.
+    /// Measures transactions with `updates` updates.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ fn failed(doing: &'static str) -> impl Fn(azekura::Error) -> BenchError {
 }
 
 impl Tpcc {
-    /// Loads a database.
+    /// Loads a TPC-C database.
     ///
     /// # Errors
     ///
@@ -179,14 +179,14 @@ impl Tpcc {
         Ok(Self { site, loaded })
     }
 
-    /// Measures; the first of `mix`'s kinds alone if it is the paper's.
+    /// Measures a mix of transactions.
     ///
     /// # Errors
     ///
     /// An error of the store.
     pub fn run(&self, cell: &Cell, mix: Mix) -> Result<Stretch, BenchError> {
         let db = cell.builder(&self.site).open(self.site.dir.join("tpcc")).map_err(failed("opening"))?;
-        // Another run on the same database has other inputs.
+        // Each run on a database has different inputs.
         let seed = cell.seed.wrapping_add(tpcc::load::count_run(&db, &self.loaded)? << 32);
         let terminal = |at| {
             let lane = Lane::new(at as u64, cell.workers as u64);
@@ -210,7 +210,7 @@ impl Tpcc {
         })
     }
 
-    /// Looks at the specification's consistency conditions.
+    /// Checks the specification's consistency conditions.
     ///
     /// # Errors
     ///

@@ -1,19 +1,19 @@
-//! Use of the machine by the process: processor time, and switches of threads.
+//! Resources that the process uses: processor time, and context switches of its threads.
 
 use std::time::Duration;
 
-/// So much of it, of all threads together.
+/// Use of resources by all threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Time of processors.
+    /// Processor time.
     pub cpu: Duration,
-    /// Number of times that a thread went to sleep or another one took its processor, if the system counts
-    /// that (Linux). Of living threads.
+    /// Number of voluntary and involuntary context switches of the living threads, if the system counts them
+    /// (Linux).
     pub switches: Option<u64>,
 }
 
 impl Usage {
-    /// Up to now.
+    /// Returns the use since the start of the process.
     #[must_use]
     pub fn now() -> Self {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -22,7 +22,8 @@ impl Usage {
         Self { cpu, switches: switches() }
     }
 
-    /// Use since `before`; the same threads must have lived all the time.
+    /// Returns the use since `before`. The switches are exact only if the same threads were alive all the
+    /// time.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         let switches = self.switches.zip(before.switches).map(|(now, before)| now.saturating_sub(before));
@@ -36,7 +37,7 @@ fn switches() -> Option<u64> {
     Some(of.map(|status| of_status(&status)).sum())
 }
 
-/// Both kinds of switches of one thread.
+/// Returns the number of voluntary and involuntary switches of one thread.
 fn of_status(status: &str) -> u64 {
     let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
     counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()

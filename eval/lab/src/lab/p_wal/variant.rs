@@ -1,4 +1,4 @@
-//! The compared logs: their numbers of streams, and their times and threads of writing.
+//! The compared logs: their numbers of streams, the threads that write, and the times of writing.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,50 +6,50 @@ use std::time::Duration;
 use azekura_io::submit::Way;
 use azekura_wal::{LogProtocol, WalOptions};
 
-/// A log of the lab.
+/// A compared log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// P-WAL to the letter: a log file for each worker, written by it after every 16 transactions.
+    /// P-WAL as in the paper: each worker has a log file and writes it after every 16 transactions.
     Paper,
-    /// P-WAL as the store has it: the default number of streams, written greedily.
+    /// P-WAL as in the store: the default number of streams, written greedily.
     Ours,
-    /// The same with one stream.
+    /// P-WAL as in the store, with one stream.
     OneStream,
     /// P-WAL with a stream for each worker, written greedily.
     StreamEach,
-    /// [`Variant::Paper`] by io_uring and, where they can be had, atomic writes: in the place of the paper's
+    /// [`Variant::Paper`] by io_uring and, if the device supports them, atomic writes; represents the paper's
     /// P-WAL++.
     PaperPlus,
     /// A serial log after Aether, with a commit thread.
     Serial,
-    /// The same by io_uring: in the place of the paper's Aether++.
+    /// [`Variant::Serial`] by io_uring; represents the paper's Aether++.
     SerialPlus,
-    /// Epochs after Silo, a stream each.
+    /// Epochs after Silo, with a stream for each worker.
     Epoch {
-        /// Between two ends.
+        /// Length of an epoch in milliseconds.
         ms: u64,
     },
 }
 
-/// The thread that writes the log, and its time of writing.
+/// The thread that writes the log, and the time of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The worker itself, after this number of transactions.
+    /// The worker writes its own log after this number of transactions.
     Groups(usize),
-    /// The log, whenever it is not writing and something is there.
+    /// A thread of the log writes whenever there are records and no write is in progress.
     Greedy,
-    /// The log, when it likes.
+    /// A thread of the log writes at times that the log chooses, such as the ends of epochs.
     Unasked,
 }
 
-/// Transactions that the paper writes at a time (§5.1).
+/// Number of transactions that the paper's workers write at a time (§5.1).
 pub const GROUP: usize = 16;
-/// Of one worker.
+/// Bytes of a worker's log buffer.
 const BUFFER_BYTES: usize = 128 << 10;
 const SEGMENT_BYTES: u64 = 2 << 20;
 
 impl Variant {
-    /// Those that every device and the store can do.
+    /// Variants for every device, by default.
     pub const ALL: [Self; 6] = [
         Self::Paper,
         Self::Ours,
@@ -58,10 +58,10 @@ impl Variant {
         Self::Epoch { ms: 40 },
         Self::Epoch { ms: 5 },
     ];
-    /// Those that differ in how writes are submitted, for the real device.
+    /// Variants with another method of writing, for the real device only.
     pub const PLUS: [Self; 2] = [Self::PaperPlus, Self::SerialPlus];
 
-    /// The same, submitted in the usual way.
+    /// Returns the variant with the usual method of writing.
     #[must_use]
     pub const fn without_plus(self) -> Self {
         match self {
@@ -71,7 +71,7 @@ impl Variant {
         }
     }
 
-    /// Its name in tables.
+    /// Returns the name in tables.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -86,7 +86,7 @@ impl Variant {
         }
     }
 
-    /// Its name in tables of the store: there the log writes greedily, whatever its number of streams.
+    /// Returns the name in tables of the store, where the log writes greedily with every number of streams.
     #[must_use]
     pub fn store_name(self) -> String {
         match self {
@@ -99,7 +99,7 @@ impl Variant {
         }
     }
 
-    /// The protocol.
+    /// Returns the log protocol.
     #[must_use]
     pub const fn protocol(self) -> LogProtocol {
         match self {
@@ -110,8 +110,8 @@ impl Variant {
         }
     }
 
-    /// Transactions that a worker may have in flight where `window` is what the others may have. Epochs need
-    /// many, or workers only wait for their end.
+    /// Returns the number of transactions that a worker may have in flight if other variants have `window`.
+    /// Epochs need more, because otherwise workers mostly wait for the end of an epoch.
     #[must_use]
     pub const fn window(self, window: usize) -> usize {
         match self {
@@ -120,7 +120,7 @@ impl Variant {
         }
     }
 
-    /// Method of submitting its writes on the real device.
+    /// Returns the method of writing on the real device.
     #[must_use]
     pub const fn way(self) -> Way {
         match self {
@@ -129,7 +129,7 @@ impl Variant {
         }
     }
 
-    /// The shortest stretch with a meaningful result: some epochs.
+    /// Returns the shortest measured time with a meaningful result: five epochs.
     #[must_use]
     pub const fn least_time(self) -> Duration {
         match self {
@@ -138,7 +138,7 @@ impl Variant {
         }
     }
 
-    /// The thread that writes, and its time of writing.
+    /// Returns the thread that writes, and the time of writing.
     #[must_use]
     pub const fn pace(self) -> Pace {
         match self {
@@ -148,7 +148,7 @@ impl Variant {
         }
     }
 
-    /// The number of streams; `None`: the log's default.
+    /// Returns the number of streams; `None` is the log's default.
     #[must_use]
     pub const fn streams(self, workers: usize) -> Option<usize> {
         match self {
@@ -158,8 +158,8 @@ impl Variant {
         }
     }
 
-    /// Most LSNs that a worker draws at once: the paper's draws one for each record, ours as the store's log
-    /// has it.
+    /// Returns the largest number of LSNs that a worker draws at once: one in the paper's variants, the log's
+    /// default in the others.
     #[must_use]
     pub fn lsn_range(self) -> u32 {
         match self {
@@ -183,7 +183,7 @@ impl Variant {
     }
 }
 
-/// `paper`, `ours`, `one-stream`, `stream-each`, `serial`, `epoch:MS`.
+/// Parses `paper`, `ours`, `one-stream`, `stream-each`, `serial` and `epoch:MS`.
 impl FromStr for Variant {
     type Err = String;
 

@@ -1,4 +1,4 @@
-//! Synchronous writers, each with a region of its own, as the paper simulates log writing (§2.2, Fig. 3).
+//! Synchronous writers, each with its own region, as in the paper's simulation of log writing (§2.2, Fig. 3).
 
 use super::ground::Site;
 use crate::latency::Latencies;
@@ -9,34 +9,34 @@ use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Counts of some writers.
+/// Results of the writers.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// Bytes written.
     pub bytes: u64,
-    /// From the start to the last writer's end.
+    /// Time from the start to the end of the last writer, in seconds.
     pub seconds: f64,
-    /// Of each write.
+    /// Latencies of the writes.
     pub latencies: Latencies,
 }
 
 impl Written {
-    /// MiB per second.
+    /// Returns the MiB per second.
     #[must_use]
     pub fn mib_per_s(&self) -> f64 {
         self.bytes as f64 / f64::from(1 << 20) / self.seconds.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Each writer's region holds at least this, and some writes.
+/// Minimum bytes of each writer's region, and minimum number of writes that it holds.
 const REGION_BYTES: u64 = 4 << 20;
 const REGION_WRITES: u64 = 8;
 
-/// Files, each written with zeroes to its end, one for each writer.
+/// Creates one file for each writer and fills it with zeros.
 ///
 /// # Errors
 ///
-/// The file system's.
+/// An error of the file system.
 pub fn regions(site: &Site, writers: usize, bytes: u64) -> io::Result<Vec<Arc<dyn File>>> {
     let region = |writer: usize| {
         let path = site.dir.join(format!("region-{writer}"));
@@ -50,12 +50,12 @@ pub fn regions(site: &Site, writers: usize, bytes: u64) -> io::Result<Vec<Arc<dy
     (0..writers).map(region).collect()
 }
 
-/// `writers` write `io_bytes` each at a time, one write after the other, through their regions and again, for
-/// `time`.
+/// Lets `writers` threads write `io_bytes` bytes at a time, one write after another, cyclically through their
+/// regions, for `time`.
 ///
 /// # Errors
 ///
-/// The file system's; direct writes need sizes that the device can do.
+/// An error of the file system. Direct writes need sizes that the device supports.
 pub fn run(site: &Site, writers: usize, io_bytes: usize, time: Duration) -> io::Result<Written> {
     let writes = (REGION_BYTES / io_bytes as u64).max(REGION_WRITES);
     let files = regions(site, writers, writes * io_bytes as u64)?;

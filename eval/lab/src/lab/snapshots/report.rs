@@ -1,4 +1,4 @@
-//! The table of all figures.
+//! The results as a table.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,29 +11,29 @@ use crate::machine::Machine;
 /// Unit of the rows that count wrong sums.
 pub(super) const WRONG: &str = "wrong";
 
-/// One figure with its goal.
+/// A figure with its goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The figure; a ratio names both runs.
+    /// Description of the figure; a ratio names both runs.
     pub figure: String,
     /// Unit of `value` and `control`.
     pub unit: &'static str,
-    /// The median.
+    /// Median of the measurements.
     pub value: f64,
-    /// The median of the control, if there is one.
+    /// Median of the control, if there is one.
     pub control: Option<f64>,
-    /// The medians' ratio, if there is a control.
+    /// Ratio of the two medians, if there is a control.
     pub ratio: Option<f64>,
-    /// Smallest and largest measurement; of the ratios, if there is a control.
+    /// Smallest and largest measurement, or ratio if there is a control.
     pub spread: (f64, f64),
-    /// The bound: of the ratio from below, of a value from above.
+    /// The goal: lower bound of a ratio, upper bound of a value.
     pub goal: f64,
-    /// `true` if the goal is reached.
+    /// The goal is reached.
     pub holds: bool,
 }
 
 impl Row {
-    /// A rate beside its control: the ratio shall be `goal` at least.
+    /// Returns the row of a rate and its control, with a ratio of at least `goal`.
     pub(super) fn ratio(figure: String, unit: &'static str, pairs: &[(f64, f64)], goal: f64) -> Self {
         let value = median(pairs.iter().map(|pair| pair.0));
         let control = median(pairs.iter().map(|pair| pair.1));
@@ -43,7 +43,7 @@ impl Row {
         Self { figure, unit, value, control: Some(control), ratio: Some(ratio), spread, goal, holds }
     }
 
-    /// A value that shall be `goal` at most.
+    /// Returns the row of a value of at most `goal`.
     pub(super) fn at_most(figure: String, unit: &'static str, values: Vec<f64>, goal: f64) -> Self {
         let value = median(values.iter().copied());
         let spread = spread(values.into_iter());
@@ -62,16 +62,16 @@ fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)))
 }
 
-/// All figures.
+/// Results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The machine that it ran on.
+    /// Description of the machine.
     pub machine: Machine,
-    /// Measurements of each figure.
+    /// Number of measurements of each figure.
     pub runs: usize,
-    /// Seconds of each rate.
+    /// Measured seconds of each rate.
     pub seconds: f64,
-    /// The figures.
+    /// Figures in the order of measurement.
     pub rows: Vec<Row>,
 }
 
@@ -80,13 +80,13 @@ impl Report {
         Self { machine: Machine::here(dir), runs, seconds: time.as_secs_f64(), rows: Vec::new() }
     }
 
-    /// Sums of balances that no serial order explains.
+    /// Returns the number of sums of balances that violate serializability.
     #[must_use]
     pub fn wrong_sums(&self) -> u64 {
         self.rows.iter().filter(|row| row.unit == WRONG).map(|row| row.value as u64).sum()
     }
 
-    /// The table, as Markdown.
+    /// Returns the results as a table in Markdown.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!("{}; {} runs of {} s\n\n", self.machine.in_words(), self.runs, self.seconds);

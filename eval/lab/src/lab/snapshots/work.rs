@@ -1,4 +1,4 @@
-//! Work of writers and scanners, on threads of their own.
+//! Work of the writers and scanners, on their own threads.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::{ACCOUNT_COUNT, ACCOUNTS, IN_FLIGHT, ROWS, VALUE_BYTES};
 
-/// Other work beside writers.
+/// Other work during a measurement of writers.
 #[derive(Clone, Copy)]
 pub(super) enum Beside<'d> {
     Nothing,
@@ -36,12 +36,12 @@ pub(super) fn scan(snapshot: &Snapshot) -> Result<(), Error> {
     })
 }
 
-/// Transactions of the writers, of one row each.
+/// Kinds of transactions of the writers, each of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// Updates, all rows alike (U-1 of the P-WAL paper).
+    /// Updates of uniformly distributed rows (U-1 of the P-WAL paper).
     U1,
-    /// Half reads, half updates, with the popularity of rows that YCSB uses.
+    /// Half reads and half updates, with YCSB's distribution over the rows.
     YcsbA,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Runs transactions until `ends`; returns their number.
+/// Runs transactions until `ends` is set. Returns their number.
 pub(super) fn update_until(
     db: &Database,
     mix: Mix,
@@ -70,7 +70,7 @@ pub(super) fn update_until(
     let client = |seed: u64| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let (mut tickets, mut done) = (VecDeque::<CommitTicket>::new(), 0);
-        // Relaxed: a flag that orders nothing.
+        // Relaxed: no other data depends on the flag.
         while !ends.load(Relaxed) {
             let key = popularity.draw(&mut random, &population);
             done += 1;
@@ -95,10 +95,10 @@ pub(super) fn update_until(
     })
 }
 
-/// Moves money between accounts until `ends`.
+/// Transfers money between accounts until `ends` is set.
 pub(super) fn transfer(db: &Database, seed: u64, ends: &AtomicBool) -> Result<(), Error> {
     let mut random = SmallRng::seed_from_u64(seed);
-    // Relaxed: a flag that orders nothing.
+    // Relaxed: no other data depends on the flag.
     while !ends.load(Relaxed) {
         let (from, to) = (random.random_range(0..ACCOUNT_COUNT), random.random_range(0..ACCOUNT_COUNT));
         let amount: i64 = random.random_range(1..10);

@@ -1,10 +1,10 @@
-//! `conc_lock` of InnoDB 5.0 (`innodb_thread_concurrency`): a limited number of threads is admitted to the
-//! engine, in the order in which they came. An admitted thread may stay for a number of operations
+//! `conc_lock` of InnoDB 5.0 (`innodb_thread_concurrency`): limits the number of threads in the engine and
+//! admits them in order of arrival. An admitted thread may stay for a number of operations
 //! (`innodb_concurrency_tickets`).
 //!
-//! - **GATE-1** No thread that waits here holds a lock of the store: a transaction is admitted at its first
-//!   operation and stays to its end. (InnoDB lets threads out when they wait for a lock, and between rows
-//!   when their tickets are used up.)
+//! - **GATE-1** No thread that waits here holds a lock of the store: a transaction enters at its first
+//!   operation and stays to its end. (In InnoDB, a thread also leaves while it waits for a lock, and between
+//!   rows when its tickets are used up.)
 
 use azekura_base::sync::atomic::Ordering::Acquire;
 use azekura_base::sync::{Mutex, WaitWord};
@@ -12,13 +12,13 @@ use azekura_trace::{Site, WaitKind, wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The name in reports.
+/// Wait site of `conc_lock` in recordings and reports.
 pub static CONC_LOCK: Site = Site::new("conc_lock");
 
-/// Operations for which a thread may stay in.
+/// Number of operations for which an admitted thread may stay in the engine.
 pub const TICKETS: u32 = 500;
 
-/// The gate.
+/// Admission control with a first-in first-out queue.
 #[derive(Debug)]
 pub struct Gate {
     limit: usize,
@@ -35,13 +35,13 @@ const WAITING: u32 = 0;
 const CALLED: u32 = 1;
 
 impl Gate {
-    /// Admits `limit` threads at once.
+    /// Returns a gate that admits `limit` threads at once.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), queue: Mutex::default() }
     }
 
-    /// Enters. Blocks while the limit is reached, and behind threads that came before.
+    /// Waits until the calling thread is admitted: while the limit is reached, in order of arrival.
     pub fn enter(&self) -> Permit<'_> {
         let slot = {
             let mut queue = self.queue.lock();
@@ -63,7 +63,7 @@ impl Gate {
 
     fn leave(&self) {
         let mut queue = self.queue.lock();
-        // The called thread takes the place of the leaving one.
+        // The woken thread replaces the leaving one, so `inside` does not change.
         match queue.waiting.pop_front() {
             Some(slot) => {
                 drop(queue);
@@ -74,7 +74,7 @@ impl Gate {
     }
 }
 
-/// The right to be inside.
+/// The right to be in the engine; dropping it leaves the engine.
 #[derive(Debug)]
 #[must_use]
 pub struct Permit<'g> {

@@ -1,20 +1,20 @@
-//! A storage engine's upper side as InnoDB 5.0 had it, over the real store: the operations of the paper's
-//! Tables 2 and 3, and on the way of each the locks that the paper looks at.
+//! The upper layer of a storage engine like InnoDB 5.0, on top of the real store. It has the operations of
+//! the paper's Tables 2 and 3, and each operation acquires the locks that the paper studies.
 //!
-//! | on the way | as in InnoDB | module |
+//! | event | acquires, as in InnoDB | module |
 //! |---|---|---|
-//! | at a transaction's first operation, if out | `conc_lock` | [`admission`] |
-//! | every page looked at | the mutex of `buf_pool` | [`pool`] |
-//! | every row read by its key | `btr_search_latch` over the adaptive hash index | [`search`] |
-//! | rows outside of the hash index, every scan, every change | the store's own transaction | `azekura` |
+//! | first operation of a transaction that is not admitted yet | `conc_lock` | [`admission`] |
+//! | each page access | the mutex of `buf_pool` | [`pool`] |
+//! | each read of a row by key | `btr_search_latch` over the adaptive hash index | [`search`] |
+//! | rows outside of the hash index, every scan, every change | the store's own locks | `azekura` |
 //!
 //! The store needs none of this: its page cache has no such mutex, and inner pages are read without a latch.
-//! The lab puts it in front so that the paper's locks lie on the way of each operation again, as real code,
-//! and nothing else is changed.
+//! The lab adds this layer so that each operation acquires the paper's locks again, as real code. Everything
+//! else is the unchanged store.
 //!
-//! Isolation: changes, and reads of what is then changed, go to the store under its locks. Reads by key that
-//! the hash index answers take no lock, like InnoDB's consistent reads: they see each row as the last
-//! transaction left it that came to its commit.
+//! Isolation: changes, and reads of rows that are then changed, use the store and its locks. Reads by key
+//! that the hash index answers take no row lock, like InnoDB's consistent reads. They return the row as of
+//! the last transaction that reached its commit.
 
 pub mod admission;
 pub mod pool;
@@ -37,14 +37,14 @@ static UPDATE_ROW: Operation = Operation::new("update_row");
 static DELETE_ROW: Operation = Operation::new("delete_row");
 static COMMIT: Operation = Operation::new("commit");
 
-/// The operations, as the paper's tables list them.
+/// Names of the operations, in the order of the paper's tables.
 pub const OPERATIONS: [&str; 6] =
     ["write_row", "update_row", "delete_row", "index_read", "general_fetch", "commit"];
 
 /// A table or index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "the tables are the kit's; `…By…` are their indexes")]
+#[expect(missing_docs, reason = "the tables are those of DBT-1; `…By…` are their indexes")]
 pub enum TableId {
     Author,
     AuthorByName,
@@ -67,7 +67,7 @@ pub enum TableId {
 }
 
 impl TableId {
-    /// Its name in the store.
+    /// Returns the name of the table in the store.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl TableId {
     }
 }
 
-/// A table's key.
+/// A key of a row, with its table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     table: TableId,
@@ -105,38 +105,38 @@ pub struct Key {
 }
 
 impl Key {
-    /// The encoding of `key`, in order.
+    /// Encodes `key` so that the order of bytes is the order of keys.
     pub fn new<K: azekura::Key>(table: TableId, key: K) -> Self {
         let mut bytes = Vec::with_capacity(16);
         K::encode(&key, &mut bytes);
         Self { table, bytes }
     }
 
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub const fn table(&self) -> TableId {
         self.table
     }
 
-    /// The encoding.
+    /// Returns the encoded key.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The number that the key begins with; 0 for keys that do not begin with one.
+    /// Returns the number that the key begins with. The result is meaningless for other keys.
     #[must_use]
     pub fn leading_number(&self) -> u64 {
         self.bytes.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
     }
 
-    /// The number that the key ends with; 0 for keys that do not end with one.
+    /// Returns the number that the key ends with. The result is meaningless for other keys.
     #[must_use]
     pub fn trailing_number(&self) -> u64 {
         self.bytes.last_chunk().map_or(0, |tail| u64::from_be_bytes(*tail))
     }
 
-    /// Returns the leaf of the row, at about `ROWS_PER_PAGE` rows per page.
+    /// Returns the leaf page that would contain the row, at about `ROWS_PER_PAGE` rows per page.
     fn leaf(&self) -> Page {
         const ROWS_PER_PAGE: u64 = 16;
         let mut head = [0; 8];
@@ -146,14 +146,14 @@ impl Key {
         Page { table: self.table as u8, number: u64::from_be_bytes(head) / ROWS_PER_PAGE }
     }
 
-    /// The root and the branch above the leaf.
+    /// Returns the root and the inner page above the leaf.
     fn path(&self) -> [Page; 2] {
         let branch = u64::MAX / 2 + self.leaf().number / 512;
         [u64::MAX, branch].map(|number| Page { table: self.table as u8, number })
     }
 }
 
-/// The engine.
+/// The engine's upper layer, shared by all threads.
 #[derive(Debug)]
 pub struct Front {
     db: Database,
@@ -161,8 +161,8 @@ pub struct Front {
     pool: Pool,
     gate: Option<Gate>,
     probes: Probes,
-    /// Computation of each operation on a row, on a simulated machine: a real one's processors do it by
-    /// themselves.
+    /// Additional computation of each row operation on a simulated machine. On a real machine it takes no
+    /// time.
     row_work: Work,
 }
 
@@ -170,37 +170,38 @@ pub struct Front {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Probes {
-    /// Those of the engine, as in the paper: two events for every row.
+    /// The engine's operations, as in the paper: two events for every row.
     #[default]
     Rows,
-    /// The visitors' pages only: recorded are, besides, the contended waits.
+    /// Only the visitors' pages. Contended waits are recorded in both cases.
     Pages,
 }
 
-/// Pages that the account of uses remembers.
+/// Number of pages in the simulated `buf_pool`.
 const POOL_PAGES: usize = 1 << 16;
 
 impl Front {
-    /// An engine over `db`, with nothing learned yet. Only one at a time may change `db` (SEARCH-1).
+    /// Returns a layer over `db` with an empty hash index. Only one layer at a time may change `db`
+    /// (SEARCH-1).
     #[must_use]
     pub fn new(db: Database, latch: Latch, limit: Option<usize>, probes: Probes) -> Self {
         let (search, pool, gate) = (latch.index(), Pool::new(POOL_PAGES), limit.map(Gate::new));
         Self { db, search, pool, gate, probes, row_work: Work::Nanoseconds(0) }
     }
 
-    /// Sets the computation of each operation on a row, besides its locks and pages. Only a simulated machine
-    /// takes time for it.
+    /// Sets the additional computation of each row operation, besides its locks and pages. Only a simulated
+    /// machine spends time on it.
     #[must_use]
     pub const fn with_row_work(mut self, nanoseconds: u64) -> Self {
         self.row_work = Work::Nanoseconds(nanoseconds);
         self
     }
 
-    /// Puts rows into the hash index before they are requested, as in a server that has run for a while.
+    /// Adds rows to the hash index before the first requests, as in a server that has run for a while.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn warm(&self, keys: impl Iterator<Item = Key> + Clone) -> Result<(), Error> {
         self.db.transact(|tx| {
             for key in keys.clone() {
@@ -212,12 +213,12 @@ impl Front {
         })
     }
 
-    /// Returns the number of rows in the hash index that differ from the store's: none, when no transaction
-    /// runs (SEARCH-1).
+    /// Returns the rows in the hash index that differ from the store's rows. There are none while no
+    /// transaction runs (SEARCH-1).
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn stale_rows(&self) -> Result<Vec<Key>, Error> {
         let learnt = self.search.rows();
         self.db.transact(|tx| {
@@ -235,34 +236,34 @@ impl Front {
         (self.probes == Probes::Rows).then(|| operation(of_rows))
     }
 
-    /// A thread's way into the engine.
+    /// Returns a session for one thread.
     #[must_use]
     pub fn session(&self) -> Session<'_> {
         Session { front: self, permit: None, tickets: 0, misses: 0 }
     }
 }
 
-/// A thread's way into the engine, one transaction after another.
+/// A session: the transactions of one thread, one after another.
 #[derive(Debug)]
 pub struct Session<'f> {
     front: &'f Front,
     permit: Option<Permit<'f>>,
-    /// Operations for which it may stay in yet.
+    /// Number of operations for which the thread may still stay in the engine.
     tickets: u32,
-    /// Reads that the hash index could not answer.
+    /// Number of reads that the hash index could not answer.
     misses: u32,
 }
 
-/// One of this number of reads that the hash index could not answer puts the row into it: frequent rows are
-/// learned soon, rows that are requested once mostly not.
+/// Number of hash index misses per row added to the index. Frequently read rows are soon added; most rows
+/// that are read once are not.
 const LEARN_ONE_OF: u32 = 4_096;
 
 impl<'f> Session<'f> {
-    /// Runs `body` as one transaction; again, when the store rolled it back so that others can go on.
+    /// Runs `body` as one transaction, again while the store reports a retryable error.
     ///
     /// # Errors
     ///
-    /// The store's, or the body's.
+    /// An error of the store or of `body`.
     pub fn transact<T>(
         &mut self,
         mut body: impl FnMut(&mut Statement<'_, 'f>) -> Result<T, Error>,
@@ -276,14 +277,14 @@ impl<'f> Session<'f> {
                 self.rest();
             }
             match done {
-                // The transaction yields to others before it is run again.
+                // Lets other threads run before the retry.
                 Err(error) if error.is_retryable() => thread::yield_now(),
                 done => return done,
             }
         }
     }
 
-    /// Leaves the engine: there is nothing to do for now.
+    /// Leaves the engine while the thread has no request.
     pub fn rest(&mut self) {
         self.permit = None;
     }
@@ -304,22 +305,23 @@ impl<'f> Session<'f> {
     }
 }
 
-/// A transaction and its operations.
+/// A running transaction.
 #[derive(Debug)]
 pub struct Statement<'s, 'f> {
     tx: Transaction,
     session: &'s mut Session<'f>,
-    /// New values of changed rows, and removed rows: not visible to others before the commit (SEARCH-1).
+    /// New values of changed rows, `None` for removed rows. Other transactions see them after the commit
+    /// (SEARCH-1).
     changed: Vec<(Key, Option<Vec<u8>>)>,
 }
 
 impl Statement<'_, '_> {
-    /// Returns the row of `key`: as the last committing transaction left it, or as this transaction changed
-    /// it.
+    /// Returns the row of `key`, as of the last transaction that reached its commit, with this transaction's
+    /// changes.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn index_read(&mut self, key: &Key) -> Result<Option<Arc<[u8]>>, Error> {
         let _operation = self.session.front.operation(&INDEX_READ);
         self.session.enter();
@@ -337,11 +339,12 @@ impl Statement<'_, '_> {
         Ok(row.map(Arc::from))
     }
 
-    /// Returns the row of `key`, locked, so that no other transaction changes it before the end of this one.
+    /// Returns the row of `key` and locks it, so that no other transaction changes it before the end of this
+    /// one.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn locked_read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, Error> {
         let _operation = self.session.front.operation(&INDEX_READ);
         self.session.enter();
@@ -353,11 +356,12 @@ impl Statement<'_, '_> {
         self.tx.table(&key.table.table())?.get(&key.bytes)
     }
 
-    /// At most `limit` rows of one table from `from` up to and without `to`, or downwards from there.
+    /// Returns at most `limit` rows of one table with keys from `from` (inclusive) to `to` (exclusive), in
+    /// the direction `way`.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn scan(&mut self, from: &Key, to: &Key, way: Way, limit: usize) -> Result<Vec<Row>, Error> {
         self.session.enter();
         let table = self.tx.table(&from.table.table())?;
@@ -365,7 +369,7 @@ impl Statement<'_, '_> {
         let mut rows = table.range(bounds);
         let mut found = Vec::new();
         while found.len() < limit {
-            // The first row takes a walk down the tree, the others stand beside it.
+            // The first row needs a descent of the tree; the others are its neighbors.
             let _operation =
                 self.session.front.operation(if found.is_empty() { &INDEX_READ } else { &GENERAL_FETCH });
             works(self.session.front.row_work);
@@ -384,11 +388,11 @@ impl Statement<'_, '_> {
         Ok(found)
     }
 
-    /// Stores a row that is not there yet.
+    /// Inserts a new row.
     ///
     /// # Errors
     ///
-    /// The store's; [`Error::Invalid`] if it is there.
+    /// An error of the store; [`Error::Invalid`] if the row exists.
     pub fn write_row(&mut self, key: Key, row: &[u8]) -> Result<(), Error> {
         let _operation = self.session.front.operation(&WRITE_ROW);
         self.session.enter();
@@ -400,11 +404,11 @@ impl Statement<'_, '_> {
         Ok(())
     }
 
-    /// Stores a row in place of the one that is there.
+    /// Replaces an existing row.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn update_row(&mut self, key: Key, row: &[u8]) -> Result<(), Error> {
         let _operation = self.session.front.operation(&UPDATE_ROW);
         self.session.enter();
@@ -418,7 +422,7 @@ impl Statement<'_, '_> {
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// An error of the store.
     pub fn delete_row(&mut self, key: Key) -> Result<(), Error> {
         let _operation = self.session.front.operation(&DELETE_ROW);
         self.session.enter();
@@ -430,14 +434,14 @@ impl Statement<'_, '_> {
 
     fn commit(self) -> Result<(), Error> {
         let _operation = self.session.front.operation(&COMMIT);
-        // In the order of the changes: the last one counts. All rows are locked yet.
+        // Changes are applied in order, so the last change of a row remains. The rows are still locked.
         for (key, row) in &self.changed {
             self.session.front.search.change(key, row.as_deref());
         }
         self.tx.commit()
     }
 
-    /// The pages of a walk from the root to the leaf.
+    /// Accesses the pages of a descent from the root to the leaf.
     fn descend(&self, key: &Key) {
         self.session.front.pool.use_all(key.path());
         self.session.front.pool.use_all([key.leaf()]);
@@ -447,37 +451,37 @@ impl Statement<'_, '_> {
 /// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From the least key.
+    /// From the smallest key upward.
     Up,
-    /// From the greatest.
+    /// From the largest key downward.
     Down,
 }
 
-/// A row that a scan met.
+/// A row that a scan returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its key.
+    /// Key of the row.
     pub key: Key,
-    /// Its value; in an index, the number of the row that it leads to.
+    /// Value of the row; in an index, the number of the row that the entry leads to.
     pub value: Vec<u8>,
 }
 
 impl Row {
-    /// The number that an index leads to.
+    /// Returns the number of the row that this index entry leads to.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when the value is no number.
+    /// [`Error::Invalid`] if the value is not a number.
     pub fn number(&self) -> Result<u64, Error> {
         number(&self.value)
     }
 }
 
-/// A number stored as an index's value.
+/// Decodes a number stored as the value of an index entry.
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] when it is none.
+/// [`Error::Invalid`] if the value is not a number.
 pub fn number(value: &[u8]) -> Result<u64, Error> {
     let bytes = value.try_into().map_err(|_| Error::Invalid("an index's value is no number".into()))?;
     Ok(u64::from_be_bytes(bytes))

@@ -1,22 +1,22 @@
-//! `buf_pool` of InnoDB 5.0: one mutex over the table of pages and the list of their last uses.
+//! `buf_pool` of InnoDB 5.0: one mutex over the page table and the LRU list.
 //!
-//! The store below has a page cache of its own without such a mutex; this one keeps account of the pages that
-//! an engine like InnoDB would touch: under one mutex a look into the page table, a count of uses, and, now
-//! and then, a move to the young end of the list. (InnoDB moves a page when it has not been moved for some
-//! time, here it is every eighth use.)
+//! The store has its own page cache without such a mutex. This module only counts the page accesses that an
+//! engine like InnoDB would make. Each takes the mutex, looks the page up and counts the use; every eighth
+//! use also moves the page to the young end of the LRU list. (InnoDB instead moves a page that has not been
+//! moved for some time.)
 
 use azekura_baselines::SyncMutex;
 use azekura_trace::Site;
 
-/// The name of the mutex in reports.
+/// Lock site of the mutex in recordings and reports.
 pub static BUF_POOL: Site = Site::new("buf_pool mutex");
 
-/// A page: a table's number and the page's in it.
+/// A page, identified by its table and its number in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Page {
-    /// The table.
+    /// Number of the table.
     pub table: u8,
-    /// The page in it; the upper levels of its index have numbers from the top.
+    /// Number of the page in the table; inner pages have the highest numbers.
     pub number: u64,
 }
 
@@ -26,22 +26,22 @@ impl Page {
     }
 }
 
-/// The page table and the list of uses.
+/// The page table and the LRU list.
 #[derive(Debug)]
 pub struct Pool {
     pages: SyncMutex<Pages>,
-    /// Of the page table.
+    /// Right shift from a page's hash to its chain in the page table.
     shift: u32,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Number of uses per move of a page to the young end of the list; the first use brings it in.
+/// Number of uses of a page per move to the young end of the LRU list; the first use inserts the page there.
 const USES_PER_MOVE: u64 = 8;
 
 #[derive(Debug)]
 struct Pages {
-    /// First blocks of the chains, by the fold's upper bits.
+    /// First block of each hash chain, by the upper bits of the page's hash.
     chains: Vec<u32>,
     blocks: Vec<Block>,
     youngest: u32,
@@ -53,14 +53,14 @@ struct Pages {
 struct Block {
     page: Page,
     next_in_chain: u32,
-    /// Uses so far.
+    /// Number of uses since the page was inserted.
     uses: u64,
     younger: u32,
     older: u32,
 }
 
 impl Pool {
-    /// Returns a pool of this number of pages.
+    /// Returns an empty pool with room for `capacity` pages.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(2, NONE as usize / 2);
@@ -75,7 +75,7 @@ impl Pool {
         Self { pages: SyncMutex::new(&BUF_POOL, pages), shift: 64 - chains.trailing_zeros() }
     }
 
-    /// Uses a page, bringing it in if it is not there. Returns whether it was.
+    /// Counts a use of a page, and inserts the page if it is missing. Returns whether it was in the pool.
     pub fn get(&self, page: Page) -> bool {
         let chain = self.chain(page);
         let mut pages = self.pages.lock();
@@ -91,7 +91,7 @@ impl Pool {
         }
     }
 
-    /// Uses pages, one after another.
+    /// Counts a use of each of these pages, in order.
     pub fn use_all<const N: usize>(&self, pages: [Page; N]) {
         for page in pages {
             self.get(page);
@@ -136,7 +136,7 @@ impl Pages {
         self.link_youngest(at);
     }
 
-    /// Takes the oldest block out of its chain and the list.
+    /// Removes the oldest block from its chain and from the list, and returns its index.
     fn evict(&mut self, chain_of: impl Fn(Page) -> usize) -> u32 {
         let at = self.oldest;
         self.unlink(at);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_page_that_was_not_moved_for_longest_goes_first() {
-        // Against a plain list of pages with their uses, youngest first.
+        // The model is a plain list of pages with their uses, youngest first.
         let pool = Pool::new(4);
         let mut list: Vec<(u64, u64)> = Vec::new();
         let mut found = 0;

@@ -1,14 +1,14 @@
-//! The adaptive hash index of InnoDB 5.0 under `btr_search_latch`: rows that were asked for before are found
-//! by their keys without a walk down the tree.
+//! The adaptive hash index of InnoDB 5.0 under `btr_search_latch`: finds rows that were read before by their
+//! keys, without a descent of the tree.
 //!
-//! As there, a change of a row leaves the structure of the index alone and needs the latch only shared:
-//! InnoDB's entries point at the record on its page, ours have a cell of their own. Exclusively it is latched
-//! for new keys.
+//! As in InnoDB, a change of a row does not change the structure of the index and needs the latch only in
+//! shared mode. (InnoDB's entries point to the record on its page; here each entry has a cell with the row.)
+//! New keys need the latch in exclusive mode.
 //!
-//! - **SEARCH-1** What [`SearchIndex::guess`] finds is the row as the last transaction left it that came to
-//!   its commit: it is learned under the store's shared lock on the row, and changed under the exclusive
-//!   lock, just before the commit. (A commit that has begun fails only when the log does, and the store takes
-//!   no more commits then.)
+//! - **SEARCH-1** [`SearchIndex::guess`] returns the row as of the last transaction that reached its commit.
+//!   A row is added under the store's shared lock on it, and changed under the exclusive lock, just before
+//!   the commit. (A commit that has begun fails only if the log fails, and then the store accepts no more
+//!   commits.)
 
 use super::Key;
 use azekura_base::sync::Mutex;
@@ -18,30 +18,30 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-/// The latch's name in reports.
+/// Lock site of the latch in recordings and reports.
 pub static SEARCH_LATCH: Site = Site::new("btr_search_latch");
-/// The name of the mutex inside it.
+/// Lock site of the mutex that protects the latch's state.
 pub static SEARCH_MUTEX: Site = Site::new("mutex of btr_search_latch");
-/// The name of the word in its place.
+/// Wait site of the atomic word that replaces the mutex.
 pub static SEARCH_WORD: Site = Site::new("word of btr_search_latch");
 
 /// Representation of the latch's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Latch {
-    /// Under a mutex, as in InnoDB 5.0.
+    /// State under a mutex, as in InnoDB 5.0.
     Mutex,
-    /// Under a mutex that also guards an account of the holders, as in its debug build.
+    /// State under a mutex that also protects a list of the holders, as in InnoDB's debug build.
     Account,
-    /// In one word, as the paper's cure.
+    /// State in one atomic word: the paper's change.
     Word,
 }
 
 impl Latch {
-    /// All, in the order of the study.
+    /// All representations, in the order of the study.
     pub const ALL: [Self; 3] = [Self::Mutex, Self::Account, Self::Word];
 
-    /// In tables.
+    /// Returns the name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Latch {
         }
     }
 
-    /// An empty index under such a latch.
+    /// Returns an empty index under this kind of latch.
     #[must_use]
     pub fn index(self) -> Box<dyn SearchIndex> {
         match self {
@@ -62,26 +62,27 @@ impl Latch {
     }
 }
 
-/// Hashed without a key by chance: which cells share cache lines is to be the same in each run of a
-/// simulation, and nobody chooses rows against it.
+/// Rows by key. The hash function has no random seed, so that each run of a simulation has the same cells on
+/// the same cache lines. Keys come from the workload, not from an attacker.
 type Rows = HashMap<Key, Cell, BuildHasherDefault<DefaultHasher>>;
-/// A row, or none for now.
+/// A row; `None` after the row was removed.
 type Cell = Mutex<Option<Arc<[u8]>>>;
 
-/// Rows by key, whatever the latch.
+/// A hash index over rows, for any kind of latch.
 pub trait SearchIndex: Send + Sync + std::fmt::Debug {
-    /// The row, if it was learned and not forgotten since. Latches shared.
+    /// Returns the row if the index has it. Takes the latch in shared mode.
     fn guess(&self, key: &Key) -> Option<Arc<[u8]>>;
-    /// Remembers a row that the caller has just read under its lock. Latches exclusively if the key is new.
+    /// Adds a row that the caller has just read under the row lock. Takes the latch in exclusive mode if the
+    /// key is new.
     fn learn(&self, key: &Key, row: &[u8]);
-    /// Changes a row that the caller holds locked exclusively, if it was learned; `None`: it is no more.
-    /// Latches shared.
+    /// Changes a row if the index has it; `None` removes it. The caller holds the row's exclusive lock. Takes
+    /// the latch in shared mode.
     fn change(&self, key: &Key, row: Option<&[u8]>);
-    /// All rows that are known. Latches shared, for long: for checks.
+    /// Returns all rows of the index. For checks: holds the latch in shared mode for a long time.
     fn rows(&self) -> Vec<(Key, Arc<[u8]>)>;
 }
 
-/// Rows remembered at most; when full, the index starts anew.
+/// Largest number of rows; adding one more empties the index first.
 const CAPACITY: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -95,13 +96,13 @@ impl<S: StateCell> HashIndex<S> {
         Self { rows: RwLatch::new(&SEARCH_LATCH, inside, rows) }
     }
 
-    /// Sets the cell of a key that has one; returns whether it has.
+    /// Replaces the row of a key that is in the index. Returns whether the key is.
     fn set(&self, key: &Key, row: Option<&Arc<[u8]>>) -> bool {
         let rows = self.rows.shared();
         let Some(cell) = rows.get(key) else { return false };
         let before = std::mem::replace(&mut *cell.lock(), row.map(Arc::clone));
         drop(rows);
-        drop(before); // freed, if it is, after the latch was released
+        drop(before); // the latch is released first, because this may free the row
         true
     }
 }
@@ -124,7 +125,7 @@ impl<S: StateCell + std::fmt::Debug> SearchIndex for HashIndex<S> {
     }
 
     fn change(&self, key: &Key, row: Option<&[u8]>) {
-        // A row that is not there cannot come while its exclusive lock is the caller's.
+        // A missing row cannot be added while the caller holds the row's exclusive lock.
         self.set(key, row.map(Arc::from).as_ref());
     }
 

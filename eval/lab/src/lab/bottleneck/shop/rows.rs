@@ -1,4 +1,4 @@
-//! Rows as bytes, the part of them that lists show, and their keys.
+//! Encoding of rows, partial decoding for lists, and keys of rows.
 
 use azekura::Error;
 use azekura_workload::bookstore::row::{Address, Item};
@@ -10,35 +10,35 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::super::front::{Key, TableId};
 
-/// The part of an item that lists show, without copying it out of the row.
+/// The fields of an item that lists show, borrowed from the encoded row.
 #[derive(Debug, Deserialize)]
 pub(super) struct ItemView<'r> {
     pub(super) title: &'r str,
     pub(super) author: u64,
-    #[expect(dead_code, reason = "stands between the others in the row")]
+    #[expect(dead_code, reason = "the row has this field before others that are used")]
     published: u32,
-    #[expect(dead_code, reason = "stands between the others in the row")]
+    #[expect(dead_code, reason = "the row has this field before others that are used")]
     #[serde(borrow)]
     publisher: &'r str,
     pub(super) subject: u8,
-    #[expect(dead_code, reason = "stands between the others in the row")]
+    #[expect(dead_code, reason = "the row has this field before others that are used")]
     description: &'r str,
     pub(super) related: [u64; 5],
     pub(super) thumbnail: u64,
 }
 
-/// The part of an author that lists show.
+/// The fields of an author that lists show, borrowed from the encoded row.
 #[derive(Debug, Deserialize)]
 pub(super) struct AuthorView<'r> {
     pub(super) first_name: &'r str,
     pub(super) last_name: &'r str,
 }
 
-/// A row's bytes.
+/// Encodes a row.
 ///
 /// # Errors
 ///
-/// [`Error::Other`] when the row cannot be written, which no row here does.
+/// [`Error::Other`] if the row cannot be encoded, which is impossible for the rows of the bookstore.
 pub fn encode(row: &impl Serialize) -> Result<Vec<u8>, Error> {
     postcard::to_allocvec(row).map_err(Error::other)
 }
@@ -47,12 +47,12 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     postcard::from_bytes(bytes).map_err(Error::other)
 }
 
-/// The beginning of a row.
+/// Decodes the fields at the beginning of a row.
 pub(super) fn view<'r, T: Deserialize<'r>>(bytes: &'r [u8]) -> Result<T, Error> {
     postcard::take_from_bytes(bytes).map(|(view, _)| view).map_err(Error::other)
 }
 
-/// A place in an index by content.
+/// Returns a hash of an address: its key in the index by content.
 #[must_use]
 pub fn fingerprint(address: &Address) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -60,13 +60,13 @@ pub fn fingerprint(address: &Address) -> u64 {
     hasher.finish()
 }
 
-/// The key of an item in the index by subject: newest first, then by title.
+/// Returns the key of an item in the index by subject: newest items first, then by title.
 #[must_use]
 pub fn by_subject(item: &Item, number: u64) -> Key {
     Key::new(TableId::ItemBySubject, (item.subject, u32::MAX - item.published, item.title.as_str(), number))
 }
 
-/// The rows that pages read by their keys again and again.
+/// Returns the keys of the rows that pages read most often.
 pub fn popular(scale: Scale) -> impl Iterator<Item = Key> + Clone {
     let numbered = |table: TableId, last: u64| (1..=last).map(move |number| Key::new(table, number));
     let names = (1..=scale.customers()).map(|number| Key::new(TableId::CustomerByName, name_of(number)));

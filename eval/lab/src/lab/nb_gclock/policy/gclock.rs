@@ -1,13 +1,14 @@
-//! GCLOCK (Smith, TODS 1978; paper §2.2 and Fig. 5): a count per page, and a hand that takes one off each
-//! page it passes. Weak: a page seen once has to be passed once before it leaves, so scans and the tail push
-//! used pages out.
+//! GCLOCK (Smith, TODS 1978; paper §2.2 and Fig. 5): a reference count per page, and a clock hand that
+//! decrements the count of each page that it passes. Weakness: a page that was used once is passed once
+//! before its eviction, so scans and rarely used pages displace useful pages.
 //!
-//! Counts are unbounded, as printed. A full turn of pinned frames ends the search, where the paper's waits.
+//! Counts are unbounded, as in the paper. A full turn over pinned frames ends the search, where the paper's
+//! waits.
 
 use super::Policy;
 use azekura_base::sync::machine;
 
-/// GCLOCK as the paper has it, under a lock.
+/// The paper's GCLOCK, for use under a lock.
 #[derive(Debug)]
 pub struct Gclock {
     counts: Vec<u64>,

@@ -1,13 +1,13 @@
-//! Ids of pages that left, the oldest forgotten first.
+//! Numbers of recently evicted pages, in a bounded first-in first-out list.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A bounded memory of ids.
+/// A bounded list of page numbers.
 #[derive(Debug)]
 pub(super) struct Ghost {
-    /// Ids with the number of their coming; some came back meanwhile.
+    /// Page numbers with their sequence numbers; some are outdated, because the page was read again.
     order: VecDeque<(u64, u64)>,
-    /// Those that did not, with that number.
+    /// Valid page numbers with their sequence numbers.
     present: HashMap<u64, u64>,
     pushed: u64,
     bound: usize,
@@ -34,7 +34,7 @@ impl Ghost {
         }
     }
 
-    /// Removes the page; returns whether it was there, because it left not long ago.
+    /// Removes the page. Returns whether it was in the list.
     pub(super) fn take(&mut self, page: u64) -> bool {
         self.present.remove(&page).is_some()
     }

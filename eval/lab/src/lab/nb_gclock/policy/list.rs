@@ -1,10 +1,10 @@
-//! Queues of frames: doubly linked by frame number, so that a frame leaves its queue from anywhere.
+//! Queues of frames: doubly linked by frame number, so that a frame can be removed from the middle.
 
 use azekura_base::sync::machine;
 
 const NONE: u32 = u32::MAX;
 
-/// The links of all frames; each is in one queue at most.
+/// The links of all frames; each frame is in at most one queue.
 #[derive(Debug)]
 pub(super) struct Links(Vec<[u32; 2]>);
 
@@ -74,13 +74,13 @@ impl Queue {
         self.len -= 1;
     }
 
-    /// From the oldest to the newest.
+    /// Returns the frames from the oldest to the newest.
     pub(super) fn oldest_first(&self, links: &Links) -> impl Iterator<Item = u32> {
         let some = |frame| (frame != NONE).then_some(frame);
         std::iter::successors(some(self.oldest), move |&frame| some(links.of(frame)[0]))
     }
 
-    /// The oldest one that `may_leave`, taken out.
+    /// Removes and returns the oldest frame for which `may_leave` returns `true`.
     pub(super) fn take_oldest(&mut self, links: &mut Links, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
         let frame = self.oldest_first(links).find(|&frame| may_leave(frame))?;
         self.remove(links, frame);

@@ -1,10 +1,10 @@
-//! Least recently used. Weak: a scan longer than the pool empties it, and each hit moves a page in the one
-//! list, under the lock.
+//! Least recently used. Weakness: a scan longer than the pool replaces all pages, and each hit moves a page
+//! in the one list, under the lock.
 
 use super::Policy;
 use super::list::{Links, Queue};
 
-/// LRU, the textbook's list.
+/// Textbook LRU with one list.
 #[derive(Debug)]
 pub struct Lru {
     links: Links,

@@ -1,4 +1,4 @@
-//! Replacement policies that the paper compares, in sequential form: the caller holds a lock.
+//! The replacement policies that the paper compares, in sequential form: the caller holds a lock.
 
 pub mod gclock;
 mod ghost;
@@ -23,8 +23,8 @@ pub trait Policy: Send {
     /// Records a use of the page in this frame.
     fn hit(&mut self, frame: u32);
 
-    /// Returns a frame for a page that has none: a free one, or one with an evicted page. `may_leave` says
-    /// which may be taken; `None` if none was found.
+    /// Returns a frame for a page that has none: a free one, or one with an evicted page. Evicts only pages
+    /// in frames for which `may_leave` returns `true`. Returns `None` if there is none.
     fn admit(&mut self, page: u64, may_leave: &dyn Fn(u32) -> bool) -> Option<u32>;
 }
 
@@ -34,7 +34,7 @@ mod tests {
     use crate::lab::nb_gclock::zipf::{References, Skew};
     use std::collections::HashMap;
 
-    /// Each policy in its simplest form, over pages instead of frames; every operation is linear.
+    /// A policy in its simplest form, over pages instead of frames; every operation takes linear time.
     trait Reference {
         fn new(frames: usize) -> Self;
         /// Fixes a page; returns `true` if it was resident.
@@ -59,7 +59,7 @@ mod tests {
         fn new(frames: usize) -> Self {
             Self(frames, Vec::new())
         }
-        /// The front of the queue is under the hand.
+        /// The clock hand points to the front of the queue.
         fn fix(&mut self, page: u64) -> bool {
             if let Some((_, count)) = self.1.iter_mut().find(|(p, _)| *p == page) {
                 *count += 1;
@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Johnson and Shasha, VLDB 1994, Fig. "full version".
+    /// 2Q by Johnson and Shasha, VLDB 1994, figure "full version".
     struct Plain2q {
         frames: usize,
         a1in: Vec<u64>,
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Yang et al., SOSP 2023, Algorithm 1.
+    /// S3-FIFO by Yang et al., SOSP 2023, Algorithm 1.
     struct PlainS3 {
         frames: usize,
         small: Vec<(u64, u8)>,

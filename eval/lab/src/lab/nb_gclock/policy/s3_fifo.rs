@@ -1,12 +1,13 @@
 //! S3-FIFO (Yang et al., SOSP 2023): a small FIFO of new pages (10 %), a main FIFO with second chances, and
-//! ids of what left the small one. Weak: a page used once in the small queue and then not before its id is
-//! forgotten; under a lock its lists cost as much as others'.
+//! the numbers of pages evicted from the small one. Weakness: a page that is used once in the small queue and
+//! again only after its number was removed counts as new. Under a lock its lists cost as much as those of
+//! other policies.
 
 use super::Policy;
 use super::ghost::Ghost;
 use super::list::{Links, Queue};
 
-/// S3-FIFO with counts up to 3.
+/// S3-FIFO with use counts up to 3.
 #[derive(Debug)]
 pub struct S3Fifo {
     links: Links,
@@ -63,7 +64,8 @@ impl S3Fifo {
         from_small.or_else(|| self.leave_main(may_leave)).or_else(|| self.leave_small(may_leave))
     }
 
-    /// Pages used twice go on to main; when that is full, its oldest one leaves instead.
+    /// Evicts a page of the small queue. Pages that were used at least twice move to the main queue instead;
+    /// if that is full, its oldest page is evicted.
     fn leave_small(&mut self, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
         while let Some(frame) = self.small.take_oldest(&mut self.links, may_leave) {
             if self.uses[frame as usize] > 1 {

@@ -1,13 +1,13 @@
 //! 2Q, full version (Johnson and Shasha, VLDB 1994), with the paper's K_in = 20 % and K_out = 30 % of the
-//! frames. Weak: what comes back later than K_out evictions is new again, and each hit in A_m moves a page in
-//! a list, under the lock.
+//! frames. Weakness: a page that returns after more than K_out evictions counts as new, and each hit in A_m
+//! moves a page in a list, under the lock.
 
 use super::Policy;
 use super::ghost::Ghost;
 use super::list::{Links, Queue};
 use azekura_base::sync::machine;
 
-/// 2Q: a FIFO of new pages, ids of pages evicted from it, and an LRU list of pages that came back.
+/// 2Q: a FIFO of new pages, numbers of pages evicted from it, and an LRU list of pages that were read again.
 #[derive(Debug)]
 pub struct TwoQ {
     links: Links,

@@ -17,7 +17,7 @@ use crate::lab::figures::median;
 use crate::latency::Latencies;
 
 impl Run<'_> {
-    /// Fig. 3.
+    /// Measures synchronous writes (Fig. 3).
     pub(super) fn device(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("Synchronous writes, {}", ground.name());
         let note = match ground.device() {
@@ -53,7 +53,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Time of a commit without other committers.
+    /// Measures the latency of a commit without other committers.
     pub(super) fn lone(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("{}, {}", goals::LONE, ground.name());
         let note = "Transactions of three records, each waited for, one after the other, against synchronous \
@@ -79,14 +79,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The least that a direct write of this device may have, if it is more than a byte.
+    /// Returns the smallest direct write of this device, if it is larger than a byte.
     fn smallest_write(&self, site: &Site) -> Result<Option<usize>, BenchError> {
         let options = azekura_io::OpenOptions::new().create(true).direct(true);
         let file = site.fs.open(&site.dir.join("alignment"), options).map_err(io_failed)?;
         Ok(Some(file.alignment()).filter(|&alignment| alignment > 1))
     }
 
-    /// Figs 7 to 10 and 13.
+    /// Measures U-1 and U-10 on the log (Figs 7 to 10 and 13).
     pub(super) fn log(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let pages = Pages::default();
         for updates in [1, 10] {
@@ -141,7 +141,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Past the paper: clients that wait for each of their commits.
+    /// Measures clients that wait for each commit, which the paper does not have.
     pub(super) fn clients(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let name = format!("{}, {}", goals::CLIENTS, ground.name());
         let note = "U-1 with the paper's records on the log alone, each commit waited for before the next \
@@ -185,7 +185,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Speed of the device with chunks of the log's size by as many writers as the log has streams.
+    /// Measures the device with chunks of the log's size and as many writers as the log has streams.
     fn ceiling(&self, ground: &Ground, stretch: &micro::Stretch) -> Result<Written, BenchError> {
         let site = ground.site().map_err(io_failed)?;
         let (writers, chunk) = (stretch.log.streams.max(1), stretch.chunk_bytes());
@@ -194,7 +194,7 @@ impl Run<'_> {
     }
 }
 
-/// Method of the writes in the last run of a variant, in words.
+/// Describes the methods of writing in the last run of a variant.
 fn submitted_in_words(name: &str, report: &SubmitReport) -> String {
     let SubmitReport { by_ring, by_pwrite, atomic, fallbacks } = report;
     let mut words = format!(
@@ -224,7 +224,7 @@ fn beside_of(stretch: &micro::Stretch, ceiling: &Written) -> Vec<(&'static str, 
     if flush.count() > 0 {
         beside.push(("flush p50 us", flush.quantile_us(0.5)));
         beside.push(("flush p99 us", flush.quantile_us(0.99)));
-        // R13: the rest of the latency once the own log is written.
+        // Share of the latency after the worker's own log was written, spent waiting for other logs.
         beside
             .push(("wait share %", 100.0 * (1.0 - flush.mean_us() / known.mean_us().max(f64::MIN_POSITIVE))));
     }

@@ -12,7 +12,7 @@ use crate::error::BenchError;
 use crate::lab::figures::median;
 
 impl Run<'_> {
-    /// U-1 and U-10 on the store.
+    /// Measures U-1 and U-10 on the store.
     pub(super) fn store(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let updates = Updates::fill(ground)?;
         for of in [1, 10] {
@@ -25,7 +25,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Figs 11, 12 and 14.
+    /// Measures TPC-C on the store (Figs 11, 12 and 14).
     pub(super) fn tpcc(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let (warehouses, divisor) = self.lab.tpcc_scale;
         let scale = Scale::reduced(warehouses, divisor);
@@ -41,7 +41,7 @@ impl Run<'_> {
         tpcc.check(ground, self.progress)
     }
 
-    /// Every variant that the store has, blocking and pipelined, in turns.
+    /// Measures every variant that the store supports, with blocking and pipelined commits, in turn.
     fn on_the_store(
         &mut self,
         figure: &str,

@@ -1,4 +1,4 @@
-//! Figures of long runs: writing for long, and recovery.
+//! Figures of long writing and of recovery.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::BenchError;
 use crate::lab::figures::median;
 
 impl Run<'_> {
-    /// Fig. 15.
+    /// Measures long writing (Fig. 15).
     pub(super) fn long(&mut self, ground: &Ground) -> Result<(), BenchError> {
         let (time, sample, half_bytes) = self.lab.long;
         let writers = self.lab.workers.last().copied().unwrap_or(16);
@@ -44,7 +44,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// §4, and the store's restart.
+    /// Measures reading of logs (§4), and the store's restart.
     pub(super) fn restart(&mut self, ground: &Ground) -> Result<(), BenchError> {
         for &records in &self.lab.records {
             let name = format!("Reading a log of {records} records back, {}", ground.name());
