@@ -44,7 +44,7 @@ pub struct Lack {
 
 impl std::fmt::Display for Lack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} takes no part in {}: it has {}", self.engine, self.workload, self.what)
+        write!(f, "{} does not run {}: it has {}", self.engine, self.workload, self.what)
     }
 }
 

@@ -50,7 +50,7 @@ impl EngineError {
 #[non_exhaustive]
 pub enum BenchError {
     /// The simulated machine failed.
-    #[error("the simulation did not come to an end")]
+    #[error("the simulation did not end")]
     Simulation(#[source] azekura_sim::SimulationError),
     /// The engine failed.
     #[error("engine failed")]

@@ -52,7 +52,7 @@ struct Doors {
 
 impl Doors {
     fn first(&self) -> Result<Connection, EngineError> {
-        let none = || EngineError::failed("connecting", "no address of a server");
+        let none = || EngineError::failed("connecting", "no server address is given");
         connection(*self.addresses.first().ok_or_else(none)?)
     }
 

@@ -116,18 +116,18 @@ impl Calibration {
             ("line from the last cache", &costs.shared_hit),
             ("line from memory", &costs.memory),
             ("line from another core", &costs.transfer_in_cluster),
-            ("turn of a spin", &costs.pause),
+            ("one spin-loop iteration", &costs.pause),
             ("system call", &costs.system_call),
-            ("call that wakes a sleeper", &costs.wake_call),
-            ("from there until it runs", &costs.wake),
-            ("alarm set", &costs.alarm_set),
-            ("alarm over when it is set", &costs.alarm_missed),
-            ("sleep's end until it runs", &costs.alarm),
-            ("the same where another runs", &costs.alarm_busy),
-            ("wake where another runs", &costs.wake_busy),
-            ("who runs loses by a wake", &costs.interrupt),
-            ("switch of threads", &costs.context_switch),
-            ("undisturbed by who wakes", &costs.undisturbed),
+            ("call that wakes a thread", &costs.wake_call),
+            ("wake until the thread runs", &costs.wake),
+            ("timer set", &costs.alarm_set),
+            ("timer that has expired", &costs.alarm_missed),
+            ("timer until the thread runs", &costs.alarm),
+            ("the same, processor busy", &costs.alarm_busy),
+            ("wake, processor busy", &costs.wake_busy),
+            ("interrupt of a wake", &costs.interrupt),
+            ("context switch", &costs.context_switch),
+            ("time without preemption", &costs.undisturbed),
             ("slice", &costs.slice),
             ("byte copied", &costs.copy_byte),
         ] {
@@ -136,7 +136,7 @@ impl Calibration {
         let _ = writeln!(
             out,
             "{:28}{:>12.0} %",
-            "of a line's way it is busy",
+            "line transfer: link busy",
             costs.transfer_occupancy.value * 100.0
         );
         let Device { write_ns, flush_ns, read_ns } = self.device;

@@ -24,8 +24,8 @@ Examples:
   azekura-lab bottleneck --simulate 16 --html bottleneck.html
   azekura-lab bottleneck --traces . && azekura trace report before.trace
 
-Exit code 1: the analyzer did not name the lock that is to be named, before
-the cure or after it. Runs in memory; some minutes unless --quick.";
+Exit code 1: the analyzer did not name the expected lock, before the cure or
+after it. Runs in memory; some minutes unless --quick.";
 
 /// Run the DBT-1 bookstore with the locks of InnoDB 5.0: find the bottleneck, remove it, find the next one
 ///

@@ -83,5 +83,5 @@ impl ServerProcess {
 
 /// Returns the error of a process that ended without its expected output.
 pub(crate) fn nothing() -> Error {
-    Error::other("it said nothing of use")
+    Error::other("the process ended without its expected output")
 }

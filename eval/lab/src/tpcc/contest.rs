@@ -141,7 +141,7 @@ impl<'a> Running<'a> {
 
     fn load(&self, engine: &dyn Engine) -> Result<Loaded, BenchError> {
         if !engine.isolates() {
-            let why = "its transactions are not kept apart, so TPC-C's conditions would not hold";
+            let why = "its transactions are not isolated, so TPC-C's conditions would not hold";
             return Err(EngineError::failed("running TPC-C", why).into());
         }
         let dir = self.dir(engine);

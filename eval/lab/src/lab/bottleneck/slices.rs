@@ -112,7 +112,7 @@ pub fn sliced(settings: &Settings, progress: &Progress) -> Result<Vec<Sliced>, B
     let (db, sequences) = super::store::open(settings)?;
     let cases = cases(settings);
     let rounds = settings.blocks.div_ceil(BLOCKS).max(1);
-    progress.begin("what recording costs, in slices", (rounds * cases.len()) as u64);
+    progress.begin("cost of recording, in slices", (rounds * cases.len()) as u64);
     let mut runs: Vec<Vec<Round>> = cases.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         let blocks = (settings.blocks - round * BLOCKS).min(BLOCKS);
@@ -263,7 +263,7 @@ struct Switch {
 impl Switch {
     fn start(records: bool) -> Result<Self, BenchError> {
         if records {
-            azekura_trace::start(options("what recording costs, in slices".to_owned()))
+            azekura_trace::start(options("cost of recording, in slices".to_owned()))
                 .map_err(|e| EngineError::failed("starting to record", e))?;
         }
         let (resumed, recorded) = (Instant::now(), Duration::ZERO);

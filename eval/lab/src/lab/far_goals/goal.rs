@@ -105,7 +105,7 @@ impl Measured {
 
     fn huge_row(&self) -> Row {
         let wanted =
-            "dependent reads by lot, all local: 1.2 times as fast with pages moved as with pages copied";
+            "dependent random reads, all local: 1.2 times as fast with pages moved as with pages copied";
         match &self.reads {
             Ok([moved, copied]) => judged(
                 "M3",

@@ -194,14 +194,14 @@ impl Lab {
             small: parts.of("pages of 4 KiB", || self.small(sizes))?,
             swept_by_swap: parts.of("sweeps on swap", || self.sweep_on_swap(sizes)),
             fits: parts.of("a program that fits", || self.fits())?,
-            reads: parts.of("reads by lot", || self.reads(sizes)),
+            reads: parts.of("random reads", || self.reads(sizes)),
             unmodified: parts.of("unmodified programs", || self.unmodified())?,
-            kills: parts.of("servers that go wrong", || self.kills(sizes))?,
+            kills: parts.of("faulty servers", || self.kills(sizes))?,
             programs: parts.of("programs at half of their memory", || self.programs(sizes))?,
             contests: parts.of("policies, replayed", || self.contests())?,
             tier: parts
                 .of("the page cache's second tier", || tier::measure(folder.path(), sizes.rows, self.seed))?,
-            room: parts.of("room of a server", || self.room())?,
+            room: parts.of("capacity of a server", || self.room())?,
         };
         parts.end();
         Ok(Report { settings: self.settings(sizes), rows: measured.rows() })

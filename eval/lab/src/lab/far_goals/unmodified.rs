@@ -172,7 +172,7 @@ impl Trials<'_> {
             times[0].push(at.plain(name, arguments)?.seconds);
             let (left, stats) = at.far(name, arguments, SPACE, false)?;
             if left.out != expected {
-                let wrong = Some("with all local it printed something else".into());
+                let wrong = Some("with all memory local its output differs".into());
                 let part = Part { user: "this user", seconds: left.seconds, pages_out: 0, wrong };
                 return Ok(Seen { name, plain_s: plain.seconds, fits_s: left.seconds, parts: vec![part] });
             }
@@ -202,8 +202,8 @@ impl Trials<'_> {
                 local = (local / 2).max(LEAST_PAGES * PAGE);
             };
             let wrong = match () {
-                () if left.out != expected => Some("it printed something else".into()),
-                () if stats.pages_out == 0 => Some("none of its pages was ever away".into()),
+                () if left.out != expected => Some("its output differs".into()),
+                () if stats.pages_out == 0 => Some("none of its pages was paged out".into()),
                 () => None,
             };
             Ok::<_, io::Error>(Part { user, seconds: left.seconds, pages_out: stats.pages_out, wrong })

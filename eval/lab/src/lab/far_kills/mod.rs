@@ -212,7 +212,7 @@ impl Lab {
             Err(error) if server_process::is_hanging(&error) => {
                 return Ok(Trial { seed, guard, wrong, outcome: Outcome::Hangs });
             }
-            Err(error) => return Err(failed("hear the program")(error)),
+            Err(error) => return Err(failed("read the program's output")(error)),
         };
         std::thread::sleep(Duration::from_millis(rng.random_range(0..150)));
         servers[bad].go_wrong(wrong).map_err(failed("signal a memory server"))?;
@@ -223,9 +223,9 @@ impl Lab {
         let outcome = watch(&mut worker.0, since).map_err(failed("wait for the program"))?;
         let (mut out, mut error) = (String::new(), String::new());
         if !matches!(outcome, Ended::Hangs) {
-            said.read_to_string(&mut out).map_err(failed("hear the program"))?;
+            said.read_to_string(&mut out).map_err(failed("read the program's output"))?;
             if let Some(mut stderr) = worker.0.stderr.take() {
-                stderr.read_to_string(&mut error).map_err(failed("hear the program"))?;
+                stderr.read_to_string(&mut error).map_err(failed("read the program's output"))?;
             }
         }
         Ok(Trial { seed, guard, wrong, outcome: judge(&outcome, &out, &error) })

@@ -59,7 +59,7 @@ pub enum LabError {
         program: &'static str,
     },
     /// The server did not start, or ended early.
-    #[error("the server did not come up: {log}")]
+    #[error("the server did not start: {log}")]
     Server {
         /// Last lines of the server's log.
         log: String,
