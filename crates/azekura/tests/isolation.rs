@@ -179,7 +179,7 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
     let insert_gap = [
         (A, Act::Insert(6)),
         (B, Act::Scan(2, 5)), // relies on the gap below 6
-        (A, Act::Abort), // the gap is removed with row 6
+        (A, Act::Abort),      // the gap is removed with row 6
         (C, Act::Insert(3)),
         (C, Act::Commit),
         (B, Act::Scan(2, 5)),
@@ -187,7 +187,7 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
     ];
     let inherited_gap = [
         (B, Act::Scan(2, 8)), // relies on the gap below 9
-        (B, Act::Insert(6)), // and splits the gap
+        (B, Act::Insert(6)),  // and splits the gap
         (C, Act::Insert(4)),
         (C, Act::Commit),
         (B, Act::Scan(2, 8)),
@@ -195,7 +195,7 @@ fn a_gap_lock_left_out_is_noticed_in_the_order_that_needs_it() {
     ];
     let delete_gap = [
         (B, Act::Scan(2, 5)), // relies on the gap below 9
-        (A, Act::Remove(9)), // the gap is then a part of the gap below the end
+        (A, Act::Remove(9)),  // the gap is then a part of the gap below the end
         (A, Act::Commit),
         (C, Act::Insert(3)),
         (C, Act::Commit),

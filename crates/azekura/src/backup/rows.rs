@@ -218,7 +218,9 @@ impl<'r> Rows<'r> {
                     }
                     return Ok(false);
                 }
-                _ => return Err(self.corrupt("the row count or digest of a table differs from its end block")),
+                _ => {
+                    return Err(self.corrupt("the row count or digest of a table differs from its end block"));
+                }
             }
         }
         if self.last_key.as_ref().is_some_and(|last| last >= key) {

@@ -302,8 +302,10 @@ impl<'t> Past<'t> {
             self.db.checkpoint_past(lsn)?;
         }
         Err(Error::PageIo {
-            source: format!("after {MOST_CHECKPOINTS} checkpoints a restart would still read log record {lsn}; load again")
-                .into(),
+            source: format!(
+                "after {MOST_CHECKPOINTS} checkpoints a restart would still read log record {lsn}; load again"
+            )
+            .into(),
         })
     }
 }

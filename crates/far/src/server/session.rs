@@ -233,14 +233,17 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     // A page that two sessions share counts for both: either session may replace it, and then needs memory
     // for a copy.
     let begins_with = session_pages.len() as u64 * u64::from(wanted.page_bytes);
-    with_capacity(shared, || share.take(begins_with))
-        .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} are available here"))?;
+    with_capacity(shared, || share.take(begins_with)).map_err(|left| {
+        format!("{begins_with} bytes of another session wanted, {left} are available here")
+    })?;
     shared.counters.pages.fetch_add(session_pages.len() as u64, Relaxed);
     Ok((share, session_pages))
 }
 
 fn refusal(wanted: u64, left: u64) -> String {
-    format!("{wanted} bytes wanted, {left} are available here; use another server, or one with more --capacity")
+    format!(
+        "{wanted} bytes wanted, {left} are available here; use another server, or one with more --capacity"
+    )
 }
 
 /// Requests memory. On failure, ends waiting sessions one by one and retries (RESUME-3).
@@ -442,7 +445,10 @@ impl<S: Stream> Session<'_, S> {
         self.shared.counters.gets.fetch_add(run.len() as u64, Relaxed);
         let reply = Header {
             kind: Kind::Page,
-            #[expect(clippy::cast_possible_truncation, reason = "the length of a run is at most MAX_PAYLOAD")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the length of a run is at most MAX_PAYLOAD"
+            )]
             length: run.iter().map(|page| page.bytes.len()).sum::<usize>() as u32,
             digest: Digest::of_run(run.iter().map(|page| page.digest)),
             ..*header

@@ -154,7 +154,10 @@ fn machine(name: &str) -> Result<Machine, String> {
         return Ok(Machine::Shipped(Box::new(found)));
     }
     let text = std::fs::read_to_string(name).map_err(|error| {
-        format!("no machine has this name (there are {}), and it cannot be read as a file: {error}", names.join(", "))
+        format!(
+            "no machine has this name (there are {}), and it cannot be read as a file: {error}",
+            names.join(", ")
+        )
     })?;
     let calibration = Calibration::from_json(&text).map_err(|error| format!("no calibration: {error}"))?;
     Ok(Machine::Measured(Box::new(calibration)))
