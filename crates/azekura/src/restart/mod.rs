@@ -449,7 +449,7 @@ impl<'a> Restart<'a> {
                 continue;
             }
             if let Some(lsn) = known.began_before {
-                let reason = "it undoes a change that is missing from the log, and the end of its transaction is missing, too";
+                let reason = "it undoes a change that the log lacks, and its transaction has no end record";
                 return Err(bad_record(&self.path.join(WAL_DIR), lsn, &reason));
             }
             self.report.losers += 1;

@@ -327,7 +327,7 @@ fn a_crash_tears_only_the_fresh_pages_that_no_sync_covered() {
             let new = if [9, 21].contains(&id) { 4 } else { 0 };
             assert!(fill == new || fill == if id < 20 { 1 } else { 2 }, "seed {seed}, page {id}: {fill}");
         }
-        // Whatever the content, each page can be written like any other page.
+        // A page with any content can be written like any other page.
         file.write_pages(&mut (4..8).map(|id| page(id, 5)).collect::<Vec<_>>()).unwrap();
         assert!((4..8).all(|id| fill_of(&file, id).unwrap() == 5), "seed {seed}");
     }
