@@ -1,9 +1,9 @@
 //! Shared-key authentication: two machines prove to each other that they have the same key, without sending
 //! it.
 //!
-//! The handshakes of memory servers and of cluster nodes use it; each has its own messages. Both sides draw a
-//! [`nonce`], and each sends a [`proof`](AuthKey::proof) over all earlier messages, with a label of its own.
-//! So a proof can neither be sent back to its maker nor used again.
+//! The handshakes of memory servers and of cluster nodes use it, each with its own messages. Both sides draw
+//! a [`nonce`], and each side sends a [`proof`](AuthKey::proof) over all earlier messages, with its own
+//! label. So a proof can neither be reflected to its sender nor be replayed.
 //!
 //! ```
 //! use azekura_auth::{AuthKey, nonce};
@@ -24,7 +24,7 @@ use std::path::Path;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Bytes of a proof.
+/// Size of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
 /// The key that the machines of one installation share.
@@ -32,20 +32,21 @@ pub const PROOF_BYTES: usize = 32;
 pub struct AuthKey(Vec<u8>);
 
 impl AuthKey {
-    /// The least number of bytes: less could be guessed.
+    /// Least length of a key, in bytes: a shorter key could be guessed.
     pub const MIN_BYTES: usize = 16;
 
-    /// A key of these bytes, or `None` if they are fewer than [`MIN_BYTES`](Self::MIN_BYTES).
+    /// Creates a key from these bytes, or returns `None` if they are fewer than
+    /// [`MIN_BYTES`](Self::MIN_BYTES).
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (bytes.len() >= Self::MIN_BYTES).then(|| Self(bytes.to_vec()))
     }
 
-    /// A key from a file, without white space at its end.
+    /// Reads a key from a file, without white space at its end.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or it is too short.
+    /// If the file cannot be read, or is too short.
     pub fn read(path: &Path) -> io::Result<Self> {
         let bytes = std::fs::read(path)?;
         Self::new(bytes.trim_ascii_end()).ok_or_else(|| {
@@ -59,19 +60,19 @@ impl AuthKey {
         })
     }
 
-    /// HMAC-SHA256 of the label and of what was said, one after another. The parts must have sizes that are
-    /// known beforehand, or two different talks could look alike.
+    /// Returns the HMAC-SHA256 of the label and the messages, concatenated. The sizes of all parts must be
+    /// fixed by the protocol: otherwise two different dialogs could have the same concatenation.
     ///
     /// # Panics
     ///
-    /// Never: HMAC takes keys of any length.
+    /// Never, because HMAC accepts keys of any length.
     #[must_use]
     pub fn proof(&self, label: &str, said: &[&[u8]]) -> [u8; PROOF_BYTES] {
         self.mac(label, said).finalize().into_bytes().into()
     }
 
-    /// Returns whether `proof` is what [`proof`](Self::proof) gives, in a time that tells nothing of where
-    /// they differ.
+    /// Returns `true` if `proof` equals the result of [`proof`](Self::proof). The time of the comparison does
+    /// not depend on where the two differ.
     #[must_use]
     pub fn is_proof(&self, label: &str, said: &[&[u8]], proof: &[u8]) -> bool {
         self.mac(label, said).verify_slice(proof).is_ok()
@@ -91,11 +92,11 @@ impl fmt::Debug for AuthKey {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Returns random bytes that cannot be predicted.
 ///
 /// # Errors
 ///
-/// The operating system's.
+/// If the operating system gives no random bytes.
 pub fn nonce<const N: usize>() -> io::Result<[u8; N]> {
     let mut nonce = [0; N];
     let mut filled = 0;

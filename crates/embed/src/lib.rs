@@ -1,20 +1,20 @@
 //! For build scripts: builds a library that is loaded into other programs (`LD_PRELOAD`), so that it can be
-//! embedded in ours. Cargo installs programs only, and a program cannot rely on a library beside its own
-//! file.
+//! embedded in an Azekura program. Cargo installs only programs, and a program cannot rely on a library next
+//! to its own file.
 //!
-//! The library is built by an inner cargo: a dependency's `cdylib` has no path that a dependent may rely on.
-//! The build is always optimized, because the library runs inside of other programs. Its package lies
-//! beside the package of the caller: in the workspace by the name of its directory; where cargo keeps the
-//! packages of a registry, by name and version. For the latter the caller has the library's package among
-//! its dependencies.
+//! An inner cargo builds the library, because a dependency's `cdylib` has no path that a dependent may rely
+//! on. The build is always optimized, because the library runs inside other programs. The library's package
+//! is next to the package of the caller. In the workspace it has the name of its directory; where cargo
+//! stores the packages of a registry it has its name and version. For the latter case the caller has the
+//! library's package among its dependencies.
 //!
 //! Documentation builds (`DOCS_RS`) have no network, and a package that is verified before its first
-//! publication cannot be built with dependencies of its own (`AZEKURA_EMBED=none`). Both embed no bytes.
+//! publication cannot be built with its own dependencies (`AZEKURA_EMBED=none`). Both embed no bytes.
 //!
 //! All build scripts and profiles of one target directory share the inner cargo's directory, so the library
-//! is built once and not for each kind of build. Target directories are also copied between checkouts, by
-//! hard links too. So each checkout has an inner directory of its own, the library's sources are named
-//! relative to its package, and the embedded file is replaced and never written in place.
+//! is built once and not for each kind of build. Target directories are also copied between checkouts, even
+//! by hard links. So each checkout has its own inner directory, the library's sources are named relative to
+//! its package, and the embedded file is replaced and never written in place.
 
 mod parts;
 
@@ -26,13 +26,14 @@ use std::process::Command;
 /// A library to build.
 #[derive(Debug)]
 pub struct Embedded<'a> {
-    /// The directory of its crate in the workspace; its package is `azekura-` and this name.
+    /// Directory of the library's crate in the workspace. The package's name is `azekura-` and this name.
     pub member: &'a str,
-    /// Its file.
+    /// File name of the library.
     pub file: &'a str,
-    /// The variable by which the crate's source finds it: `include_bytes!(env!(…))`. The file is empty where
-    /// there is nothing to load into programs, and in a build without the library. The same with `_HASH`
-    /// behind it gives the bytes a name: a program need not go through all of them for that.
+    /// Environment variable with the path of the embedded file, for `include_bytes!(env!(…))` in the crate's
+    /// source. The file is empty if the target supports no such library, and in a build without the library.
+    /// The variable with the suffix `_HASH` has a hash of the bytes, so that a program can name them without
+    /// reading all of them.
     pub variable: &'a str,
 }
 
@@ -69,7 +70,7 @@ pub fn build(library: &Embedded<'_>) {
     println!("cargo::rustc-env={}_HASH={:016x}", library.variable, hash(&bytes));
 }
 
-/// The package of a library: in a workspace, in a registry's directory, or among vendored packages.
+/// Returns the package of a library: in a workspace, in a registry's directory, or among vendored packages.
 fn source_of(member: &str, beside: &Path, version: &str) -> Option<PathBuf> {
     let names = [member.to_owned(), format!("azekura-{member}-{version}"), format!("azekura-{member}")];
     names.iter().map(|name| beside.join(name)).find(|source| source.join("Cargo.toml").is_file())
@@ -81,7 +82,7 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A new file in the place of one that may have other names, too.
+/// Writes a new file in place of one that may have further hard links.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -95,7 +96,7 @@ fn inner_directory(output: &Path, checkout: &Path, flags: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     checkout.hash(&mut hasher);
     flags.hash(&mut hasher);
-    // TARGET/PROFILE/build/PACKAGE/out, with one more level where a target triple was asked for.
+    // `TARGET/PROFILE/build/PACKAGE/out`, with one more level if a target triple was requested.
     let build = output.ancestors().find(|path| path.file_name().is_some_and(|name| name == "build"));
     let target = build.and_then(|build| build.parent()?.parent()).unwrap_or(output);
     target.join(format!("embedded-{:016x}", hasher.finish()))
@@ -113,7 +114,7 @@ fn compile(library: &Embedded<'_>, source: &Path, output: &Path, target: &str) -
         .arg(&directory)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        // Clippy and its like check the library where it is a member, not here.
+        // Clippy and similar tools check the library as a member of the workspace, not here.
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     let status = cargo.status().expect("cargo runs, as it runs this");
     assert!(status.success(), "{} does not build", library.file);

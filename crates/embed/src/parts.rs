@@ -1,11 +1,11 @@
-//! The inputs of a library: the source files that cargo reports, and the files that configure the build.
+//! The inputs of a library: the source files that cargo reports, and the files that configure its build.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Returns the files that determine the library: its sources, from the list that cargo writes beside it,
-/// their manifests, and the workspace's manifest and lock file. The list comes from cargo, so it is always
+/// Returns the files that determine the library: its sources, from the list that cargo writes next to it,
+/// their manifests, and the workspace's manifest and lock file. Cargo writes the list, so it is always
 /// complete.
 pub(crate) fn of(library: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let list = library.with_extension("d");
@@ -21,12 +21,13 @@ pub(crate) fn of(library: &Path) -> io::Result<BTreeSet<PathBuf>> {
     Ok(parts)
 }
 
-/// Manifest and lock in a directory; only a package and a workspace have them.
+/// Returns the manifest and the lock file in a directory. Only directories of packages and workspaces have
+/// them.
 fn settings(directory: &Path) -> impl Iterator<Item = PathBuf> {
     ["Cargo.toml", "Cargo.lock"].into_iter().map(|name| directory.join(name)).filter(|file| file.is_file())
 }
 
-/// The prerequisites of a make rule: separated by spaces, spaces within escaped.
+/// Parses the prerequisites of a make rule: separated by spaces, with escaped spaces inside names.
 fn sources(rules: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in rules.lines() {
@@ -43,7 +44,8 @@ fn sources(rules: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The way from a directory to a file: so it holds in another checkout, too, to which the output was copied.
+/// Returns the relative path from a directory to a file. It is also valid in another checkout to which the
+/// output was copied.
 pub(crate) fn relative(from: &Path, to: &Path) -> PathBuf {
     let (mut from, mut way) = (from.components().peekable(), to.components().peekable());
     let mut common = 0;
@@ -52,7 +54,7 @@ pub(crate) fn relative(from: &Path, to: &Path) -> PathBuf {
         way.next();
         common += 1;
     }
-    // Nothing but the root in common: it lies elsewhere altogether.
+    // Only the root is common, so the file is outside of the checkout.
     if common < 2 {
         return to.into();
     }

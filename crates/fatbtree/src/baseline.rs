@@ -1,4 +1,5 @@
-//! The organizations and protocols that the paper compares, for the evaluation: their names and messages.
+//! The index organizations and protocols that the paper compares, for the evaluation: their names and
+//! messages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,13 +13,13 @@ use crate::message::{Find, RequestId};
 use crate::placement::Placement;
 
 impl Placement {
-    /// All of them, in the paper's order.
+    /// All placements, in the paper's order.
     pub const ALL: [Self; 3] = [Self::SingleIndex, Self::CopyWhole, Self::FatBtree];
 
-    /// The PE that keeps the index of [`Placement::SingleIndex`].
+    /// The PE that keeps the index in [`Placement::SingleIndex`].
     pub const INDEX_PE: PeId = PeId(0);
 
-    /// The paper's short name.
+    /// Returns the paper's short name.
     #[must_use]
     pub const fn short(self) -> &'static str {
         match self {
@@ -35,7 +36,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// No placement has this name.
+/// Error: no placement has this name.
 #[derive(Debug, thiserror::Error)]
 #[error("no placement {0:?}: fat-btree, sib or cwb")]
 pub struct UnknownPlacement(String);
@@ -54,22 +55,24 @@ impl FromStr for Placement {
 /// Protocol of searches and updates in the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// The product's protocol: leaves are authoritative; copies of index pages are sent changes without
-    /// waiting.
+    /// The product's protocol: leaves are authoritative. Copies of index pages are notified of changes, and
+    /// no change waits for them.
     #[default]
     Lazy,
-    /// The paper's (section 3.4): IS or IX hand over hand down the tree; a split takes SIX on all copies from
-    /// the root, then X on all copies of what changes. For the figures: a node that is gone stops everything.
+    /// The paper's B-OPT (section 3.4): lock coupling with IS or IX down the tree. A split takes SIX on all
+    /// copies from the root, then X on all copies of the pages that change. For the evaluation only: a failed
+    /// node blocks all others.
     BOpt,
-    /// As B-OPT, but a split takes X at once, and only from the lowest page that changes. For the figures.
+    /// The paper's INC-OPT: as B-OPT, but a split takes X at once, and only from the lowest page that
+    /// changes. For the evaluation only.
     IncOpt,
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 3] = [Self::BOpt, Self::IncOpt, Self::Lazy];
 
-    /// A short name.
+    /// Returns a short name.
     #[must_use]
     pub const fn short(self) -> &'static str {
         match self {
@@ -80,50 +83,50 @@ impl Protocol {
     }
 }
 
-/// A message of the protocols that lock hand over hand.
+/// A message of the lock-coupling protocols.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockMessage {
-    /// A request with a lock on `find.page` that is already held at the receiver.
+    /// Continues a request that already holds a lock on `find.page` at the receiver.
     Couple {
         /// The request.
         find: Find,
-        /// The copies of each index page that were visited so far, in the order of their PEs.
+        /// The copies of each index page on the path so far, in the order of their PEs.
         way: Vec<Vec<PageCopy>>,
     },
-    /// Lock a page of the receiver.
+    /// Requests a lock on a page of the receiver.
     Lock {
-        /// Name of this question at the sender.
+        /// Number of this call at the sender.
         call: u64,
-        /// For which request.
+        /// The request that needs the lock.
         id: RequestId,
         /// The page.
         page: PageNo,
-        /// Place of the mode among [`TableMode::ALL`](azekura_lock::TableMode::ALL).
+        /// Index of the mode in [`TableMode::ALL`](azekura_lock::TableMode::ALL).
         mode: u8,
     },
-    /// The page is locked.
+    /// Reports that the page is locked.
     Locked {
-        /// Name of the question.
+        /// Number of the call.
         call: u64,
-        /// `true` if the page has no room for one more entry.
+        /// `true` if the page has no space for one more entry.
         is_full: bool,
     },
-    /// Release a page.
+    /// Releases a page.
     Release {
-        /// For which request.
+        /// The request that holds the lock.
         id: RequestId,
         /// The page.
         page: PageNo,
     },
-    /// Change a locked copy of an index page, and release it.
+    /// Changes a locked copy of an index page, and releases the page.
     Apply {
-        /// Name of this question at the sender.
+        /// Number of this call at the sender.
         call: u64,
-        /// For which request.
+        /// The request that holds the lock.
         id: RequestId,
         /// The page.
         page: PageNo,
-        /// Entries to apply.
+        /// The entries to apply.
         route_entries: Vec<RouteEntry>,
     },
 }

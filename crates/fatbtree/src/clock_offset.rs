@@ -1,22 +1,22 @@
-//! Comparison of the nodes' clocks: a node with a clock that is too far off is refused.
+//! Comparison of the nodes' clocks: nodes with clocks that differ too much refuse each other.
 //!
-//! An application may decide by the time that a row has expired. After a move of a leaf another clock
-//! decides. So two nodes work together only while their clocks differ by at most
+//! An application may let rows expire by the clock of their node. After the move of a leaf another clock
+//! applies. So two nodes work together only while their clocks differ by at most
 //! [`max_clock_offset`](crate::Options::max_clock_offset): a row expires at most that much too early.
 
 use std::time::Duration;
 
-/// Most time that a message is in flight; more ends its connection.
+/// Assumed maximum time of a message in flight. The connection of a slower message is closed.
 const MOST_DELAY_MS: u64 = 3000;
 
 /// The offset of another node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// The other clock is ahead of this node's; else it is behind.
+    /// `true` if the other clock is ahead of this node's clock, `false` if it is behind.
     pub is_ahead: bool,
-    /// Least offset, in milliseconds.
+    /// Lower bound of the offset, in milliseconds.
     pub ms: u64,
-    /// Most that is allowed.
+    /// Largest allowed offset, in milliseconds.
     pub max_ms: u64,
 }
 
@@ -28,8 +28,8 @@ impl std::fmt::Display for ClockOffset {
     }
 }
 
-/// Judges another node's time in milliseconds since 1970, which it told between two moments of this node's
-/// clock. `None` if the clocks may be as close as they have to be.
+/// Compares another node's time, in milliseconds since 1970, with this node's clock. The other node read its
+/// clock between the two times of `between_ms`. Returns `None` if the offset may be within the limit.
 pub(crate) fn judge(told_ms: u64, between_ms: (u64, u64), max: Duration) -> Option<ClockOffset> {
     let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
     let (earliest, latest) = between_ms;
@@ -38,7 +38,7 @@ pub(crate) fn judge(told_ms: u64, between_ms: (u64, u64), max: Duration) -> Opti
     (ms > max_ms).then_some(ClockOffset { is_ahead, ms, max_ms })
 }
 
-/// Judges a time that came in a message: it was sent up to [`MOST_DELAY_MS`] ago.
+/// Compares a time from a message, which was sent at most [`MOST_DELAY_MS`] ago.
 pub(crate) fn judge_message(told_ms: u64, now_ms: u64, max: Duration) -> Option<ClockOffset> {
     judge(told_ms, (now_ms.saturating_sub(MOST_DELAY_MS), now_ms), max)
 }

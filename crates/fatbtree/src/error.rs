@@ -8,16 +8,16 @@ use crate::id::PeId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No node that can answer was reached in time. Nothing was changed; try again.
+    /// No node that can answer was reached in time. Nothing was changed; repeat the request.
     #[error("the owner of the key could not be reached within {timeout_ms} ms{}",
         reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Unavailable {
-        /// Time of the attempts.
+        /// Time limit of the attempts, in milliseconds.
         timeout_ms: u64,
-        /// The reason, if it is known.
+        /// The reason, if known.
         reason: Option<String>,
     },
-    /// The node that owns the key is down. Nothing was changed; try again once it is back.
+    /// The node that owns the key is down. Nothing was changed; repeat the request when the node runs again.
     #[error("node {} cannot be reached: {reason}", pe.0)]
     Unreachable {
         /// The node.
@@ -25,109 +25,108 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// A write was in flight when the time was up, or when the connection to the other node ended. It may
-    /// have happened, or may still happen.
+    /// A write was in flight at its timeout, or when the connection to the other node ended. The write may
+    /// have been executed, or may still be executed.
     #[error("no answer within {timeout_ms} ms; the write may or may not have happened")]
     Unknown {
-        /// Time of the wait.
+        /// Time limit of the wait, in milliseconds.
         timeout_ms: u64,
     },
-    /// The store of the node that owns the key refused or failed.
+    /// The store of the node that owns the key refused the request or failed.
     #[error("the store of {pe}: {reason}")]
     Store {
         /// The node with the store.
         pe: PeId,
-        /// Reason that it reported.
+        /// Reason that the node reported.
         reason: String,
     },
-    /// A transaction takes place at one node, and its keys are at several.
+    /// A transaction runs at one node, but its keys are at several nodes.
     #[error(
         "the keys are at several nodes, but a transaction runs at one node; move their leaves to one node"
     )]
     Elsewhere,
-    /// The transaction that was open is over, and was rolled back. Begin it again.
+    /// The open transaction was rolled back. Begin it again.
     #[error("{reason}")]
     Ended {
         /// The reason.
         reason: String,
     },
-    /// The leaf was not split or moved. It is where it was.
+    /// The leaf was not split or moved. It is unchanged.
     #[error("{pe}: {reason}")]
     NotMoved {
         /// The node with the leaf.
         pe: PeId,
-        /// Reason that it reported.
+        /// Reason that the node reported.
         reason: String,
     },
     /// The request does not fit into a frame between nodes.
     #[error("the request has {bytes} bytes; a request between nodes has at most {most}")]
     TooLong {
-        /// Bytes needed.
+        /// Size of the request, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, in bytes.
         most: usize,
     },
     /// The node has been stopped.
     #[error("this node is stopping; ask another one")]
     Stopped,
-    /// The node was stopped in the midst of it, or a mistake in the program ended it: what was asked may have
-    /// happened.
+    /// The node was stopped during the request, or a bug ended it. The request may have been executed.
     #[error("this node was stopped before the answer; the write may or may not have happened")]
     Interrupted,
-    /// The answer is not one to the question: the nodes run different programs.
+    /// The answer does not match the request: the nodes run different versions of the program.
     #[error("the answer of the other node does not match the request; upgrade the older node")]
     Protocol,
-    /// The settings do not fit together.
+    /// The settings contradict each other.
     #[error("{0}")]
     Settings(String),
 }
 
-/// The reason that the store of a node did not do what was asked.
+/// The reason that the store of a node did not execute a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The database's reason.
+    /// An error of the database.
     #[error(transparent)]
     Database(#[from] azekura::Error),
-    /// A row of the node's own tables has a form that no node writes. Restore the node's store.
+    /// A row of the node's own tables is malformed. Restore the node's store.
     #[error("the {what} under {key:?} is damaged")]
     Damaged {
         /// The expected value.
         what: &'static str,
-        /// Its key.
+        /// The key of the row.
         key: Vec<u8>,
     },
     /// The list of members has other first keys of the nodes than at the first start of this node. Restore
-    /// it.
+    /// the list.
     #[error(
         "the list of members has other first keys (`from`) than when the cluster was created; restore them, \
          and move leaves instead"
     )]
     OtherShares,
-    /// The database has rows of a time before it became a node's, which belong to another node; load them
-    /// through the cluster.
+    /// The database has rows from before it became the store of a node, and the rows belong to another node.
+    /// Load them through the cluster.
     #[error(
         "the store already has rows that belong to {owner}; start with an empty store and load the rows \
          through the cluster"
     )]
     RowOfAnother {
-        /// The first of them.
+        /// The first of these rows.
         key: Vec<u8>,
-        /// The node that would own it.
+        /// The node that would own this row.
         owner: PeId,
     },
-    /// The system gives no random bytes for the name of a new store.
+    /// The operating system gave no random bytes for the name of a new store.
     #[error("cannot create an id for a new store: the system gave no random bytes")]
     Name(#[source] io::Error),
-    /// The store belongs to another cluster or PE; use the one that was made for this.
+    /// The store belongs to another cluster or PE. Use the store of this node.
     #[error(
         "the store belongs to {found} of cluster {found_cluster:016x}, not to {expected} of cluster \
          {expected_cluster:016x}"
     )]
     Stranger {
-        /// Its owner.
+        /// The PE that the store belongs to.
         found: PeId,
-        /// The cluster of its store.
+        /// The cluster that the store belongs to.
         found_cluster: u64,
         /// The expected owner.
         expected: PeId,
@@ -140,7 +139,7 @@ pub enum StoreError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Longer than any frame may be; the connection has to be closed.
+    /// The frame is longer than the limit. Close the connection.
     #[error("a frame has {bytes} bytes; the limit is {most}")]
     TooLong {
         /// Length in the header.
@@ -148,13 +147,13 @@ pub enum FrameError {
         /// The limit.
         most: usize,
     },
-    /// Too short for its own head.
+    /// The frame is shorter than its header.
     #[error("a frame has {bytes} bytes, fewer than its header")]
     TooShort {
         /// Length in the header.
         bytes: usize,
     },
-    /// Its checksum is wrong: damaged in flight.
+    /// The checksum of the frame is wrong: it was damaged in flight.
     #[error("a frame has checksum {found:08x} instead of {expected:08x}")]
     Checksum {
         /// Checksum of the bytes.
@@ -162,7 +161,7 @@ pub enum FrameError {
         /// Value in the header.
         found: u32,
     },
-    /// Of another version of the protocol; upgrade the older node.
+    /// The frame has another version of the protocol. Upgrade the older node.
     #[error("a frame has protocol version {found}, this node has {expected}; upgrade the older node")]
     Version {
         /// Value in the header.
@@ -170,7 +169,7 @@ pub enum FrameError {
         /// Version of this node.
         expected: u8,
     },
-    /// The frame names another sender than the node at the other end of the connection.
+    /// The frame names a sender other than the node at the other end of the connection.
     #[error("a frame of {found} came over the connection of {expected}")]
     Sender {
         /// Value in the header.
@@ -178,12 +177,12 @@ pub enum FrameError {
         /// The node at the other end.
         expected: PeId,
     },
-    /// From another cluster; correct the list of members.
+    /// The frame is from another cluster. Correct the list of members.
     #[error("a frame came from cluster {found:016x}; this node belongs to {expected:016x}")]
     Cluster {
         /// Value in the header.
         found: u64,
-        /// This node's.
+        /// Cluster of this node.
         expected: u64,
     },
     /// The frame is for an earlier owner of this PE number. It must not be executed.
@@ -191,10 +190,10 @@ pub enum FrameError {
     Epoch {
         /// Value in the header.
         found: u32,
-        /// This node's.
+        /// Epoch of this node.
         expected: u32,
     },
-    /// The body is no message.
+    /// The body is not a message.
     #[error("the body of a frame is not a message")]
     Body(#[from] postcard::Error),
     /// The connection failed.

@@ -7,7 +7,7 @@
 //! | 1 | version of the protocol |
 //! | 1 | kind of the body: 1, a [`Message`] |
 //! | 2 | the sender's PE |
-//! | 4 | the epoch of the receiver that the sender has in mind |
+//! | 4 | the receiver's epoch, as far as the sender knows |
 //! | 8 | the cluster |
 //! | … | the body |
 //!
@@ -19,7 +19,7 @@ use crate::message::Message;
 
 /// The protocol version of this code.
 pub const VERSION: u8 = 7;
-/// Most bytes of a frame after its length.
+/// Maximum length of a frame in bytes, without its length field.
 pub const MAX_BYTES: usize = 16 << 20;
 
 const LENGTH_BYTES: usize = 4;
@@ -29,19 +29,19 @@ const KIND_MESSAGE: u8 = 1;
 /// Sender and receiver of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The cluster that both belong to.
+    /// The cluster of both nodes.
     pub cluster: u64,
     /// The sender.
     pub from: PeId,
-    /// Epoch of the receiver: increased when another machine takes over a PE.
+    /// Epoch of the receiver. The epoch increases when another machine takes over a PE.
     pub epoch: u32,
 }
 
-/// Puts a message into a frame.
+/// Encodes a message as a frame.
 ///
 /// # Panics
 ///
-/// Never: messages are plain data.
+/// Never, because a message is plain data.
 #[must_use]
 pub fn encode(address: Address, message: &Message) -> Vec<u8> {
     let mut frame = Vec::with_capacity(128);
@@ -58,7 +58,7 @@ pub fn encode(address: Address, message: &Message) -> Vec<u8> {
     frame
 }
 
-/// Returns the length of a frame from its first four bytes, without these.
+/// Returns the length of a frame from its first four bytes, without these four.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub const fn length(head: [u8; LENGTH_BYTES]) -> Result<usize, FrameError> {
     }
 }
 
-/// Takes the message out of a frame, given without its length.
+/// Decodes the message of a frame. `frame` begins after the length field.
 ///
 /// # Errors
 ///
@@ -161,7 +161,7 @@ mod tests {
                 assert!(decode(&bytes, 7, 2).is_err());
                 continue;
             }
-            // With a good checksum it is a message or refused.
+            // With a valid checksum, the body is a message or is refused.
             let _ = decode(&bytes, 7, 2);
         }
     }

@@ -1,7 +1,7 @@
-//! Names of PEs and pages, and the pointers of index pages.
+//! Numbers of PEs and pages, and the pointers of index pages.
 //!
-//! A [`LogicalPageId`] is the paper's (section 3.1, figure 3) with wider fields (hazard B1): one bit says
-//! whether it names a page, or an entry of a *pointer page* that lists the copies of a page.
+//! A [`LogicalPageId`] is the paper's id (section 3.1, figure 3) with wider fields (hazard B1). One bit
+//! distinguishes a page from an entry of a *pointer page*, which lists the copies of a page.
 //!
 //! | | flag | then | then | the paper's widths |
 //! |---|---|---|---|---|
@@ -12,13 +12,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of a PE (processing element): one node with its own store. It is logical, so that a pointer stays
-/// true when another machine takes the PE over.
+/// Number of a PE (processing element): one node with its own store. The number is logical, so a pointer
+/// stays valid when another machine takes over the PE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PeId(pub u16);
 
 impl PeId {
-    /// The largest number that a logical page id can hold.
+    /// The largest number that fits into a logical page id.
     pub const MAX: Self = Self((1 << PE_BITS) - 1);
 }
 
@@ -28,8 +28,8 @@ impl fmt::Display for PeId {
     }
 }
 
-/// Number of a page at one PE. Never used twice for leaves, so an old pointer never finds another leaf in the
-/// place of its own.
+/// Number of a page at one PE. Numbers of leaves are never reused, so an old pointer never leads to a
+/// different leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PageNo(pub u64);
 
@@ -38,20 +38,20 @@ const PAGE_BITS: u32 = 48;
 const OFFSET_BITS: u32 = 15;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
 const POINTER: u64 = 1 << 63;
-/// Set in the numbers of index pages, clear in those of leaves.
+/// Bit that is set in the numbers of index pages and clear in the numbers of leaves.
 const INDEX: u64 = 1 << (PAGE_BITS - 1);
 
 impl PageNo {
-    /// The root of a PE's index. It never moves.
+    /// The root of a PE's index. The root never changes its number.
     pub const ROOT: Self = Self(INDEX);
 
-    /// The index page with this number, or `None` if it does not fit.
+    /// Returns the index page with this number, or `None` if the number does not fit.
     #[must_use]
     pub const fn index(number: u64) -> Option<Self> {
         if number < INDEX { Some(Self(number | INDEX)) } else { None }
     }
 
-    /// The leaf with this number, or `None` if it does not fit.
+    /// Returns the leaf with this number, or `None` if the number does not fit.
     #[must_use]
     pub const fn leaf(number: u64) -> Option<Self> {
         if number < INDEX { Some(Self(number)) } else { None }
@@ -78,30 +78,31 @@ pub struct LogicalPageId(u64);
 /// The decoded form of a [`LogicalPageId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointer {
-    /// A page of some PE.
+    /// A page at a PE.
     Page(PeId, PageNo),
-    /// An entry of one of this PE's pointer pages: the page has copies.
+    /// An entry of one of this PE's pointer pages, because the page has copies.
     Copies {
         /// Number of the pointer page.
         page: u64,
-        /// Place in it.
+        /// Index of the entry in that page.
         offset: u16,
     },
 }
 
 impl LogicalPageId {
-    /// Names a page.
+    /// Returns the pointer to a page.
     ///
     /// # Panics
     ///
-    /// If a number does not fit; both come from counters that end before ([`PeId::MAX`], [`PageNo::leaf`]).
+    /// If a number does not fit. Both numbers come from counters that stop before the limit ([`PeId::MAX`],
+    /// [`PageNo::leaf`]).
     #[must_use]
     pub const fn page(pe: PeId, page: PageNo) -> Self {
         assert!(pe.0 <= PeId::MAX.0 && page.0 <= PAGE_MASK, "a PE or page number beyond its field");
         Self((pe.0 as u64) << PAGE_BITS | page.0)
     }
 
-    /// Names an entry of a pointer page.
+    /// Returns the pointer to an entry of a pointer page.
     ///
     /// # Panics
     ///
@@ -112,7 +113,7 @@ impl LogicalPageId {
         Self(POINTER | page << OFFSET_BITS | offset as u64)
     }
 
-    /// Decodes it.
+    /// Returns the decoded form.
     #[must_use]
     pub const fn pointer(self) -> Pointer {
         if self.0 & POINTER == 0 {

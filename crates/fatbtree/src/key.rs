@@ -5,23 +5,23 @@ use serde::{Deserialize, Serialize};
 /// A key: any bytes, ordered as bytes.
 pub type Key = Vec<u8>;
 
-/// The keys from `low` on, below `high`.
+/// The keys from `low` (inclusive) to `high` (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KeyRange {
-    /// The first key. The empty key is the first of all.
+    /// The first key. The empty key is the least of all keys.
     pub low: Key,
-    /// The first key that does not belong to it; without one it goes on to the end.
+    /// The first key beyond the range; `None` if the range has no end.
     pub high: Option<Key>,
 }
 
 impl KeyRange {
-    /// Every key.
+    /// Returns the range of all keys.
     #[must_use]
     pub const fn all() -> Self {
         Self { low: Vec::new(), high: None }
     }
 
-    /// The keys from `low` on, below `high`.
+    /// Returns the range from `low` (inclusive) to `high` (exclusive).
     #[must_use]
     pub fn new(low: impl Into<Key>, high: Option<&[u8]>) -> Self {
         Self { low: low.into(), high: high.map(<[u8]>::to_vec) }
@@ -45,7 +45,7 @@ impl KeyRange {
         self.high.as_ref().is_some_and(|high| high.as_slice() <= key)
     }
 
-    /// The keys that belong to both.
+    /// Returns the range of the keys that are in both ranges.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let high = match (&self.high, &other.high) {
@@ -73,12 +73,13 @@ impl KeyRange {
     }
 }
 
-/// The place that a descent looks for.
+/// The target of a descent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// The leaf that this key belongs to: for a key, and for what comes from it on.
+    /// The leaf that contains this key, or would contain it.
     At(Key),
-    /// The leaf of the last key below this one, of the last of all without one: for going backwards.
+    /// The leaf of the greatest key below this key, or of the greatest key of all with `None`. For backward
+    /// scans.
     Before(Option<Key>),
 }
 
@@ -94,7 +95,7 @@ impl Target {
     pub fn is_left_of(&self, low: &[u8]) -> bool {
         match self {
             Self::At(key) => key.as_slice() < low,
-            // Below the first key of all there is nothing; that place is in the first leaf.
+            // No key lies before the empty key. That target is in the first leaf.
             Self::Before(Some(key)) => key.as_slice() <= low && !low.is_empty(),
             Self::Before(None) => false,
         }

@@ -1,32 +1,33 @@
-//! Leaves, which are authoritative, and route entries, by which other nodes find them.
+//! Leaves, which are authoritative, and route entries, by which other nodes find the leaves.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PageNo, PeId};
 use crate::key::{Key, KeyRange};
 
-/// The head of a leaf. Its rows are in its PE's store, in key order with those of all other leaves there.
+/// The head of a leaf. The rows of all leaves of a PE are together in its store, in key order.
 ///
-/// - **LEAF-1** (I1) At every moment the live leaves' ranges partition the keys. A split and a merge are one
-///   transaction of one store. A move is decided by one transaction of its source; from there until it is
-///   installed, the staged copy is the live leaf.
-/// - **LEAF-2** (I2) The version of the leaf that a key belongs to grows with every split, merge and move, so
-///   that at one version a key is in one leaf. Both halves of a split get the whole's version + 1; what was
-///   merged the larger one's + 1.
+/// - **LEAF-1** (I1) At every moment the ranges of the live leaves partition the keys. A split or a merge is
+///   one transaction of one store. A move is decided by one transaction of its source. From the decision
+///   until the installation, the staged copy is the live leaf.
+/// - **LEAF-2** (I2) The version of a key's leaf grows with every split, merge and move, so at one version a
+///   key is in one leaf. Both halves of a split get the old version + 1. A merged leaf gets the larger
+///   version of the two + 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeafHead {
-    /// Its number at its PE.
+    /// Number of the leaf at its PE.
     pub page: PageNo,
-    /// Its fences.
+    /// Fences of the leaf.
     pub range: KeyRange,
-    /// The leaf that was to the right of it, at the same PE. It may be removed since.
+    /// The leaf to the right at the same PE, when this head was written. That leaf may have been removed
+    /// since.
     pub right: Option<PageNo>,
-    /// Grows with every change of structure.
+    /// Version; grows with every change of structure.
     pub version: u64,
 }
 
 impl LeafHead {
-    /// Its halves, cut at `middle`; the right one is the leaf `right`.
+    /// Returns the two halves of this leaf, split at `middle`. The right half is the leaf `right`.
     #[must_use]
     pub fn halves(&self, middle: Key, right: PageNo) -> (Self, Self) {
         let version = self.version + 1; // LEAF-2
@@ -43,44 +44,45 @@ impl LeafHead {
     }
 }
 
-/// At `version`, the keys of `range` were in this leaf of that PE.
+/// A statement about a range of keys: at `version`, its keys were in this leaf of that PE.
 ///
-/// An entry stays true (I2), so it may arrive late, twice or never. A newer entry replaces it.
+/// An entry stays true (I2), so it may arrive late, twice or never. A newer entry replaces an older one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteEntry {
-    /// Fences, then.
+    /// Fences of the leaf at that version.
     pub range: KeyRange,
     /// The node with the leaf.
     pub pe: PeId,
-    /// The leaf; the root of that PE's index if only the PE is known.
+    /// The leaf; the root of the PE's index if only the PE is known.
     pub page: PageNo,
-    /// Version of the leaf at that time.
+    /// Version of the leaf.
     pub version: u64,
 }
 
 /// A row: key and value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// Name of a move: unique, for its first half is how often the source was started.
+/// Unique number of a move. The incarnation makes it unique over restarts of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MoveId {
-    /// The PE that gives the leaf.
+    /// The PE that moves the leaf away.
     pub source: PeId,
     /// Number of starts of that node.
     pub incarnation: u64,
-    /// The number of the move since then.
+    /// Number of the move since that start.
     pub number: u64,
 }
 
-/// A leaf that came to a PE, with its rows. It is not owned before the source has decided so.
+/// A leaf that a PE has received, with its rows. The PE owns the leaf only after the source has decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staged {
     /// The move.
     pub id: MoveId,
-    /// The leaf as it will be here.
+    /// The leaf as it will be at this PE.
     pub head: LeafHead,
-    /// Its rows.
+    /// Rows of the leaf.
     pub rows: Vec<Row>,
-    /// The source's knowledge of the neighboring leaves: the path comes before the leaf (hazard B6).
+    /// Route entries of the neighboring leaves, from the source. The receiver adds these before the leaf
+    /// (hazard B6).
     pub path: Vec<RouteEntry>,
 }

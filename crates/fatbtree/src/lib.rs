@@ -1,9 +1,9 @@
-//! Fat-Btree: one ordered index over shared-nothing nodes, each with a store of its own.
+//! Fat-Btree: one ordered index over shared-nothing nodes, each with its own store.
 //!
 //! The leaves are distributed over the nodes (*PEs*, processing elements). Each node keeps its leaves, the
-//! index pages above them, and no other index pages. So every node can take any request, no node takes part
-//! in all requests, and most index pages have few copies. It is not a consensus system, and each row is on
-//! one node: replicas, takeover of a failed node, and transactions over several nodes do not exist.
+//! index pages above them, and no other index pages. So every node can accept any request, no node takes part
+//! in all requests, and most index pages have few copies. Fat-Btree is not a consensus system, and each row
+//! is at one node. Replicas, takeover of a failed node, and transactions over several nodes do not exist.
 //!
 //! ```
 //! use azekura_fatbtree::sim::{Cluster, ClusterOptions};
@@ -23,11 +23,11 @@
 //! # Ok::<(), azekura_fatbtree::Error>(())
 //! ```
 //!
-//! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols,
-//! B-OPT, and INC-OPT beside it, are there for the evaluation (feature `baseline-protocols`). The product's
-//! protocol takes the paper's structure and another rule: *the leaf level is authoritative, copies of index
-//! pages are soft state*. Copies are notified of changes, and no change waits for them.
-//! `tests/protocol_model.rs` model-checks this protocol.
+//! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols B-OPT
+//! and INC-OPT exist only for the evaluation (feature `baseline-protocols`). The product's protocol uses the
+//! paper's structure and another rule: *the leaf level is authoritative, copies of index pages are soft
+//! state*. Copies are notified of changes, and no change waits for them. `tests/protocol_model.rs`
+//! model-checks this protocol.
 //!
 //! - **I1** At every moment the live leaves partition the keys.
 //! - **I2** Every route entry was true at its version. The version of a key's leaf grows with each change.
@@ -47,8 +47,8 @@
 //! | `message`, [`frame`] | messages between nodes, and their encoding |
 //! | `membership` | members of a cluster and their addresses: a file, or another `Meta` |
 //! | `world` | network, clock, random numbers and tasks, as traits |
-//! | [`tcp`] | all of these on a real machine |
-//! | `sim` | all of these in virtual time, with faults, from a seed: for tests (feature `sim`) |
+//! | [`tcp`] | implementations for real machines |
+//! | `sim` | implementations in virtual time, with faults, from a seed: for tests (feature `sim`) |
 
 #![forbid(unsafe_code)]
 

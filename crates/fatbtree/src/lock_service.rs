@@ -1,13 +1,13 @@
-//! The lock service of a PE (section 3.3.2): IS, IX, S, SIX, X on its own copies of pages.
+//! The lock service of a PE (section 3.3.2): modes IS, IX, S, SIX and X on the PE's own copies of pages.
 //!
-//! Waiting is a future in a queue, so the service cannot run out of threads (hazard B5, the paper's section
-//! 3.4.1). The queue is first come, first served; a holder that converts its lock goes before requests of
-//! transactions that hold nothing.
+//! A waiting request is a future in a queue, so the service cannot run out of threads (hazard B5, the paper's
+//! section 3.4.1). The queue is first come, first served. A holder that converts its lock is queued before
+//! requests that hold no lock on the page.
 //!
-//! - **LOCK-1** The modes held on a page are compatible, each with each.
+//! - **LOCK-1** All modes held on a page are compatible with each other.
 //! - **LOCK-2** A request that can be granted does not wait: each release and each cancellation checks the
 //!   queue.
-//! - **LOCK-3** A future that is dropped leaves the queue, a [`Held`] that is dropped releases.
+//! - **LOCK-3** Dropping a future removes it from the queue; dropping a [`Held`] releases its lock.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +21,7 @@ pub(crate) use azekura_lock::TableMode as LockMode;
 
 use crate::id::PageNo;
 
-/// The locks of one PE. Clones are the same service.
+/// The locks of one PE. Clones share the same state.
 #[derive(Clone, Default)]
 pub(crate) struct LockService {
     inner: Rc<RefCell<Pages>>,
@@ -51,7 +51,7 @@ impl fmt::Debug for LockService {
     }
 }
 
-/// A lock on a page, until it is dropped.
+/// A lock on a page. Dropping it releases the lock.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Held {
@@ -60,24 +60,24 @@ pub(crate) struct Held {
     ticket: u64,
 }
 
-/// Waits for a lock.
+/// A future that waits for a lock.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Acquire {
     service: LockService,
     page: PageNo,
     mode: LockMode,
-    /// Drawn when it begins to wait.
+    /// Number of the queued request; assigned when the future begins to wait.
     ticket: Option<u64>,
 }
 
 impl LockService {
-    /// Waits until `page` can be locked in `mode`.
+    /// Returns a future that waits until `page` is locked in `mode`.
     pub(crate) fn lock(&self, page: PageNo, mode: LockMode) -> Acquire {
         Acquire { service: self.clone(), page, mode, ticket: None }
     }
 
-    /// Locks `page` in `mode` if that needs no waiting.
+    /// Locks `page` in `mode` if no wait is needed.
     #[cfg(test)]
     #[must_use]
     pub(crate) fn try_lock(&self, page: PageNo, mode: LockMode) -> Option<Held> {
@@ -85,7 +85,7 @@ impl LockService {
         Some(Held { service: self.clone(), page, ticket })
     }
 
-    /// Returns the number of pages that are locked or waited for.
+    /// Returns the number of pages with a lock or a waiting request.
     #[cfg(test)]
     #[must_use]
     pub(crate) fn locked_pages(&self) -> usize {
@@ -122,12 +122,12 @@ impl Pages {
 }
 
 impl PageLock {
-    /// Returns `true` if `mode` is compatible with the locks of others.
+    /// Returns `true` if `mode` is compatible with the locks of other holders.
     fn admits(&self, mode: LockMode, own: Option<u64>) -> bool {
         self.granted.iter().all(|(ticket, held)| Some(*ticket) == own || held.is_compatible(mode))
     }
 
-    /// Grants to the first in the queue, and on, as long as it goes.
+    /// Grants the first requests of the queue, as long as they are compatible.
     fn grant_first(&mut self) {
         while let Some(waiter) = self.queue.front() {
             let own = self.granted.iter().position(|(ticket, _)| *ticket == waiter.ticket);
@@ -172,7 +172,7 @@ impl Future for Acquire {
                 ticket
             }
         };
-        // From here the lock belongs to `Held`.
+        // From here on `Held` owns the lock.
         self.ticket = None;
         Poll::Ready(Held { service: service.clone(), page, ticket })
     }
@@ -187,8 +187,8 @@ impl Drop for Acquire {
 }
 
 impl Held {
-    /// Waits until the lock is at least `mode`. If this future is dropped, the lock stays what it was, or is
-    /// `mode` already.
+    /// Waits until the lock has at least `mode`. If this future is dropped, the lock keeps its old mode or
+    /// has `mode` already.
     #[cfg(any(test, feature = "baseline-protocols"))]
     pub(crate) async fn convert(&mut self, mode: LockMode) {
         let leaving = Converting { held: self };
@@ -206,7 +206,7 @@ impl Held {
                     lock.granted[place].1 = wanted;
                     return Poll::Ready(());
                 }
-                // Before requests of transactions that hold nothing, behind other conversions.
+                // Conversions are queued before requests of new holders, and behind earlier conversions.
                 let holders: Vec<_> = lock.granted.iter().map(|(held, _)| *held).collect();
                 let behind = lock.queue.iter().take_while(|waiter| holders.contains(&waiter.ticket)).count();
                 lock.queue.insert(behind, Waiter { ticket, mode: wanted, waker: cx.waker().clone() });
@@ -225,7 +225,7 @@ impl Held {
     }
 }
 
-/// Takes a conversion that is given up out of the queue.
+/// Guard that removes an abandoned conversion from the queue.
 #[cfg(any(test, feature = "baseline-protocols"))]
 struct Converting<'a> {
     held: &'a Held,
@@ -313,7 +313,7 @@ mod tests {
         let writer = service.try_lock(PAGE, LockMode::X).expect("free");
         let mut second = service.lock(PAGE, LockMode::X);
         assert!(poll(&mut second).is_none());
-        drop(writer); // grants it to the second, which never looks
+        drop(writer); // grants the lock to `second`, which is not polled again
         drop(second);
         assert!(service.try_lock(PAGE, LockMode::X).is_some());
     }

@@ -7,23 +7,23 @@ use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{MoveId, RouteEntry, Row, Staged};
 use crate::membership::ListMark;
 
-/// A request's name at the node that it came to first. Unique over restarts.
+/// Unique number of a request. The incarnation makes it unique over restarts of the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId {
-    /// The node that a client is connected to, and that gets the answer.
+    /// The node of the client, which receives the answer.
     pub origin: PeId,
     /// Number of starts of that node.
     pub incarnation: u64,
-    /// The number of the request since then.
+    /// Number of the request since that start.
     pub number: u64,
 }
 
-/// A transaction that stays open over several requests: a request of its client's node that was never sent
-/// has its name.
+/// Number of a transaction that stays open over several requests. It has the form of a request number that is
+/// used for no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TransactionId(pub RequestId);
 
-/// Name of a decommission. A restarted node draws a new one, because it may have taken leaves since.
+/// Number of a decommission. A restarted node uses a new one, because it may have received leaves since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DecommissionId {
     /// Number of starts of the leaving node.
@@ -44,76 +44,76 @@ pub enum DecommissionRefusal {
 /// Work at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
-    /// Read the value of a key.
+    /// Reads the value of a key.
     Get,
-    /// Give a key a value.
+    /// Stores a value at a key.
     Put(Vec<u8>),
-    /// Give a key a value if it has none.
+    /// Stores a value at a key that has none.
     Insert(Vec<u8>),
-    /// Remove a key.
+    /// Removes a key.
     Delete,
-    /// Hand the bytes to the owner's application, which runs them in a transaction of its own.
+    /// Passes the bytes to the owner's application, which runs them in a separate transaction.
     Run {
-        /// `true` if it may change rows.
+        /// `true` if the request may change rows.
         is_write: bool,
-        /// Further keys that it touches, in order, all above the target. They must be at the target's PE.
+        /// Further keys of the request, in order, all above the target. They must be at the target's PE.
         others: Vec<Key>,
         /// Opaque bytes of the application.
         bytes: Vec<u8>,
     },
-    /// Read rows of one leaf, backwards if the target is [`Target::Before`].
+    /// Reads rows of one leaf, backward if the target is [`Target::Before`].
     Rows {
-        /// Only keys of this range.
+        /// Range of the keys to read.
         within: KeyRange,
-        /// Most rows.
+        /// Maximum of rows.
         limit: u32,
     },
-    /// Cut the leaf in two at the target, which becomes the first key of the right half.
+    /// Splits the leaf at the target, which becomes the first key of the right half.
     Split,
-    /// Give the leaf to another PE.
+    /// Moves the leaf to another PE.
     Move {
         /// The receiving node.
         to: PeId,
     },
-    /// Hand the bytes to the owner's application, which runs them in a transaction that stays open until its
-    /// [`End`](Self::End).
+    /// Passes the bytes to the owner's application, which runs them in a transaction that stays open until
+    /// its [`End`](Self::End).
     Step {
         /// The transaction.
         id: TransactionId,
         /// The coordinator; `None` begins the transaction at this node.
         coordinator: Option<PeId>,
-        /// `true` if it may change rows.
+        /// `true` if the step may change rows.
         is_write: bool,
-        /// Further keys that it touches, as for [`Run`](Self::Run).
+        /// Further keys of the step, as for [`Run`](Self::Run).
         others: Vec<Key>,
         /// Opaque bytes of the application.
         bytes: Vec<u8>,
     },
-    /// End a transaction. The target is the first key that it has touched.
+    /// Ends a transaction. The target is the first key that the transaction has used.
     End {
         /// The transaction.
         id: TransactionId,
         /// The coordinator of the transaction.
         coordinator: PeId,
-        /// Commits if `true`, else rolls back.
+        /// `true` to commit, `false` to roll back.
         is_commit: bool,
     },
-    /// Tell whether a transaction goes on. The target is the first key that it has touched.
+    /// Checks that a transaction is still open. The target is the first key that the transaction has used.
     Check {
         /// The transaction.
         id: TransactionId,
         /// The coordinator of the transaction.
         coordinator: PeId,
     },
-    /// Hand the bytes to the owner's application, which reads its node's snapshot for a reader of several
-    /// nodes. The first request of the reader at a node opens the snapshot; the reader sends an
-    /// [`End`](Self::End) to each of the nodes.
+    /// Passes the bytes to the owner's application, which reads its node's snapshot for a reader of several
+    /// nodes. The reader's first request at a node opens the snapshot. The reader sends an [`End`](Self::End)
+    /// to each of the nodes.
     Read {
-        /// The reader.
+        /// Number of the reader.
         id: TransactionId,
-        /// The nodes that have a snapshot for it.
+        /// The nodes that have a snapshot of this reader.
         opened: Vec<PeId>,
-        /// All keys that it may still read.
+        /// Range of all keys that the reader may still read.
         within: KeyRange,
         /// Further keys that the request reads, as for [`Run`](Self::Run).
         others: Vec<Key>,
@@ -123,19 +123,19 @@ pub enum Work {
 }
 
 impl Work {
-    /// `true` if it may change rows.
+    /// Returns `true` if the work may change rows.
     #[must_use]
     pub const fn is_write(&self) -> bool {
         match self {
             Self::Put(_) | Self::Insert(_) | Self::Delete | Self::Split | Self::Move { .. } => true,
             Self::Run { is_write, .. } => *is_write,
-            // Not to be done twice, whatever they do.
+            // These must not be executed twice, even if they change no rows.
             Self::Step { .. } | Self::Read { .. } | Self::End { .. } => true,
             Self::Get | Self::Rows { .. } | Self::Check { .. } => false,
         }
     }
 
-    /// About how many bytes it takes in a frame.
+    /// Returns the approximate size of the work in a frame, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -157,17 +157,17 @@ impl Work {
 /// A request in flight to a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
-    /// Name of the request.
+    /// Number of the request.
     pub id: RequestId,
-    /// Key, or end of a range, that selects the leaf.
+    /// Key, or end of a range, that determines the leaf.
     pub target: Target,
-    /// Work to do there.
+    /// Work at that leaf.
     pub work: Work,
-    /// The page that it was sent to: a leaf, or an index page to go down from.
+    /// The page to which the request was sent: a leaf, or an index page from which to descend.
     pub page: PageNo,
     /// Version of the route entry that named the receiver as owner of the target; 0 if there was none.
     pub floor: u64,
-    /// Number of times that it was forwarded.
+    /// Number of times that the request was forwarded.
     pub hops: u8,
 }
 
@@ -178,7 +178,7 @@ pub enum Answer {
     Value(Option<Vec<u8>>),
     /// A completed write.
     Done {
-        /// There was a value.
+        /// `true` if the key had a value.
         existed: bool,
     },
     /// Reply of the application.
@@ -192,42 +192,43 @@ pub enum Answer {
     },
 }
 
-/// The reason that a node did not do the work. Nothing of it was done.
+/// The reason that a node did not execute the work. Nothing was changed, except possibly after
+/// [`Failed`](Self::Failed).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// The node does not own the leaf and has no newer route entry. The origin retries.
     Lost,
-    /// Its store refused.
+    /// The store of the node refused the work.
     Store {
         /// The node with the store.
         pe: PeId,
-        /// Reason that it reported.
+        /// Reason that the node reported.
         reason: String,
     },
     /// Some of the keys are at other PEs.
     Elsewhere,
-    /// The leaf was not split, or not moved; and why.
+    /// The leaf was not split or moved.
     NotMoved {
         /// The node with the leaf.
         pe: PeId,
-        /// Reason that it reported.
+        /// Reason that the node reported.
         reason: String,
     },
-    /// Its store failed in the middle: whether it happened is not known.
+    /// The store of the node failed during the work. The work may have been executed.
     Failed {
         /// The node with the store.
         pe: PeId,
-        /// Reason that it reported.
+        /// Reason that the node reported.
         reason: String,
     },
-    /// The node that owns the leaf cannot be reached, or has no keys yet. Send the request again.
+    /// The node that owns the leaf cannot be reached, or has no keys yet. The origin retries.
     Away {
         /// The node.
         pe: PeId,
         /// The reason.
         reason: String,
     },
-    /// The transaction is over: it was rolled back.
+    /// The transaction has ended: it was rolled back.
     Ended {
         /// The node that reports it.
         pe: PeId,
@@ -236,10 +237,10 @@ pub enum Refusal {
     },
 }
 
-/// A message.
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// Work to be done, or sent on.
+    /// A request, to be executed or forwarded.
     Find(Find),
     /// The result of a request, sent to its origin.
     Answered {
@@ -254,21 +255,21 @@ pub enum Message {
     },
     /// Route entries that the receiver may use.
     RouteEntries(Vec<RouteEntry>),
-    /// A leaf, to be kept until the source has decided.
+    /// A leaf, to be staged until the source has decided.
     Stage(Staged),
-    /// The leaf is kept, under this number.
+    /// The leaf is staged, under this number.
     Kept {
         /// The move.
         id: MoveId,
         /// The number.
         page: PageNo,
     },
-    /// The source has decided: the leaf is the receiver's.
+    /// The source has decided: the receiver of this message owns the leaf.
     Install {
         /// The move.
         id: MoveId,
     },
-    /// The receiver of the leaf owns it now.
+    /// The sender owns the leaf now.
     Installed {
         /// The move.
         id: MoveId,
@@ -278,7 +279,7 @@ pub enum Message {
         /// The move.
         id: MoveId,
     },
-    /// The move was aborted: drop the staged leaf.
+    /// The move was aborted: the receiver drops the staged leaf.
     Abort {
         /// The move.
         id: MoveId,
@@ -287,42 +288,42 @@ pub enum Message {
     Hello,
     /// A node with a new store requests the durable route entries of the receiver.
     Account {
-        /// The poll of all other nodes that it belongs to: the start of the node that asks, and a number
-        /// since then.
+        /// The collection that the request belongs to: the incarnation of the requesting node, and a number
+        /// since that start.
         hearing: (u64, u64),
-        /// From this key on.
+        /// First key of the requested entries.
         from: Key,
     },
-    /// Answer to `Account`: some of these entries, in key order.
+    /// Answer to `Account`: a part of the entries, in key order.
     Accounted {
-        /// For which hearing.
+        /// The collection that the answer belongs to.
         hearing: (u64, u64),
-        /// Since which key.
+        /// First key of the requested entries.
         from: Key,
-        /// The leaves of the sender, and the nodes that received its other leaves.
+        /// Entries of the sender's leaves, and of the nodes that received its other leaves.
         route_entries: Vec<RouteEntry>,
-        /// Leaves that came from the asking node, with moves that it has to decide.
+        /// Staged leaves from the requesting node, with the moves that it has to decide.
         staged: Vec<(MoveId, RouteEntry)>,
-        /// The newest version of its entries.
+        /// The newest version among all entries of the sender.
         newest: u64,
-        /// There is more, from this key on.
+        /// First key of the remaining entries, if any.
         rest: Option<Key>,
     },
-    /// A node is about to settle on a new store.
+    /// A node is about to take ownership of its keys with a new store.
     Admit {
-        /// The store's name.
+        /// Name of the store.
         birth: u64,
         /// The operator accepts that rows of an older store of this node may be lost.
         is_loss_accepted: bool,
     },
     /// Answer to `Admit`.
     Admitted {
-        /// The store's name.
+        /// Name of the store.
         birth: u64,
-        /// If not, it has recorded another store.
+        /// `false` if the sender has recorded another store.
         is_admitted: bool,
     },
-    /// The receiver of a staged leaf takes none: it is leaving. Nothing is kept.
+    /// The receiver of a staged leaf refuses it, because it is leaving. It has stored nothing.
     Declined {
         /// The move.
         id: MoveId,
@@ -352,12 +353,12 @@ pub enum Message {
         /// The reason.
         why: DecommissionRefusal,
     },
-    /// A node has left the cluster, for good.
+    /// A node has left the cluster permanently.
     Left {
         /// The node.
         pe: PeId,
     },
-    /// The sender remembers that.
+    /// The sender has recorded that a node has left.
     LeftNoted {
         /// The node that has left.
         pe: PeId,
@@ -369,10 +370,10 @@ pub enum Message {
     },
     /// The sender is alive.
     Heartbeat {
-        /// The time of its application, in milliseconds since 1970, if that has one.
+        /// Time of the sender's application in milliseconds since 1970, if the application uses a clock.
         clock_ms: Option<u64>,
     },
-    /// Of a protocol that locks hand over hand.
+    /// A message of a lock-coupling protocol.
     #[cfg(feature = "baseline-protocols")]
     Lock(crate::baseline::LockMessage),
 }

@@ -7,7 +7,8 @@ use crate::baseline::Protocol;
 use crate::error::Error;
 use crate::placement::Placement;
 
-/// Most that `leaf_bytes` can be: a leaf may grow somewhat beyond it before it is split.
+/// Maximum of `leaf_bytes`: a leaf may grow beyond `leaf_bytes` before it is split, and must still fit into a
+/// frame.
 const MAX_LEAF_BYTES: usize = crate::frame::MAX_BYTES / 2;
 
 /// Settings of a node.
@@ -20,44 +21,44 @@ pub struct Options {
     /// Protocol of searches and updates in the index. Moves need [`Protocol::Lazy`].
     #[cfg(feature = "baseline-protocols")]
     pub protocol: Protocol,
-    /// A leaf with more rows than this is split.
+    /// Number of rows beyond which a leaf is split.
     pub leaf_rows: usize,
-    /// A leaf with more bytes of keys and values than this is split. A whole leaf must fit into a frame to be
-    /// moved.
+    /// Number of bytes of keys and values beyond which a leaf is split. A whole leaf must fit into a frame to
+    /// be moved.
     pub leaf_bytes: usize,
-    /// Entries of an index page.
+    /// Maximum of entries of an index page.
     pub index_entries: usize,
-    /// `true` if a request that needs an index page of another PE goes to the one that owns the leaf, or to
-    /// any that has a copy (the paper).
+    /// `true`: a request that needs an index page of another PE goes to the PE that owns the leaf. `false`:
+    /// it goes to any PE with a copy of the page, as in the paper.
     #[cfg(feature = "baseline-protocols")]
     pub is_choice_by_range: bool,
-    /// A request is answered, or refused, after this time: shorter than the time-outs of the usual clients. A
-    /// split or move has twice [`move_timeout`](Self::move_timeout) besides, a step of an open transaction at
-    /// least [`open_timeout`](Self::open_timeout).
+    /// Time after which a request is answered or refused; shorter than the timeouts of common clients. A
+    /// split or a move has additionally twice [`move_timeout`](Self::move_timeout). A step of an open
+    /// transaction has at least [`open_timeout`](Self::open_timeout).
     pub request_timeout: Duration,
-    /// A read without an answer for this time is sent again: reading twice does no harm.
+    /// Time after which an unanswered read is sent again. Repeating a read is harmless.
     pub read_timeout: Duration,
-    /// Longest time for which writers wait for a leaf in flight; then the leaf stays where it was.
+    /// Longest time for which writers wait for a leaf in flight. After this time the move is aborted.
     pub move_timeout: Duration,
-    /// Interval of the heartbeats by which nodes tell each other that they are alive; `None`: none at all. A
-    /// node is down after [`MISSED_HEARTBEATS`](crate::MISSED_HEARTBEATS) intervals without a message of it,
-    /// until the next one comes.
+    /// Interval of the heartbeats between nodes; `None` disables heartbeats. A node is down after
+    /// [`MISSED_HEARTBEATS`](crate::MISSED_HEARTBEATS) intervals without a message from it, until its next
+    /// message.
     pub heartbeat_interval: Option<Duration>,
-    /// Most that the clocks of two nodes may differ; beyond it they refuse each other. Of an application that
-    /// judges rows by the time.
+    /// Largest allowed offset between the clocks of two nodes. Nodes with a larger offset refuse each other.
+    /// Used only if the application lets rows expire by a clock.
     pub max_clock_offset: Duration,
     /// Interval at which the decision about a move is requested, or repeated.
     pub remind_interval: Duration,
-    /// A transaction that is open for this time is rolled back.
+    /// Time after which an open transaction is rolled back.
     pub open_timeout: Duration,
-    /// Transactions that may be open at this node at once.
+    /// Maximum of transactions that are open at this node at once.
     pub most_open: usize,
-    /// A snapshot that a reader of several nodes has opened here is closed after this time without use.
+    /// Time without use after which the snapshot of a reader of several nodes is closed at this node.
     pub reader_timeout: Duration,
-    /// Raised when another machine takes this PE over: frames for the old one are refused.
+    /// Epoch of this PE. Raised when another machine takes over the PE: frames for the old epoch are refused.
     pub epoch: u32,
-    /// The store is new, and what an older one of this PE had is lost for good: the others may take the new
-    /// one in its place. Without effect once the store has its keys.
+    /// `true` if the store is new and the rows of this PE's older store are permanently lost: the other nodes
+    /// then accept the new store. No effect once the store has its keys.
     pub is_loss_accepted: bool,
 }
 
@@ -89,7 +90,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Placement of the copies of index pages.
+    /// Returns the placement of the copies of index pages.
     pub(crate) const fn placement(&self) -> Placement {
         #[cfg(feature = "baseline-protocols")]
         {
@@ -101,7 +102,7 @@ impl Options {
         }
     }
 
-    /// Checks that the settings fit together.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
     ///

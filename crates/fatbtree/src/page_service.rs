@@ -1,7 +1,7 @@
 //! The page service of a PE (section 3.3.1): the layer between a node and its pages.
 //!
 //! In the product, leaves are in the node's store, with its page cache and log, and index pages are in
-//! memory; so [`StorePages`] does nothing more. A simulation uses a cache and a disk with the paper's costs
+//! memory. So [`StorePages`] does nothing. A simulation implements a cache and a disk with the paper's costs
 //! here.
 
 use crate::id::PageNo;
@@ -20,16 +20,16 @@ pub enum Access {
     Again,
 }
 
-/// Brings pages into memory, and takes the time that it takes.
+/// Makes pages resident, and models the time that this takes.
 pub trait PageService {
-    /// Waits until the page is there.
+    /// Waits until the page is resident.
     fn fix(&self, page: PageNo, access: Access) -> Task<'_, ()>;
 
-    /// Takes the time of a lock taken at this PE.
+    /// Models the time of acquiring a lock at this PE.
     fn lock(&self) -> Task<'_, ()>;
 }
 
-/// Leaves the pages to the store.
+/// A page service that leaves all pages to the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StorePages;
 

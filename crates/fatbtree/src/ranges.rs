@@ -1,22 +1,22 @@
-//! Values of each key of a range, each with its version: the content of an index page.
+//! A map from key ranges to values, each with its version: the content of an index page.
 //!
 //! - **RANGES-1** The pieces cover the whole range, without overlap, in key order.
-//! - **RANGES-2** A key's version never goes back: of two route entries about a key the newer one stays,
-//!   whichever came first. So route entries may be learned in any order, again, or not at all.
+//! - **RANGES-2** The version of a key never decreases: of two route entries about a key the newer one is
+//!   kept, in whatever order they arrive. So route entries may arrive in any order, twice, or not at all.
 
 use serde::{Deserialize, Serialize};
 
 use crate::key::{Key, KeyRange, Target};
 
-/// A value for every key of a range, in pieces.
+/// A value for every key of a range, stored as pieces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranges<T> {
     range: KeyRange,
-    /// Each piece ends where the next one begins; the last one ends with the range.
+    /// Each piece ends where the next one begins. The last piece ends with the range.
     pieces: Vec<Piece<T>>,
 }
 
-/// Neighboring keys with the same value.
+/// A part of the range: neighboring keys with the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece<T> {
     /// The first key.
@@ -28,7 +28,7 @@ pub struct Piece<T> {
 }
 
 impl<T: Clone + PartialEq> Ranges<T> {
-    /// Returns one value for the whole range.
+    /// Returns a map with one value for the whole range.
     pub fn new(range: KeyRange, version: u64, value: T) -> Self {
         let pieces = vec![Piece { low: range.low.clone(), version, value }];
         Self { range, pieces }
@@ -39,12 +39,12 @@ impl<T: Clone + PartialEq> Ranges<T> {
         &self.range
     }
 
-    /// The pieces in key order.
+    /// Returns the pieces in key order.
     pub fn pieces(&self) -> &[Piece<T>] {
         &self.pieces
     }
 
-    /// The pieces with their ranges, in key order.
+    /// Returns the pieces with their ranges, in key order.
     pub fn iter(&self) -> impl Iterator<Item = (KeyRange, &Piece<T>)> {
         (0..self.pieces.len()).map(|place| (self.piece_range(place), &self.pieces[place]))
     }
@@ -59,7 +59,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         self.pieces.partition_point(|piece| !target.is_left_of(&piece.low)).saturating_sub(1)
     }
 
-    /// The keys of a piece.
+    /// Returns the range of a piece.
     pub fn piece_range(&self, place: usize) -> KeyRange {
         let high = match self.pieces.get(place + 1) {
             Some(next) => Some(next.low.clone()),
@@ -68,7 +68,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         KeyRange { low: self.pieces[place].low.clone(), high }
     }
 
-    /// Adds a value for the keys of `range`. Returns whether any of it was new.
+    /// Adds a value for the keys of `range`. Returns `true` if it was new for some key.
     pub fn learn(&mut self, range: &KeyRange, version: u64, value: &T) -> bool {
         self.change(range, |piece| {
             (piece.version < version).then(|| Piece { low: Key::new(), version, value: value.clone() })
@@ -85,7 +85,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         let place = self.place(&Target::At(at.to_vec()));
         let range = KeyRange { low: at.to_vec(), high: self.range.high.replace(at.to_vec()) };
         let mut pieces = self.pieces.split_off(place);
-        // A piece that is cut is in both halves.
+        // A piece that is split is in both halves.
         if pieces[0].low.as_slice() < at {
             self.pieces.push(pieces[0].clone());
         }
@@ -93,7 +93,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         Self { range, pieces }
     }
 
-    /// The part that lies in `range`, which must be part of this one's.
+    /// Returns the part that lies in `range`, which must be inside this map's range.
     pub fn clip(&self, range: &KeyRange) -> Self {
         let mut part = self.clone();
         if part.range.low < range.low {
@@ -107,7 +107,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         part
     }
 
-    /// Appends the part right after it.
+    /// Appends a map that begins where this one ends.
     pub fn append(&mut self, right: Self) {
         debug_assert_eq!(self.range.high.as_ref(), Some(&right.range.low));
         self.range.high = right.range.high;
@@ -116,7 +116,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         self.join(seam, seam);
     }
 
-    /// Replaces each piece that overlaps `range`, cut to it, by the result of `decide`, if there is one.
+    /// For each piece that overlaps `range`, replaces the overlap by the result of `decide`, if there is one.
     fn change(&mut self, range: &KeyRange, decide: impl Fn(&Piece<T>) -> Option<Piece<T>>) -> bool {
         let range = range.intersection(&self.range);
         if range.is_empty() {
@@ -152,7 +152,8 @@ impl<T: Clone + PartialEq> Ranges<T> {
         is_new
     }
 
-    /// Merges neighbors with equal values, from the seam before `first` to the seam before `end`.
+    /// Merges neighboring pieces with equal values, from the boundary before `first` to the boundary before
+    /// `end`.
     fn join(&mut self, first: usize, end: usize) {
         for place in (first.max(1)..=end.min(self.pieces.len().saturating_sub(1))).rev() {
             let (left, right) = (&self.pieces[place - 1], &self.pieces[place]);

@@ -1,4 +1,4 @@
-//! The environment of a node: network, clock, random numbers and a task spawner. The same node runs in a real
+//! The environment of a node: network, clock, random numbers and task spawner. The same code runs in a real
 //! environment and in a simulation that a seed determines.
 //!
 //! A node is one task queue on one thread. Every wait, for a lock, an answer or the store, is a future and
@@ -14,24 +14,24 @@ use std::time::Duration;
 
 use crate::id::PeId;
 
-/// Work that may have to wait.
+/// An asynchronous task.
 pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Brings frames to other nodes, or does not: it promises neither arrival nor order, only that a frame
-/// arrives whole and at most once.
+/// Sends frames to other nodes. Neither arrival nor order is guaranteed. A frame arrives complete and at most
+/// once.
 pub trait Net {
     /// Sends a frame. Does not wait.
     fn send(&self, to: PeId, frame: Vec<u8>);
 
-    /// Returns `true` if a frame would be sent at all. A request that is not sent can be refused at once,
-    /// and tried again.
+    /// Returns `true` if a frame would be sent. A request that was not sent can be refused at once, and
+    /// retried.
     fn is_up(&self, to: PeId) -> bool {
         let _ = to;
         true
     }
 
-    /// Returns whether the last attempt to connect to a node failed, and no other has succeeded since: a
-    /// request for its keys is refused at once.
+    /// Returns `true` if the last attempt to connect to a node failed and no later one has succeeded.
+    /// Requests for keys of such a node are refused at once.
     fn is_down(&self, to: PeId) -> bool {
         let _ = to;
         false
@@ -43,40 +43,40 @@ pub trait Net {
     }
 }
 
-/// Returns the time since some moment, and waits.
+/// A clock.
 pub trait Clock {
-    /// Time since the clock was started.
+    /// Returns the time since the clock was started.
     fn now(&self) -> Duration;
 
-    /// Waits.
+    /// Waits for `time`.
     fn sleep(&self, time: Duration) -> Task<'static, ()>;
 }
 
-/// Chance.
+/// A source of random numbers.
 pub trait Rng {
-    /// Any number.
+    /// Returns a random number.
     fn next(&self) -> u64;
 
-    /// A number below `end`, or 0.
+    /// Returns a random number below `end`, or 0 if `end` is 0.
     fn below(&self, end: usize) -> usize {
         if end == 0 { 0 } else { (self.next() % end as u64) as usize }
     }
 }
 
-/// Runs tasks beside each other, on this thread.
+/// Runs concurrent tasks on this thread.
 pub trait Spawn {
-    /// Begins a task.
+    /// Starts a task.
     fn spawn(&self, task: Task<'static, ()>);
 }
 
-/// All of it.
+/// The complete environment of a node.
 #[derive(Clone)]
 pub struct World {
-    /// To the other nodes.
+    /// Network to the other nodes.
     pub net: Rc<dyn Net>,
-    /// Time.
+    /// Clock.
     pub clock: Rc<dyn Clock>,
-    /// Chance.
+    /// Random numbers.
     pub rng: Rc<dyn Rng>,
     /// Tasks.
     pub tasks: Rc<dyn Spawn>,
@@ -89,7 +89,7 @@ impl fmt::Debug for World {
 }
 
 impl World {
-    /// Waits for `task`, `time` at most.
+    /// Waits for `task`, at most for `time`. Returns `None` after that.
     pub async fn timeout<T>(&self, time: Duration, task: impl Future<Output = T>) -> Option<T> {
         let mut sleep = self.clock.sleep(time);
         let mut task = std::pin::pin!(task);
@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// A slot in which one task leaves a value for another.
+/// A slot in which one task puts a value for another task.
 pub(crate) struct Slot<T> {
     value: Cell<Option<T>>,
     waker: Cell<Option<Waker>>,

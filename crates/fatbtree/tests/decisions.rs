@@ -1,6 +1,5 @@
-//! Records that a change of structure leaves for later, read where they are stored: versions (I2) and
-//! forwarding entries (I3). Searches succeed for long without them, so a cluster under load does not show
-//! that they are missing.
+//! Durable records of structure changes that take effect later: versions (I2) and forwarding entries (I3).
+//! Searches succeed for long without them, so a cluster under load would not reveal their absence.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,7 +17,7 @@ fn started(seed: u64, store_delay: Duration) -> Cluster {
     cluster
 }
 
-/// Five rows at the first node, in two leaves that meet at 3.
+/// Writes five rows at the first node, in two leaves that are split at 3.
 fn two_leaves(cluster: &Cluster) -> (Rc<Node>, LeafHead, LeafHead) {
     let source = cluster.running(PeId(0));
     let node = Rc::clone(&source);
@@ -33,14 +32,14 @@ fn two_leaves(cluster: &Cluster) -> (Rc<Node>, LeafHead, LeafHead) {
     (source, left.clone(), right.clone())
 }
 
-/// Otherwise route entries of the right half would have the same version as entries of the whole, and a node
-/// that learned the older one first would keep it.
+/// LEAF-2: a merged leaf has a higher version than both halves. Otherwise a node that had first learned an
+/// older entry would keep it.
 #[test]
 fn a_merged_leaf_is_newer_than_both_halves() {
     let cluster = started(1, Duration::ZERO);
     let (source, left, right) = two_leaves(&cluster);
     let node = Rc::clone(&source);
-    // Two are few.
+    // A leaf with two rows is merged.
     cluster.wait(async move { node.write([4], Work::Delete).await }).expect("it runs");
     let leaves = source.leaves();
     assert_eq!(leaves.len(), 1, "{leaves:?}");
@@ -48,8 +47,8 @@ fn a_merged_leaf_is_newer_than_both_halves() {
     assert_eq!((&leaves[0].range.low, &leaves[0].range.high), (&left.range.low, &right.range.high));
 }
 
-/// Each decision rewrites what is kept of its neighbors: two of them at once must not take each other's
-/// back.
+/// Each decision rewrites the neighboring forwarding entries. Two concurrent decisions must not undo each
+/// other.
 #[test]
 fn two_moves_that_are_decided_at_once_are_both_remembered() {
     let mut together = 0;

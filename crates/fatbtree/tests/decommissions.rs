@@ -1,5 +1,5 @@
-//! Decommission messages (`node::leave`) in cases that random runs seldom reach: late acknowledgments, and a
-//! node that cannot acknowledge yet.
+//! Decommission messages (`node::leave`) in cases that random runs seldom reach: late acknowledgments, and
+//! nodes that cannot acknowledge yet.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn move_its_leaf(cluster: &Cluster, from: PeId, to: PeId) {
         let page = source.leaves()[0].page;
         source.move_leaf(page, to).await.expect("nothing is in the way");
     });
-    // Until the receiver owns it.
+    // Runs until the receiver owns the leaf.
     cluster.executor().run_for(Duration::from_millis(50));
 }
 
@@ -48,7 +48,7 @@ fn start_by_list(cluster: &Cluster, pe: PeId, list: &[PeId]) {
     cluster.wait(async move { again.start_with_list(pe, list).await.map(drop) }).expect("it starts");
 }
 
-/// Leaves, and is stopped once the others know it.
+/// Makes a node leave, waits until the other nodes know it, and stops the node.
 fn be_gone(cluster: &Cluster, pe: PeId) {
     leave(cluster, pe).expect("all answer");
     cluster.executor().run_for(Duration::from_millis(50));
@@ -61,9 +61,9 @@ fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
     cluster.wait(async move { leaver.leave().await })
 }
 
-/// LEAVE-3: acknowledgments of an earlier decommission message arrive while the node waits for those of the
-/// next, and the node had a leaf in between. The first node got the earlier message only: it would keep
-/// sending requests for the leaf to the node that has left.
+/// LEAVE-3: an acknowledgment of an earlier decommission message does not count for the next one. In between,
+/// the node had another leaf. The first node has only received the earlier message, so it would keep sending
+/// requests for that leaf to the departed node.
 #[test]
 fn an_answer_to_an_earlier_decommission_of_this_start_or_the_last_does_not_count() {
     for is_started_anew in [false, true] {
@@ -71,7 +71,7 @@ fn an_answer_to_an_earlier_decommission_of_this_start_or_the_last_does_not_count
         let first = cluster.running(FIRST);
         let writer = Rc::clone(&first);
         cluster.wait(async move { writer.write([1], Work::Put(vec![7])).await }).expect("it runs");
-        // As many moves before each decommission message: only the starts are different.
+        // Both decommissions follow the same number of moves, so only the start numbers differ.
         move_its_leaf(&cluster, LEAVER, SECOND);
         all_frames_take(&cluster, Duration::from_secs(2));
         assert!(
@@ -99,8 +99,8 @@ fn an_answer_to_an_earlier_decommission_of_this_start_or_the_last_does_not_count
     }
 }
 
-/// LEAVE-5: a node without keys may be waiting for the leaving node, so the leaving node does not wait for
-/// it.
+/// LEAVE-5: an unsettled node refuses a decommission message at once. It may itself be waiting for the
+/// leaving node, so the leaving node must not wait for it.
 #[test]
 fn a_node_without_keys_refuses_a_decommission_at_once() {
     let cluster = started(2, 1);
@@ -119,7 +119,8 @@ fn a_node_without_keys_refuses_a_decommission_at_once() {
     assert_eq!(cluster.verify(), Vec::<String>::new());
 }
 
-/// LEAVE-4: until the decision is on its disk nobody believes it, since it would come back as a member.
+/// LEAVE-4: no node treats the leaving node as departed until the decision is durable, because a crash would
+/// make it a member again.
 #[test]
 fn a_node_that_crashes_while_it_leaves_has_left_for_all_or_for_none() {
     let (mut gone, mut back) = (0, 0);
@@ -148,12 +149,12 @@ fn a_node_that_crashes_while_it_leaves_has_left_for_all_or_for_none() {
     assert!(gone > 0 && back > 10, "{gone} and {back}: the moments lie on both sides");
 }
 
-/// A new node that the one which leaves has never heard of, since its list is an old one: it has heard what
-/// the others know, but for the one that leaves. `answers_are_late`: what they said comes only after that one
-/// has left.
+/// Runs a case in which a new node joins while a node leaves that does not know it, because its list is old.
+/// The new node has the entries of all nodes except the leaving one. With `answers_are_late`, these entries
+/// arrive only after the departure.
 fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
     let cluster = started(3, 1);
-    // Leaf and version that nobody has from the founding.
+    // The leaf and its version are not part of the initial distribution.
     move_its_leaf(&cluster, SECOND, LEAVER);
     let key = cluster.running(LEAVER).leaves().last().expect("two").range.low.clone();
     cluster.crash(LEAVER);
@@ -162,7 +163,7 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
     let joined = cluster.clone();
     cluster.wait(async move { joined.join(new).await.map(drop) }).expect("it starts");
     if answers_are_late {
-        // The questions are in flight; the answers will take longer.
+        // The requests are in flight, and the answers will take longer.
         cluster.executor().run_for(Duration::from_micros(50));
         all_frames_take(&cluster, Duration::from_secs(2));
         cluster.executor().run_for(Duration::from_micros(100));
@@ -187,20 +188,21 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
     assert_eq!(cluster.wait(async move { reader.get(key).await }).expect("it is found"), None);
 }
 
-/// LEAVE-5: all that a new node has heard is from before a decommission message.
+/// LEAVE-5: the new node discards the entries that it received before the departure, and collects all entries
+/// again.
 #[test]
 fn who_is_coming_to_its_keys_hears_all_anew_when_one_has_left() {
     joins_while_one_leaves_that_does_not_know_it(false);
 }
 
-/// LEAVE-5: what was said before a decommission message arrives after it.
+/// LEAVE-5: the new node ignores answers to requests from before the departure.
 #[test]
 fn who_hears_anew_does_not_take_answers_to_what_it_asked_before() {
     joins_while_one_leaves_that_does_not_know_it(true);
 }
 
-/// LEAVE-6: the receiver of a leaf hears neither that the move was given up, nor an answer to when it asks,
-/// before its source is gone.
+/// LEAVE-6: a staged leaf is dropped after its source has left, if the receiver has received neither the
+/// abort nor an answer to its question.
 #[test]
 fn a_leaf_that_waits_for_one_that_has_left_is_given_up() {
     let mut options = options(3, 0);
@@ -213,7 +215,7 @@ fn a_leaf_that_waits_for_one_that_has_left_is_given_up() {
     assert!(moved.is_err(), "no word comes back");
     let staged = |cluster: &Cluster| cluster.disk(FIRST).structure().1.len();
     assert_eq!(staged(&cluster), 1, "it came, and waits");
-    // The message that tells the receiver of the cancellation is lost: it was sent, and is in flight.
+    // The abort message is in flight, and is lost.
     cluster.network().cut(LEAVER, FIRST);
     cluster.executor().run_for(Duration::from_millis(10));
     cluster.network().mend();

@@ -1,4 +1,4 @@
-//! Hazards B3 to B5, each by a small cluster that is driven into it.
+//! Hazards B3 to B5. Each test drives a small cluster into the hazard.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ fn started(seed: u64, options: ClusterOptions) -> Cluster {
     cluster
 }
 
-/// Puts rows 1 to 5 into the source's first leaf.
+/// Writes rows 1 to 5 into the first leaf of the source.
 fn put_rows(cluster: &Cluster) {
     let source = cluster.running(SOURCE);
     cluster.wait(async move {
@@ -46,8 +46,8 @@ fn put_rows(cluster: &Cluster) {
     });
 }
 
-/// A crash of either side at each tenth of a millisecond of a move (B4 asks it of splits; a split is one
-/// transaction here, a move is what can be half done).
+/// A crash of either node at each tenth of a millisecond of a move. (B4 demands this of splits. A split is
+/// one transaction here; only a move can be incomplete.)
 #[test]
 fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() {
     let (mut undone, mut done) = (0, 0);
@@ -89,8 +89,8 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
     assert!(undone > 5 && done > 5, "{undone} undone and {done} done: the moments lie on both sides");
 }
 
-/// A write that waits for its leaf finds it split when it gets the lock: the key is in the other half by
-/// then, which may already be moving elsewhere. So fences are compared under the lock (NODE-1).
+/// A write that waits for a leaf may find the leaf split when it gets the lock. Its key is then in the other
+/// half, which may already be moving. So fences are compared under the lock (NODE-1).
 #[test]
 fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
     let mut waited = 0;
@@ -128,8 +128,8 @@ fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
     assert!(waited > 20, "{waited} of 40 came while the leaf was split");
 }
 
-/// A move reads the rows of its leaf only after the threads that serve its keys have left, and gives the keys
-/// to no thread until the leaf has come back (LOCAL-1). A split excludes no thread.
+/// A move reads the rows of its leaf only after the threads that serve its keys have left. Until the leaf
+/// returns, no thread serves its keys (LOCAL-1). A split excludes no thread.
 #[test]
 fn a_move_waits_for_the_threads_that_serve_keys_of_the_leaf_and_a_split_does_not() {
     let cluster = started(1, options(2));
@@ -156,7 +156,7 @@ fn a_move_waits_for_the_threads_that_serve_keys_of_the_leaf_and_a_split_does_not
     assert!(!keys.serves(&[3]), "it is the receiver's");
     assert!(keys.serves(&[5]), "the right half is still the source's");
     assert_eq!(cluster.verify(), [""; 0]);
-    // A move that is given up returns the keys.
+    // An aborted move returns the keys to the threads.
     cluster.network().cut(SOURCE, RECEIVER);
     let (mover, right) = (Rc::clone(&source), page_of(&source, 5).expect("it is there"));
     cluster.wait(async move { mover.move_leaf(right, RECEIVER).await }).expect_err("no answer comes");
@@ -167,11 +167,11 @@ fn page_of(node: &Node, key: u8) -> Option<PageNo> {
     node.leaves().into_iter().find(|leaf| leaf.range.contains(&[key])).map(|leaf| leaf.page)
 }
 
-/// The leaf of a key changes hands, and back.
+/// Moves the leaf of a key to the receiver and back.
 async fn move_there_and_back(source: &Node, receiver: &Node, key: u8) {
     let page = page_of(source, key).expect("it came back");
     source.move_leaf(page, RECEIVER).await.expect("both run");
-    // Decided is not yet installed.
+    // The move is decided, but may not be installed yet.
     while page_of(receiver, key).is_none() {
         receiver.get([key]).await.expect("both run");
     }
@@ -182,15 +182,15 @@ async fn move_there_and_back(source: &Node, receiver: &Node, key: u8) {
     }
 }
 
-/// Leaves are split and merged under writers that never stop, and at once what came of it is moved: nobody
-/// may write under the lock of a leaf that his key is not in any more.
+/// Leaves are split and merged during continuous writes, and each result is moved at once. No write may run
+/// under the lock of a leaf that does not contain its key any more.
 #[test]
 fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
     let (mut splits, mut merges) = (0, 0);
     for seed in 0..12 {
         let mut options = options(2);
         options.store_delay = Duration::from_millis(2);
-        // All 17 rows fit into a leaf; less than ten are few.
+        // All 17 rows fit into a leaf. A leaf with fewer than ten rows is merged.
         options.node.leaf_rows = 40;
         let cluster = started(seed, options);
         put_rows(&cluster);
@@ -202,7 +202,8 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
             let (source, is_over, left) = (Rc::clone(&source), Rc::clone(&is_over), Rc::clone(&left));
             let (acked, clock) = (Rc::clone(&acked), executor.clone());
             let write = async move {
-                // A key of its own in either half; there at first, so that it changes no leaf's size.
+                // Each writer has its own key in either half. The key exists before, so that writes do not
+                // change the size of the leaf.
                 let key = vec![2 + writer % 4, writer];
                 for number in 0_u32.. {
                     if is_over.get() {
@@ -221,7 +222,7 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
         cluster.wait(async move {
             for _ in 0..6 {
                 let page = page_of(&one, 3).expect("all is there");
-                // It may have been split just so already.
+                // The leaf may already be split at this key.
                 let _ = one.split_leaf(page, vec![4]).await;
                 move_there_and_back(&one, &two, 5).await;
                 for key in 1..=5_u8 {
@@ -248,8 +249,8 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
     assert!(splits > 12 && merges > 0, "{splits} splits, {merges} merges");
 }
 
-/// The paper's servers stop when their threads all wait (section 3.4.1). Here a thousand requests wait for
-/// one leaf, and another is served meanwhile.
+/// The paper's servers stop when all their threads wait (section 3.4.1). Here a thousand requests wait for
+/// one leaf, and another leaf is served meanwhile.
 #[test]
 fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
     let cluster = started(3, options(2));
@@ -281,8 +282,8 @@ fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
     assert_eq!(source.counts().moves_undone, 1);
 }
 
-/// Locks hand over hand and on all copies, splits all over: with an order of levels and PEs nobody waits in a
-/// circle.
+/// Lock coupling, locks on all copies, and splits in all leaves. The order of levels and PEs prevents cycles
+/// of waits.
 #[test]
 fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() {
     for seed in 0..12 {
@@ -293,7 +294,7 @@ fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() 
                 options.node.protocol = protocol;
                 options.node.request_timeout = Duration::from_secs(3600);
                 options.node.read_timeout = Duration::from_secs(3600);
-                // 64 leaves, 8 index pages above them with room for more, a root.
+                // 64 leaves, 8 index pages above them with space for more entries, and a root.
                 let shape = BuildOptions { pes: 4, placement, index_fill: 8, index_entries: 200 };
                 let first_keys: Vec<_> = (0..64).map(|leaf| vec![leaf * 4]).collect();
                 let parts = build(&first_keys, shape);
@@ -330,8 +331,8 @@ fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() 
     }
 }
 
-/// A node answers nothing any more, as after a stop of its process: after four heartbeats requests for its
-/// keys are refused without waiting, those for other keys go on, and it is taken back once it is heard.
+/// A node stops answering, like a stopped process. After four heartbeats requests for its keys are refused
+/// without waiting. Requests for other keys continue, and the node is accepted again after its next message.
 #[test]
 fn a_silent_node_is_noticed_within_3_seconds_and_stalls_no_request_for_other_keys() {
     let mut options = options(3);
@@ -350,7 +351,8 @@ fn a_silent_node_is_noticed_within_3_seconds_and_stalls_no_request_for_other_key
     }
     cluster.crash(PeId(2));
     let crashed = executor.now();
-    // It was in flight: told as soon as the silence is noticed, an hour before the time is up.
+    // The request was in flight. It ends as soon as the silence is detected, long before its timeout of an
+    // hour.
     assert!(matches!(write(KEYS[2]), Err(Error::Unknown { .. })));
     assert!(executor.now() - crashed <= Duration::from_secs(3), "{:?}", executor.now() - crashed);
     let began = executor.now();
@@ -360,7 +362,7 @@ fn a_silent_node_is_noticed_within_3_seconds_and_stalls_no_request_for_other_key
         write(KEYS[0]).expect("it runs");
         write(KEYS[1]).expect("it runs");
     }
-    // Only the store and the net take time: less than a millisecond for each of these requests.
+    // Only the store and the network take time: less than a millisecond for each request.
     assert!(executor.now() - began < Duration::from_secs(2), "{:?}", executor.now() - began);
 
     let again = cluster.clone();
@@ -369,7 +371,7 @@ fn a_silent_node_is_noticed_within_3_seconds_and_stalls_no_request_for_other_key
     write(KEYS[2]).expect("it is heard again");
 }
 
-/// Four missed heartbeats count, not fewer, and one that comes begins the count anew.
+/// A node is down after four missed heartbeats, not before, and a received heartbeat restarts the count.
 #[test]
 fn a_node_whose_answers_are_lost_for_less_than_four_heartbeats_is_not_down() {
     let mut options = options(2);

@@ -1,7 +1,7 @@
-//! Model of a node's decommission (`node::leave`): three PEs, one key, every order of moves, of the last
-//! PE's leaving, of lost and reordered messages and a crash. Route entries are about single keys and the
-//! newer wins, so one key is enough. A hole is made on purpose, one at a time, and the checker must find
-//! what it breaks.
+//! Model of a node's decommission (`node::leave`): three PEs, one key, and every order of moves, of the last
+//! PE's departure, of lost and reordered messages and a crash. Route entries are for single keys and the
+//! newer one wins, so one key is enough. Each deliberate fault, one at a time, must violate an invariant, and
+//! the checker must report it.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -9,22 +9,22 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 const LEAVER: u8 = 2;
 const PES: u8 = 3;
 
-/// Omitted step of the protocol.
+/// A deliberate fault of the protocol, which the checker must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hole {
-    /// LEAVE-1: it leaves when one of the others has kept its decommission message.
+    /// LEAVE-1: the node leaves after a single other node has stored its decommission message.
     TellsOneOnly,
-    /// LEAVE-1: what a decommission message tells is kept in memory only.
+    /// LEAVE-1: the content of a decommission message is stored in memory only.
     KeepsInMemory,
-    /// LEAVE-2: it takes leaves while it is leaving.
+    /// LEAVE-2: the node accepts leaves while it is leaving.
     TakesWhileLeaving,
-    /// LEAVE-2: it does not look at leaves that came and are not decided.
+    /// LEAVE-2: the node ignores staged leaves without a decision.
     ForgetsWhatCame,
-    /// LEAVE-3: any answer counts, also one to a decommission message of an earlier start.
+    /// LEAVE-3: any acknowledgment counts, even for a decommission message of an earlier start.
     CountsOldAnswers,
-    /// LEAVE-4: that it has left is forgotten in a crash.
+    /// LEAVE-4: the departure is lost in a crash.
     LeavesInMemory,
-    /// LEAVE-6: it leaves before its own moves are over.
+    /// LEAVE-6: the node leaves while its own moves are open.
     LeavesWithOpenMoves,
 }
 
@@ -38,7 +38,7 @@ const HOLES: [Hole; 7] = [
     Hole::LeavesWithOpenMoves,
 ];
 
-/// At this version the key was that PE's.
+/// A route entry: at this version the key belonged to that PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct RouteEntry {
     version: u8,
@@ -55,19 +55,19 @@ struct Move {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pe {
-    // Durable.
-    /// The version of its leaf.
+    // Durable fields.
+    /// Version of the PE's leaf, if it owns the key.
     owns: Option<u8>,
     forwarding: RouteEntry,
     staged: Option<Move>,
     decided: Option<Move>,
     has_left: bool,
     start: u8,
-    // Lost in a crash.
+    // Fields that are lost in a crash.
     moving: Option<Move>,
     /// The route entry of a decommission message, if the planted fault uses it.
     heard: Option<RouteEntry>,
-    /// The nodes that have kept its decommission message, as bits; it is leaving.
+    /// While the PE is leaving: the nodes that have stored its decommission message, as bits.
     kept: Option<u8>,
 }
 
@@ -91,7 +91,7 @@ struct State {
     crashes: u8,
     /// Number of canceled decommissions.
     stops: u8,
-    /// Only for the properties.
+    /// `true` once the PE has left; used only by the properties.
     has_ever_left: bool,
 }
 
@@ -132,7 +132,7 @@ impl Leaving {
         self.hole == Some(hole)
     }
 
-    /// LEAVE-2: nothing is here, and nothing can come.
+    /// Returns `true` if the PE owns nothing and nothing can arrive (LEAVE-2).
     fn is_clear(&self, pe: &Pe) -> bool {
         pe.owns.is_none()
             && (pe.staged.is_none() || self.has(Hole::ForgetsWhatCame))
@@ -199,7 +199,7 @@ impl Leaving {
             Message::DecommissionAcknowledged { from, start } => {
                 let counts_all = self.has(Hole::CountsOldAnswers);
                 let pe = state.pe(LEAVER);
-                // LEAVE-3
+                // LEAVE-3.
                 if start == pe.start || counts_all {
                     pe.kept = pe.kept.map(|kept| kept | 1 << from);
                 }
@@ -213,7 +213,7 @@ impl Model for Leaving {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        // The key is PE 0's.
+        // PE 0 owns the key.
         let pe = |number| Pe {
             owns: (number == 0).then_some(1),
             forwarding: RouteEntry { version: 1, pe: 0 },
@@ -287,7 +287,7 @@ impl Model for Leaving {
                 decided.into_iter().for_each(|it| next.send(Message::Install(it)));
             }
             Action::BeginToLeave => next.pe(LEAVER).kept = Some(0),
-            // Its next decommission message has another name; here a new start stands for that.
+            // The next decommission message has another id. The model represents that by a new start.
             Action::StopLeaving => {
                 next.stops += 1;
                 let leaver = next.pe(LEAVER);
@@ -352,7 +352,7 @@ impl Model for Leaving {
     }
 }
 
-/// States that the checker may look at before it gives up; it must not get there.
+/// Limit of the visited states. No check may reach it.
 const ENOUGH: usize = 4_000_000;
 
 fn check(hole: Option<Hole>) -> (usize, Vec<&'static str>) {

@@ -1,5 +1,5 @@
-//! Connections between nodes, against another node that the test plays: a request that comes from a node
-//! which could not be reached until now is answered all the same.
+//! Connections between a node and another node that the test simulates. A request from a node that could not
+//! be reached before is answered too.
 
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -20,24 +20,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 const CLUSTER: u64 = 0x11;
-/// The node under test, and the one that the test plays.
+/// The node under test, and the node that the test simulates.
 const NODE: PeId = PeId(0);
 const PLAYED: PeId = PeId(1);
 const ME: Identity =
     Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE, list: NO_LIST, clock_ms: 0 };
-/// The call has no version of the list of members.
+/// List mark without a version.
 const NO_LIST: ListMark = ListMark { version: 0, digest: 0 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
-/// Number of failing calls before it arrives: by then the node pauses for long.
+/// Number of failing calls before the simulated node connects. By then the pauses between calls are long.
 const FAILED_CALLS: usize = 8;
-/// A test that hangs fails instead, even on a busy machine.
+/// Time limit, so that a hanging test fails, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn key() -> AuthKey {
     AuthKey::new(b"a key that both of them know").expect("long enough")
 }
 
-/// A node of two, and where the other one should be.
+/// Starts the node under test, and returns the listener of the simulated node.
 fn node() -> (NodeThread, TcpListener) {
     node_with(Options::default())
 }
@@ -49,7 +49,7 @@ fn node_with(options: Options) -> (NodeThread, TcpListener) {
     (node, played)
 }
 
-/// Starts the node under test; the other node of its list has the address `played`.
+/// Starts the node under test. The simulated node has the address `played`.
 fn node_beside(played: SocketAddr, options: Options) -> NodeThread {
     let own = TcpListener::bind("127.0.0.1:0").expect("a port");
     let member = |pe, address, from: &str| Member {
@@ -68,7 +68,7 @@ fn node_beside(played: SocketAddr, options: Options) -> NodeThread {
     NodeThread::start(db, Arc::new(NoAttachments), application, config).expect("it starts")
 }
 
-/// A store that has its keys already: the node that the test plays has not to tell what it knows.
+/// Returns a settled store, so that the node does not wait for entries of the simulated node.
 fn settled(members: &Membership) -> Database {
     let db = Database::in_memory().expect("memory");
     let store = DatabaseStore::new(db.clone(), "rows", Rc::new(Inline), Arc::new(NoAttachments));
@@ -83,14 +83,14 @@ fn link(node: &NodeThread) -> LinkStatus {
     status.links.into_iter().next().expect("there is one other node")
 }
 
-/// Comes in as the other node.
+/// Connects to the node as the simulated node.
 async fn come_in(node: &NodeThread) -> TcpStream {
     let mut stream = TcpStream::connect(node.address()).await.expect("it listens");
     handshake::call(&mut stream, ME, NODE, 1, &key()).await.expect("a member");
     stream
 }
 
-/// Is called by the node.
+/// Accepts a connection of the node as the simulated node.
 async fn be_called(listener: &tokio::net::TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.expect("a call");
     let answered = handshake::answer(&mut stream, ME, &key(), |pe| pe == NODE, async |_, _| true).await;
@@ -98,7 +98,7 @@ async fn be_called(listener: &tokio::net::TcpListener) -> TcpStream {
     stream
 }
 
-/// A request for a key of the node's, in its frame.
+/// Returns a request for a key of the node, as a frame.
 fn find(number: u64, work: Work) -> (RequestId, Vec<u8>) {
     let id = RequestId { origin: PLAYED, incarnation: 1, number };
     let target = Target::At(b"a".to_vec());
@@ -113,7 +113,7 @@ async fn ask(stream: &mut TcpStream, number: u64, work: Work) -> RequestId {
     id
 }
 
-/// Reads what the node says until it answers.
+/// Reads messages of the node until the answer to a request.
 async fn answer_to(stream: &mut TcpStream, id: RequestId) -> Answer {
     loop {
         let mut head = [0; 4];
@@ -136,7 +136,7 @@ fn play<T>(part: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(TIMEOUT, part).await.expect("nobody waits for ever") })
 }
 
-/// Refuses calls until the node pauses for long between them.
+/// Refuses calls until the pauses between them are long.
 async fn refuse_calls(node: &NodeThread, listener: &tokio::net::TcpListener) {
     for _ in 0..FAILED_CALLS {
         drop(listener.accept().await.expect("a call"));
@@ -165,7 +165,7 @@ fn a_call_that_was_under_way_when_the_node_came_is_made_again_and_nothing_is_dro
     let (node, listener) = node();
     play(async {
         let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
-        // It takes the call and says nothing.
+        // The simulated node accepts the call and sends nothing.
         let (call, _) = listener.accept().await.expect("a call");
         let mut to_node = come_in(&node).await;
         let id = ask(&mut to_node, 1, Work::Get).await;
@@ -181,7 +181,7 @@ fn who_waits_for_an_answer_that_was_lost_is_told_by_the_end_of_its_connection() 
     play(async {
         let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
         let mut to_node = come_in(&node).await;
-        // All calls fail, the one for its coming too.
+        // All calls fail, including the one that the inbound connection causes.
         let refusing = async {
             loop {
                 drop(listener.accept().await.expect("a call"));
@@ -213,7 +213,7 @@ fn ask_for_its_key(node: &NodeHandle, retry: bool) -> Result<Option<Vec<u8>>, Er
     }
 }
 
-/// Options by which a request waits for ever, unless the node is known to be down.
+/// Returns options by which a request waits for an hour, unless the node is known to be down.
 fn waiting() -> Options {
     let mut options = Options::default();
     options.request_timeout = Duration::from_secs(3600);
@@ -224,7 +224,7 @@ fn waiting() -> Options {
 
 #[test]
 fn a_request_for_a_key_of_a_node_that_refuses_connections_is_refused_at_once() {
-    // The socket keeps its port and never listens, so that the kernel refuses every connection to it.
+    // The socket keeps its port and never listens, so the kernel refuses every connection.
     let played = TcpSocket::new_v4().expect("a socket");
     played.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let node = node_beside(played.local_addr().expect("it is bound"), waiting());
@@ -233,7 +233,7 @@ fn a_request_for_a_key_of_a_node_that_refuses_connections_is_refused_at_once() {
     assert!(reason.to_lowercase().contains("refused"), "{reason}");
 }
 
-/// The played node has connected both ways and says nothing more, as after a stop of its process.
+/// The simulated node has connections in both directions and sends nothing more, like a stopped process.
 #[test]
 fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
     let (node, listener) = node_with(waiting());
@@ -260,7 +260,8 @@ fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
             from_node.read_exact(&mut head).await.expect("it goes on");
             let mut body = vec![0; frame::length(head).expect("a frame")];
             from_node.read_exact(&mut body).await.expect("it goes on");
-            // Requests from before the failure detection have been given up.
+            // Requests from before the failure was detected are answered too. The node has already abandoned
+            // them.
             if let (_, Message::Find(find)) = frame::decode(&body, CLUSTER, 1).expect("a message") {
                 let result = Ok(Answer::Value(Some(b"striped".to_vec())));
                 let answer = Message::Answered { id: find.id, result, route_entry: None, hops: find.hops };

@@ -1,5 +1,5 @@
-//! A node with a lost store comes back with an empty one. The other nodes notice, and it answers for no keys
-//! until the operator accepts the loss; then it owns, empty, exactly the keys that no other node has,
+//! A node with a lost store restarts with an empty one. The other nodes detect this, and the node serves no
+//! keys until the operator accepts the loss. Then it owns, empty, exactly the keys that no other node has,
 //! whatever was in flight when the store was lost.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn key(number: usize) -> Key {
     vec![(number * 37 % 256) as u8, number as u8]
 }
 
-/// A row for each key, by any node.
+/// Writes a row for each key, through different nodes.
 fn fill(cluster: &Cluster) {
     for number in 0..KEYS {
         let node = cluster.running(PeId(number as u16 % PES));
@@ -77,13 +77,13 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
                     assert!(is_lost && refused == lost, "{number}: {reason}");
                     assert!(reason.contains("--accept-loss"), "{reason}");
                 }
-                // The node has not been told yet that it has another store.
+                // The node has not learned yet that another store is recorded for it.
                 Err(Error::Unavailable { reason, .. }) => assert!(is_lost && reason.is_some(), "{number}"),
                 Err(error) => panic!("{number} by {pe}: {error}"),
             }
         }
         match get(&cluster, lost, number) {
-            // The request was sent before the node was told of the loss.
+            // The request was sent before the node learned of the loss.
             Ok(value) => assert_eq!((value, is_lost), (Some(key(number)), false)),
             Err(error) => {
                 assert!(matches!(error, Error::Store { .. } | Error::Unavailable { .. }), "{error}")
@@ -92,7 +92,7 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
     }
     let failure = cluster.running(lost).failure().expect("it says why");
     assert!(failure.contains("has recorded another store for PE 1"), "{failure}");
-    // The same after a restart.
+    // The node refuses requests after a restart too.
     cluster.crash(lost);
     start(&cluster, lost, false);
     cluster.executor().run_for(Duration::from_secs(1));
@@ -131,7 +131,7 @@ fn a_store_that_comes_back_after_its_loss_was_accepted_is_refused() {
     }
 }
 
-/// Moves leaves at random; a move ends when its node ends.
+/// Moves leaves at random. A move ends when its node ends.
 fn storm(cluster: &Cluster) {
     let executor = cluster.executor().clone();
     for _ in 0..4 {
@@ -147,7 +147,7 @@ fn storm(cluster: &Cluster) {
                     if !leaves.is_empty() {
                         let low = leaves[clock.below(leaves.len())].range.low.clone();
                         let to = members[clock.below(members.len())];
-                        // By a request, which ends when its node ends.
+                        // A move by a request ends with the node that received the request.
                         let _ = node.call(Target::At(low), Work::Move { to }).await;
                     }
                 }
@@ -156,7 +156,7 @@ fn storm(cluster: &Cluster) {
     }
 }
 
-/// Returns the keys at other nodes than the lost one, or moved from those nodes.
+/// Returns the keys at other nodes than the lost one, including staged leaves from the lost node.
 fn elsewhere(cluster: &Cluster, lost: PeId) -> Vec<usize> {
     let mut ranges: Vec<KeyRange> = Vec::new();
     for pe in cluster.members().into_iter().filter(|pe| *pe != lost) {
@@ -189,14 +189,14 @@ fn after_an_accepted_loss_every_key_has_one_owner_and_what_others_had_is_there()
         clock.run_for(Duration::from_micros(clock.below(60_000) as u64));
         let lost = PeId(clock.below(usize::from(PES)) as u16);
         lose(&cluster, lost);
-        // Meanwhile other nodes complete moves of leaves that the lost node had acknowledged.
+        // Meanwhile other nodes complete moves of leaves that the lost node had staged.
         clock.run_for(Duration::from_micros(10_000 + clock.below(20_000) as u64));
         let survivors = elsewhere(&cluster, lost);
         start(&cluster, lost, true);
         assert!(clock.run_until(|| cluster.running(lost).is_settled()), "seed {seed}");
         clock.run_for(Duration::from_secs(4));
         check(&cluster, seed, &survivors);
-        // Route entries of the lost store cause no wrong answers (STORE-4), also after more moves.
+        // Route entries of the lost store cause no wrong answers (STORE-4), even after more moves.
         storm(&cluster);
         clock.run_for(Duration::from_secs(4));
         check(&cluster, seed, &survivors);

@@ -1,5 +1,5 @@
-//! Membership as nodes know it: MEMBERS-1 to MEMBERS-3 (`node::members`), each in a situation in which a
-//! violation does harm.
+//! Members as known to nodes: MEMBERS-1 to MEMBERS-3 (`node::members`), each in a case in which a violation
+//! would be harmful.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ fn start(cluster: &Cluster, pe: PeId) {
     cluster.wait(async move { again.start(pe).await.map(drop) }).expect("it starts");
 }
 
-/// All that was said has arrived.
+/// Runs until all messages in flight have arrived.
 fn settle(cluster: &Cluster) {
     cluster.executor().run_for(Duration::from_millis(200));
 }
 
-/// Leaves, until the others know it.
+/// Makes a node leave, waits until the other nodes know it, and stops the node.
 fn be_gone(cluster: &Cluster, pe: PeId) {
     leave(cluster, pe).expect("all answer");
     settle(cluster);
@@ -49,7 +49,7 @@ fn be_gone(cluster: &Cluster, pe: PeId) {
     cluster.dismiss(pe);
 }
 
-/// MEMBERS-1.
+/// MEMBERS-1: neither a list nor a restart brings a departed node back.
 #[test]
 fn who_has_left_is_let_in_by_no_list_and_no_restart() {
     let cluster = started(0);
@@ -66,7 +66,7 @@ fn who_has_left_is_let_in_by_no_list_and_no_restart() {
     }
 }
 
-/// MEMBERS-2.
+/// MEMBERS-2: a node refuses an older list, also after a restart.
 #[test]
 fn an_older_list_is_refused_before_and_after_a_restart() {
     let cluster = started(0);
@@ -84,7 +84,7 @@ fn an_older_list_is_refused_before_and_after_a_restart() {
     go_by(&cluster, FIRST, 4, 40).expect("a newer one");
 }
 
-/// MEMBERS-2.
+/// MEMBERS-2: all nodes learn that a newer list exists, also after a crash.
 #[test]
 fn all_hear_of_a_newer_list_those_too_that_were_away() {
     let cluster = started(0);
@@ -95,14 +95,15 @@ fn all_hear_of_a_newer_list_those_too_that_were_away() {
     start(&cluster, LAST);
     settle(&cluster);
     assert_eq!(cluster.running(LAST).list_versions(), (0, 3));
-    // A node that reports an old version is told the newer one, too.
+    // A node that reports an old version learns of the newer one too.
     cluster.crash(SECOND);
     start(&cluster, SECOND);
     settle(&cluster);
     assert_eq!(cluster.running(SECOND).list_versions(), (0, 3));
 }
 
-/// MEMBERS-2.
+/// MEMBERS-2: a list with a known version and other contents is refused, also by a node that has only heard
+/// of that version.
 #[test]
 fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_or_has_heard_of_it() {
     let cluster = started(0);
@@ -120,7 +121,7 @@ fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_
         "it goes by another, and there is a newer one"
     );
     go_by(&cluster, SECOND, 4, 40).expect("the newer one");
-    // It cannot know better while nobody can be heard.
+    // An isolated node cannot detect the difference.
     for other in [FIRST, SECOND] {
         cluster.network().cut(other, LAST);
     }
@@ -134,8 +135,8 @@ fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_
     assert!(!cluster.running(LAST).has_left(LAST));
 }
 
-/// MEMBERS-3: a node that joined while another could not be told of it, but has heard from it: a
-/// decommission message is for it as well.
+/// MEMBERS-3: a node must store the decommission message if the leaving node has recorded its store, even if
+/// the leaving node's list does not contain it.
 #[test]
 fn who_is_not_on_the_list_of_one_that_leaves_but_known_to_it_keeps_its_decommission_too() {
     let cluster = started(1);
@@ -144,7 +145,7 @@ fn who_is_not_on_the_list_of_one_that_leaves_but_known_to_it_keeps_its_decommiss
     cluster.wait(async move { joined.join(new).await.map(drop) }).expect("it starts");
     cluster.executor().run_for(Duration::from_secs(1));
     assert!(cluster.running(new).is_settled());
-    // The list that it is started with now is the old one: the new node is not on it.
+    // The leaving node is restarted with the old list, which does not contain the new node.
     cluster.crash(LAST);
     let again = cluster.clone();
     let old = vec![FIRST, SECOND, LAST];

@@ -1,5 +1,5 @@
-//! The ends of open transactions (`node::open`, OPEN-2 to OPEN-4) that random tests seldom reach: each in a
-//! small cluster that is driven there.
+//! Ends of open transactions (`node::open`, OPEN-2 to OPEN-4) that random tests seldom reach. Each test
+//! drives a small cluster into the case.
 
 mod lists;
 
@@ -14,14 +14,15 @@ use lists::{Lists, Locks};
 const COORDINATOR: PeId = PeId(0);
 const GATEWAY: PeId = PeId(1);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer than any test takes, in made-up time.
+/// Longer than any test takes, in virtual time.
 const LOCK_WAIT: Duration = Duration::from_secs(3600);
-/// Of no transaction.
+/// Lock owner that is no transaction.
 const NOBODY: u64 = u64::MAX;
 
 type Answered = Result<(Answer, Option<RouteEntry>), Error>;
 
-/// Two nodes, of which the first has the keys that are used here, and the locks of their transactions.
+/// Starts two nodes; the first one owns most keys that are used here. Returns the locks of the transactions
+/// too.
 fn started() -> (Cluster, Locks) {
     let mut options = ClusterOptions::evenly(2);
     options.node.open_timeout = OPEN_TIMEOUT;
@@ -37,7 +38,7 @@ fn started() -> (Cluster, Locks) {
     (cluster, locks)
 }
 
-/// Begins something, and goes on until it waits for a lock, or is done.
+/// Starts a task, and runs until it waits for a lock or is complete.
 fn begin<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static) -> Rc<RefCell<Option<T>>> {
     let (done, executor) = (Rc::new(RefCell::new(None)), cluster.executor());
     let tell = Rc::clone(&done);
@@ -46,7 +47,7 @@ fn begin<T: 'static>(cluster: &Cluster, task: impl Future<Output = T> + 'static)
     done
 }
 
-/// A step of a transaction by a client of the other node.
+/// Runs a step of a transaction from a client of the other node.
 fn step(
     cluster: &Cluster,
     id: TransactionId,
@@ -65,7 +66,7 @@ fn end(cluster: &Cluster, id: TransactionId, is_commit: bool) -> Answered {
     })
 }
 
-/// A transaction that has appended to the list of key 1, and waits for its client.
+/// Begins a transaction that has appended to the list of key 1 and is idle.
 fn opened(cluster: &Cluster) -> TransactionId {
     let id = cluster.running(GATEWAY).new_transaction();
     let stepped = cluster.wait(step(cluster, id, None, 1)).expect("nobody is in the way");
@@ -78,7 +79,8 @@ fn is_ended<T: std::fmt::Debug>(answered: Result<T, Error>, why: &str) -> bool {
     matches!(&answered, Err(Error::Ended { reason, .. }) if reason.contains(why))
 }
 
-/// OPEN-2: a split waits for a writer in its leaf, which waits for a transaction, which waits for its client.
+/// OPEN-2: a split does not wait for a client, even if it waits for a writer that waits for an idle
+/// transaction.
 #[test]
 fn who_changes_the_structure_does_not_wait_for_a_client() {
     let (cluster, _) = started();
@@ -105,7 +107,7 @@ fn who_changes_the_structure_does_not_wait_for_a_client() {
     assert!(is_ended(end(&cluster, id, true), "held up a leaf"));
 }
 
-/// OPEN-3: of a client that has vanished nothing is left when the time is over, and no sooner.
+/// OPEN-3: a transaction with a lost client ends at its timeout, and not before.
 #[test]
 fn a_transaction_whose_client_has_vanished_ends_when_its_time_is_over() {
     let (cluster, locks) = started();
@@ -115,13 +117,13 @@ fn a_transaction_whose_client_has_vanished_ends_when_its_time_is_over() {
     cluster.executor().run_for(Duration::from_millis(200));
     assert_eq!((cluster.running(COORDINATOR).open_transactions(), locks.borrow().len()), (0, 0));
     assert!(is_ended(end(&cluster, id, true), "was open for more than"));
-    // And the next one has a time of its own.
+    // The next transaction has its own timeout.
     opened(&cluster);
     cluster.executor().run_for(OPEN_TIMEOUT * 2);
     assert_eq!(cluster.running(COORDINATOR).open_transactions(), 0);
 }
 
-/// OPEN-3: when the time is over a step is at work, which waits for a lock.
+/// OPEN-3: if the timeout passes during a step that waits for a lock, the transaction ends after that step.
 #[test]
 fn a_step_that_is_at_work_when_the_time_is_over_is_the_last() {
     let (cluster, locks) = started();
@@ -137,8 +139,8 @@ fn a_step_that_is_at_work_when_the_time_is_over_is_the_last() {
     assert_eq!((cluster.running(COORDINATOR).open_transactions(), locks.borrow().len()), (0, 0));
 }
 
-/// No node can continue a transaction if its client's node is unreachable, and other transactions want its
-/// locks.
+/// A lost connection to a node ends the idle transactions of that node's clients at once, and no others.
+/// Their locks are then free for other transactions.
 #[test]
 fn what_came_by_a_node_that_is_lost_ends_at_once_and_nothing_else() {
     let (cluster, locks) = started();
@@ -164,7 +166,7 @@ fn what_came_by_a_node_that_is_lost_ends_at_once_and_nothing_else() {
     assert!(is_ended(end(&cluster, id, true), "was lost"));
 }
 
-/// OPEN-4.
+/// OPEN-4: a late step finds no transaction and begins none.
 #[test]
 fn a_step_that_comes_late_finds_nothing_and_begins_nothing() {
     let (cluster, locks) = started();
@@ -178,7 +180,7 @@ fn a_step_that_comes_late_finds_nothing_and_begins_nothing() {
     }
 }
 
-/// OPEN-4.
+/// OPEN-4: a second concurrent step is refused, and the first one continues.
 #[test]
 fn a_second_step_beside_the_first_is_refused_and_the_first_goes_on() {
     let (cluster, locks) = started();
@@ -194,8 +196,8 @@ fn a_second_step_beside_the_first_is_refused_and_the_first_goes_on() {
     assert_eq!(cluster.running(COORDINATOR).open_transactions(), 0);
 }
 
-/// OPEN-4: a client that does not wait for its step gives the transaction up. It cannot be at rest again
-/// after that, since nobody would end it.
+/// OPEN-4: if a client ends a transaction during a step, the transaction ends with that step. It must not
+/// become idle again, because no client would end it.
 #[test]
 fn a_transaction_that_is_given_up_while_its_step_is_at_work_ends_with_the_step() {
     let (cluster, locks) = started();
@@ -216,7 +218,8 @@ fn a_transaction_that_is_given_up_while_its_step_is_at_work_ends_with_the_step()
     }
 }
 
-/// OPEN-1: a step may touch keys of several leaves.
+/// OPEN-1: a transaction ends before a leaf of any of its keys moves, also for a step with keys of several
+/// leaves.
 #[test]
 fn a_transaction_ends_before_the_leaf_of_any_of_its_keys_moves() {
     let (cluster, _) = started();
@@ -237,7 +240,7 @@ fn a_transaction_ends_before_the_leaf_of_any_of_its_keys_moves() {
     assert!(is_ended(end(&cluster, id, true), "was moved"));
 }
 
-/// A reader of several nodes asks for a key.
+/// Requests a key for a reader of several nodes.
 fn read(
     cluster: &Cluster,
     id: TransactionId,
@@ -272,7 +275,7 @@ fn bytes(answered: Answered) -> Vec<u8> {
     }
 }
 
-/// OPEN-2: readers hold no locks, so a structure change neither waits for them nor ends them. They do not
+/// OPEN-2: readers hold no locks, so a structure change neither waits for them nor ends them. Readers do not
 /// wait for a transaction, and do not see its changes.
 #[test]
 fn a_reader_goes_on_beside_writers_and_splits() {
@@ -295,19 +298,19 @@ fn a_reader_goes_on_beside_writers_and_splits() {
     assert_eq!(node.open_transactions(), 0);
 }
 
-/// OPEN-5: the leaf comes to a node that has a snapshot for the reader; the snapshot lacks its rows.
+/// OPEN-5: a reader ends at a node if its snapshot there lacks the rows of a leaf that has arrived since.
 #[test]
 fn a_reader_ends_where_its_snapshot_would_lack_rows() {
     let (cluster, _) = started();
     append(&cluster, 1);
-    // Half of the keys is at the gateway.
+    // The gateway owns the upper half of the keys.
     let (node, id) = (cluster.running(GATEWAY), cluster.running(GATEWAY).new_transaction());
     assert_eq!(bytes(cluster.wait(read(&cluster, id, &[], 200))), Vec::<u8>::new());
     assert_eq!(node.open_transactions(), 1);
     move_leaf(&cluster, COORDINATOR, GATEWAY);
     assert!(is_ended(cluster.wait(read(&cluster, id, &[GATEWAY], 1)), "moved to this node after"));
     assert_eq!(node.open_transactions(), 0);
-    // The same for a reader of one node that began there.
+    // The same holds for a reader of one node that began there.
     append(&cluster, 200);
     let id = cluster.running(GATEWAY).new_transaction();
     let one = |coordinator, key: u8| {
@@ -326,8 +329,8 @@ fn a_reader_ends_where_its_snapshot_would_lack_rows() {
     assert!(is_ended(one(Some(GATEWAY), 1), "moved to this node after"));
 }
 
-/// OPEN-6: the reader has a snapshot of the node that the leaf leaves, and would read its rows at the other
-/// node with changes that the first snapshot does not have.
+/// OPEN-6: a reader of several nodes ends at a node when one of its keys moves away. Otherwise it could read
+/// the leaf at the new node with changes that its first snapshot lacks.
 #[test]
 fn a_reader_of_several_nodes_ends_where_keys_that_it_may_read_leave() {
     let (cluster, _) = started();
@@ -339,7 +342,7 @@ fn a_reader_of_several_nodes_ends_where_keys_that_it_may_read_leave() {
         .wait(async move { splitter.split_leaf(splitter.leaves()[0].page, vec![2]).await })
         .expect("two keys");
     let id = cluster.running(GATEWAY).new_transaction();
-    // It has read one of both leaves; the other one leaves.
+    // The reader has read one of the two leaves. The other one moves away.
     assert_eq!(bytes(cluster.wait(read(&cluster, id, &[], 2))), [2; 8]);
     move_leaf(&cluster, COORDINATOR, GATEWAY);
     assert_eq!(node.open_transactions(), 0);
@@ -352,8 +355,8 @@ fn a_reader_of_several_nodes_ends_where_keys_that_it_may_read_leave() {
     assert!(is_ended(ended, "was moved"));
 }
 
-/// OPEN-3: a reader that was there before a transaction and has more time does not lengthen the time of the
-/// transaction. A snapshot that is not used is closed.
+/// OPEN-3: an earlier reader with a longer timeout does not delay the timeout of a transaction. The timeout
+/// of a reader restarts with each step.
 #[test]
 fn a_reader_has_time_from_its_last_step_and_gives_none_to_others() {
     let (cluster, locks) = started();
@@ -374,7 +377,7 @@ fn a_reader_has_time_from_its_last_step_and_gives_none_to_others() {
     assert!(is_ended(cluster.wait(read(&cluster, reader, &[COORDINATOR], 1)), "open and not used"));
 }
 
-/// A transaction that has appended to the list of a key, and waits for its client.
+/// Begins a transaction that has appended to the list of a key and is idle.
 fn opened_beside(cluster: &Cluster, key: u8) {
     let id = cluster.running(GATEWAY).new_transaction();
     cluster.wait(step(cluster, id, None, key)).expect("nobody is in the way");

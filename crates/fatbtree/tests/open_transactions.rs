@@ -1,10 +1,10 @@
-//! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames
-//! are lost, leaves split, merge and move under them, and clients vanish. The replies to all clients must be
-//! strictly serializable, no reply may show a change that was not asked to commit, and no transaction may
-//! stay open (hazard B5).
+//! Open transactions in a seeded simulation: their nodes crash, frames are lost, their leaves split, merge
+//! and move, and clients disappear. The replies to all clients must be strictly serializable. No reply may
+//! show a change without a commit request, and no transaction may stay open (hazard B5).
 //!
-//! Readers of several nodes see each node at a moment of its own (OPEN-6). So all transactions and any one of
-//! the readers must be serializable, and a reader sees all that had ended when it began.
+//! Readers of several nodes read each node at a different moment (OPEN-6). So all transactions together with
+//! any single reader must be serializable, and a reader must see all transactions that had ended when it
+//! began.
 
 mod chaos;
 mod lists;
@@ -18,7 +18,7 @@ use azekura_fatbtree::{Answer, Clock, Error, Key, KeyRange, Node, PeId, Rng, Tar
 use azekura_history::{History, Level, Op, Status, Transaction, check};
 use lists::{Lists, Locks};
 
-/// Longest wait for a lock, which ends a deadlock.
+/// Longest wait for a lock. It ends deadlocks.
 const LOCK_WAIT: Duration = Duration::from_millis(40);
 const OPEN_TIMEOUT: Duration = Duration::from_millis(400);
 const KEYS: u64 = 12;
@@ -33,12 +33,13 @@ struct Plan {
     lose_one_in: usize,
     most_delay: Duration,
     store_delay: Duration,
-    /// Rows that come and go beside the lists, so that leaves split and merge all the time.
+    /// Number of rows that are added and removed in addition to the lists, so that leaves split and merge
+    /// continually.
     churn: usize,
     moves: usize,
     crashes: usize,
     cuts: usize,
-    /// Nodes that come, and tries of nodes to leave.
+    /// Number of nodes that join, and number of attempts of nodes to leave.
     joins: u16,
     leaves: usize,
 }
@@ -85,7 +86,7 @@ impl Plan {
     }
 }
 
-/// Over all first bytes, neighbors beside each other.
+/// Returns a key. The keys are spread over all first bytes, in the order of their numbers.
 fn key(number: u64) -> Key {
     vec![(number * 256 / KEYS) as u8]
 }
@@ -102,18 +103,18 @@ struct Seen {
     value: u64,
     ended: usize,
     elsewhere: usize,
-    /// Of those that ended: their leaf had gone to where the next key was.
+    /// Number of ended transactions with a leaf that had moved to the node of the next key.
     followed: usize,
     vanished: usize,
-    /// Without a lock on a leaf.
+    /// Number of transactions without a leaf lock.
     here: usize,
     readers: Vec<Transaction>,
-    /// Those that were refused because a leaf had moved.
+    /// Number of readers that were refused because a leaf had moved.
     outdated: usize,
 }
 
 impl Seen {
-    /// The next instant.
+    /// Returns the next logical time.
     fn now(&mut self) -> u64 {
         self.now += 1;
         self.now
@@ -122,7 +123,7 @@ impl Seen {
 
 type Shared = Rc<RefCell<Seen>>;
 
-/// Draws a client's operation on a key.
+/// Draws a key and an operation on it: a read, or an append.
 fn draw(clock: &impl Rng, seen: &Shared, half: u64) -> (u64, Option<u64>) {
     let number = (half + clock.below(3) as u64) % KEYS;
     let appended = (clock.below(2) == 0).then(|| {
@@ -133,7 +134,7 @@ fn draw(clock: &impl Rng, seen: &Shared, half: u64) -> (u64, Option<u64>) {
 }
 
 fn note(ops: &mut Vec<Op>, key: u64, appended: Option<u64>, before: &[u8]) {
-    // The list as it was is seen by an append, too.
+    // An append also reads the list before it.
     ops.push(Op::Read { key, list: list(before) });
     ops.extend(appended.map(|value| Op::Append { key, value }));
 }
@@ -142,7 +143,7 @@ fn bytes_of(appended: Option<u64>) -> Vec<u8> {
     appended.map_or_else(Vec::new, |value| value.to_le_bytes().to_vec())
 }
 
-/// A request that is a transaction of its own.
+/// Runs a transaction of a single request.
 async fn single(node: &Node, wanted: (u64, Option<u64>), ops: &mut Vec<Op>) -> Status {
     let (number, appended) = wanted;
     let work = Work::Run { is_write: true, others: Vec::new(), bytes: bytes_of(appended) };
@@ -152,7 +153,7 @@ async fn single(node: &Node, wanted: (u64, Option<u64>), ops: &mut Vec<Op>) -> S
             Status::Committed
         }
         Err(Error::Unknown { .. }) => {
-            // It may be there.
+            // The append may have been executed.
             ops.extend(appended.map(|value| Op::Append { key: number, value }));
             Status::Unknown
         }
@@ -161,8 +162,8 @@ async fn single(node: &Node, wanted: (u64, Option<u64>), ops: &mut Vec<Op>) -> S
     }
 }
 
-/// An append to two lists in one transaction, of a thread that needs no lock on a leaf (LOCAL-1); `None` if
-/// the keys are not there.
+/// Appends to two lists in one transaction, as a thread that needs no leaf lock (LOCAL-1). Returns `None` if
+/// the keys are not at this node.
 async fn both_here(node: &Node, seen: &Shared, number: u64, ops: &mut Vec<Op>) -> Option<Status> {
     seen.borrow_mut().value += 1;
     let value = seen.borrow().value;
@@ -184,7 +185,7 @@ async fn both_here(node: &Node, seen: &Shared, number: u64, ops: &mut Vec<Op>) -
     })
 }
 
-/// A transaction of several requests.
+/// Runs a transaction of several requests.
 async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op>) -> Status {
     let clock = cluster.executor();
     let (id, base) = (node.new_transaction(), clock.below(KEYS as usize) as u64);
@@ -219,7 +220,7 @@ async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op
                 return Status::Aborted;
             }
             Ok(other) => panic!("{other:?}"),
-            // Any step may fail; the commit has not been requested.
+            // Any step may fail. No commit has been requested yet.
             Err(_) => return Status::Aborted,
         }
         clock.sleep(Duration::from_micros(clock.below(30_000) as u64)).await;
@@ -269,7 +270,7 @@ async fn client(cluster: Cluster, plan: Plan, seen: Shared) {
     }
 }
 
-/// Reads all lists by a snapshot of each node; nothing if that was refused.
+/// Reads all lists over a snapshot of each node. Returns `None` if a request was refused.
 async fn read_all(cluster: &Cluster, node: &Node, seen: &Shared) -> Option<Vec<Op>> {
     let clock = cluster.executor();
     let (id, mut opened, mut ops) = (node.new_transaction(), Vec::<(PeId, Key)>::new(), Vec::new());
@@ -318,7 +319,8 @@ async fn reader(cluster: Cluster, plan: Plan, seen: Shared) {
     }
 }
 
-/// Each reader by itself has a place among the transactions, behind all that had ended when it began.
+/// Checks that each single reader has a position in the order of the transactions, after all that had ended
+/// when it began.
 fn judge_readers(plan: Plan, seen: &Shared) {
     let seen = seen.borrow();
     for reader in &seen.readers {
@@ -338,7 +340,7 @@ fn judge_readers(plan: Plan, seen: &Shared) {
     }
 }
 
-/// Puts rows beside the lists, and takes them away again: a few at a time are there.
+/// Adds rows next to the lists and removes them again. Only a few of them exist at a time.
 async fn churner(cluster: Cluster, plan: Plan) {
     let clock = cluster.executor().clone();
     for turn in 0..plan.churn {
@@ -346,14 +348,14 @@ async fn churner(cluster: Cluster, plan: Plan) {
         let members = cluster.members();
         let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
         let beside = [key(clock.below(KEYS as usize) as u64), vec![clock.below(4) as u8]].concat();
-        // Half of the time more come than go.
+        // More rows are added than removed during half of the turns, fewer during the other half.
         let puts = if turn % 40 < 20 { 4 } else { 1 };
         let work = if clock.below(5) < puts { Work::Put(vec![0; 8]) } else { Work::Delete };
         let _ = node.write(beside, work).await;
     }
 }
 
-/// Every node finds the same lists; what it reads is part of the history.
+/// Checks that every node returns the same lists. These reads are part of the history.
 fn judge(cluster: &Cluster, plan: Plan, seen: &Shared) {
     for pe in cluster.members() {
         let node = cluster.running(pe);

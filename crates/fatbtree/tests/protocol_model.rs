@@ -1,8 +1,8 @@
-//! A model of the product protocol, checked exhaustively in each test run.
+//! A model of the product's protocol, checked exhaustively in each test run.
 //!
-//! The model has two PEs and three keys, and every order of splits, merges, moves, writes, searches, lost and
-//! reordered messages and one crash. Each deliberate fault of the protocol, one at a time, must violate an
-//! invariant, and the checker must report it.
+//! The model has two PEs and three keys, and explores every order of splits, merges, moves, writes, searches,
+//! lost and reordered messages and one crash. Each deliberate fault of the protocol, one at a time, must
+//! violate an invariant, and the checker must report it.
 
 #[path = "protocol_model/model.rs"]
 mod model;
@@ -12,7 +12,7 @@ mod state;
 use model::{Bounds, Hole, Protocol};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Limit of the states that the checker visits; no model may reach it.
+/// Limit of the visited states. No model may reach it.
 const ENOUGH: usize = 3_000_000;
 
 fn check(hole: Option<Hole>, bounds: Bounds) -> (usize, Vec<&'static str>) {

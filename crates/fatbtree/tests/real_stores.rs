@@ -1,5 +1,5 @@
-//! Nodes with real databases on disks that lose power: acknowledged writes are found after crashes in the
-//! middle of splits and moves.
+//! Nodes with real databases on disks that lose power: acknowledged writes survive crashes during splits and
+//! moves.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,8 @@ use azekura_fatbtree::store::{DatabaseStore, Inline, LeafStore, NoAttachments};
 use azekura_fatbtree::{Clock, Error, Key, KeyRange, Rng, Work};
 use azekura_io::FaultFs;
 
-/// A store on a disk per PE; each start is on what the power failure before has left.
+/// Returns stores on one disk for each PE. Each start continues with the state that the last power failure
+/// has left.
 fn stores(seed: u64) -> Box<MakeStore> {
     let disks = RefCell::new(BTreeMap::new());
     Box::new(move |pe, _| -> Rc<dyn LeafStore> {
@@ -50,7 +51,7 @@ fn options() -> ClusterOptions {
     options
 }
 
-/// Possible values of a key: several after a write of unknown outcome.
+/// Possible values of each key: several after a write with an unknown outcome.
 type Model = BTreeMap<Key, BTreeSet<Option<Vec<u8>>>>;
 
 async fn write_something(cluster: &Cluster, number: u8, model: &RefCell<Model>) {
@@ -85,7 +86,7 @@ async fn disturb(cluster: Cluster) {
         } else if let Some(node) = cluster.node(pe) {
             let leaves = node.leaves();
             if !leaves.is_empty() {
-                // It may be given up, which is as well.
+                // The move may be aborted, which is also a valid result.
                 let _ = node.move_leaf(leaves[clock.below(leaves.len())].page, to).await;
             }
         }
@@ -126,7 +127,7 @@ fn b4_what_was_acknowledged_survives_power_failures_in_the_midst_of_splits_and_m
                     may_be.contains(&value),
                     "seed {seed}, {pe}: {key:?} is {value:?}, not of {may_be:?}"
                 );
-                // From here every node says the same.
+                // From here on every node must return this value.
                 *may_be = BTreeSet::from([value]);
             }
         }

@@ -1,5 +1,5 @@
-//! Whole clusters under a seeded simulation: searches and updates from every node while leaves split, merge
-//! and move, frames are late, overtaken and lost, ways are cut and nodes crash (hazards B2 to B6). A seed
+//! Whole clusters in a seeded simulation. Every node runs searches and updates while leaves split, merge and
+//! move, frames are late, reordered and lost, connections are cut and nodes crash (hazards B2 to B6). A seed
 //! replays exactly.
 
 mod chaos;
@@ -25,12 +25,13 @@ struct Plan {
     lose_one_in: usize,
     most_delay: Duration,
     store_delay: Duration,
-    /// Longer than anything takes, or shorter than a frame may: then questions overtake what they ask for.
+    /// Longer than any operation, or shorter than the delay of a frame: then questions arrive before the
+    /// frames that they ask about.
     remind_interval: Duration,
     moves: usize,
     crashes: usize,
     cuts: usize,
-    /// Nodes that come, and tries of nodes to leave.
+    /// Number of nodes that join, and number of attempts of nodes to leave.
     joins: u16,
     leaves: usize,
 }
@@ -57,7 +58,7 @@ impl Plan {
             most_delay: Duration::from_micros(200 + pick(7, 20_000)),
             store_delay: Duration::from_micros(pick(8, 3_000)),
             remind_interval: Duration::from_millis(if pick(12, 2) == 0 { 1 } else { 50 }),
-            // One in four is a storm of moves.
+            // One run in four has very many moves.
             moves: if pick(11, 4) == 0 { 150 } else { 4 + pick(9, 12) as usize },
             crashes: if has_faults { pick(10, 4) as usize } else { 0 },
             cuts: if has_faults { pick(3, 3) as usize } else { 0 },
@@ -94,18 +95,18 @@ struct Ran {
     unknown: usize,
     moved: usize,
     left: usize,
-    /// Operations without a task of the node's thread.
+    /// Number of operations without a task of the node's thread.
     local: usize,
 }
 
 fn key(number: usize) -> Key {
-    // Over all first bytes, so that every PE has some.
+    // Keys are spread over all first bytes, so that every PE has some.
     vec![(number * 37 % 256) as u8, (number / 256) as u8, number as u8]
 }
 
 type Shared<T> = Rc<RefCell<T>>;
 
-/// One client: any key, by any node, one operation after the other.
+/// Runs a client: one operation after the other, on random keys and through random nodes.
 async fn client(cluster: Cluster, plan: Plan, number: usize, ran: Shared<Ran>) {
     let clock = cluster.executor().clone();
     for operation in 0..plan.operations {
@@ -122,7 +123,7 @@ async fn client(cluster: Cluster, plan: Plan, number: usize, ran: Shared<Ran>) {
         };
         let began = clock.now();
         let place = ran.borrow_mut().begin(&key, began, &seen);
-        // A client of a node that crashes hears nothing any more: its task ends with an error after a while.
+        // A client of a crashed node gets no answer: its task ends with an error after the timeout.
         let done = ask(&node, &key, work, clock.below(2) == 0, &ran).await.map(|answer| match answer {
             Answer::Value(value) => seen = Seen::Read(value),
             Answer::Done { existed: told } => match &mut seen {
@@ -137,7 +138,7 @@ async fn client(cluster: Cluster, plan: Plan, number: usize, ran: Shared<Ran>) {
     }
 }
 
-/// Runs an operation, if possible without the node's thread (LOCAL-1) if `is_local`.
+/// Runs an operation; with `is_local` without the node's thread if possible (LOCAL-1).
 async fn ask(node: &Node, key: &Key, work: Work, is_local: bool, ran: &Shared<Ran>) -> Result<Answer, Error> {
     if is_local && let Some(done) = node.serve_one_here(key.clone(), work.clone()).await {
         ran.borrow_mut().local += 1;
@@ -148,7 +149,7 @@ async fn ask(node: &Node, key: &Key, work: Work, is_local: bool, ran: &Shared<Ra
 
 impl Ran {
     fn begin(&mut self, key: &Key, began: Duration, seen: &Seen) -> usize {
-        // Unanswered until it is answered.
+        // The operation counts as unanswered until its answer arrives.
         self.history.add(key.clone(), Event { began, ended: None, seen: seen.clone() })
     }
 
@@ -159,7 +160,7 @@ impl Ran {
                 self.history.settle(key, place, Some((now, seen)));
             }
             Err(Error::Unknown { .. }) => self.unknown += 1,
-            // Nothing happened.
+            // The operation had no effect.
             Err(_) => self.history.settle(key, place, None),
         }
     }
@@ -195,8 +196,8 @@ fn run(plan: Plan) -> Ran {
     Ran { moved: moved.get(), left: left.get(), ..ran }
 }
 
-/// Every node finds what every other finds, scans agree with it, both ways, and all of it is explained by one
-/// order.
+/// Checks that all nodes return the same values, that scans in both directions agree with them, and that one
+/// serial order explains all results.
 fn judge(plan: Plan, mut ran: Ran) -> Ran {
     let cluster = ran.cluster.clone();
     let clock = cluster.executor().clone();

@@ -13,28 +13,29 @@ use tokio::runtime::Runtime;
 use crate::Error;
 use crate::object::runtime;
 
-/// Length of the header of an archive's file, before the key of an encrypted store.
+/// Length of the header of an archive file in bytes, before the key of an encrypted store.
 const HEADER_BYTES: usize = 52;
 
 /// A copy of a [log archive](azekura::Builder::archive) in an object store: an object `PREFIX/log-LSN.azk`
 /// for each file of the archive's directory.
 ///
-/// [`push`](Self::push) copies what is new, and [`fetch`](Self::fetch) makes a directory again, for
-/// [`Restore::archive`](azekura::Restore::archive). The calls block the thread, as those of
-/// [`BackupObject`](crate::BackupObject) do.
+/// [`push`](Self::push) copies new content, and [`fetch`](Self::fetch) creates the directory again, for
+/// [`Restore::archive`](azekura::Restore::archive). The calls block the thread, like those of
+/// [`BackupObject`](crate::BackupObject).
 ///
-/// - **OBJECT-3** The archive's files are appended to, and the next one begins when a file is complete. They
-///   are copied in ascending order, each as a whole by one request. So only the last object can have less
-///   than its file has. A restore takes a file that ends inside a block, and stops before that block.
+/// - **OBJECT-3** The archive is written by appending to a file; when the file is complete, the next one
+///   begins. Files are copied in ascending order, each completely by one request. So only the last object can
+///   be shorter than its file. A restore accepts a file that ends inside a block, and stops before that
+///   block.
 pub struct ArchiveObjects {
     store: Arc<dyn ObjectStore>,
     prefix: object_store::path::Path,
-    /// URL for people.
+    /// URL for messages.
     name: String,
     runtime: Arc<Runtime>,
     /// Names of the files that were complete when they were copied.
     complete: HashSet<String>,
-    /// The last file that was copied, with the length and time of change that it had: it may grow.
+    /// The file copied last, with its length and modification time at that time, because it may grow.
     newest: Option<(String, u64, Option<SystemTime>)>,
 }
 
@@ -44,7 +45,7 @@ impl fmt::Debug for ArchiveObjects {
     }
 }
 
-/// Returns whether this is the name of a file of an archive. The order of names is the order of files.
+/// Returns `true` if this is the name of an archive file. The order of names is the order of the files.
 fn is_log(name: &str) -> bool {
     let digits = name.strip_prefix("log-").and_then(|name| name.strip_suffix(".azk"));
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -55,11 +56,11 @@ fn file_error(path: &Path, source: std::io::Error) -> Error {
 }
 
 impl ArchiveObjects {
-    /// The archive with this prefix in any object store. Reads and writes nothing.
+    /// Returns the archive with this prefix in any object store. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`Error::Url`]: the prefix has an empty part or one that objects cannot have.
+    /// [`Error::Url`]: the prefix has an empty part or a part that is invalid in the name of an object.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, Error> {
         let url = format!("{store}/{prefix}");
         let name = url.trim_end_matches('/').to_owned();
@@ -73,7 +74,7 @@ impl ArchiveObjects {
         Error::Store { action, object, error: Box::new(error) }
     }
 
-    /// Names of the objects, ascending.
+    /// Returns the names of the objects, in ascending order.
     fn list(&self) -> Result<Vec<String>, Error> {
         let listed = self.runtime.block_on(self.store.list_with_delimiter(Some(&self.prefix)));
         let listed = listed.map_err(|error| self.error("list", "", error))?.objects;
@@ -89,7 +90,7 @@ impl ArchiveObjects {
         Ok(read.map_err(|error| self.error("read", name, error))?.into())
     }
 
-    /// Refuses the objects of another archive: the header of each file has a random id.
+    /// Checks that an object belongs to the archive in `dir`: the header of each file contains a random id.
     fn check_origin(&self, object: &str, dir: &Path) -> Result<(), Error> {
         let path = dir.join(object);
         let file = match fs::read(&path) {
@@ -105,13 +106,14 @@ impl ArchiveObjects {
     }
 
     /// Copies the files of the archive in `dir` that are new or have grown, and returns their number. The
-    /// store may be open and may write to the archive meanwhile. If the machine is lost, so are the commits
-    /// since the last call: call it for example each second. After an error the next call continues.
+    /// store may be open and may write to the archive meanwhile. If the machine is lost, the commits since
+    /// the last call are lost too, so call this regularly, for instance once per second. After an error the
+    /// next call continues.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] about a file of the archive, [`Error::Store`]. [`Error::Exists`]: there is the archive
-    /// of another store, or a later one.
+    /// [`Error::File`]: a file of the archive cannot be read. [`Error::Store`]. [`Error::Exists`]: the
+    /// objects belong to the archive of another store, or to a later archive.
     pub fn push(&mut self, dir: impl AsRef<Path>) -> Result<u64, Error> {
         let dir = dir.as_ref();
         let name = |entry: std::io::Result<fs::DirEntry>| {
@@ -123,7 +125,8 @@ impl ArchiveObjects {
         names.sort_unstable();
         if self.newest.is_none() && self.complete.is_empty() {
             let mut listed = self.list()?;
-            // The last object is copied again: its file may have grown, or changed its end after a crash.
+            // The last object is copied again: its file may have grown, or its end may have changed after a
+            // crash.
             if let Some(last) = listed.pop() {
                 self.check_origin(&last, dir)?;
             }
@@ -131,7 +134,7 @@ impl ArchiveObjects {
         }
         let mut copied = 0;
         for (n, name) in names.iter().enumerate() {
-            // The list was read before the files: a file with a successor in it is complete.
+            // The list was read before the files, so a file with a successor in the list is complete.
             let is_complete = n + 1 < names.len();
             let path = dir.join(name);
             if self.complete.contains(name) {
@@ -158,7 +161,7 @@ impl ArchiveObjects {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]: there is no archive. [`Error::File`], [`Error::Store`].
+    /// [`Error::NotFound`]: the archive does not exist. [`Error::File`], [`Error::Store`].
     pub fn fetch(&self, dir: impl AsRef<Path>) -> Result<u64, Error> {
         let dir = dir.as_ref();
         fs::create_dir_all(dir).map_err(|source| file_error(dir, source))?;

@@ -1,4 +1,4 @@
-//! The reader of an object: ranges, of which the next one is read ahead.
+//! The reader of an object: reads ranges, one of them ahead.
 
 use std::io::{self, Read};
 
@@ -8,18 +8,19 @@ use tokio::task::JoinHandle;
 use crate::BackupObject;
 use crate::error::one_line;
 
-/// Size of a range. Each one is a request of its own, which the object store's client repeats if it fails.
+/// Size of a range in bytes. Each range is a separate request, which the object store's client repeats if it
+/// fails.
 const RANGE_BYTES: u64 = 8 << 20;
 
-/// Reads an object from its start to its end. An object that is replaced meanwhile is an error.
+/// Reads an object from its start to its end. Fails if the object is replaced meanwhile.
 pub struct ObjectReader {
     object: BackupObject,
     meta: ObjectMeta,
-    /// End of the ranges that were requested.
+    /// End of the last requested range.
     requested: u64,
     ahead: Option<JoinHandle<Result<Vec<u8>>>>,
     range: Vec<u8>,
-    /// Bytes of the range that were read.
+    /// Number of bytes of `range` that were read.
     at: usize,
 }
 
@@ -36,7 +37,7 @@ impl ObjectReader {
         reader
     }
 
-    /// Begins to read the next range, if there is one.
+    /// Begins to fetch the next range, if there is one.
     fn request(&mut self) {
         let range = self.requested..self.meta.size.min(self.requested + RANGE_BYTES);
         self.ahead = None;
@@ -56,7 +57,7 @@ impl ObjectReader {
         }));
     }
 
-    /// Waits for the next range; there is none at the end of the object.
+    /// Waits for the next range. `range` is empty at the end of the object.
     fn advance(&mut self) -> io::Result<()> {
         (self.range, self.at) = (Vec::new(), 0);
         let Some(ahead) = self.ahead.take() else { return Ok(()) };

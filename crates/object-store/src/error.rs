@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The message of the client of an object store, with its innermost cause, in one line: quoted answers have
-/// line breaks.
+/// Returns the message of an object store's client with its innermost cause, in one line. The message may
+/// quote responses with line breaks.
 pub(crate) fn one_line(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut cause: &dyn std::error::Error = error;
@@ -22,18 +22,18 @@ pub(crate) fn one_line(error: &object_store::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URL or prefix names no place for a backup.
+    /// The URL or prefix is not valid for a backup.
     #[error("{url:?} names no object for a backup: {reason}")]
     Url {
-        /// As given by the caller.
+        /// The URL or prefix.
         url: String,
-        /// The rule that it breaks.
+        /// The violated rule.
         reason: String,
     },
-    /// The environment lacks a setting of the object store, or has a wrong one.
+    /// The environment lacks a setting of the object store, or has an invalid one.
     #[error("cannot use {url}: {reason}")]
     Settings {
-        /// As given by the caller.
+        /// The URL.
         url: String,
         /// The setting and its remedy.
         reason: String,
@@ -44,7 +44,7 @@ pub enum Error {
         /// URL of the object.
         object: String,
     },
-    /// The object does not exist: no backup has this name, or the backup did not finish.
+    /// The object does not exist: no backup has this name, or the backup is not complete.
     #[error("{object} does not exist; name a backup that has finished")]
     NotFound {
         /// URL of the object.
@@ -71,7 +71,7 @@ pub enum Error {
     /// The thread of the network client could not be started.
     #[error("cannot start the thread of the network client")]
     Thread(#[source] io::Error),
-    /// The backup or the restore failed; an error of the object has its URL as its path.
+    /// The backup or the restore failed. An error of the object has the object's URL as its path.
     #[error(transparent)]
     Azekura(#[from] azekura::Error),
 }

@@ -1,7 +1,7 @@
 //! Backups and log archives of an Azekura store in an object store, such as S3.
 //!
-//! A backup is one object, `PREFIX/backup.azk`, with the bytes that a backup in a directory has. This crate
-//! moves these bytes; the backup, its increments and its checks are those of the `azekura` crate.
+//! A backup is one object, `PREFIX/backup.azk`, with the same bytes as the file of a backup in a directory.
+//! This crate only transfers these bytes; the `azekura` crate makes and checks backups and increments.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,15 +28,15 @@
 //! ```
 //!
 //! - **OBJECT-1** The object exists only when the backup is complete: the object store makes it visible by
-//!   one request, which follows the end block. An upload that failed, or that was killed, leaves no object.
-//! - **OBJECT-2** Neither an upload nor a download has more than a few parts in memory, and none is on disk.
+//!   one request, which follows the end block. A failed or killed upload leaves no object.
+//! - **OBJECT-2** An upload or a download has only a few parts in memory, and none on disk.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `error` | errors, which name the object |
 //! | `object` | a backup in an object store |
 //! | `archive` | a log archive in an object store |
-//! | `upload` | the writer: parts that are uploaded beside the backup |
+//! | `upload` | the writer: parts that are uploaded while the next one fills |
 //! | `download` | the reader: ranges, one ahead |
 //! | `url` | URLs, and S3 with the environment of the AWS SDKs |
 

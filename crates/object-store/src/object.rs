@@ -12,14 +12,14 @@ use crate::Error;
 use crate::download::ObjectReader;
 use crate::upload::Upload;
 
-/// The object's name below the prefix: that of the file in a backup's directory.
+/// Name of the object below the prefix: the name of the file in a backup's directory.
 const BACKUP_NAME: &str = "backup.azk";
-/// The least size of a part; S3 takes no smaller one than 5 MiB.
+/// Least size of a part. S3 accepts no part below 5 MiB, except the last one.
 const PART_BYTES: u64 = 8 << 20;
-/// A backup of the estimated size has at most this number of parts, a half of the number that S3 takes.
+/// Maximum of parts of a backup with the estimated size: half of the 10,000 parts that S3 accepts.
 const PARTS: u64 = 5_000;
 
-/// A backup in an object store: one that exists, or one to be made.
+/// A backup in an object store, existing or to be written.
 ///
 /// Its calls block the thread. Do not call them in a task of an asynchronous runtime: use a thread for
 /// blocking work, such as tokio's `spawn_blocking`.
@@ -27,13 +27,14 @@ const PARTS: u64 = 5_000;
 pub struct BackupObject {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) path: object_store::path::Path,
-    /// URL for people.
+    /// URL for messages.
     pub(crate) name: String,
     pub(crate) runtime: Arc<Runtime>,
     part_bytes: Option<usize>,
 }
 
-/// A runtime of one thread, which moves the bytes while the caller's thread reads or writes rows.
+/// Creates a runtime with one thread, which transfers the bytes while the caller's thread reads or writes
+/// rows.
 pub(crate) fn runtime() -> Result<Arc<Runtime>, Error> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).thread_name("azekura-objects").enable_all().build();
@@ -47,18 +48,18 @@ impl fmt::Debug for BackupObject {
 }
 
 impl BackupObject {
-    /// The backup with this prefix in any object store: S3, Google Cloud Storage, Azure, a directory, memory.
-    /// Reads and writes nothing.
+    /// Returns the backup with this prefix in any object store: S3, Google Cloud Storage, Azure, a directory,
+    /// memory. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`Error::Url`]: the prefix has an empty part or one that objects cannot have.
+    /// [`Error::Url`]: the prefix has an empty part or a part that is invalid in the name of an object.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, Error> {
         let name = format!("{store}/{prefix}");
         Self::named(store, prefix, &name)
     }
 
-    /// The same with the URL of the prefix, for errors.
+    /// Like [`new`](Self::new), with the URL of the prefix for errors.
     pub(crate) fn named(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Result<Self, Error> {
         let prefix = object_store::path::Path::parse(prefix)
             .map_err(|error| Error::Url { url: url.into(), reason: error.to_string() })?;
@@ -71,27 +72,28 @@ impl BackupObject {
         })
     }
 
-    /// URL of the object, as errors name it.
+    /// Returns the URL of the object, as it appears in errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Size of the parts in which a backup is uploaded; default: 8 MiB, or more for a backup of which S3
-    /// would not take that many parts. Three parts are in memory at a time.
+    /// Sets the size of the parts in which a backup is uploaded. Default: 8 MiB, or more if the backup would
+    /// otherwise exceed the number of parts that S3 accepts. Three parts are in memory at a time.
     #[must_use]
     pub const fn part_bytes(mut self, bytes: usize) -> Self {
         self.part_bytes = Some(bytes);
         self
     }
 
-    /// Makes the backup while transactions run, as [`Backup::to_writer`] does, and uploads it meanwhile.
+    /// Writes the backup while transactions run, as [`Backup::to_writer`] does, and uploads it at the same
+    /// time.
     ///
     /// # Errors
     ///
     /// [`Error::Exists`]: the object exists. [`Error::Store`] and [`Error::Azekura`]: the upload or the
-    /// backup failed, and there is no object (OBJECT-1). An object can be there only if the answer to the
-    /// last request was lost; then it is complete.
+    /// backup failed, and the object does not exist (OBJECT-1). Exception: if only the answer to the last
+    /// request was lost, the object exists and is complete.
     pub fn write(&self, backup: Backup<'_>) -> Result<BackupReport, Error> {
         match self.head() {
             Ok(_) => return Err(Error::Exists { object: self.name.clone() }),
@@ -124,18 +126,18 @@ impl BackupObject {
         Ok(restore.stream_name(&self.name).from_reader(reader, to)?)
     }
 
-    /// Reads the backup and checks each byte of it, as [`Restore::verify_reader`] does.
+    /// Reads the backup and verifies every byte, as [`Restore::verify_reader`] does.
     ///
     /// # Errors
     ///
-    /// As for [`restore`](Self::restore), about the backup.
+    /// As for [`restore`](Self::restore), except the errors of writing a store.
     pub fn verify(&self, restore: Restore<'_>) -> Result<BackupReport, Error> {
         let reader = self.reader()?;
         Ok(restore.stream_name(&self.name).verify_reader(reader)?)
     }
 
-    /// Reads the object from its start to its end; with [`name`](Self::name) for
-    /// [`Backup::since_reader`] and [`Restore::base_reader`].
+    /// Returns a reader of the whole object. Pass it with [`name`](Self::name) to [`Backup::since_reader`] or
+    /// [`Restore::base_reader`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The writer of an object: parts that are uploaded while the next one fills.
+//! The writer of an object: uploads parts while the next one fills.
 
 use std::io::{self, Write};
 use std::mem;
@@ -9,24 +9,24 @@ use tokio::task::JoinSet;
 use crate::error::one_line;
 use crate::{BackupObject, Error};
 
-/// Parts that are being uploaded at a time. With a second one the connection is not idle between two parts.
+/// Maximum of parts that are uploaded at a time. With two, the connection is not idle between parts.
 const IN_FLIGHT: usize = 2;
-/// S3 takes 10,000 parts. From this part on the size doubles every [`DOUBLING_PARTS`] parts, in case that the
-/// estimate of the backup's size was much too low.
+/// Part from which on the part size doubles every [`DOUBLING_PARTS`] parts, in case the estimate of the
+/// backup's size was much too low. S3 accepts 10,000 parts.
 const GROWING_PART: u64 = 9_000;
 const DOUBLING_PARTS: u64 = 100;
 
-/// An object that is being uploaded. It becomes visible by [`finish`](Self::finish) only (OBJECT-1).
+/// An object that is being uploaded. Only [`finish`](Self::finish) makes it visible (OBJECT-1).
 pub(crate) struct Upload<'a> {
     object: &'a BackupObject,
     /// Bytes of the next part.
     buffer: Vec<u8>,
     part_bytes: usize,
-    /// Number of parts before the next one.
+    /// Number of parts sent so far.
     parts: u64,
     multipart: Option<Box<dyn MultipartUpload>>,
     in_flight: JoinSet<Result<()>>,
-    /// The error of the request that failed a write.
+    /// Error of the request that made a write fail.
     pub(crate) failure: Option<object_store::Error>,
 }
 
@@ -86,12 +86,13 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Asks the object store to drop the parts.
+    /// Requests that the object store drops the parts.
     pub(crate) fn abort(&mut self) {
         let runtime = &self.object.runtime;
         runtime.block_on(self.in_flight.shutdown());
         if let Some(mut multipart) = self.multipart.take() {
-            // Best effort: parts without an object are no backup, and a rule of the bucket removes them.
+            // Errors are ignored: parts without an object are not a backup, and a rule of the bucket removes
+            // them.
             let _ = runtime.block_on(multipart.abort());
         }
     }
@@ -114,7 +115,7 @@ impl Write for Upload<'_> {
         Ok(taken)
     }
 
-    /// Does nothing: a backup flushes at its end, where [`Upload::finish`] follows.
+    /// Does nothing: a backup flushes only at its end, and [`Upload::finish`] follows.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

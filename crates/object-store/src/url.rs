@@ -9,28 +9,30 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use crate::{BackupObject, Error};
 
-/// A connection without a byte for this long is given up, and the request is repeated.
+/// Time without a received byte after which a connection is closed and its request is repeated.
 const IDLE: Duration = Duration::from_secs(30);
-/// A request is repeated this often: for about 15 seconds, long enough for a server that restarts.
+/// Maximum of repetitions of a request: about 15 seconds in total, which is enough for the restart of a
+/// server.
 const RETRIES: usize = 8;
-/// Pause before the first repetition. Each next one is up to [`BACKOFF_BASE`] times as long.
+/// Pause before the first repetition. Each further pause is at most [`BACKOFF_BASE`] times as long as the
+/// previous one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const BACKOFF_BASE: f64 = 3.0;
 /// Longest pause before a repetition.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 impl BackupObject {
-    /// The backup at `s3://BUCKET/PREFIX`. Credentials and settings come from the environment, under the
-    /// names of the AWS SDKs: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`,
-    /// `AWS_REGION` (or `AWS_DEFAULT_REGION`), `AWS_ENDPOINT_URL` (or `AWS_ENDPOINT_URL_S3`) for another
-    /// server than Amazon's, `AWS_WEB_IDENTITY_TOKEN_FILE` with `AWS_ROLE_ARN`, and
-    /// `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI`. Without credentials, those of the machine's role are asked
-    /// for, unless `AWS_EC2_METADATA_DISABLED` is `true`. The files in `~/.aws` are not read.
+    /// Returns the backup at `s3://BUCKET/PREFIX`. Credentials and settings come from the environment, under
+    /// the names of the AWS SDKs: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`,
+    /// `AWS_REGION` (or `AWS_DEFAULT_REGION`), `AWS_ENDPOINT_URL` (or `AWS_ENDPOINT_URL_S3`) for a server
+    /// other than Amazon's, `AWS_WEB_IDENTITY_TOKEN_FILE` with `AWS_ROLE_ARN`, and
+    /// `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI`. Without credentials, the client requests those of the
+    /// machine's role, unless `AWS_EC2_METADATA_DISABLED` is `true`. The files in `~/.aws` are not read.
     ///
     /// # Errors
     ///
-    /// [`Error::Url`]: another URL. [`Error::Settings`]: the environment has no credentials, or a wrong
-    /// setting.
+    /// [`Error::Url`]: the URL has another form. [`Error::Settings`]: the environment has no credentials, or
+    /// an invalid setting.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let invalid = |reason: &str| Error::Url { url: url.into(), reason: reason.into() };
         let rest = url.strip_prefix("s3://").ok_or_else(|| invalid("write s3://BUCKET/PREFIX"))?;
@@ -54,13 +56,14 @@ impl BackupObject {
             let reason = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment";
             return Err(settings(reason.into()));
         }
-        // object_store's client takes the process's default; another one that was set before stays.
+        // object_store's client uses the default provider of the process. A provider that was installed
+        // before is kept.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let endpoint =
             ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].into_iter().find_map(|name| env::var(name).ok());
         let is_plain = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
         let client = ClientOptions::new()
-            .with_timeout_disabled() // a part takes as long as the line needs
+            .with_timeout_disabled() // the time of a part depends on the bandwidth
             .with_read_timeout(IDLE)
             .with_allow_http(is_plain);
         let backoff =

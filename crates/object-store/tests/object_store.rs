@@ -1,6 +1,6 @@
-//! Backups in object stores: the same rows again, increments, and each request failing once.
+//! Backups in object stores: restored rows, increments, and a failure of each request.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::error::Error as _;
 use std::fmt;
@@ -32,7 +32,7 @@ fn put(db: &Database, keys: Range<u64>, byte: u8) {
     .unwrap();
 }
 
-/// A store of about 900 KiB in 1,000 rows.
+/// Creates a store of about 900 KiB in 1,000 rows.
 fn database() -> Database {
     let db = Database::in_memory().unwrap();
     put(&db, 0..1000, 1);
@@ -62,13 +62,13 @@ impl Scratch {
 /// The way in which a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The object store does nothing.
+    /// The object store does not execute the request.
     Refused,
-    /// The object store does the request, and its answer is lost.
+    /// The object store executes the request, and its answer is lost.
     AnswerLost,
 }
 
-/// Counts of requests, and the one that fails.
+/// Counts of requests, and the request that fails.
 #[derive(Debug)]
 struct Requests {
     count: AtomicU64,
@@ -100,7 +100,7 @@ impl Requests {
         })
     }
 
-    /// Does a request, unless it is the one that fails.
+    /// Executes a request, unless it is the one that fails.
     async fn run<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         let is_faulty = self.count.fetch_add(1, SeqCst) == self.fails;
         if is_faulty && self.fault == Fault::Refused {
@@ -111,7 +111,7 @@ impl Requests {
     }
 }
 
-/// An object store in memory, one request of which fails.
+/// An object store in memory in which one request fails.
 #[derive(Debug)]
 struct Faulty {
     inner: Arc<InMemory>,
@@ -192,7 +192,7 @@ impl MultipartUpload for FaultyUpload {
     }
 }
 
-/// The backup `monday` in an object store in memory, with the requests to it.
+/// Returns the backup `monday` in an object store in memory, which counts the requests in `requests`.
 fn object(inner: &Arc<InMemory>, requests: &Arc<Requests>) -> BackupObject {
     let store = Faulty { inner: Arc::clone(inner), requests: Arc::clone(requests) };
     BackupObject::new(Arc::new(store), "copies/monday").unwrap().part_bytes(PART)
@@ -235,7 +235,7 @@ fn an_object_larger_than_a_range_is_read_in_ranges() {
     assert_eq!(monday.verify(Restore::new()).unwrap(), report);
     let reads = requests.count.load(SeqCst) - before - 1; // without find
     assert_eq!((reads, reads), (report.bytes.div_ceil(8 << 20), 3));
-    // Replaced while it is read: parts of two objects do not make one.
+    // The object is replaced while it is read: parts of two objects must not be combined.
     let mut reader = monday.reader().unwrap();
     reader.read_exact(&mut [0]).unwrap();
     let (runtime, path) = (runtime(), Path::from("copies/monday/backup.azk"));
@@ -268,7 +268,7 @@ fn increments_restore_with_their_bases_from_objects() {
     assert!(text.contains("wednesday/backup.azk") && text.contains("is incremental"), "{text}");
     let error = at("thursday").reader().unwrap_err();
     assert!(error.to_string().contains("thursday/backup.azk does not exist"), "{error}");
-    // The base of another store.
+    // The base of another store is refused.
     let other = Database::in_memory().unwrap();
     let backup = other.backup().since_reader(monday.name(), monday.reader().unwrap());
     let error = at("friday").write(backup).unwrap_err();
@@ -365,7 +365,7 @@ fn an_archive_in_objects_restores_to_each_time() {
     let mut copy = archive_without_faults(&inner);
     let mut states = Vec::new();
     for round in 0..24_u8 {
-        // Large enough for a second file of the archive, of 16 MiB.
+        // The rows are large enough for a second file of the archive; a file has 16 MiB.
         for part in 0..8 {
             put(&db, part * 100..part * 100 + 100, round);
         }
@@ -377,7 +377,7 @@ fn an_archive_in_objects_restores_to_each_time() {
         if round % 8 == 7 {
             db.close().unwrap();
             db = open();
-            copy = archive_without_faults(&inner); // another process, which has copied nothing so far
+            copy = archive_without_faults(&inner); // as in a new process, which has copied nothing yet
         }
     }
     copy.push(scratch.path("log")).unwrap();
@@ -390,7 +390,7 @@ fn an_archive_in_objects_restores_to_each_time() {
         monday.restore(restore, &to).unwrap();
         assert_eq!(&rows(&Database::open(&to).unwrap()), rows_then, "time {n}");
     }
-    // The archive of another store does not overwrite it.
+    // The archive of another store does not overwrite this one.
     let other = Database::builder().archive(scratch.path("log2")).open(scratch.path("db2")).unwrap();
     put(&other, 0..1, 1);
     other.archive_log().unwrap();

@@ -2,13 +2,13 @@
 //! server that does nothing.
 //!
 //! `light load ADDRESS --requests 100000 --clients 50 --pipeline 1` sends `SET` with new keys, one pipeline
-//! at a time on each connection, and prints how many were answered in a second. One thread; a connection is
-//! registered once, so a request is a read, a write and its share of a look for events. (`redis-benchmark`
-//! makes two more system calls for each request.)
+//! at a time on each connection, and prints the number of replies per second. It uses one thread. Each
+//! connection is registered once, so a request costs one read, one write and its share of a poll.
+//! (`redis-benchmark` makes two more system calls for each request.)
 //!
-//! `light nothing ADDRESS` answers `+OK` to all input at once: no store, no log, no device. No server with
-//! the same system calls can be faster. It counts each `*` as a request, so it is for benchmarks with keys
-//! and values without one. It ends when its input does.
+//! `light nothing ADDRESS` replies `+OK` to all input at once: no store, no log, no device. No server with
+//! the same system calls can be faster. It counts each `*` as a request, so keys and values must not contain
+//! `*`. It ends when its standard input ends.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -49,14 +49,14 @@ struct Load {
     pipeline: usize,
 }
 
-/// A connection of the load, and the replies that it still has to get before it sends again.
+/// A connection of the load generator, and the number of replies to receive before it sends again.
 struct Client {
     socket: TcpStream,
     expected: usize,
 }
 
 impl Load {
-    /// Requests answered in a second.
+    /// Returns the number of replies per second.
     fn run(&self, address: &str) -> Outcome<f64> {
         let mut poll = Poll::new()?;
         let mut clients = Vec::new();
@@ -97,7 +97,7 @@ impl Load {
         Ok(answered as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Sends a pipeline, of as many as are left; how many.
+    /// Sends a pipeline of the remaining requests. Returns their number.
     fn send(&self, client: &mut Client, keys: &mut Keys, sent: usize) -> Outcome<usize> {
         client.expected = self.pipeline.min(self.requests - sent);
         let mut bytes = Vec::with_capacity(64 * client.expected);
@@ -112,7 +112,7 @@ impl Load {
     }
 }
 
-/// Counts the replies in these bytes, all of which must be `+OK`; only line ends are counted, because a reply
+/// Counts the replies in these bytes, all of which must be `+OK`. Only line ends are counted, because a reply
 /// may be split over two reads.
 fn acknowledged(replies: &[u8]) -> Outcome<usize> {
     if replies.iter().any(|byte| !b"+OK\r\n".contains(byte)) {
@@ -121,7 +121,7 @@ fn acknowledged(replies: &[u8]) -> Outcome<usize> {
     Ok(replies.iter().filter(|&&byte| byte == b'\n').count())
 }
 
-/// A row of numbers below a million (xorshift).
+/// A sequence of random numbers below a million (xorshift).
 struct Keys(u64);
 
 impl Keys {
@@ -133,7 +133,7 @@ impl Keys {
     }
 }
 
-/// Answers everything with `+OK`.
+/// Replies to all input with `+OK`.
 fn nothing(address: &str) -> Outcome<()> {
     const LISTENER: Token = Token(usize::MAX);
     let (mut poll, mut listener) = (Poll::new()?, TcpListener::bind(address.parse()?)?);

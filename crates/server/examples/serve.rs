@@ -1,9 +1,9 @@
 //! The server as a program: `cargo run --release -p azekura-server --example serve -- my.db --listen
 //! 127.0.0.1:6379`.
 //!
-//! Takes what `azekura serve` takes for a first look, and nothing more; it ends when its input does. With
-//! `--flush-us N` each flush of the log takes so long, by a modeled device: on a file system in memory the
-//! costs of requests can then be compared though the machine's own device is busy.
+//! Accepts only a few options of `azekura serve`. Ends when its standard input ends. With `--flush-us N` the
+//! store uses a modeled device on which each write takes N microseconds. So the costs of requests can be
+//! compared on a file system in memory, even if the machine's own device is busy.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("serving on {}", server.address());
     if std::io::stdin().read_to_end(&mut Vec::new())? == 0 {
         loop {
-            std::thread::park(); // no input at all: until it is killed
+            std::thread::park(); // the input was empty: runs until it is killed
         }
     }
     server.stop()?;

@@ -1,8 +1,8 @@
-//! Memory of all connections together for incomplete requests: partly arrived ones, and those that
-//! `MULTI` has queued.
+//! Memory of all connections together for incomplete requests: requests that have arrived in part, and
+//! requests that `MULTI` has queued.
 //!
-//! A connection's small buffer does not count: [`FREE_BYTES`] for each are bounded by the number of
-//! connections. So a connection without large requests never touches the shared count.
+//! Up to [`FREE_BYTES`] of a connection do not count, because the number of connections is bounded. So a
+//! connection without large requests never touches the shared count.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -21,13 +21,13 @@ impl Budget {
     }
 }
 
-/// The part of one connection. Give it back with [`set`](Self::set) to 0.
+/// The part of one connection. Release it by [`set`](Self::set) to 0.
 #[derive(Debug, Default)]
 pub(crate) struct Part(usize);
 
 impl Part {
     /// Sets the bytes that the connection holds. Returns `true` if all connections together hold at most
-    /// `most`, or if this one holds only its free bytes.
+    /// `most`, or if this connection holds at most its free bytes.
     pub(crate) fn set(&mut self, budget: &Budget, bytes: usize, most: usize) -> bool {
         let counted = if bytes > FREE_BYTES { bytes } else { 0 };
         let before = std::mem::replace(&mut self.0, counted);

@@ -48,7 +48,7 @@ impl Channel {
                 done => done,
             },
             Self::Tls(tls) => {
-                // Bytes that are encrypted already are sent first; rustls bounds their number.
+                // Bytes that are already encrypted are sent first. rustls bounds their number.
                 flush_tls(tls, socket)?;
                 let taken =
                     if tls.is_handshaking() { 0 } else { tls.writer().write_vectored(&parts[..count])? };
@@ -58,7 +58,7 @@ impl Channel {
         }
     }
 
-    /// Returns `true` if bytes that `send` accepted are still to be sent.
+    /// Returns `true` if bytes that `send` accepted are not sent yet.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
             Self::Clear => false,
@@ -66,7 +66,7 @@ impl Channel {
         }
     }
 
-    /// Announces the end of the stream to the client, as far as the socket accepts it at once.
+    /// Sends TLS's close message, as far as the socket accepts it at once.
     pub(crate) fn close_notify(&mut self, socket: &Socket) {
         if let Self::Tls(tls) = self {
             tls.send_close_notify();
@@ -86,8 +86,8 @@ fn receive_tls(
         match reader.fill(&mut tls.reader()) {
             Ok(0) => return Ok(Received::End),
             Ok(count) => return Ok(Received::Bytes(count)),
-            // An end without the close message of TLS: requests have explicit lengths, so none is cut
-            // unnoticed.
+            // The stream ended without the close message of TLS. That is safe: requests have explicit
+            // lengths, so a truncated request is detected.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Received::End),
             Err(error) if is_not_yet(&error) => {}
             Err(error) => return Err(error),
@@ -96,7 +96,7 @@ fn receive_tls(
             return nothing_yet(error);
         }
         let done = tls.process_new_packets();
-        // Messages of the handshake, or an alert.
+        // Sends messages of the handshake, or an alert.
         flush_tls(tls, socket)?;
         done.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     }

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::listener::Socket;
 
-/// A connection, as others see it.
+/// A connection, as other threads see it.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Client {
     pub(crate) about: Mutex<About>,
     /// Index of the last command in the table of commands.
     pub(crate) last_command: AtomicUsize,
-    /// Written by its connection only.
+    /// Number of requests; written by its connection only.
     requests: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct About {
 }
 
 impl Client {
-    /// Adds one; called only by the connection, which is used by one thread at a time.
+    /// Counts a request. Called only by the connection, which one thread at a time uses.
     pub(crate) fn count_request(&self) {
         // Relaxed: a count. No atomic addition, because there is only one writer.
         self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
@@ -70,13 +70,13 @@ impl Client {
         self.began.elapsed()
     }
 
-    /// Shuts the socket down, which ends the connection.
+    /// Shuts down the socket, which ends the connection.
     pub(crate) fn cut(&self) {
         self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// Removes the connection from the list, also after a panic.
+/// Guard that removes the connection from the list when it is dropped, also after a panic.
 #[derive(Debug)]
 pub(crate) struct Released {
     clients: Arc<Clients>,
@@ -104,14 +104,14 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Adds a connection, unless there are `max`.
+    /// Adds a connection, unless the list contains `max` connections.
     pub(crate) fn admit(&self, socket: Socket, max: usize) -> Result<Arc<Client>, Socket> {
         let mut by_id = self.by_id.lock();
         if by_id.len() >= max {
             return Err(socket);
         }
         let client = Arc::new(Client {
-            // Relaxed: only distinctness matters.
+            // Relaxed: only uniqueness matters.
             id: self.next_id.fetch_add(1, Relaxed) + 1,
             began: Instant::now(),
             socket,
@@ -144,7 +144,7 @@ impl Clients {
     /// remaining ones down after `limit`, and returns their number.
     pub(crate) fn drain(&self, limit: Duration) -> usize {
         for client in self.list() {
-            // The socket's input buffer can still be read; the end of the stream follows it.
+            // Data in the socket's receive buffer can still be read; the end of the stream follows it.
             client.socket.shutdown(Shutdown::Read);
         }
         if self.wait_for_none(limit) {

@@ -46,7 +46,7 @@ enum Input {
     None,
     /// Input has arrived.
     Some,
-    /// Input has arrived, and possibly the end of the stream: no further event will announce it.
+    /// Input has arrived, and possibly the end of the stream: no further event will announce the end.
     ToTheEnd,
 }
 
@@ -54,7 +54,7 @@ enum Input {
 #[derive(Debug)]
 struct Batch {
     began: Instant,
-    /// End of the last request.
+    /// Time at which the last request ended.
     lap: Instant,
     requests: u64,
     slowest: Slowest,
@@ -90,12 +90,12 @@ pub(crate) struct Connection {
     pending: Pending,
     /// The replies in `out` depend on the result of the thread's open group.
     is_member: bool,
-    /// The next request must wait until that group is closed.
+    /// The next request must wait until the thread's open group is closed.
     needs_group_end: bool,
     input: Input,
     /// Requests run since the last [`take_request_count`](Self::take_request_count).
     ran: u64,
-    /// The requests since replies were last ready, for the log of slow requests.
+    /// Requests that have run since replies were last ready to send; for the log of slow requests.
     batch: Option<Batch>,
     /// The reader may contain complete requests.
     has_requests: bool,
@@ -103,13 +103,14 @@ pub(crate) struct Connection {
     ends: bool,
     is_over: bool,
     last_input_at: Instant,
-    /// Connection time of a client that has not logged in.
+    /// Time at which the login limit began; `None` while the client is logged in.
     unauthenticated_since: Option<Instant>,
-    /// Share of the memory for incomplete requests.
+    /// This connection's part of the memory for incomplete requests.
     unfinished: Part,
     /// Start of the period in which the client accepted no bytes.
     send_blocked_since: Option<Instant>,
-    /// Dropped last: after the list of clients is empty, no connection uses the store.
+    /// Removes the connection from the list of clients. Dropped last: once the list is empty, no connection
+    /// uses the store.
     _released: Released,
 }
 
@@ -183,12 +184,12 @@ impl Connection {
         self.is_over
     }
 
-    /// Returns `true` if there is work that waits for no event.
+    /// Returns `true` if the connection has work that waits for no event.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_over || (!self.has_unsent() && (self.ends || self.has_requests || self.input != Input::None))
     }
 
-    /// Returns `true` if its commits may not be durable yet: [`wait`](Self::wait) comes before
+    /// Returns `true` if commits of the connection may not be durable yet: [`wait`](Self::wait) comes before
     /// [`send`](Self::send).
     pub(crate) const fn must_wait(&self) -> bool {
         self.pending.is_some()
@@ -199,12 +200,12 @@ impl Connection {
         self.is_member
     }
 
-    /// Returns `true` if that group must be closed before the connection is served further.
+    /// Returns `true` if the thread's open group must be closed before the connection is served further.
     pub(crate) const fn needs_group_end(&self) -> bool {
         self.needs_group_end
     }
 
-    /// Notes the end of the group.
+    /// Records the result of the closed group: its commit ticket, or the error that replaces the replies.
     pub(crate) fn leave(&mut self, ended: &Ended) {
         if !std::mem::take(&mut self.is_member) {
             return;
@@ -215,7 +216,7 @@ impl Connection {
         }
     }
 
-    /// Replaces all replies by one error and ends the connection: their content may be wrong.
+    /// Replaces all replies by one error and ends the connection, because the replies may be wrong.
     fn fail(&mut self, error: CommandError) {
         self.out.clear();
         Reply::Error(error).encode(Protocol::Resp2, &mut self.out);
@@ -223,12 +224,12 @@ impl Connection {
         self.session.close();
     }
 
-    /// Time of the next timeout: reply, login, transaction or idle time.
+    /// Returns the time of the next timeout: reply, login, transaction or idle time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let options = &self.shared.options;
         let stuck = self.send_blocked_since.map(|since| since + options.write_timeout);
-        // An open transaction times out first; then the idle time counts, unless replies are still to be
-        // sent.
+        // The idle time does not count while a transaction is open, which has its own timeout, or while
+        // replies are unsent.
         let silent =
             options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.last_input_at + time);
         [stuck, self.login_deadline(), self.session.deadline().or(silent)].into_iter().flatten().min()
@@ -238,8 +239,8 @@ impl Connection {
         self.unauthenticated_since.map(|since| since + self.shared.options.login_timeout)
     }
 
-    /// Reads and runs the requests that have arrived, up to one that [needs the
-    /// end](Self::needs_group_end) of the group. May block in the store.
+    /// Reads and runs the requests that have arrived, up to one that requires the group to be closed first
+    /// ([`needs_group_end`](Self::needs_group_end)). May block in the store.
     pub(crate) fn serve(&mut self, group: &mut Group) {
         self.check_deadlines();
         self.flush();
@@ -255,7 +256,7 @@ impl Connection {
     /// Runs the requests that remained because the group had to be closed first.
     pub(crate) fn serve_on(&mut self, group: &mut Group) {
         self.run_all(group);
-        // Requests of the pipeline run after the end of the group; only then everything is answered.
+        // Requests of the pipeline run after the end of the group. Until then some requests are unanswered.
         if self.is_over || (self.ends && !self.session.has_pipelined()) {
             self.session.close();
         }
@@ -274,7 +275,7 @@ impl Connection {
             self.session.check_deadlines();
             self.last_input_at = now;
         } else if self.send_blocked_since.is_some() || self.input == Input::None {
-            // The client accepts no bytes, or sends none.
+            // The write timeout has passed without progress, or the idle timeout without input.
             if self.send_blocked_since.is_some() {
                 self.refuse(Refusal::RepliesNotTaken);
             }
@@ -282,7 +283,8 @@ impl Connection {
         }
     }
 
-    /// Reads once. After a read that did not fill the buffer the socket is empty, unless its end may follow.
+    /// Reads once. After a read that did not fill the buffer, the socket is empty, unless the end of the
+    /// stream may follow.
     fn read(&mut self) {
         if self.input == Input::None || self.ends {
             return;
@@ -315,7 +317,8 @@ impl Connection {
         self.shared.events.refused(&self.client.socket.peer, refusal);
     }
 
-    /// Counts the memory of incomplete requests; ends the connection if all together exceed the bound.
+    /// Counts the memory of incomplete requests. Ends the connection if all connections together exceed the
+    /// bound.
     fn account(&mut self) {
         let most = self.shared.options.max_unfinished_bytes;
         let bytes = self.reader.held_bytes() + self.session.queued_bytes();
@@ -381,7 +384,7 @@ impl Connection {
             return;
         }
         self.session.flush_pipeline(&mut self.out);
-        self.batch.take_if(|batch| batch.requests == 0); // a part of a request has arrived
+        self.batch.take_if(|batch| batch.requests == 0); // only a part of a request has arrived
         if !self.has_requests && !self.ends {
             self.reader.shrink();
             self.account();
@@ -430,7 +433,7 @@ impl Connection {
         while self.has_unsent() {
             let sent = match self.channel.send(&self.client.socket, &self.out) {
                 Ok(0) if self.has_unsent() => {
-                    // From the last accepted byte, not from now.
+                    // The timeout counts from the last accepted byte, so an earlier start is kept.
                     self.send_blocked_since.get_or_insert_with(Instant::now);
                     return;
                 }
@@ -460,7 +463,7 @@ impl Drop for Connection {
         }
         self.channel.close_notify(&self.client.socket);
         self.unfinished.set(&self.shared.unfinished, 0, 0);
-        // The list may hold the socket too, so a drop does not close it.
+        // The list of clients may hold the socket too, so dropping this reference would not close it.
         self.client.cut();
     }
 }

@@ -1,5 +1,5 @@
-//! Counters for `INFO` and `/metrics`. Counters of every request are striped over cache lines, so that
-//! reactors on several processors do not contend for a line with each request.
+//! Counters for `INFO` and `/metrics`. Counters that every request changes are striped over cache lines, so
+//! that reactors on several processors do not contend for a line with each request.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -24,12 +24,12 @@ impl Count {
         self.total.fetch_add(more, Relaxed);
     }
 
-    /// The total since the start of the server, for `/metrics`.
+    /// Returns the total since the start of the server, for `/metrics`.
     pub(crate) fn get(&self) -> u64 {
         self.total.load(Relaxed)
     }
 
-    /// The total since the last reset of statistics, for `INFO`.
+    /// Returns the total since the last reset of statistics, for `INFO`.
     pub(crate) fn recent(&self) -> u64 {
         self.get().saturating_sub(self.forgotten.load(Relaxed))
     }
@@ -39,11 +39,11 @@ impl Count {
     }
 }
 
-/// A striped count, for events of every request.
+/// A striped count, for events that occur in every request.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadCount {
     total: StripedCounter,
-    /// See [`Count`].
+    /// The total at the last `CONFIG RESETSTAT`.
     forgotten: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ impl SpreadCount {
 #[derive(Debug)]
 pub(crate) struct Calls {
     rows: Box<[Box<[AtomicU64]>]>,
-    /// See [`Count`]; for all rows together.
+    /// Totals at the last `CONFIG RESETSTAT`, of all rows together.
     forgotten: Box<[AtomicU64]>,
 }
 
@@ -83,17 +83,17 @@ impl Calls {
         self.rows[thread_stripe() % self.rows.len()][at].fetch_add(1, Relaxed);
     }
 
-    /// The calls of the command with this index since the start of the server.
+    /// Returns the calls of the command with this index since the start of the server.
     pub(crate) fn get(&self, at: usize) -> u64 {
         self.rows.iter().map(|row| row[at].load(Relaxed)).sum()
     }
 
-    /// The calls since the last reset of statistics.
+    /// Returns the calls of the command with this index since the last reset of statistics.
     pub(crate) fn recent(&self, at: usize) -> u64 {
         self.get(at).saturating_sub(self.forgotten[at].load(Relaxed))
     }
 
-    /// The calls of all commands since the last reset of statistics.
+    /// Returns the calls of all commands since the last reset of statistics.
     pub(crate) fn recent_of_all(&self) -> u64 {
         (0..TABLE.len()).map(|at| self.recent(at)).sum()
     }
@@ -108,7 +108,7 @@ impl Calls {
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) connections: Count,
-    /// Connections refused because of the maximum.
+    /// Connections refused because of [`max_clients`](crate::ServerOptions::max_clients).
     pub(crate) rejected: Count,
     /// Calls by index in the table of commands.
     pub(crate) calls: Calls,
@@ -121,7 +121,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: SpreadCount,
     pub(crate) bytes_out: SpreadCount,
     pub(crate) expired: Count,
-    /// Transactions of groups that write, and their requests.
+    /// Number of groups that were closed without a failure, and number of requests in them.
     pub(crate) groups: SpreadCount,
     pub(crate) grouped: SpreadCount,
 }
@@ -145,7 +145,7 @@ impl Counters {
         }
     }
 
-    /// `CONFIG RESETSTAT`: the numbers of `INFO` count from now.
+    /// Runs `CONFIG RESETSTAT`: the numbers of `INFO` count from now.
     pub(crate) fn forget(&self) {
         let Self { connections, rejected, calls, failed_calls, refused, .. } = self;
         let Self {

@@ -1,18 +1,17 @@
 //! Cursors of `SCAN`: 63-bit numbers for the position of a scan, valid also after a restart of the server.
 //!
-//! A cursor is a *position* among the keys: the scan continues with the first key at or above it. It consists
-//! of the number of a *prefix* and of the next [`TAIL_BYTES`] bytes, so the keys that share a prefix have
-//! positions between them as far as they differ in those bytes. Prefix 0 is empty; the others are rows of two
-//! tables, added where a scan needs one, and never changed or removed. `docs/decisions/021-scan-cursor.md`
-//! has the reasons and the alternatives.
+//! A cursor is a *position* among the keys: the scan continues with the first key at or above it. A cursor
+//! encodes the number of a *prefix* and the next [`TAIL_BYTES`] bytes. So the keys that share a prefix have
+//! positions between them if they differ in those bytes. Prefix 0 is empty. The other prefixes are rows of
+//! two tables: a scan adds a row when it needs one, and no row is ever changed or removed.
+//! `docs/decisions/021-scan-cursor.md` has the reasons and the alternatives.
 //!
 //! - **CURSOR-1** Every key that was present during the whole scan is returned: a cursor lies above the last
-//!   key that was returned or visited, and not above the next one.
-//! - **CURSOR-2** A cursor means the same position forever: the row of its prefix was durable before the
-//!   cursor was given out.
-//! - **CURSOR-3** The prefixes are read and added in separate transactions, which use no other table. So they
-//!   never wait for a transaction that waits for them, and the rollback of an interactive transaction removes
-//!   no prefix.
+//!   key that was returned or visited, and not above the next key.
+//! - **CURSOR-2** A cursor always means the same position: the row of its prefix was durable before the
+//!   cursor was returned to a client.
+//! - **CURSOR-3** The prefixes are read and added in separate transactions, which use no other table. So
+//!   these transactions are in no deadlock, and the rollback of an interactive transaction removes no prefix.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,36 +19,37 @@ use std::ops::Range;
 use azekura::{Database, Durability, Error, TableDefinition, Transaction};
 use parking_lot::Mutex;
 
-/// Rows: a prefix, and its number.
+/// Table from a prefix to its number.
 const NUMBERS: TableDefinition<[u8], u64> = TableDefinition::new("redis.scan.numbers");
-/// Rows: a number, and its prefix.
+/// Table from a number to its prefix.
 const PREFIXES: TableDefinition<u64, [u8]> = TableDefinition::new("redis.scan.prefixes");
 /// Bytes of a position after its prefix.
 const TAIL_BYTES: usize = 4;
-/// A byte of a key, or its end, which comes before every byte.
+/// Number of symbols of a tail position: the byte values, and the end of the key, which sorts before every
+/// byte.
 const SYMBOLS: u64 = u8::MAX as u64 + 2;
-/// Positions of one prefix: below 2^33.
+/// Number of positions of one prefix: below 2^33.
 const TAILS: u64 = SYMBOLS.pow(TAIL_BYTES as u32);
-/// Numbers of prefixes are below this, so that cursors are below 2^63.
+/// Bound of prefix numbers, so that cursors are below 2^63.
 const MAX_NUMBER: u64 = 1 << 30;
-/// Each node of a cluster assigns numbers of its own range; a server outside a cluster uses that of node 0.
+/// Size of a node's range of prefix numbers. A server outside a cluster uses the range of node 0.
 const NUMBERS_PER_NODE: u64 = 1 << 20;
-/// Bound of cached prefixes.
+/// Maximum of cached prefixes.
 const KNOWN: usize = 4096;
 /// Keys that a step visits beyond the requested ones before it adds a prefix: each prefix serves at least
 /// this number of keys.
 pub(crate) const WINDOW: usize = 512;
 
-/// The cursors of a server; see the module.
+/// The cursors of a server; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Cursors {
     db: Database,
-    /// Numbers that this server gives: from the second one on.
+    /// Prefix numbers that this server assigns, except the first number of the range.
     own: Range<u64>,
     known: Mutex<Known>,
 }
 
-/// Rows of both tables that were read or written.
+/// Cache of the rows of both tables.
 #[derive(Debug, Default)]
 struct Known {
     numbers: HashMap<Vec<u8>, u64>,
@@ -67,13 +67,14 @@ impl Known {
 }
 
 impl Cursors {
-    /// The cursors of a server that is node `node` of a cluster.
+    /// Creates the cursors of a server that is node `node` of a cluster.
     pub(crate) fn new(db: Database, node: u16) -> Self {
         let first = u64::from(node) * NUMBERS_PER_NODE;
         Self { db, own: first..(first + NUMBERS_PER_NODE).min(MAX_NUMBER), known: Mutex::default() }
     }
 
-    /// The first key that a scan with this cursor may return; `None` if the cursor is not of this store.
+    /// Returns the first key that a scan with this cursor may return; `None` if the cursor is not of this
+    /// store.
     pub(crate) fn position(&self, cursor: u64) -> Result<Option<Vec<u8>>, Error> {
         let (number, tail) = (cursor / TAILS, cursor % TAILS);
         let Some(mut key) = self.prefix(number)? else { return Ok(None) };
@@ -89,7 +90,7 @@ impl Cursors {
         Ok(Some(key))
     }
 
-    /// A cursor above `last` and not above `next`, if there is one without another prefix.
+    /// Returns a cursor above `last` and not above `next`, if the existing prefixes allow one.
     pub(crate) fn between(&self, last: &[u8], next: &[u8]) -> Result<Option<u64>, Error> {
         let shared = shared_bytes(last, next);
         // The first different byte must be in the tail.
@@ -101,9 +102,9 @@ impl Cursors {
         Ok(None)
     }
 
-    /// Finds the first adjacent pair of keys with a cursor between them: returns the number of keys
-    /// before it, and the cursor. If there is none, adds a prefix for the pair with the shortest common
-    /// prefix. `keys` are at least two, in order.
+    /// Finds the first adjacent pair of keys with a cursor between them. Returns the number of keys before
+    /// the cursor, and the cursor. If there is no such pair, adds a prefix for the pair with the shortest
+    /// common prefix. `keys` has at least two keys, in order.
     pub(crate) fn cut(&self, keys: &[Vec<u8>]) -> Result<(usize, u64), Error> {
         let mut shortest: Option<(usize, usize)> = None;
         for (at, pair) in keys.windows(2).enumerate() {
@@ -146,7 +147,7 @@ impl Cursors {
         Ok(found)
     }
 
-    /// Adds a prefix, unless another thread has. Blocks until it is durable (CURSOR-2).
+    /// Adds a prefix, unless another thread has added it. Blocks until the prefix is durable (CURSOR-2).
     fn add(&self, prefix: &[u8]) -> Result<u64, Error> {
         let mut tx = self.db.begin()?;
         let number = loop {
@@ -182,7 +183,7 @@ fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The position of these bytes after a prefix: not above any key that continues the prefix with them.
+/// Returns the position of `rest` after a prefix: not above any key that continues the prefix with `rest`.
 fn cursor(number: u64, rest: &[u8]) -> u64 {
     let symbols = (0..TAIL_BYTES).map(|at| rest.get(at).map_or(0, |byte| u64::from(*byte) + 1));
     number * TAILS + symbols.fold(0, |tail, symbol| tail * SYMBOLS + symbol)
@@ -224,7 +225,7 @@ mod tests {
             let position = cursors.position(cursor).expect("the store works").expect("a cursor of its own");
             assert!(count == 1 && pair[0] < position && position <= pair[1], "{pair:?} {position:?}");
             assert!(cursor > 0 && cursor < 1 << 63);
-            // Also with an empty cache.
+            // The position is the same with an empty cache.
             let other = Cursors::new(cursors.db.clone(), 1);
             assert_eq!(other.position(cursor).expect("the store works"), Some(position));
         }
@@ -245,7 +246,7 @@ mod tests {
         let keys: Vec<_> = (0..100_000).map(|i| format!("user:session:{i:08}").into_bytes()).collect();
         let (mut at, mut steps) = (0, 0);
         while at + 11 < keys.len() {
-            // Like a step of a scan: 10 keys, then the window.
+            // As in a step of a scan: 10 keys, then the window.
             let rest = &keys[at + 9..(at + 10 + WINDOW).min(keys.len())];
             at += 9 + cursors.cut(rest).expect("the store works").0;
             steps += 1;

@@ -1,4 +1,4 @@
-//! Open files of the process: raises their limit, and leaves some of them to the store.
+//! The limit of open files of the process: raises the limit, and reserves some descriptors for the store.
 //!
 //! Every connection uses a descriptor. If connections used all, the log could not open its next segment, and
 //! writes would get no reply.
@@ -8,17 +8,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Descriptors reserved for the store, the other nodes, the threads and `/metrics`.
 pub(crate) const RESERVED: u64 = 256;
 
-/// Returns the number of connections, at most the wanted one, that leaves [`RESERVED`] descriptors.
-/// Raises the limit of the process as far as needed and allowed.
+/// Returns the number of connections, at most `wanted`, that leaves [`RESERVED`] descriptors. Raises the
+/// limit of the process as far as needed and allowed.
 pub(crate) fn most_clients(wanted: usize) -> usize {
     let before = getrlimit(Resource::Nofile);
     let limit = raised(wanted, before);
-    // A limit that cannot be raised is used unchanged.
+    // A limit that cannot be raised stays unchanged.
     let is_raised = limit == before || setrlimit(Resource::Nofile, limit).is_ok();
     fitting(wanted, if is_raised { limit } else { before })
 }
 
-/// The limit for this number of connections, at most the hard limit, at least the current one.
+/// Returns the limit for this number of connections: at most the hard limit, at least the current limit.
 fn raised(wanted: usize, limit: Rlimit) -> Rlimit {
     let needed = (wanted as u64).saturating_add(RESERVED);
     let allowed = limit.maximum.map_or(needed, |most| needed.min(most));
@@ -28,7 +28,7 @@ fn raised(wanted: usize, limit: Rlimit) -> Rlimit {
 fn fitting(wanted: usize, limit: Rlimit) -> usize {
     let Some(current) = limit.current else { return wanted };
     let left = usize::try_from(current.saturating_sub(RESERVED)).unwrap_or(usize::MAX);
-    // At least one connection, so that the server is usable.
+    // At least one connection is allowed, so that the server is usable.
     wanted.min(left.max(1))
 }
 

@@ -26,7 +26,7 @@ pub enum Clock {
     /// The system clock.
     #[default]
     System,
-    /// A settable clock, for tests.
+    /// A clock that the program sets, for tests.
     Manual(Arc<AtomicU64>),
 }
 
@@ -35,14 +35,14 @@ impl Clock {
         self.now_us() / 1000
     }
 
-    /// Microseconds since 1970.
+    /// Returns the time in microseconds since 1970.
     pub(crate) fn now_us(&self) -> u64 {
         match self {
             Self::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
             }
-            // Relaxed: orders nothing.
+            // Relaxed: the time orders nothing.
             Self::Manual(now_ms) => now_ms.load(Relaxed).saturating_mul(1000),
         }
     }
@@ -55,7 +55,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
     events: Arc<Events>,
-    /// The error after which the store accepts no commits.
+    /// The error since which the store accepts no commits.
     failure: OnceLock<String>,
     #[cfg(test)]
     pub(crate) breaks_next_wait: std::sync::atomic::AtomicBool,
@@ -69,17 +69,17 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Replies that may be sent once their transactions are durable.
+/// The commits that must be durable before replies are sent.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The ticket that is durable last.
+    /// The ticket of these commits that is durable last.
     newest: Option<CommitTicket>,
 }
 
 impl Pending {
     /// Adds a ticket, unless it is durable already.
     pub(crate) fn add(&mut self, ticket: CommitTicket) {
-        // An error is ignored here; `wait` returns it.
+        // An error is ignored here, because `wait` returns it.
         if !ticket.is_durable().is_ok_and(|is| is) {
             self.newest = Some(match self.newest.take() {
                 None => ticket,
@@ -135,7 +135,7 @@ impl Engine {
         })
     }
 
-    /// The error after which the store accepts no commits, or the failure of its background work.
+    /// Returns the error since which the store accepts no commits, or the failure of its background work.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.get().cloned().or_else(|| {
             let stats = self.db.stats();
@@ -143,7 +143,9 @@ impl Engine {
         })
     }
 
-    /// Returns the client's error for a failure; keeps an error after which nothing is committed.
+    /// Returns the error that the client receives for `failure`. Records an error since which the store
+    /// accepts no commits.
+    /// it.
     pub(crate) fn told(&self, failure: Failure) -> CommandError {
         match failure {
             Failure::Store(error) => Failure::from(self.note(error)).into(),
@@ -151,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Keeps an error after which nothing is committed.
+    /// Reports an error of the store. Records it if the store accepts no more commits.
     fn note(&self, error: azekura::Error) -> azekura::Error {
         self.events.failed(&error);
         if error.kind() == ErrorKind::Closed {
@@ -160,7 +162,7 @@ impl Engine {
         error
     }
 
-    /// Runs `body` in a transaction, with retries after conflicts; a refusal rolls it back.
+    /// Runs `body` in a transaction, with retries after conflicts. A refusal rolls the transaction back.
     pub(crate) fn run<T>(
         &self,
         pending: &mut Pending,
@@ -179,8 +181,8 @@ impl Engine {
         Ok(value)
     }
 
-    /// Like [`run`](Self::run), but once, with a bound on each wait for a lock. `None`: it conflicted
-    /// with another transaction and was rolled back, so it must run again.
+    /// Like [`run`](Self::run), but without retries, and with a bound on each lock wait. Returns `None` if
+    /// the transaction conflicted with another one and was rolled back: the caller must run it again.
     pub(crate) fn attempt<T>(
         &self,
         lock_wait: Duration,
@@ -214,7 +216,8 @@ impl Engine {
         self.run(pending, |keys| apply(keys, request))
     }
 
-    /// Runs `body` over a snapshot of the present state: it waits for no lock, and no writer waits for it.
+    /// Runs `body` over a snapshot of the present state. The snapshot waits for no lock, and no writer waits
+    /// for it.
     pub(crate) fn read<T>(
         &self,
         pending: &mut Pending,
@@ -257,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// Makes the reply wait for the commits that reads of a snapshot have seen.
+    /// Makes the reply wait for the commits that are visible in the snapshot.
     pub(crate) fn read_from(&self, snapshot: &Snapshot, pending: &mut Pending) {
         if self.durability == Durability::Immediate {
             pending.add(snapshot.durable_ticket());
@@ -276,7 +279,7 @@ impl Engine {
             let mut all = Step::default();
             loop {
                 if all.stopped_at.is_some() {
-                    // The walk takes long, so other connections get another thread.
+                    // The walk takes long: another thread serves the other connections meanwhile.
                     blocking::announce();
                 }
                 let step = command::step(keys, walk, request, all.stopped_at.take(), WALK_STEP_KEYS)?;
@@ -290,7 +293,7 @@ impl Engine {
         })
     }
 
-    /// The keys in an open transaction.
+    /// Returns the keys in an open transaction.
     pub(crate) fn keyspace<'tx>(
         &'tx self,
         tx: &'tx Transaction,
@@ -301,7 +304,7 @@ impl Engine {
     }
 }
 
-/// Runs a command in an open transaction, or over its snapshot; a refusal leaves it unchanged.
+/// Runs a command in an open transaction, or over its snapshot. A refused command changes nothing.
 pub(crate) fn run_inside(keys: &Keyspace<'_>, run: Run, request: Request<'_>) -> CommandResult {
     let before = keys.savepoint()?;
     let done = match run {

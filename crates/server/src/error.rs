@@ -6,7 +6,7 @@ use azekura::ErrorKind;
 
 use crate::listener::ListenAddress;
 
-/// The reason that a request was refused. Its text is the reply's: a code in capitals, then the remedy.
+/// The reason that a request was refused. Its text is the reply: a code in capitals, then the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
@@ -125,10 +125,10 @@ pub(crate) enum CommandError {
     /// The owner of a key cannot be reached.
     #[error("UNAVAIL {0}; nothing was changed")]
     Unreachable(String),
-    /// The reply of the owner of a key, with its code.
+    /// The error reply of the owner of a key, with its code.
     #[error("{0}")]
     OfOwner(String),
-    /// A request for keys of several nodes failed after some of it was done.
+    /// A request for keys of several nodes failed after it had removed some of the keys.
     #[error("PARTIAL {done} keys were removed, then: {why}")]
     Partial { done: usize, why: String },
     #[error("UNKNOWN {0}")]
@@ -161,11 +161,11 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    /// This error of a request that has removed keys before.
+    /// Returns this error for a request that has already removed `done` keys.
     pub(crate) fn after_removing(self, done: usize) -> Self {
         match self {
             error if done == 0 => error,
-            // The text of this error says that nothing was changed.
+            // The text of `Unreachable` says that nothing was changed.
             Self::Unreachable(why) => Self::Partial { done, why: format!("UNAVAIL {why}") },
             error => Self::Partial { done, why: error.to_string() },
         }
@@ -187,7 +187,7 @@ impl From<CommandError> for Failure {
 }
 
 impl From<azekura::Error> for Failure {
-    /// Turns a refusal that passed through the store as the caller's error back into a refusal.
+    /// Converts a refusal that passed through the store as the caller's error back into a refusal.
     fn from(error: azekura::Error) -> Self {
         match error {
             azekura::Error::Other(inner) => match inner.downcast::<CommandError>() {
@@ -222,11 +222,11 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// An error of the start or the end of a server.
+/// An error while a server starts or stops.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// An address that other machines can reach, without a password.
+    /// The address can be reached from other machines, and no password is set.
     #[error(
         "{0} can be reached from other machines: give a password with --auth FILE (or AZEKURA_PASSWORD), or \
          listen on 127.0.0.1"
@@ -240,7 +240,8 @@ pub enum ServerError {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// A request did not end within the drain time though its connection was cut. Its thread holds the store.
+    /// A request did not end within the drain time although its connection was closed. Its thread still uses
+    /// the store.
     #[error("a request still runs in the store; the store stays open until it ends")]
     StillInUse,
     /// A thread could not be started.
@@ -257,7 +258,7 @@ pub enum ServerError {
         /// The fault in the file.
         reason: String,
     },
-    /// An error of the node of a cluster.
+    /// An error of this server's cluster node.
     #[error(transparent)]
     Node(#[from] azekura_fatbtree::tcp::StartError),
     /// The store belongs to a node of a cluster, and the options name no cluster.

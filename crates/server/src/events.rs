@@ -1,8 +1,8 @@
 //! Events: reports to an operator, through `tracing`.
 //!
-//! An event has addresses, counts, times, command names and error messages of the store; it never has a key,
-//! a value, a password or another argument of a request. Events that clients can cause are limited in number
-//! ([`RateLimit`]); the field `suppressed` counts those that were left out.
+//! An event has addresses, counts, times, command names and error messages of the store. An event never has a
+//! key, a value, a password or another argument of a request. Events that clients can cause are limited in
+//! number ([`RateLimit`]); the field `suppressed` counts the omitted events.
 //!
 //! | event | level |
 //! |---|---|
@@ -23,7 +23,7 @@ use tracing::{error, warn};
 use crate::clients::Client;
 use crate::command::TABLE;
 
-/// Reason for closing a connection against the client's will.
+/// Reason for which the server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     OtherUser,
@@ -99,7 +99,7 @@ impl Events {
         }
     }
 
-    /// Reports a request that failed in the store. Conflicts, which clients retry, are no events.
+    /// Reports a request that failed in the store. Conflicts are not reported, because clients retry them.
     pub(crate) fn failed(&self, failed: &Error) {
         let kind = failed.kind();
         let is_event =

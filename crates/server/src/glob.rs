@@ -1,5 +1,4 @@
-//! Patterns of `MATCH` and `KEYS`, over bytes: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` before a byte that
-//! stands for itself.
+//! Patterns of `MATCH` and `KEYS`, over bytes: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` to escape a byte.
 //!
 //! The time is at most proportional to the product of the two lengths.
 
@@ -42,8 +41,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     fits.then_some(rest)
 }
 
-/// Returns `true` if `byte` is in the class that begins here, and the rest of the pattern. An unclosed
-/// class extends to the end.
+/// Returns `true` if `byte` is in the class that begins here, and the rest of the pattern. A class without
+/// `]` extends to the end.
 fn class(mut rest: &[u8], byte: u8) -> (bool, &[u8]) {
     let is_negated = rest.first() == Some(&b'^');
     if is_negated {
@@ -70,7 +69,7 @@ fn class(mut rest: &[u8], byte: u8) -> (bool, &[u8]) {
     }
 }
 
-/// The literal prefix of the pattern.
+/// Returns the literal prefix of the pattern.
 pub(crate) fn literal_prefix(mut pattern: &[u8]) -> Vec<u8> {
     let mut prefix = Vec::new();
     loop {
@@ -88,7 +87,7 @@ pub(crate) fn literal_prefix(mut pattern: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A reference by exhaustive search.
+    /// Matches by exhaustive search, as a reference.
     fn slowly(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),

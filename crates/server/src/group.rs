@@ -1,10 +1,10 @@
 //! Groups: one store transaction for the small requests of many clients, each of one key.
 //!
-//! Beginning a transaction, locking the table and logging a commit take about a tenth of a small write.
-//! Requests that a reactor runs in one turn share a flush anyway. So requests of a single key also share the
-//! transaction, if all of them store, or all of them remove ([`GroupKind`]). Each takes effect as if it ran
-//! alone, and gets its reply when the transaction is durable. Reads are no members: the transaction is 2 % of
-//! the processor time of a pipelined `GET`.
+//! Beginning a transaction, locking the table and logging a commit take about a tenth of the time of a small
+//! write. Requests that a reactor runs in one turn share a flush anyway. So requests of a single key also
+//! share the transaction, if all of them store, or all of them remove ([`GroupKind`]). Each request takes
+//! effect as if it ran alone, and gets its reply when the transaction is durable. Reads are not members: a
+//! transaction is only 2 % of the processor time of a pipelined `GET`.
 //!
 //! | a group is | meaning | left by |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //!
 //! - **GROUP-1** A member never waits for a lock. A member that would wait is undone and leaves the group;
 //!   the group is closed, and the request runs alone. So a group is in no deadlock, and no member waits for
-//!   a foreign interactive transaction. The commit may wait for another commit, for the number of keys
-//!   (COUNT-2).
+//!   another client's interactive transaction. Only the commit may wait for another commit, for the row of
+//!   the key count (COUNT-2).
 //! - **GROUP-2** While a group is open, its thread runs nothing else on the store: other work could wait for
 //!   the group's locks, which only this thread can release.
 //! - **GROUP-3** A member that is refused or leaves keeps only its locks; earlier members are unaffected.
@@ -24,17 +24,17 @@
 //! - **GROUP-4** Connections with members in an open group stay with its thread. They receive the result
 //!   before any other step. So no reply is sent before the commit is durable (REPLY-1), and none at all if
 //!   the group fails.
-//! - **GROUP-5** A transaction that waits for a lock of a group waits for the running member and the commit:
-//!   the group accepts no member while a transaction waits, and a bounded number of members and bytes of
-//!   requests and replies otherwise.
+//! - **GROUP-5** A transaction that waits for a lock of a group waits only for the running member and the
+//!   commit: the group accepts no member while a transaction waits. The numbers of members and of bytes of
+//!   requests and replies are bounded too.
 //!
-//! In a cluster the group is inside the gate of this node's keys until it is committed (`cluster::local`): a
-//! request for a key that is not this node's does not join.
+//! In a cluster the group holds the gate of this node's keys until it is committed (`cluster::local`): a
+//! request for a key of another node does not join.
 //!
-//! Serializability: the locks of all members are held until the commit, as if the members had run at that
-//! moment one after the other. Each request arrived before that moment and is answered after it. Each has
-//! its own time (KEY-2), as it would alone. The watchers of a key are notified while its lock is held
-//! (WATCH-1). `EXEC` waits for that lock, unless its own thread holds it; that thread has closed the group
+//! Serializability: the locks of all members are held until the commit, as if the members had run one after
+//! the other at that moment. Each request arrived before that moment and is answered after it. Each member
+//! has its own time (KEY-2), as if it ran alone. The watchers of a key are notified while its lock is held
+//! (WATCH-1). `EXEC` waits for that lock, unless the group's own thread runs it; that thread closes the group
 //! first (GROUP-2).
 
 use std::sync::Arc;
@@ -73,12 +73,11 @@ pub(crate) struct Group {
 #[derive(Debug)]
 struct Open {
     tx: Transaction,
-    /// In a cluster: no leaf with a key of the group moves before the transaction has ended. Dropped after
-    /// it.
+    /// In a cluster: prevents that a leaf with a key of the group moves. Dropped after the transaction.
     entry: Option<LocalEntry>,
     shared: Arc<Shared>,
     kind: GroupKind,
-    /// Records that the members have added.
+    /// Number of records that the members have added.
     added: i64,
 }
 
@@ -87,9 +86,9 @@ struct Open {
 pub(crate) enum Joined {
     /// Joined, with the reply.
     Done(Result<Reply, CommandError>),
-    /// The request would wait, or is of another kind: it runs alone after the group is closed.
+    /// The request would wait, or is of another kind. It runs alone after the group is closed.
     WouldBlock,
-    /// This thread may not serve its key now (`cluster::local`).
+    /// This thread may not serve the request's key now (`cluster::local`).
     Elsewhere,
 }
 
@@ -99,7 +98,7 @@ pub(crate) type Ended = Result<Option<CommitTicket>, CommandError>;
 impl Group {
     /// Returns the kind of group that a request may join, from its command and its size.
     pub(crate) fn kind_of(spec: &Spec, request: Request<'_>) -> Option<GroupKind> {
-        // DEL is the only one with a variable number of keys.
+        // DEL is the only member command with a variable number of keys.
         let has_one_key = spec.joins != Some(GroupKind::Remove) || request.len() == 2;
         spec.joins.filter(|_| has_one_key && request.bytes() <= BYTES)
     }
@@ -114,7 +113,7 @@ impl Group {
         self.open.is_some() || self.failure.is_some()
     }
 
-    /// Returns `true` if the group takes no more members (GROUP-5).
+    /// Returns `true` if the group accepts no more members (GROUP-5).
     pub(crate) fn is_full(&self) -> bool {
         self.failure.is_some()
             || self.members >= MEMBERS
@@ -127,7 +126,7 @@ impl Group {
         self.members
     }
 
-    /// Runs a request as a member. May block for a device, never for a lock.
+    /// Runs a request as a member. May block for a device, but not for a lock.
     pub(crate) fn run(
         &mut self,
         shared: &Arc<Shared>,
@@ -200,7 +199,7 @@ impl Group {
         shared.counters.groups.add(1);
         shared.counters.grouped.add(members as u64);
         let is_waited_for = shared.engine.durability == Durability::Immediate;
-        // Waits for commits at most, because the row of the count is locked last (COUNT-2).
+        // Waits at most for other commits, because the row of the count is locked last (COUNT-2).
         let counted = match shared.engine.context.keeps_count {
             true => tx.set_nowait(false).and_then(|()| keyspace::add_to_count(&tx, added)),
             false => Ok(()),

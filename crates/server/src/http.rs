@@ -1,7 +1,7 @@
 //! A minimal HTTP server for scrapers and health checks: one `GET` per connection.
 //!
-//! One thread serves all connections concurrently, so that a silent one delays no other. There are at most
-//! [`MAX_CONNECTIONS`], each for [`REQUEST_TIMEOUT`]; a further one replaces the oldest.
+//! One thread serves all connections concurrently, so that a silent connection delays no other. There are at
+//! most [`MAX_CONNECTIONS`], each for [`REQUEST_TIMEOUT`]. A further connection replaces the oldest.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Longest request.
+/// Longest request head, in bytes.
 const MAX_HEAD_BYTES: usize = 8 << 10;
 /// Time limit of a request and its response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum of concurrent connections.
 const MAX_CONNECTIONS: usize = 64;
-/// Pause after a failed accept, for instance without a free descriptor.
+/// Pause after a failed accept, for instance if no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A response.
+/// An HTTP response.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: &'static str,
@@ -87,7 +87,8 @@ fn no_page() -> Page {
     Page::plain("404 Not Found", "there are /metrics, /healthz and /livez\n")
 }
 
-/// Serves connections of `listener`, a non-blocking socket, with the pages of `page`, until `stopped` ends.
+/// Serves connections of `listener`, a non-blocking socket, with the responses of `page`, until `stopped` is
+/// closed.
 pub(crate) fn serve_all(
     listener: &TcpListener,
     stopped: &UnixStream,
@@ -134,7 +135,7 @@ fn wait(
     let left = connections.front().map(|oldest| oldest.deadline.saturating_duration_since(Instant::now()));
     let left = left.and_then(|left| Timespec::try_from(left).ok());
     if poll(&mut all, left.as_ref()).is_err() {
-        return (false, false, Vec::new()); // a signal
+        return (false, false, Vec::new()); // interrupted by a signal
     }
     let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
     (is_ready(&all[1]), is_ready(&all[0]), all[2..].iter().map(is_ready).collect())
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(asked(&long, false), Asked::Wrong);
     }
 
-    /// With sequential service, each silent connection would delay the others for two seconds.
+    /// Silent connections do not delay others, and a connection beyond the maximum replaces the oldest.
     #[test]
     fn silent_connections_delay_nobody_and_beyond_the_limit_the_oldest_goes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -196,14 +197,14 @@ mod tests {
         };
         let mut read = Vec::new();
         for _ in 0..3 {
-            // More than the maximum, so the oldest of them are replaced.
+            // More connections than the maximum, so the oldest are replaced.
             let silent: Vec<_> = (0..MAX_CONNECTIONS + 10).map(|_| connect()).collect();
             let mut connection = connect();
             connection.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").expect("it is accepted");
             read.clear();
             connection.read_to_end(&mut read).expect("an answer");
             assert!(read.ends_with(b"\r\n\r\n/healthz"), "{}", String::from_utf8_lossy(&read));
-            // Those that came first were released for it, without an answer.
+            // The oldest connections were closed without a response.
             read.clear();
             assert!((&silent[0]).read_to_end(&mut read).is_err() || read.is_empty());
         }

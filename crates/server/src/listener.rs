@@ -60,7 +60,7 @@ impl ListenAddress {
         }
     }
 
-    /// Returns `true` if other machines may reach it.
+    /// Returns `true` if other machines can reach the address.
     pub(crate) fn is_public(&self) -> bool {
         self.tcp().is_some_and(|address| !address.ip().is_loopback())
     }
@@ -92,8 +92,8 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// A connected socket that never blocks. Reads and writes are the bare system calls: those of the C library
-/// are cancellation points, and the code for these takes longer than parts of the call.
+/// A connected socket that never blocks. Reads and writes are direct system calls: the functions of the C
+/// library are cancellation points, and the code for cancellation makes each call slower.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -109,7 +109,7 @@ impl Socket {
             Shutdown::Write => rustix::net::Shutdown::Write,
             Shutdown::Both => rustix::net::Shutdown::Both,
         };
-        // It may be closed already.
+        // The client may have closed the connection already.
         let _ = rustix::net::shutdown(&self.fd, how);
     }
 }
@@ -182,7 +182,7 @@ pub(crate) enum Listener {
 pub(crate) struct UnixSocketFile {
     fd: OwnedFd,
     path: PathBuf,
-    /// Device and inode: the file at the path may be that of a later server.
+    /// Device and inode of the socket file, to recognize it: a later server may have replaced the file.
     file: Option<(u64, u64)>,
 }
 
@@ -227,7 +227,7 @@ impl UnixSocketFile {
         let path = std::path::absolute(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // Linux gives the file the mode of the socket: at no time has it another one.
+        // Linux creates the file with the mode of the socket, so the file never has wider permissions.
         fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
         bind(&fd, &SocketAddrUnix::new(&path)?)?;
         let file = identity(&path);
@@ -239,7 +239,7 @@ impl UnixSocketFile {
     fn accept(&self) -> io::Result<Accepted> {
         let fd = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         let client = socket_peercred(&fd)?;
-        // The form of Redis.
+        // The form in which Redis shows the address of a Unix socket.
         let name = format!("{}:0", self.path.display());
         let socket = Socket { fd, peer: name.clone(), local: name };
         let is_own = client.uid.is_root() || client.uid == rustix::process::geteuid();
@@ -250,7 +250,7 @@ impl UnixSocketFile {
 impl Drop for UnixSocketFile {
     fn drop(&mut self) {
         if self.file.is_some() && self.file == identity(&self.path) {
-            // It may be removed already.
+            // The file may be removed already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -284,7 +284,7 @@ fn remove_unused(path: &Path) -> io::Result<()> {
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
-        // The standard library asks for 128.
+        // The standard library listens with a backlog of 128.
         rustix::net::listen(&listener, BACKLOG)?;
         Ok(listener)
     });

@@ -16,7 +16,7 @@ use crate::server::Shared;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The page at `path`.
+/// Returns the response for `path`.
 pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     match path {
         "/healthz" => Some(told(health(shared))),
@@ -34,8 +34,8 @@ pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     }
 }
 
-/// The reason that requests cannot be served: the store accepts no writes; or this node of a cluster has not
-/// received its keys, or cannot reach another node and so not serve the keys there.
+/// Returns the reason that requests cannot be served: the store accepts no writes, or this node of a cluster
+/// has not received its keys, or it cannot reach another node and so cannot serve the keys there.
 fn health(shared: &Shared) -> Result<(), String> {
     if let Some(error) = shared.engine.failure() {
         return Err(error);
@@ -50,7 +50,7 @@ fn told(health: Result<(), String>) -> Page {
     }
 }
 
-/// Reads the values that are computed on request.
+/// Collector of the values that are computed on request.
 struct Snapshot(Arc<Shared>);
 
 impl fmt::Debug for Snapshot {

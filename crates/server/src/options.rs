@@ -39,7 +39,7 @@ impl Password {
         }
     }
 
-    /// Compares a password in a time that reveals at most its length.
+    /// Compares a password in constant time: the time reveals at most its length.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         self.0.ct_eq(given).into()
     }
@@ -49,7 +49,7 @@ impl Password {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Address for clients; 127.0.0.1:6379 by default. Port 0 takes a free port. A Unix socket is for
+    /// Address for clients; 127.0.0.1:6379 by default. Port 0 selects a free port. A Unix socket is for
     /// clients of the server's user and of root.
     pub listen: ListenAddress,
     /// Address for `/metrics` and `/healthz`; none by default.
@@ -60,21 +60,21 @@ pub struct ServerOptions {
     pub tls: Option<crate::tls::TlsFiles>,
     /// Durability before the reply to a write; by default the reply waits until the write is durable.
     pub durability: Durability,
-    /// Maximum of concurrent connections. Lower if the process may not open that number of files and 256
-    /// more, which are reserved for the store: [`Server::max_clients`](crate::Server::max_clients)
-    /// returns it.
+    /// Maximum of concurrent connections. The server lowers it if the process may not open that number of
+    /// files and 256 more, which are reserved for the store.
+    /// [`Server::max_clients`](crate::Server::max_clients) returns the number in use.
     pub max_clients: usize,
-    /// Maximum of reactors, threads that serve a share of the connections each; by default the number of
+    /// Maximum of reactors: event loops that each serve a share of the connections. By default the number of
     /// processors.
     pub reactors: usize,
-    /// Adapts the number of reactors to the load by trial (default); or else uses all of them.
+    /// Adapts the number of reactors to the load by trial (default). Otherwise all reactors are used.
     pub adapts_reactors: bool,
     /// Lets single-key requests that arrive together share a transaction (default). Only for measurements.
     pub groups_writes: bool,
     /// Bounds of a request.
     pub wire: WireLimits,
-    /// Bound of the incomplete requests of all connections together, in bytes: partly arrived ones and those
-    /// that `MULTI` has queued. Up to 64 KiB of each connection do not count.
+    /// Bound of the incomplete requests of all connections together, in bytes: requests that have arrived in
+    /// part, and requests that `MULTI` has queued. Up to 64 KiB of each connection do not count.
     pub max_unfinished_bytes: usize,
     /// Bound of the replies of one transaction, in bytes.
     pub max_reply_bytes: usize,
@@ -82,19 +82,18 @@ pub struct ServerOptions {
     pub idle_timeout: Option<Duration>,
     /// Time without a login after which a connection is closed.
     pub login_timeout: Duration,
-    /// Time in which a client accepts no bytes, after which it is disconnected.
+    /// Time after which a client that accepts no bytes is disconnected.
     pub write_timeout: Duration,
     /// Time after which an interactive transaction is rolled back, because it holds locks.
     pub transaction_timeout: Duration,
-    /// Requests that take at least this long, from reading them to the durable commit, are reported as an
-    /// event. Zero reports each.
+    /// Least duration, from reading a request to its durable commit, for which the request is reported as a
+    /// slow-request event. Zero reports each request.
     pub slow_request: Duration,
-    /// Longest wait for accepted requests when the server stops.
+    /// Longest time in which accepted requests are completed when the server stops.
     pub drain_timeout: Duration,
     /// The clock for expiry.
     pub clock: Clock,
-    /// Interval at which expired keys are removed, while keys with an expiration exist; ten times as long
-    /// without such keys.
+    /// Interval at which expired keys are removed while some key has an expiry; ten times as long otherwise.
     pub expiry_interval: Duration,
     /// The cluster of the server and its node there; none by default.
     pub cluster: Option<ClusterOptions>,

@@ -79,15 +79,15 @@ pub struct Server {
     pool: Arc<ReactorPool>,
     address: ListenAddress,
     metrics_address: Option<SocketAddr>,
-    /// Closing this socket tells the threads below to end.
+    /// Socket that stops `threads`: they end when this socket is closed.
     stopping: Option<UnixStream>,
     threads: Vec<JoinHandle<()>>,
-    /// Stopped after the last connection.
+    /// Thread of the cluster node. Stopped after the last connection has ended.
     node: Option<NodeThread>,
 }
 
 impl Server {
-    /// Starts a server on `db`. Clients can connect when it returns.
+    /// Starts a server on `db`. Clients can connect when this function returns.
     ///
     /// # Errors
     ///
@@ -217,8 +217,8 @@ impl Server {
     }
 
     /// Stops in order. Blocks until the accepted requests are answered, at most
-    /// [`drain_timeout`](ServerOptions::drain_timeout). The store stays open for other handles; the last one
-    /// closes it, and [`Database::close`] returns the error if that fails.
+    /// [`drain_timeout`](ServerOptions::drain_timeout). The store stays open for its other handles. The last
+    /// handle closes the store, and [`Database::close`] returns the error if closing fails.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl Server {
             let _ = thread.join();
         }
         let cut_off = shared.clients.drain(shared.options.drain_timeout);
-        // The closed connections are about to end.
+        // Connections that `drain` has cut off end soon.
         shared.clients.wait_for_none(CUT_OFF);
         self.pool.stop(CUT_OFF);
         if let Some(node) = self.node.take() {
@@ -245,15 +245,15 @@ impl Server {
         }
         tracing::info!(address = %self.address, cut_off, "server stopped");
         match Arc::try_unwrap(shared) {
-            // Not closed here: the program may use the store by other handles.
+            // The store is not closed here: the program may use it by other handles.
             Ok(_) => Ok(()),
-            // A thread still waits for a lock or the device.
+            // A thread still holds the shared state: it waits for a lock or the device.
             Err(_) => Err(ServerError::StillInUse),
         }
     }
 }
 
-/// Time for closed connections to end.
+/// Time limit for closed connections, and then for the reactor threads, to end.
 const CUT_OFF: Duration = Duration::from_secs(5);
 
 impl Drop for Server {
@@ -311,7 +311,7 @@ fn admit(shared: &Arc<Shared>, pool: &Arc<ReactorPool>, accepted: Accepted) {
     }
 }
 
-/// Removes expired keys in steps: every `expiry_interval` while keys expire, less often while none does.
+/// Removes expired keys in steps: every `expiry_interval` while keys expire, and less often otherwise.
 fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
     let mut pause = shared.options.expiry_interval;
     loop {
@@ -322,7 +322,7 @@ fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
         }
         let mut next_ms = None;
         for _ in 0..MAX_STEPS {
-            // An error of the store also reaches the commands that use it.
+            // A store error only ends this pass: the commands that use the store report it.
             let now_ms = shared.engine.clock.now_ms();
             let Engine { db, context, .. } = &shared.engine;
             let Ok(dropped) = keyspace::remove_expired(db, now_ms, context.keeps_count) else { break };
@@ -343,11 +343,12 @@ fn pause_until(interval: Duration, next_ms: Option<u64>) -> Duration {
     next_ms.map_or(longest, Duration::from_millis).clamp(interval, longest)
 }
 
-/// Intervals between two checks while no key expires. With the default interval an idle server wakes once
+/// Maximum of intervals between two checks while no key expires. With the default interval an idle server
+/// wakes once per second.
 /// per second.
 const LONGEST_PAUSE: u32 = 10;
 
-/// Steps in a row before a check whether the server stops.
+/// Maximum of removal steps between two checks of the stop signal.
 const MAX_STEPS: usize = 64;
 
 #[cfg(test)]
@@ -384,7 +385,8 @@ mod tests {
         Ok(reply)
     }
 
-    /// REACT-5, also for connections that wait for a lock or are idle during the change.
+    /// REACT-5: replies stay in order when the number of reactors changes, also for a connection that waits
+    /// for a lock or is idle meanwhile.
     #[test]
     fn connections_move_between_reactors_and_each_gets_all_its_answers_in_order() {
         let listen = "127.0.0.1:0".parse().expect("an address");
@@ -430,16 +432,16 @@ mod tests {
         for client in &mut silent {
             assert_eq!(&set(client).expect("a reply"), b"+OK\r\n");
         }
-        // A connection that is served twice with the same number in use is at its assigned reactor in
-        // between. Of the 16 consecutive numbers at least 14 have two or more assignments in each row of
-        // four.
+        // Each number of reactors is in use for two consecutive rounds. A connection that is served in both
+        // rounds is at its assigned reactor in between. Of the 16 consecutive connection numbers, at least 14
+        // change their assignment twice or more in each cycle of four reactor counts.
         let moved = server.pool.moved.load(Relaxed);
         assert!(moved >= 14 * 2 * 14, "{moved} moves");
         server.stop().expect("nothing is left");
     }
 
-    /// A committer that panics ends that one connection, without a possibly wrong reply, and no other
-    /// connection waits for ever.
+    /// A panic of a committer ends one connection, without a possibly wrong reply. No other connection waits
+    /// forever.
     #[test]
     fn a_panic_while_commits_are_waited_for_ends_one_connection_and_no_other() {
         let listen = "127.0.0.1:0".parse().expect("an address");

@@ -1,4 +1,4 @@
-//! Connections that others cannot read.
+//! TLS: encrypted connections of clients.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::error::ServerError;
 /// PEM files of the certificates and of the key.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate first, then those that lead to the one that clients trust.
+    /// The server's certificate first, then the intermediate certificates up to the one that clients trust.
     pub certificates: PathBuf,
-    /// Its private key.
+    /// Private key of the server's certificate.
     pub key: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// A channel for one connection; the handshake happens with the first bytes.
+    /// Creates the channel of one connection. The handshake begins with the first bytes.
     pub(crate) fn accept(&self) -> io::Result<Channel> {
         let connection = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
         Ok(Channel::Tls(Box::new(connection)))

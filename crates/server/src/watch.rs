@@ -1,15 +1,17 @@
-//! Watched keys: whether one changed between `WATCH` and `EXEC`.
+//! Watched keys: detect whether a key changed between `WATCH` and `EXEC`.
 //!
-//! - **WATCH-1** A writer tells ([`Watches::touch`]) while it holds the key's exclusive lock.
-//! - **WATCH-2** `WATCH` registers, and then takes the key's lock once before it answers: a writer that had
-//!   told before is over by then, and a writer that comes after sees the registration.
-//! - **WATCH-3** `EXEC` holds the locks of its watched keys before it asks: a client that changed one of them
-//!   before has reported the change.
-//! - **WATCH-4** `FLUSHALL` tells nothing. A key that was present at `WATCH` is absent at `EXEC`, which
-//!   compares that too, or was stored again, and that writer has told. A key that was absent has not changed.
+//! - **WATCH-1** A writer marks a key as changed ([`Watches::touch`]) while it holds the key's exclusive
+//!   lock.
+//! - **WATCH-2** `WATCH` registers the key, and then acquires the key's lock once before the reply. A writer
+//!   that marked the key before the registration has ended by then. A later writer finds the registration.
+//! - **WATCH-3** `EXEC` holds the locks of its watched keys before it reads the mark. So every client that
+//!   has changed one of the keys has set the mark.
+//! - **WATCH-4** `FLUSHALL` marks no key. A key that existed at `WATCH` is either absent at `EXEC`, which
+//!   checks that too, or was stored again, and that writer has marked it. A key that was absent at `WATCH` is
+//!   not changed by `FLUSHALL`.
 //!
-//! So `EXEC` misses no change. A writer that told and then rolled back makes it answer nil without need; the
-//! client tries again.
+//! So `EXEC` misses no change. If a writer marks a key and then rolls back, `EXEC` replies nil without need,
+//! and the client tries again.
 //!
 //! Model: `tests/loom_watch.rs`.
 
@@ -18,14 +20,14 @@ use std::collections::HashMap;
 use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use azekura_base::sync::{Arc, Mutex};
 
-/// Set once a key of a connection's set has changed.
+/// Mark of one connection: set once one of its watched keys has changed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changed(Arc<AtomicBool>);
 
 impl Changed {
     /// Returns `true` if a watched key has changed.
     pub(crate) fn is_set(&self) -> bool {
-        // Relaxed: WATCH-3, the key's lock orders it.
+        // Relaxed: the key's lock orders the mark (WATCH-3).
         self.0.load(Relaxed)
     }
 }
@@ -34,19 +36,19 @@ impl Changed {
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     by_key: Mutex<HashMap<Vec<u8>, Vec<Changed>>>,
-    /// Entries of `by_key`; changed under its mutex.
+    /// Number of entries of `by_key`; changed under its mutex.
     count: AtomicUsize,
 }
 
 impl Watches {
-    /// Registers: `changed` will be set by the next change of `key`.
+    /// Registers a watcher: the next change of `key` sets `changed`.
     pub(crate) fn register(&self, key: &[u8], changed: &Changed) {
         let mut by_key = self.by_key.lock();
         by_key.entry(key.to_vec()).or_default().push(changed.clone());
         self.count.store(by_key.len(), Relaxed);
     }
 
-    /// Takes the registration back.
+    /// Removes the registration of a watcher.
     pub(crate) fn forget(&self, key: &[u8], changed: &Changed) {
         let mut by_key = self.by_key.lock();
         if let Some(watchers) = by_key.get_mut(key) {
@@ -58,9 +60,9 @@ impl Watches {
         self.count.store(by_key.len(), Relaxed);
     }
 
-    /// Tells that `key` changes (WATCH-1).
+    /// Marks `key` as changed for its watchers (WATCH-1).
     pub(crate) fn touch(&self, key: &[u8]) {
-        // Relaxed: a registration that matters happened before the caller got the key's lock (WATCH-2).
+        // Relaxed: a registration that matters happened before the caller acquired the key's lock (WATCH-2).
         if self.count.load(Relaxed) == 0 {
             return;
         }
@@ -69,7 +71,7 @@ impl Watches {
         }
     }
 
-    /// Keys that are watched.
+    /// Returns the number of watched keys.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Relaxed)
     }
@@ -79,7 +81,7 @@ impl Watches {
 #[derive(Debug, Default)]
 pub(crate) struct WatchSet {
     changed: Changed,
-    /// Each key, and whether it was there.
+    /// Each key, and whether the key existed at `WATCH`.
     keys: Vec<(Vec<u8>, bool)>,
 }
 
@@ -96,12 +98,12 @@ impl WatchSet {
         &self.changed
     }
 
-    /// Notes a key that is registered.
+    /// Adds a registered key.
     pub(crate) fn add(&mut self, key: &[u8], was_there: bool) {
         self.keys.push((key.to_vec(), was_there));
     }
 
-    /// Says of the key noted last whether it is there.
+    /// Records for the newest key whether the key exists.
     pub(crate) fn note(&mut self, is_there: bool) {
         if let Some((_, was_there)) = self.keys.last_mut() {
             *was_there = is_there;
@@ -112,7 +114,7 @@ impl WatchSet {
         self.keys.iter().map(|(key, was_there)| (key.as_slice(), *was_there))
     }
 
-    /// Registers no more.
+    /// Removes all keys and their registrations.
     pub(crate) fn clear(&mut self, watches: &Watches) {
         for (key, _) in self.keys.drain(..) {
             watches.forget(&key, &self.changed);

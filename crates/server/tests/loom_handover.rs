@@ -1,8 +1,8 @@
-//! MAILBOX-1 to MAILBOX-5, POOL-1 and POOL-2: posted work is found, a parked reactor is driven by the thread
-//! that needs it, no event is missed for ever, every commit is answered, and no job is lost. Types exclude
-//! that two threads own a reactor or a connection: both are moved values.
+//! Model of MAILBOX-1 to MAILBOX-5, POOL-1 and POOL-2. Posted work is found, the thread that needs a parked
+//! reactor drives it, no event is missed, every commit is answered, and no job is lost. The types exclude
+//! that two threads own a reactor or a connection, because both are moved values.
 //!
-//! A model has no time: a driver that sleeps in its poll and is never woken is a deadlock, which loom
+//! A model has no time. A driver that sleeps in its poll and is never woken is a deadlock, which loom
 //! reports.
 #![cfg(loom)]
 
@@ -12,16 +12,16 @@ use azekura_base::sync::atomic::Ordering::Acquire;
 use azekura_base::sync::{Arc, WaitWord, thread};
 
 #[path = "../src/reactor/mailbox.rs"]
-#[allow(dead_code, reason = "what the model needs of it")]
+#[allow(dead_code, reason = "the model uses only a part of the module")]
 mod mailbox;
 #[path = "../src/reactor/worker_pool.rs"]
-#[allow(dead_code, reason = "what the model needs of it")]
+#[allow(dead_code, reason = "the model uses only a part of the module")]
 mod worker_pool;
 
 use mailbox::{Arrival, Mailbox, Posted};
 use worker_pool::{WorkerPool, WorkerSlot};
 
-/// Connections that it has served.
+/// A reactor, modeled by the numbers of the connections that it has served.
 type Reactor = Vec<usize>;
 
 struct ReactorSlot {
@@ -35,7 +35,7 @@ impl ReactorSlot {
         Arc::new(Self { mailbox: Mailbox::default(), waker: WaitWord::new(0) })
     }
 
-    /// Returns a connection as a thread without a reactor does; drives the reactor if it was parked.
+    /// Returns a connection, from a thread without a reactor. Drives the reactor if it was parked.
     fn return_connection(&self, connection: usize, is_ready: bool, wanted: usize) {
         let token = Some(connection);
         match self.mailbox.post(Arrival { token, item: connection, is_ready }) {
@@ -46,7 +46,8 @@ impl ReactorSlot {
         }
     }
 
-    /// Drives until `wanted` connections have been served; an event has arrived for those in `missed`.
+    /// Drives until `wanted` connections have been served. Events have arrived for the connections in
+    /// `missed`.
     fn drive(&self, mut reactor: Reactor, missed: &[usize], wanted: usize) {
         self.collect(&mut reactor, missed);
         while reactor.len() < wanted {
@@ -87,7 +88,7 @@ fn a_reactor_that_was_left_is_driven_by_who_needs_it_or_is_its_threads_again() {
     model(|| {
         let slot = ReactorSlot::new();
         let other = slot.clone();
-        // Its thread serves connection 1; connection 2 is new, or returns.
+        // This thread serves connection 1. Connection 2 is new, or returns.
         let poster = thread::spawn(move || other.return_connection(2, true, 2));
         match slot.mailbox.park(Vec::new()) {
             Err(mut reactor) => {
@@ -99,7 +100,7 @@ fn a_reactor_that_was_left_is_driven_by_who_needs_it_or_is_its_threads_again() {
                     reactor.push(1);
                     slot.drive(reactor, &[], 2);
                 }
-                // The poster drives it, and waits for connection 1.
+                // The poster drives the reactor, and waits for connection 1.
                 None => slot.return_connection(1, true, 2),
             },
         }
@@ -134,7 +135,7 @@ fn an_event_for_a_connection_that_is_away_is_not_slept_over() {
     model(|| {
         let slot = ReactorSlot::new();
         let other = slot.clone();
-        // No work is known for it, so its return alone wakes no thread.
+        // The connection has no known work, so its return alone wakes no thread.
         let returner = thread::spawn(move || other.return_connection(1, false, 1));
         slot.drive(Vec::new(), &[1], 1);
         returner.join().expect("no panic");
@@ -165,7 +166,7 @@ fn a_job_is_done_once_though_the_thread_it_is_given_to_may_be_tired_of_waiting()
             let worker = WorkerSlot::with_job(1);
             let first = other.next_job(&worker, None);
             assert_eq!(first, Some(1), "what it was started for");
-            // No idle time: it ends at once unless it has a job.
+            // The thread waits for no time: it ends at once unless it has a job.
             other.next_job(&worker, Some(Duration::ZERO))
         });
         let refused = workers.submit(2).err();
@@ -209,11 +210,11 @@ fn a_reactor_that_is_given_away_meets_the_connection_that_stayed_behind() {
                 }
             }
         });
-        // Connection 2 is in its slot; this thread, which blocks, serves connection 1.
+        // Connection 2 is in its slot. This thread serves connection 1 and blocks.
         match workers.submit(Some(vec![2])) {
             Ok(()) => slot.return_connection(1, false, 2),
             Err(reactor) => {
-                // No spare thread yet: it keeps the reactor.
+                // No spare thread exists yet: this thread keeps the reactor.
                 let mut reactor = reactor.expect("it was one");
                 reactor.push(1);
                 slot.drive(reactor, &[], 2);
@@ -224,7 +225,7 @@ fn a_reactor_that_is_given_away_meets_the_connection_that_stayed_behind() {
     });
 }
 
-/// Queues a commit, and acts as the committer if there is none. Returns the commits that it waited for.
+/// Queues a commit, and acts as the committer if there is none. Returns the commits for which it waited.
 fn commit(mailbox: &Mailbox<Reactor, usize, usize>, connection: usize) -> Vec<usize> {
     let (mut batch, mut answered) = (vec![connection], Vec::new());
     if mailbox.queue_commits(&mut batch) {

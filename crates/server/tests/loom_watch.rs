@@ -1,15 +1,15 @@
-//! WATCH-1 to WATCH-3: an `EXEC` that goes ahead has seen no change of a watched key since the client read
-//! it.
+//! Model of WATCH-1 to WATCH-3: an `EXEC` that runs its queue has missed no change of a watched key since
+//! `WATCH`.
 //!
-//! The key's lock is a mutex, as the store's exclusive lock orders its holders. A client's knowledge of the
-//! value when `WATCH` has answered it may have from anywhere: it takes no lock to read.
+//! A mutex models the key's lock, because the store's exclusive lock orders its holders in the same way. The
+//! client reads the value after `WATCH` without a lock, because it may learn the value in any way.
 #![cfg(loom)]
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use azekura_base::sync::{Arc, Mutex, thread};
 
 #[path = "../src/watch.rs"]
-#[allow(dead_code, reason = "what the model needs of it")]
+#[allow(dead_code, reason = "the model uses only a part of the module")]
 mod watch;
 
 use watch::{Changed, Watches};
@@ -18,26 +18,27 @@ use watch::{Changed, Watches};
 struct Store {
     watches: Watches,
     key: Mutex<()>,
-    /// Changed under the lock. SeqCst: the model is about locks and tellings, not about this.
+    /// Value of the key; changed under the lock. SeqCst: the ordering of the value is not part of the model.
     value: AtomicU32,
 }
 
 impl Store {
-    /// A write of another client: tells, and then changes the value, while it holds the key's lock (WATCH-1).
+    /// Models a write of another client: marks the key and changes the value while holding the key's lock
+    /// (WATCH-1).
     fn write(&self) {
         let _lock = self.key.lock();
         self.watches.touch(b"k");
         self.value.fetch_add(1, SeqCst);
     }
 
-    /// `WATCH`, `GET`, and `EXEC` of an increment. Whether it went ahead.
+    /// Models `WATCH`, `GET`, and `EXEC` of an increment. Returns `true` if `EXEC` ran the increment.
     fn watched_increment(&self) -> bool {
         let changed = Changed::default();
-        // WATCH-2: the registration, then the lock once.
+        // WATCH-2: registers first, then acquires the lock once.
         self.watches.register(b"k", &changed);
         drop(self.key.lock());
         let read = self.value.load(SeqCst);
-        // WATCH-3: the lock, then the question.
+        // WATCH-3: acquires the lock first, then reads the mark.
         let lock = self.key.lock();
         let goes_ahead = !changed.is_set();
         if goes_ahead {

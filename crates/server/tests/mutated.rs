@@ -1,4 +1,5 @@
-//! The entry of the fuzz target (directory `fuzz` of the repository), on seeded changes of valid inputs.
+//! Runs the entry of the fuzz target (directory `fuzz` of the repository) on seeded mutations of valid
+//! inputs.
 
 #![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
 

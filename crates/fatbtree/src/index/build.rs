@@ -1,12 +1,12 @@
-//! The initial build (section 3.2): from sorted rows to every PE's leaves and index pages.
+//! The initial build (section 3.2): from sorted rows to the leaves and index pages of every PE.
 //!
-//! 1. The rows are sorted by key and cut into leaves, filled to a given part; the leaves are spread evenly
-//!    over the PEs, neighbors together.
-//! 2. One B-tree is built over them, bottom up: the SIB.
-//! 3. Its index pages go to every PE, from the root, left to right (*left-recursively*); each PE numbers them
-//!    as they come: the CWB.
-//! 4. In the same order, each PE drops the pages that no leaf of its own is below, and all tell each other
-//!    the numbers of what they kept, for the pointer pages: the Fat-Btree.
+//! 1. The rows are sorted by key and divided into leaves with a given fill. The leaves are distributed evenly
+//!    over the PEs, in key order.
+//! 2. One B-tree is built over the leaves, bottom up: the SIB.
+//! 3. Its index pages are sent to every PE, from the root, left to right (*left-recursively*). Each PE
+//!    numbers the pages in the order of arrival: the CWB.
+//! 4. In the same order, each PE drops the pages that have none of its leaves below. All PEs exchange the
+//!    numbers of the kept pages, for the pointer pages: the Fat-Btree.
 //!
 //! The steps are the same for the three placements, which differ in the pages that each PE keeps.
 
@@ -26,9 +26,9 @@ pub struct BuildOptions {
     pub pes: u16,
     /// Placement of the index pages.
     pub placement: Placement,
-    /// Entries that an index page gets.
+    /// Number of entries that an index page gets.
     pub index_fill: usize,
-    /// Entries that an index page can have.
+    /// Maximum of entries of an index page.
     pub index_entries: usize,
 }
 
@@ -36,26 +36,26 @@ pub struct BuildOptions {
 #[derive(Clone, Debug)]
 pub struct Built {
     pub(crate) index: Index,
-    /// Its leaves.
+    /// Leaves of the PE.
     pub heads: Vec<LeafHead>,
-    /// The first key of each leaf after its first, and of all leaves the PE's share begins with.
+    /// First key of the PE's key range.
     pub low: Key,
 }
 
-/// A page of the one B-tree, before it is assigned to a PE.
+/// A page of the complete B-tree, before it is assigned to PEs.
 struct Page {
     level: u8,
     range: KeyRange,
-    /// Numbers of the pages, or of the leaves, below it.
+    /// Indexes of the pages, or of the leaves, below this page.
     below: std::ops::Range<usize>,
 }
 
-/// Builds a tree over leaves, given by their first keys in order; the first leaf takes what comes before its
-/// own as well. Every PE gets a part, in the order of their numbers.
+/// Builds a tree over leaves, given by their first keys in order. The first leaf also contains all keys
+/// before its first key. Every PE gets a part, in the order of the PE numbers.
 ///
 /// # Panics
 ///
-/// If there are fewer leaves than PEs, or an index page could hold nothing.
+/// If there are fewer leaves than PEs, or if the fill of an index page is 0.
 #[must_use]
 pub fn build(first_keys: &[Key], options: BuildOptions) -> Vec<Built> {
     let leaves = spread(first_keys, options);
@@ -63,7 +63,7 @@ pub fn build(first_keys: &[Key], options: BuildOptions) -> Vec<Built> {
     (0..options.pes).map(|pe| part(PeId(pe), &leaves, &levels, options)).collect()
 }
 
-/// Step 1.
+/// Step 1: distributes the leaves over the PEs.
 fn spread(first_keys: &[Key], options: BuildOptions) -> Vec<RouteEntry> {
     let count = first_keys.len();
     assert!(count >= usize::from(options.pes), "fewer leaves than PEs");
@@ -79,7 +79,7 @@ fn spread(first_keys: &[Key], options: BuildOptions) -> Vec<RouteEntry> {
     (0..count).map(route_entry).collect()
 }
 
-/// Step 2: the levels, the lowest first; the last has one page.
+/// Step 2: returns the levels of index pages, the lowest first. The last level has one page.
 fn bottom_up(leaves: &[RouteEntry], fill: usize) -> Vec<Vec<Page>> {
     let pages = |level, ranges: &[KeyRange]| -> Vec<Page> {
         let places: Vec<usize> = (0..ranges.len()).collect();
@@ -100,7 +100,7 @@ fn bottom_up(leaves: &[RouteEntry], fill: usize) -> Vec<Vec<Page>> {
     levels
 }
 
-/// Steps 3 and 4, as one PE sees them.
+/// Steps 3 and 4: returns the part of one PE.
 fn part(me: PeId, leaves: &[RouteEntry], levels: &[Vec<Page>], options: BuildOptions) -> Built {
     let mut index = Index::new(me, options.placement, options.index_entries, me);
     let numbers: Vec<_> =
@@ -140,7 +140,7 @@ fn leaf_entries(page: &Page, leaves: &[RouteEntry]) -> Ranges<LogicalPageId> {
     entries
 }
 
-/// The numbers that a PE gives the pages it keeps, in left-recursive order; the root has its own.
+/// Returns the numbers that a PE assigns to the pages that it keeps, in left-recursive order, the root first.
 fn numbers(
     pe: PeId,
     leaves: &[RouteEntry],
@@ -164,8 +164,8 @@ fn numbers(
     numbers
 }
 
-/// The PEs with leaves below a page. Leaves are spread in order, so they lie between those of the first and
-/// of the last leaf.
+/// Returns the PEs with leaves below a page. Leaves are distributed in order, so these PEs lie between the
+/// PEs of the first and of the last leaf.
 fn owners(
     depth: usize,
     place: usize,
@@ -179,7 +179,7 @@ fn owners(
     leaves[first].pe..=leaves[last].pe
 }
 
-/// The pages of one level, for the entries of those above it.
+/// The pages of one level, for the entries of the level above.
 struct Below<'a> {
     depth: usize,
     numbers: &'a [BTreeMap<(usize, usize), PageNo>],
@@ -201,7 +201,7 @@ impl Below<'_> {
         entries.expect("a page has something below it")
     }
 
-    /// The exchange of pointers: the PE and the number of each kept page.
+    /// Returns the pointer to a page: its PE and number, or an entry with all its copies.
     fn pointer(&self, me: PeId, place: usize, index: &mut Index) -> LogicalPageId {
         let number = |pe: PeId| self.numbers[usize::from(pe.0)].get(&(self.depth, place)).copied();
         let copies: Vec<_> = (0..self.numbers.len() as u16)

@@ -1,7 +1,7 @@
-//! Learning route entries; splitting pages that are full.
+//! Adds route entries, and splits full index pages.
 //!
-//! A change is made at once, without a pause in which another task could run: a local descent from the root
-//! never meets a half-done change, and right links serve requests that another PE sent to a page.
+//! A change is made without a suspension point at which another task could run. So a local descent from the
+//! root never sees a partial change. Right links serve requests that another PE has sent to a page.
 
 use crate::id::{LogicalPageId, PageNo, Pointer};
 use crate::index::{Index, IndexPage, PageCopy, PointerEntry};
@@ -10,7 +10,7 @@ use crate::leaf::RouteEntry;
 use crate::ranges::{Piece, Ranges};
 
 impl Index {
-    /// Adds a route entry. Returns whether any of it was new.
+    /// Adds a route entry. Returns `true` if the entry was new for some key.
     pub(crate) fn learn(&mut self, route_entry: &RouteEntry) -> bool {
         if !self.placement.has_index(self.me) {
             return false;
@@ -24,7 +24,7 @@ impl Index {
             let (learned, high) = if self.pages[&page].level == 1 {
                 self.learn_at(page, route_entry)
             } else if self.placement.keeps(self.me, route_entry.pe == self.me) {
-                // The path comes before the leaf (B6); go on below it.
+                // The path is added before the leaf (B6); the loop continues below it.
                 self.make_local(page, &target);
                 continue;
             } else {
@@ -45,7 +45,7 @@ impl Index {
         (entries.learn(&route_entry.range, route_entry.version, &leaf), entries.range().high.clone())
     }
 
-    /// Records the owner of keys; their index page is not kept here.
+    /// Records the owner of keys for which this PE keeps no index page.
     fn learn_elsewhere(
         &mut self,
         page: PageNo,
@@ -55,7 +55,7 @@ impl Index {
         let id = self.pages[&page].entries.find(target).value;
         let entry = self.pointers.get_mut(id).expect("no local page: the entry is a pointer");
         let high = entry.holders.range().high.clone();
-        // The node's own leaves are authoritative: only entries of other owners are new.
+        // This node's own leaves are authoritative, so only entries of other owners are new.
         let range = route_entry.range.intersection(entry.holders.range());
         let is_known = entry
             .holders
@@ -73,7 +73,7 @@ impl Index {
         (entry.holders.learn(&range, route_entry.version, &copy), high)
     }
 
-    /// Makes a local page in place of a remote one.
+    /// Replaces a pointer to a remote page by a local page.
     fn make_local(&mut self, parent: PageNo, target: &Target) {
         let level = self.pages[&parent].level - 1;
         let place = self.pages[&parent].entries.place(target);
@@ -91,8 +91,8 @@ impl Index {
         self.entries_mut(parent).replace(&range, 0, &id);
     }
 
-    /// Splits the last page of a path if it is too full, and those above it as they fill up; lets it go if it
-    /// is not kept any more.
+    /// Splits the last page of a path if it is too full, and the pages above it if they become too full.
+    /// Removes the last page if this PE need not keep it any more.
     fn fit(&mut self, mut path: Vec<PageNo>) {
         let Some(page) = path.last().copied() else { return };
         if self.is_unneeded(page) {
@@ -113,7 +113,7 @@ impl Index {
         }
     }
 
-    /// Puts a level above the root's entries. The root stays at its number.
+    /// Adds a level between the root and its entries. The root keeps its number.
     fn grow(&mut self) -> PageNo {
         let old = self.pages[&PageNo::ROOT].clone();
         let level = old.level + 1;
@@ -134,8 +134,8 @@ impl Index {
         let id = self.split_pointer(parent, &middle, right_page);
         self.entries_mut(parent).replace(&range, 0, &id);
         if level == 1 {
-            // One half may be without leaves of this PE now. A pointer takes its place, so the parent does
-            // not shrink.
+            // One half may have no leaf of this PE now. A pointer replaces that half, so the number of the
+            // parent's entries stays the same.
             for half in [Target::At(middle), self.before(&range.low)] {
                 let path = self.path(&half);
                 if path.last().is_some_and(|page| self.is_unneeded(*page)) {
@@ -149,8 +149,8 @@ impl Index {
         Target::Before(Some(low.to_vec()))
     }
 
-    /// The pointer to the right half, when its left half's is an entry that lists copies: the copies will
-    /// split it, too.
+    /// Returns the pointer to the right half of a split page. If the left half has copies, the pointer lists
+    /// their PEs too, because they will split the page as well.
     fn split_pointer(&mut self, parent: PageNo, middle: &[u8], right: PageNo) -> LogicalPageId {
         let id = self.pages[&parent].entries.find(&Target::At(middle.to_vec())).value;
         let Some(entry) = self.pointers.get_mut(id) else { return LogicalPageId::page(self.me, right) };
@@ -171,7 +171,7 @@ impl Index {
         &mut self.pages.get_mut(&page).expect("on a path").entries
     }
 
-    /// Returns `true` if the placement keeps this page elsewhere.
+    /// Returns `true` if this PE does not keep the page under its placement.
     fn is_unneeded(&self, page: PageNo) -> bool {
         let index_page = &self.pages[&page];
         page != PageNo::ROOT && index_page.level == 1 && {
@@ -184,7 +184,7 @@ impl Index {
     }
 }
 
-/// The same with other values.
+/// Returns a map with the same ranges and versions, and other values.
 pub(super) fn map<T, U>(ranges: &Ranges<T>, value: impl Fn(&T) -> U) -> Ranges<U>
 where
     T: Clone + PartialEq,

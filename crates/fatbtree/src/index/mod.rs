@@ -1,20 +1,21 @@
-//! The index pages of one PE: what it knows of the way to each leaf.
+//! The index pages of one PE: its route entries to all leaves.
 //!
-//! The leaves are the truth; everything here is *soft state*, made again from the leaves' fences and from
-//! what was given away. An index that is behind leads to a leaf that was right at some version, and from
-//! there right links and newer entries lead on. So copies at different PEs need not agree, nor have the same
-//! shape, and no copy is ever waited for (hazards B2, B4).
+//! Only leaves are authoritative. The index is *soft state*, rebuilt from the leaves' fences and the
+//! forwarding table. An outdated index leads to a leaf that was right at some version. From there, right
+//! links and newer entries lead to the present leaf. So copies at different PEs need not agree or have the
+//! same shape, and no operation waits for a copy (hazards B2, B4).
 //!
 //! | page | entries |
 //! |---|---|
-//! | level 1 | leaves, at whichever PE; or a PE's root, where only the owner is known |
-//! | above | a page of this PE, directly; or an entry of a pointer page, if other copies have to be known |
+//! | level 1 | leaves of any PE; or the root of a PE, if only the owner is known |
+//! | above | a page of this PE, directly; or an entry of a pointer page, if other copies must be known |
 //!
 //! - **INDEX-1** The root covers all keys and never moves; an inner entry covers what its local page covers.
-//! - **INDEX-2** (I2) Each route entry in it was true at its version; of two about a key the newer one is
-//!   kept (RANGES-2).
-//! - **INDEX-3** Fat-Btree: below an entry is a local page exactly if a leaf of this PE is (section 2). When
-//!   the last one leaves, the page goes; when one arrives, the path to it comes first (hazard B6).
+//! - **INDEX-2** (I2) Each route entry in the index was true at its version. Of two entries for a key the
+//!   newer one is kept (RANGES-2).
+//! - **INDEX-3** Fat-Btree: an entry has a local page below it exactly if a leaf of this PE is below it
+//!   (section 2). When the last such leaf moves away, the page is removed. When a leaf arrives, the path to
+//!   it is added first (hazard B6).
 
 #[cfg(feature = "baseline-protocols")]
 mod build;
@@ -42,7 +43,7 @@ pub(crate) use pointers::{PointerEntry, PointerPages};
 #[derive(Clone, Debug)]
 pub(crate) struct IndexPage {
     pub(crate) level: u8,
-    /// The page to the right of it when it was split, at the same PE. It may be removed since.
+    /// The page to the right at the same PE, at the time of the split. That page may have been removed since.
     pub(crate) right: Option<PageNo>,
     pub(crate) entries: Ranges<LogicalPageId>,
 }
@@ -52,19 +53,19 @@ pub(crate) struct IndexPage {
 pub(crate) struct Index {
     me: PeId,
     placement: Placement,
-    /// Entries that fit a page.
+    /// Maximum of entries of a page.
     capacity: usize,
     pages: BTreeMap<PageNo, IndexPage>,
     pointers: PointerPages,
     next_page: u64,
 }
 
-/// Choice of a copy of a page, if there is none at this PE.
+/// Choice of a copy of a page if this PE has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// The copy of the PE that owns the leaf: one crossing at most.
+    /// The copy of the PE that owns the leaf: at most one hop.
     ByRange,
-    /// Any, by this number: the paper's way.
+    /// Any copy, selected by this number, as in the paper.
     #[cfg(feature = "baseline-protocols")]
     Any(u64),
 }
@@ -72,10 +73,10 @@ pub(crate) enum Choice {
 /// Result of a descent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The index pages on the way, pointer pages included.
+    /// The visited index pages, including pointer pages.
     pub(crate) trail: Vec<PageNo>,
     pub(crate) to: PageCopy,
-    /// At which version that PE owned the target; `None` if it was chosen for its copy of an index page.
+    /// Version at which that PE owned the target; `None` if the PE was chosen for its copy of an index page.
     pub(crate) owner_at: Option<u64>,
 }
 
@@ -84,17 +85,17 @@ pub(crate) struct Route {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) to: PageCopy,
-    /// All copies of that page.
+    /// All copies of the page `to`.
     pub(crate) copies: Vec<PageCopy>,
     pub(crate) is_leaf: bool,
     pub(crate) is_by_pointer: bool,
 }
 
-/// Means all pointer pages in a trail: no page has this number.
+/// Number that stands for all pointer pages in a trail. No page has this number.
 pub(crate) const POINTER_PAGE: PageNo = PageNo((1 << 48) - 1);
 
 impl Index {
-    /// An index in which `unknown` owns everything, at version 0.
+    /// Creates an index in which `unknown` owns all keys, at version 0.
     pub(crate) fn new(me: PeId, placement: Placement, capacity: usize, unknown: PeId) -> Self {
         let unknown = if placement.has_index(me) { unknown } else { placement.index_of(me) };
         let entries = Ranges::new(KeyRange::all(), 0, LogicalPageId::page(unknown, PageNo::ROOT));
@@ -114,12 +115,12 @@ impl Index {
         self.pages.len()
     }
 
-    /// Levels of index pages.
+    /// Returns the number of levels of index pages.
     pub(crate) fn height(&self) -> u8 {
         self.pages[&PageNo::ROOT].level
     }
 
-    /// Goes down from `start`, or from the root if that is not on the way to the target.
+    /// Descends from `start`, or from the root if `start` is not on the path to the target.
     pub(crate) fn route(&self, target: &Target, start: PageNo, choice: Choice) -> Route {
         let mut route =
             Route { trail: Vec::new(), to: PageCopy { pe: self.me, page: start }, owner_at: None };
@@ -134,7 +135,7 @@ impl Index {
             };
             route.trail.push(route.to.page);
             if target.is_right_of(page.entries.range().high.as_deref()) {
-                // B-link inside this PE; a link to a removed page leads to the root.
+                // B-link inside this PE. A link to a removed page leads to the root.
                 route.to.page = page.right.unwrap_or(PageNo::ROOT);
                 continue;
             }
@@ -171,8 +172,8 @@ impl Index {
         }
     }
 
-    /// One step down, or to the right, from a page of this PE; `None` if the page is not there or begins
-    /// behind the target.
+    /// Takes one step down or to the right from a page of this PE. Returns `None` if the page does not exist
+    /// or begins beyond the target.
     #[cfg(feature = "baseline-protocols")]
     pub(crate) fn step(&self, page: PageNo, target: &Target, choice: Choice) -> Option<Step> {
         let index_page =
@@ -193,13 +194,13 @@ impl Index {
         })
     }
 
-    /// The newest version in it.
+    /// Returns the newest version in the index.
     pub(crate) fn newest_version(&self) -> u64 {
         let pages = self.pages.values().flat_map(|page| page.entries.pieces()).map(|piece| piece.version);
         pages.chain(self.pointers.versions()).max().unwrap_or(0)
     }
 
-    /// Returns `true` if a page has no room for one more entry.
+    /// Returns `true` if a page has no space for one more entry.
     #[cfg(feature = "baseline-protocols")]
     pub(crate) fn is_full(&self, page: PageNo) -> bool {
         self.pages.get(&page).is_some_and(|page| page.entries.pieces().len() >= self.capacity)
@@ -215,8 +216,8 @@ impl Index {
         self.pages[&page].entries.iter().filter_map(route_entry).collect()
     }
 
-    /// The PEs that keep a copy of the index page above the leaf of `target`, as far as is known: those with
-    /// leaves below it.
+    /// Returns the PEs that keep a copy of the index page above the leaf of `target`, as far as known: the
+    /// PEs with leaves below that page.
     pub(crate) fn sharers(&self, target: &Target) -> BTreeSet<PeId> {
         self.around(target)
             .into_iter()
@@ -225,12 +226,12 @@ impl Index {
             .collect()
     }
 
-    /// The local level 1 page on the way to `target`.
+    /// Returns the local level 1 page on the path to `target`.
     pub(crate) fn level_one(&self, target: &Target) -> Option<PageNo> {
         self.path(target).last().copied().filter(|page| self.pages[page].level == 1)
     }
 
-    /// The local pages on the way to `target`, from the root.
+    /// Returns the local pages on the path to `target`, from the root.
     fn path(&self, target: &Target) -> Vec<PageNo> {
         let mut path = vec![PageNo::ROOT];
         loop {

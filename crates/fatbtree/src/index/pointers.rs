@@ -1,5 +1,5 @@
-//! Pointer pages (section 3.1, figure 2): for index pages that have copies, or are elsewhere only, where
-//! those are.
+//! Pointer pages (section 3.1, figure 2): the locations of the copies of index pages that are not at this PE
+//! alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,22 +11,22 @@ use crate::ranges::Ranges;
 pub struct PageCopy {
     /// The PE.
     pub pe: PeId,
-    /// The page there; the root of its index if only the PE is known.
+    /// The page at that PE; the root of its index if only the PE is known.
     pub page: PageNo,
 }
 
 /// Locations of the copies of one index page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PointerEntry {
-    /// This PE's own copy.
+    /// Copy at this PE.
     pub(crate) local: Option<PageNo>,
-    /// The copy on the way to the leaf, key by key: that of the owner, which certainly has one.
+    /// The copy to use for each key: the one of the PE that owns the key's leaf, which always has a copy.
     pub(crate) holders: Ranges<PageCopy>,
-    /// All copies, in the order of their PEs. Kept up to date by the paper's protocols only.
+    /// All copies, in the order of their PEs. Only the paper's protocols keep this list up to date.
     pub(crate) copies: Vec<PageCopy>,
 }
 
-/// Entries of a pointer page of 4 KiB, as figure 3's offset field counts them.
+/// Entries of a pointer page of 4 KiB, in the units of figure 3's offset field.
 const ENTRIES_PER_PAGE: usize = 256;
 
 /// The pointer pages of a PE.
@@ -51,7 +51,7 @@ impl PointerPages {
         LogicalPageId::copies((number / ENTRIES_PER_PAGE) as u64, (number % ENTRIES_PER_PAGE) as u16)
     }
 
-    /// The entry that `id` points at, if it points at one.
+    /// Returns the entry that `id` points to; `None` if `id` points to a page.
     pub(crate) fn get(&self, id: LogicalPageId) -> Option<&PointerEntry> {
         self.entries.get(number(id)?)?.as_ref()
     }
@@ -69,7 +69,7 @@ impl PointerPages {
         entry
     }
 
-    /// The versions of all that is known of holders.
+    /// Returns the versions of all holders.
     pub(crate) fn versions(&self) -> impl Iterator<Item = u64> {
         let entries = self.entries.iter().flatten();
         entries.flat_map(|entry| entry.holders.pieces()).map(|piece| piece.version)

@@ -1,4 +1,4 @@
-//! Letting go of pages that no leaf of this PE is below (INDEX-3, hazard B6).
+//! Removal of pages that have no leaf of this PE below them (INDEX-3, hazard B6).
 
 use crate::id::{LogicalPageId, PageNo, Pointer};
 use crate::index::change::map;
@@ -7,8 +7,8 @@ use crate::key::{KeyRange, Target};
 use crate::ranges::Ranges;
 
 impl Index {
-    /// Replaces the last page of a path by a pointer to the PE that keeps it, and the pages above it that
-    /// have no local page any more.
+    /// Replaces the last page of a path by a pointer to the PEs that keep it. Does the same for each page
+    /// above that has no local page any more.
     pub(super) fn prune(&mut self, mut path: Vec<PageNo>) {
         while path.len() > 1 {
             self.prune_one(&path);
@@ -40,7 +40,7 @@ impl Index {
         self.entries_mut(parent).replace(&range, 0, &id);
     }
 
-    /// Owners below entries that all lead to other nodes.
+    /// Returns the owners of the keys below entries that all lead to other nodes.
     fn holders_below(&mut self, entries: &Ranges<LogicalPageId>) -> Ranges<PageCopy> {
         let mut all: Option<Ranges<PageCopy>> = None;
         for piece in entries.pieces() {

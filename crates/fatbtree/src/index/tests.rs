@@ -6,7 +6,7 @@ use crate::leaf::LeafHead;
 
 const ME: PeId = PeId(1);
 
-/// The truth: leaves in key order, with their owners.
+/// Reference: the leaves in key order, with their owners.
 struct Truth {
     leaves: Vec<(LeafHead, PeId)>,
     next_page: u64,

@@ -1,4 +1,4 @@
-//! Everything that must hold of an index, looked up.
+//! Checks of all invariants of an index.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use crate::key::KeyRange;
 use crate::leaf::LeafHead;
 
 impl Index {
-    /// Returns the faults of the index, given the leaves of its PE; none unless the program has a bug.
+    /// Returns the violated invariants of the index, given the leaves of its PE. The result is empty unless
+    /// the program has a bug.
     pub(crate) fn verify(&self, leaves: &[LeafHead]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut seen = BTreeSet::new();

@@ -10,32 +10,32 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> MembershipError {
     |source| MembershipError::File { path: path.to_owned(), source }
 }
 
-/// Source of the list of members: a file, or a service such as etcd. It may change while nodes run, and be
-/// unavailable for a time.
+/// Source of the list of members: a file, or a service such as etcd. The list may change while nodes run, and
+/// the source may be temporarily unavailable.
 pub trait Meta {
     /// Returns the present members.
     ///
     /// # Errors
     ///
-    /// [`MembershipError`]; a running node goes on with its present list.
+    /// [`MembershipError`]: a running node continues with its present list.
     fn members(&self) -> Result<Membership, MembershipError>;
 
-    /// Puts a newer list in the place of the one that it was made from ([`with`](Membership::with),
-    /// [`without`](Membership::without)), at once and for all.
+    /// Replaces the list from which `newer` was made ([`with`](Membership::with),
+    /// [`without`](Membership::without)) by `newer`, atomically and for all nodes.
     ///
     /// # Errors
     ///
-    /// [`MembershipError::Stale`]: it was changed meanwhile; others if it cannot be changed here. It is as
-    /// it was.
+    /// [`MembershipError::Stale`] if the list was changed meanwhile, other errors if it cannot be changed
+    /// here. The list is unchanged.
     fn change(&self, newer: &Membership) -> Result<(), MembershipError>;
 }
 
-/// A file, read anew each time.
+/// A file that is read again for each request.
 #[derive(Clone, Debug)]
 pub struct FileMeta(PathBuf);
 
 impl FileMeta {
-    /// The file at `path`.
+    /// Creates the source for the file at `path`.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self(path.to_owned())
@@ -47,7 +47,7 @@ impl Meta for FileMeta {
         Membership::read(&self.0)
     }
 
-    /// Under a lock on a file beside it, so that of two concurrent changes the second is refused.
+    /// Holds a lock file next to the list meanwhile, so that the second of two concurrent changes is refused.
     fn change(&self, newer: &Membership) -> Result<(), MembershipError> {
         let lock = self.0.with_extension("toml.lock");
         let held = fs::File::create(&lock).map_err(failed(&lock))?;
@@ -71,7 +71,7 @@ impl Meta for Membership {
 }
 
 impl Membership {
-    /// From a file. Paths in it are relative to its directory.
+    /// Reads a list from a file. Paths in the file are relative to its directory.
     ///
     /// # Errors
     ///
@@ -86,12 +86,12 @@ impl Membership {
         Ok(members)
     }
 
-    /// Into a file, in the place of what it held: whole or not at all, and for good when this returns. Paths
-    /// below its directory are written relative to that.
+    /// Writes the list to a file atomically and durably. Paths below the file's directory are written
+    /// relative to that directory.
     ///
     /// # Errors
     ///
-    /// [`MembershipError::File`]; it is as it was.
+    /// [`MembershipError::File`]: the file is unchanged.
     pub fn write(&self, path: &Path) -> Result<(), MembershipError> {
         let directory = path.parent().unwrap_or(Path::new(""));
         let key_file = self.key_file.strip_prefix(directory).unwrap_or(&self.key_file);
@@ -103,7 +103,7 @@ impl Membership {
         };
         write().map_err(failed(&new))?;
         fs::rename(&new, path).map_err(failed(path))?;
-        // The new name lasts with its directory.
+        // The new name is durable after a sync of its directory.
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed(directory))
     }

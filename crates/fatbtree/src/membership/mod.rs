@@ -1,7 +1,7 @@
 //! Members of a cluster and their addresses: a file at every node, or a service.
 //!
-//! The location of *keys* does not depend on it: leaves define that. The list names the nodes to ask, and the
-//! shares of the keys when the cluster was created.
+//! The list does not determine the location of *keys*; leaves do. The list contains the nodes to contact, and
+//! the key ranges of the nodes when the cluster was created.
 //!
 //! ```
 //! use azekura_fatbtree::Membership;
@@ -51,7 +51,7 @@ use crate::store::Founding;
 
 pub use meta::{FileMeta, Meta};
 
-/// The nodes of a cluster.
+/// The list of members: the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     cluster: u64,
@@ -61,11 +61,11 @@ pub struct Membership {
     left: Vec<Member>,
 }
 
-/// A node of a cluster.
+/// A member: a node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// Its number.
+    /// Number of the node.
     #[serde(rename = "id")]
     pub pe: PeId,
     /// Address for other nodes.
@@ -73,16 +73,16 @@ pub struct Member {
     /// Address for clients, if the list has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<SocketAddr>,
-    /// First key of its share in a new cluster; `None` for a node that joined later.
+    /// First key of the node's range in a new cluster; `None` for a node that joined later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The node has left the cluster. It stays on the list for its number, and for its share when the cluster
-    /// was created.
+    /// `true` if the node has left the cluster. The entry stays in the list, so that its number is not reused
+    /// and the initial key ranges stay known.
     #[serde(default, skip_serializing_if = "is_false")]
     pub left: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 const fn is_false(value: &bool) -> bool {
     !*value
 }
@@ -98,23 +98,23 @@ struct File {
     node: Vec<Member>,
 }
 
-/// The version of a list without a version.
+/// Returns the version of a list that contains no version.
 const fn first() -> u64 {
     1
 }
 
-/// Identifies a list of members.
+/// Identifier of a list of members: its version and a digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListMark {
-    /// Its version.
+    /// Version of the list.
     pub version: u64,
-    /// Tells lists of one version apart, unless chance is against it (CRC-32C); 0: what is in it is not
-    /// known.
+    /// Digest of the content (CRC-32C), to distinguish lists with the same version; 0 if the content is
+    /// unknown.
     pub digest: u32,
 }
 
 impl ListMark {
-    /// Returns `true` if both say that they are one version, and are not: one was changed without raising
+    /// Returns `true` if both have the same version and different content: a list was changed without raising
     /// its version.
     #[must_use]
     pub const fn contradicts(self, other: Self) -> bool {
@@ -123,7 +123,7 @@ impl ListMark {
     }
 }
 
-/// The reason that a membership is not valid.
+/// The reason that a list of members is not valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembershipError {
@@ -141,25 +141,26 @@ pub enum MembershipError {
     /// The list is contradictory.
     #[error("list of members: {0}")]
     Content(String),
-    /// The list was changed meanwhile: read it again.
+    /// The list was changed meanwhile. Read it again.
     #[error(
         "wrong version: the list of members now has version {found}, but the change is to version \
          {expected}; read the list again"
     )]
     Stale {
-        /// The present value.
+        /// The present version.
         found: u64,
-        /// The former value.
+        /// The version that the change was made from.
         expected: u64,
     },
 }
 
 impl Membership {
-    /// A cluster of these nodes, its first version.
+    /// Creates the first version of the list of a cluster.
     ///
     /// # Errors
     ///
-    /// [`MembershipError::Content`]: two are the same, none has the first keys, and the like.
+    /// [`MembershipError::Content`], for instance if two nodes have the same number or no node has the first
+    /// keys.
     pub fn new(cluster: u64, key_file: PathBuf, nodes: Vec<Member>) -> Result<Self, MembershipError> {
         Self::of_version(first(), cluster, key_file, nodes)
     }
@@ -197,7 +198,7 @@ impl Membership {
         Ok(Self { cluster, key_file, version, nodes, left })
     }
 
-    /// From the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
     ///
@@ -211,11 +212,11 @@ impl Membership {
         Self::of_version(version, name, key_file, node)
     }
 
-    /// Returns the text of the file, with this name of the key file.
+    /// Returns the text of the file, with `key_file` as the path of the key file.
     ///
     /// # Panics
     ///
-    /// Never: it is plain data.
+    /// Never, because the list is plain data.
     #[must_use]
     pub fn to_text(&self, key_file: &Path) -> String {
         let file = File {
@@ -229,33 +230,33 @@ impl Membership {
         text + &toml::to_string(&file).expect("plain data, tables last")
     }
 
-    /// Its name.
+    /// Returns the id of the cluster.
     #[must_use]
     pub const fn cluster(&self) -> u64 {
         self.cluster
     }
 
-    /// The file with the key that nodes share.
+    /// Returns the path of the file with the key that the nodes share.
     #[must_use]
     pub fn key_file(&self) -> &Path {
         &self.key_file
     }
 
-    /// Version of the list; grows with each change.
+    /// Returns the version of the list, which grows with each change.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// Its version, with what tells it from another list of that version. Where each node has the key file
-    /// says nothing.
+    /// Returns the version with a digest that distinguishes lists of the same version. The path of the key
+    /// file does not affect the digest.
     #[must_use]
     pub fn mark(&self) -> ListMark {
         let text = self.to_text(Path::new(""));
         ListMark { version: self.version, digest: crc32c::crc32c(text.as_bytes()).max(1) }
     }
 
-    /// Those that have left.
+    /// Returns the nodes that have left the cluster.
     #[must_use]
     pub fn left(&self) -> &[Member] {
         &self.left
@@ -265,39 +266,39 @@ impl Membership {
         self.nodes.iter().chain(&self.left)
     }
 
-    /// A number that no node has had.
+    /// Returns a number that no node has had.
     #[must_use]
     pub fn next_number(&self) -> PeId {
         PeId(self.all().map(|member| member.pe.0).max().map_or(0, |last| last.saturating_add(1)))
     }
 
-    /// The nodes that belong to it, by number.
+    /// Returns the members of the cluster, ordered by number.
     #[must_use]
     pub fn nodes(&self) -> &[Member] {
         &self.nodes
     }
 
-    /// A node.
+    /// Returns the member with this number.
     #[must_use]
     pub fn node(&self, pe: PeId) -> Option<&Member> {
         self.nodes.iter().find(|member| member.pe == pe)
     }
 
-    /// This cluster with one more node, which has no keys yet.
+    /// Returns the next version of the list, with one more node. The new node has no keys yet.
     ///
     /// # Errors
     ///
-    /// [`MembershipError::Content`]: its number or address is taken.
+    /// [`MembershipError::Content`]: the number or the address is already used.
     pub fn with(&self, member: Member) -> Result<Self, MembershipError> {
         let nodes = self.all().cloned().chain([member]).collect();
         Self::of_version(self.version + 1, self.cluster, self.key_file.clone(), nodes)
     }
 
-    /// This cluster after a node has left it.
+    /// Returns the next version of the list, in which a node has left.
     ///
     /// # Errors
     ///
-    /// [`MembershipError::Content`]: there is no such node, or it is the last.
+    /// [`MembershipError::Content`]: there is no such node, or it is the last one.
     pub fn without(&self, pe: PeId) -> Result<Self, MembershipError> {
         if self.node(pe).is_none() {
             return Err(MembershipError::Content(format!("node {} does not belong to it", pe.0)));
@@ -317,13 +318,13 @@ impl Membership {
     }
 }
 
-/// Keys at which the shares of `nodes` nodes begin, so that keys of letters and digits are spread evenly by
+/// Returns the first keys of `nodes` ranges, so that keys of letters and digits are distributed evenly by
 /// their first byte.
 #[must_use]
 pub fn even_shares(nodes: u16) -> Vec<String> {
     const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let (nodes, letters) = (u64::from(nodes.max(1)), ALPHABET.len() as u64);
-    // One letter for up to 62 nodes, two beyond.
+    // One letter is enough for up to 62 nodes; more nodes need two.
     let begin = |node: u64| {
         if node == 0 {
             return String::new();

@@ -8,39 +8,40 @@ use crate::message::Find;
 use crate::node::open::OpenTransaction;
 use crate::world::Task;
 
-/// A request to the application at the owner of some keys, while their leaves are locked.
+/// A request to the application at the owner of its keys. The leaves of the keys are locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// A key, or the end of a backward scan.
     pub target: Target,
-    /// The leaf of the target. Other keys may be touched if they are among `others`.
+    /// The leaf of the target. The application may also use keys outside it that are among `others`.
     pub range: KeyRange,
-    /// Further keys, in order.
+    /// Further keys of the request, in order.
     pub others: Vec<Key>,
-    /// `true` if it may change rows.
+    /// `true` if the request may change rows.
     pub is_write: bool,
     /// Opaque bytes of the application.
     pub bytes: Vec<u8>,
 }
 
 impl Asked {
-    /// By a request that has found its leaf.
+    /// Creates the application's request from a request that has found its leaf.
     pub(super) fn at(leaf: &LeafHead, find: &Find, is_write: bool, others: &[Key], bytes: &[u8]) -> Self {
         let (target, range) = (find.target.clone(), leaf.range.clone());
         Self { target, range, others: others.to_vec(), is_write, bytes: bytes.to_vec() }
     }
 }
 
-/// Result of the application.
+/// Result of a request to the application.
 #[derive(Default)]
 pub struct Ran {
     /// Opaque bytes of the application.
     pub bytes: Vec<u8>,
-    /// Rows that the leaf has more now, about.
+    /// Estimated growth of the leaf in rows.
     pub rows: isize,
-    /// Bytes that the leaf has more now, about.
+    /// Estimated growth of the leaf in bytes.
     pub more_bytes: usize,
-    /// Ends when it will not be lost, if it is not durable yet. Waited for without the leaf's lock.
+    /// Task that ends when the result is durable; `None` if it is already durable. It is awaited without the
+    /// leaf's lock.
     pub durable: Option<Task<'static, Result<(), String>>>,
 }
 
@@ -50,7 +51,7 @@ impl fmt::Debug for Ran {
     }
 }
 
-/// The reason that an application did not do it.
+/// The reason that an application did not execute a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Nothing was changed.
@@ -63,29 +64,30 @@ pub enum RunError {
 
 /// Runs the requests that an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
 pub trait Application {
-    /// Runs it on the rows of this node, in a transaction of its own.
+    /// Runs a request on the rows of this node, in a separate transaction.
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;
 
-    /// The time by which it judges rows, in milliseconds since 1970; `None`: it does not. Clocks of nodes
-    /// that are too far off from each other are refused ([`Options::max_clock_offset`](crate::Options)).
+    /// Returns the clock by which rows expire, in milliseconds since 1970, or `None` if rows do not expire.
+    /// Nodes with clocks that differ too much refuse each other
+    /// ([`Options::max_clock_offset`](crate::Options)).
     fn clock_ms(&self) -> Option<u64> {
         None
     }
 
-    /// Makes ready for a transaction that stays open over several requests
-    /// ([`Work::Step`](crate::Work::Step), [`Work::Read`](crate::Work::Read)). Nothing happens before its
-    /// first step. A `reader` takes no locks: all its steps see the state of this node at the first step.
+    /// Prepares a transaction that stays open over several requests ([`Work::Step`](crate::Work::Step),
+    /// [`Work::Read`](crate::Work::Read)). The transaction begins with its first step. A `reader` acquires no
+    /// locks: all its steps read the state of this node at the first step.
     ///
     /// # Errors
     ///
-    /// [`RunError::Refused`]: it has no such transactions.
+    /// [`RunError::Refused`]: the application has no such transactions.
     fn open(&self, reader: bool) -> Result<Box<dyn OpenTransaction>, RunError> {
         let kind = if reader { "reads" } else { "transactions" };
         Err(RunError::Refused(format!("{kind} over several requests are not offered at this node")))
     }
 }
 
-/// No application: refuses.
+/// An application that refuses all requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoApplication;
 

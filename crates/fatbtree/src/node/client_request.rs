@@ -21,28 +21,28 @@ pub(super) struct Reply {
     hops: u8,
 }
 
-/// Rows of a scan, and from where it goes on.
+/// Rows of a scan, and the range that remains to be scanned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// The rows, in the order of the request.
     pub rows: Vec<Row>,
-    /// The rest of the range; `None` at its end.
+    /// The remaining range; `None` if the scan is complete.
     pub rest: Option<KeyRange>,
 }
 
-/// Most bytes that a request brings along: half a frame, so that it fits together with its surroundings.
+/// Maximum size of a request in bytes: half a frame, which leaves space for the other fields of the message.
 const MOST_REQUEST_BYTES: usize = frame::MAX_BYTES / 2;
 
-/// Longest pause before a lost request is sent again.
+/// Longest and shortest pause before a lost request is sent again. Each pause is twice the previous one.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 impl Node {
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     ///
-    /// As for [`call`](Self::call).
+    /// See [`call`](Self::call).
     pub async fn get(&self, key: impl Into<Key>) -> Result<Option<Vec<u8>>, Error> {
         match self.call(Target::At(key.into()), Work::Get).await?.0 {
             Answer::Value(value) => Ok(value),
@@ -50,11 +50,12 @@ impl Node {
         }
     }
 
-    /// Changes a key by [`Work::Put`], [`Work::Insert`] or [`Work::Delete`]; whether it had a value.
+    /// Changes a key by [`Work::Put`], [`Work::Insert`] or [`Work::Delete`]. Returns `true` if the key had a
+    /// value.
     ///
     /// # Errors
     ///
-    /// As for [`call`](Self::call).
+    /// See [`call`](Self::call).
     pub async fn write(&self, key: impl Into<Key>, work: Work) -> Result<bool, Error> {
         match self.call(Target::At(key.into()), work).await?.0 {
             Answer::Done { existed } => Ok(existed),
@@ -62,12 +63,13 @@ impl Node {
         }
     }
 
-    /// Up to `limit` rows of a range, from its end backwards if `reverse`. Each leaf is read at one moment; a
-    /// scan over several is not one moment, but a key that is there all the time comes once, and in order.
+    /// Returns up to `limit` rows of a range, from the end backward if `reverse`. Each leaf is read at one
+    /// moment, different leaves at different moments. A key that exists during the whole scan is returned
+    /// once, and in order.
     ///
     /// # Errors
     ///
-    /// As for [`call`](Self::call).
+    /// See [`call`](Self::call).
     pub async fn scan(&self, range: KeyRange, reverse: bool, limit: usize) -> Result<Rows, Error> {
         let mut all = Rows { rows: Vec::new(), rest: Some(range) };
         while let Some(rest) = all.rest.take() {
@@ -93,14 +95,14 @@ impl Node {
         Ok(all)
     }
 
-    /// Has work done at the leaf of `target`, wherever it is.
+    /// Executes work at the leaf of `target`, at any node.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`], [`Error::Unreachable`]: nothing happened. [`Error::Unknown`]: a write may have
-    /// happened. [`Error::Store`]: the owner's store refused.
-    /// [`Error::Ended`]: the transaction was rolled back. [`Error::Elsewhere`], [`Error::NotMoved`],
-    /// [`Error::TooLong`]: the request is refused.
+    /// [`Error::Unavailable`], [`Error::Unreachable`]: nothing was changed. [`Error::Unknown`]: a write may
+    /// have been executed. [`Error::Store`]: the owner's store refused the request. [`Error::Ended`]: the
+    /// transaction was rolled back. [`Error::Elsewhere`], [`Error::NotMoved`], [`Error::TooLong`]: the
+    /// request is refused.
     pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<RouteEntry>), Error> {
         let bytes = work.bytes();
         if bytes > MOST_REQUEST_BYTES {
@@ -132,7 +134,7 @@ impl Node {
                         self.learn(&route_entry);
                     }
                     trouble = match refusal {
-                        // Another node may be unable to reach one that this node can reach.
+                        // Another node may not reach a node that this node can reach.
                         Refusal::Away { pe, reason } if self.is_down(pe) => {
                             return Err(Error::Unreachable { pe, reason });
                         }
@@ -162,8 +164,8 @@ impl Node {
         }
     }
 
-    /// After how long a request is refused. A step of an open transaction may wait for a lock as long as the
-    /// transaction may be open; a move waits for the leaf's lock, and for its receiver.
+    /// Returns the timeout of a request. A step of an open transaction may wait for a lock as long as the
+    /// transaction may be open. A move waits for the leaf's lock, and for the receiver.
     fn timeout_of(&self, work: &Work) -> Duration {
         let Options { request_timeout, open_timeout, move_timeout, .. } = self.options;
         match work {
@@ -173,17 +175,19 @@ impl Node {
         }
     }
 
-    /// Checks that a transaction is still open after a step was refused because its keys are not at the
-    /// coordinator. A transaction ends when one of its leaves moves. `first` is a key that it has touched.
+    /// Checks that a transaction is still open, after a step was refused because its keys are not at the
+    /// coordinator. A transaction ends when one of its leaves moves. `first` is a key that the transaction
+    /// has used.
     ///
     /// # Errors
     ///
-    /// [`Error::Ended`] says why it does not; others as for [`call`](Self::call): it is not known.
+    /// [`Error::Ended`]: the transaction has ended, for the given reason. After other errors (see
+    /// [`call`](Self::call)) its state is unknown.
     pub async fn goes_on(&self, id: TransactionId, coordinator: PeId, first: Key) -> Result<(), Error> {
         self.call(Target::At(first), Work::Check { id, coordinator }).await.map(drop)
     }
 
-    /// A name for a transaction of one of this node's clients.
+    /// Returns a new number for a transaction of a client of this node.
     #[must_use]
     pub fn new_transaction(&self) -> TransactionId {
         let mut state = self.state.borrow_mut();
@@ -214,7 +218,7 @@ impl Node {
         reply.flatten()
     }
 
-    /// The connection to a node has ended: ends the waits for answers from that node at once.
+    /// Records that the connection to a node has ended: ends the waits for answers from that node at once.
     pub fn lost_touch(&self, pe: PeId) {
         for waiting in self.state.borrow().waiting.values().filter(|waiting| waiting.sent_to == Some(pe)) {
             waiting.slot.put(None);
@@ -231,7 +235,8 @@ impl Node {
         }
     }
 
-    /// Takes an answer. The asking task may have ended, or may be of an earlier start of this node.
+    /// Passes an answer to the waiting task. That task may have ended, or the answer may belong to an earlier
+    /// start of this node.
     pub(super) fn answered(
         &self,
         id: RequestId,
@@ -247,7 +252,7 @@ impl Node {
         }
     }
 
-    /// Sends an answer to where the request came from.
+    /// Sends an answer to the origin of the request.
     pub(super) fn answer(
         &self,
         to: PeId,
@@ -264,8 +269,8 @@ impl Node {
     }
 }
 
-/// Returns the range that a scan has to read after a leaf: all beyond the last row if the leaf has more rows,
-/// else all beyond the leaf.
+/// Returns the range that a scan has to read after a leaf: the keys beyond the last row if the leaf has more
+/// rows, otherwise the keys beyond the leaf.
 fn rest_of(rest: KeyRange, reverse: bool, last: Option<&Row>, leaf: &KeyRange) -> Option<KeyRange> {
     match (reverse, last) {
         (false, Some((key, _))) => {

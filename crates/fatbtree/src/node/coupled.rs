@@ -1,18 +1,18 @@
 //! The paper's protocols (section 3.4): lock coupling during the descent, and locks on all copies for a
 //! split.
 //!
-//! **Search and update**: IS (IX for an update) on the root; then, page by page, the lock on the child, at
-//! whichever PE it is, before the parent's is released. S (X) on the leaf.
+//! **Search and update**: IS (IX for an update) on the root. Then, page by page, the child at any PE is
+//! locked before the parent's lock is released. S (X) on the leaf.
 //!
-//! **Split, B-OPT**: the leaf is released. From the root down: SIX on all copies of a page, in the order of
-//! their PEs; when a page has room for one more entry, all pages above it are released. Then X on all copies
-//! of the pages that are still locked, X on the leaf, the change, at all copies.
+//! **Split, B-OPT**: the leaf is released. From the root down, SIX on all copies of a page, in the order of
+//! their PEs. When a page has space for one more entry, all pages above it are released. Then X on all copies
+//! of the pages that are still locked, and X on the leaf. Then the change is made at all copies.
 //!
 //! **Split, INC-OPT**: X at once, on the lowest index page; from the root only if that is full.
 //!
-//! Locks are taken downwards, and for one page in the order of PEs, so there is no cycle of waits (hazard
-//! B3). They are held across messages, so a failed node blocks all others. Therefore this is for figures and
-//! not offered to users: the feature `baseline-protocols` compiles it.
+//! Locks are acquired downward, and for one page in the order of PEs, so there is no cycle of waits (hazard
+//! B3). They are held across messages, so a failed node blocks all others. Therefore these protocols are only
+//! for the evaluation, and are compiled only with the feature `baseline-protocols`.
 
 use std::rc::Rc;
 
@@ -32,7 +32,7 @@ use crate::store::Change;
 use crate::world::Slot;
 
 impl Node {
-    /// Takes a message of these protocols.
+    /// Handles a message of these protocols.
     pub(super) fn take_lock_message(&self, from: PeId, message: LockMessage) {
         match message {
             LockMessage::Couple { find, way } => {
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Continues a request; its page is here and locked.
+    /// Continues a request with a page of this PE that is already locked.
     pub(super) async fn couple(&self, mut find: Find, mut way: Vec<Vec<PageCopy>>) {
         while find.page.is_index() {
             let here = PageCopy { pe: self.me, page: find.page };
@@ -143,7 +143,8 @@ impl Node {
         let here = PageCopy { pe: self.me, page };
         self.acquire(id, here, LockMode::X).await;
         let route_entries = self.split_locked(page).await;
-        // Each copy is changed and released where it is; the leaf waits for all.
+        // Each copy is changed and released at its PE. The leaf's lock is held until all copies have
+        // answered.
         let mut applied = Vec::new();
         for copy in &held {
             match &route_entries {
@@ -157,7 +158,7 @@ impl Node {
         self.release(id, here);
     }
 
-    /// Locks all copies of the index pages that a split of the leaf below changes, in X.
+    /// Locks in X all copies of the index pages that a split of the leaf below changes.
     async fn lock_way(&self, id: RequestId, way: &[Vec<PageCopy>]) -> Vec<PageCopy> {
         let is_bopt = self.options.protocol == Protocol::BOpt;
         let first = if is_bopt { LockMode::SIX } else { LockMode::X };
@@ -194,8 +195,7 @@ impl Node {
         (copies.to_vec(), is_full)
     }
 
-    /// Splits a leaf that is locked, if it is still too full. Returns what the index pages above have to
-    /// know.
+    /// Splits a locked leaf, if it is still too full. Returns the route entries for the index pages above.
     async fn split_locked(&self, page: PageNo) -> Option<Vec<RouteEntry>> {
         let old = self.leaf(page)?;
         let weight = self.store.weigh(old.range.clone()).await.ok()?;
@@ -222,7 +222,7 @@ impl Node {
         Some(route_entries)
     }
 
-    /// Changes a copy, here or elsewhere; returns the answer to wait for, if elsewhere.
+    /// Changes a copy of an index page. Returns the answer to wait for, if the copy is at another PE.
     async fn apply_at(
         &self,
         id: RequestId,
@@ -248,7 +248,7 @@ impl Node {
 
     async fn apply_here(&self, id: RequestId, page: PageNo, route_entries: &[RouteEntry]) {
         self.pages.fix(page, Access::Change).await;
-        // Also what is about this node: under locks on all copies it is not old.
+        // Adds entries about this node too: under locks on all copies they are up to date.
         let mut state = self.state.borrow_mut();
         for route_entry in route_entries {
             state.index.learn(route_entry);
@@ -257,8 +257,8 @@ impl Node {
         self.release(id, PageCopy { pe: self.me, page });
     }
 
-    /// Locks a page wherever it is, or raises the lock that the request has on it. Tells whether the page is
-    /// full.
+    /// Locks a page of any PE, or converts the lock that the request already has on it. Returns `true` if the
+    /// page is full.
     async fn acquire(&self, id: RequestId, at: PageCopy, mode: LockMode) -> bool {
         if at.pe == self.me {
             return self.acquire_here(id, at.page, mode).await;
@@ -301,7 +301,7 @@ impl Node {
         (call, slot)
     }
 
-    /// Does the lock operation that another node's request needs.
+    /// Acquires a lock for a request of another node.
     pub(super) async fn serve_lock(&self, from: PeId, call: u64, id: RequestId, page: PageNo, mode: u8) {
         let Some(mode) = LockMode::ALL.get(usize::from(mode)).copied() else { return };
         let is_full = self.acquire_here(id, page, mode).await;

@@ -1,12 +1,13 @@
 //! Routing of a request to its leaf.
 //!
-//! 1. It was sent to a leaf: there, and along right links inside this PE, until a leaf covers the target.
-//!    Then the work is done.
-//! 2. Else down from the index page it was sent to, or from the root.
-//! 3. No leaf here: if it came here and its source has not decided yet, wait for that.
-//! 4. Else, if the leaves in key order have one, there: an index can be behind, and only PE 0 has one in SIB.
-//! 5. Else send it on by the newest route entry that is known, to its owner or to a copy of an index page.
-//!    If no route entry is newer than the one that sent it here (NODE-3), tell the origin.
+//! 1. A request that was sent to a leaf follows right links inside this PE until a leaf covers the target.
+//!    That leaf executes the work.
+//! 2. Otherwise it descends from the index page to which it was sent, or from the root.
+//! 3. If no leaf here covers the target, but a staged leaf does, it waits for the decision of the move.
+//! 4. Otherwise it searches the leaves in key order: the index can be outdated, and in SIB only PE 0 has an
+//!    index.
+//! 5. Otherwise it is forwarded by the newest known route entry, to the owner or to a copy of an index page.
+//!    If no route entry is newer than the one by which it arrived (NODE-3), the origin is notified.
 //!
 //! A sender with a stale route entry receives the current entry with the reply.
 
@@ -18,13 +19,13 @@ use crate::message::{Find, Message, Refusal, Work};
 use crate::node::Node;
 use crate::page_service::Access;
 
-/// Most crossings of one attempt.
+/// Maximum number of hops of one attempt.
 pub(super) const MOST_HOPS: u8 = 32;
-/// Most descents at one node.
+/// Maximum number of descents at one node.
 const MOST_DESCENTS: usize = 16;
 
 impl Node {
-    /// Looks for the leaf of a request, and has the work done there or sends it on.
+    /// Searches the leaf of a request, and executes the work there or forwards the request.
     pub(super) async fn find(&self, from: PeId, find: Find) {
         self.open_finds.set(self.open_finds.get() + 1);
         self.look_for(from, find).await;
@@ -81,9 +82,9 @@ impl Node {
         let choice = Choice::ByRange;
         let state = self.state.borrow();
         let mut route = state.index.route(target, start, choice);
-        // Leaves that were given away are never forgotten, even if the index has lost them.
+        // Leaves that were moved away are never forgotten, even if the index has lost their entries.
         let forwarding = state.forwarding.find(target);
-        // A copy of an index page at a node that has left is removed with it (LEAVE-1).
+        // A node that has left has no copies of index pages any more (LEAVE-1).
         let is_behind =
             route.owner_at.is_some_and(|version| version < forwarding.version) || self.has_left(route.to.pe);
         if is_behind && forwarding.value.pe != self.me {
@@ -93,8 +94,8 @@ impl Node {
         route
     }
 
-    /// From a leaf, by right links, to the leaf of the target, if that is at this PE and this way leads to
-    /// it.
+    /// Returns the leaf of the target, reached from a leaf by right links. Returns `None` if the target is
+    /// not at this PE or not on this path.
     async fn reach_leaf(&self, find: &Find, page: PageNo) -> Option<PageNo> {
         let target = &find.target;
         let access = if find.work.is_write() { Access::Change } else { Access::Read };
@@ -111,8 +112,8 @@ impl Node {
         None
     }
 
-    /// Further keys of a transaction in a leaf that has arrived but is not owned yet: waits before any lock
-    /// is held (NODE-2). A client that learned of a move finds the keys at the receiver.
+    /// Waits while a further key of a transaction is in a staged leaf, before any lock is acquired (NODE-2).
+    /// So a client that has learned of a move finds the keys at the receiver.
     async fn wait_for_others(&self, work: &Work) {
         let (Work::Run { others, .. } | Work::Step { others, .. } | Work::Read { others, .. }) = work else {
             return;
@@ -130,7 +131,7 @@ impl Node {
 
     fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
-        // It has the founding shares only, which may belong to a node that has left since.
+        // An unsettled store has only the initial key ranges, which may belong to a node that has left since.
         if let Some(reason) =
             self.unsettled().filter(|_| route.to.pe == self.me || self.has_left(route.to.pe))
         {
@@ -153,7 +154,7 @@ impl Node {
         self.send(route.to.pe, &Message::Find(find.clone()));
     }
 
-    /// Tells a node that sent a request by an old route entry what is true here.
+    /// Sends the current route entry to a node that has used an outdated one.
     fn correct(&self, from: PeId, target: &Target) {
         if let Some(route_entry) = self.known(target) {
             self.send(from, &Message::RouteEntries(vec![route_entry]));
@@ -166,7 +167,7 @@ impl Node {
         self.answer(find.id.origin, find.id, Err(Refusal::Lost), route_entry, find.hops);
     }
 
-    /// The owner has to be waited for.
+    /// Refuses a request because its owner cannot be reached; the origin retries.
     fn away(&self, find: &Find, pe: PeId, reason: String) {
         self.count(|counts| counts.lost += 1);
         let refusal = Refusal::Away { pe, reason };

@@ -1,14 +1,15 @@
-//! Heartbeats: notice a node with a stopped process, or with a cut network that left the connection standing.
+//! Heartbeats: detect a node with a stopped process, or with a broken network and a connection that seems
+//! open.
 //!
 //! - **BEAT-1** Each node sends a heartbeat to every other member once per `heartbeat_interval`. Any message
-//!   counts as a sign of life.
-//! - **BEAT-2** Silence is counted in ticks of this node, not by the clock: a node that was stopped itself
-//!   does not take the others for silent when it goes on.
-//! - **BEAT-3** A node that was heard once and has been silent for [`MISSED_HEARTBEATS`] ticks is down until
-//!   it is heard again: requests that were sent to it end as if the connection had ended, and requests for
-//!   its keys are refused at once.
-//! - **BEAT-4** A heartbeat tells the sender's clock. A node with a clock that is too far off is down until a
-//!   later heartbeat tells another time.
+//!   counts as a heartbeat.
+//! - **BEAT-2** Silence is counted in ticks of this node, not by the clock. So a node that was suspended does
+//!   not treat the others as silent when it continues.
+//! - **BEAT-3** A node that has sent a message before and has been silent for [`MISSED_HEARTBEATS`] ticks is
+//!   down until its next message. Requests that were sent to it end as if the connection had ended, and
+//!   requests for its keys are refused at once.
+//! - **BEAT-4** A heartbeat contains the sender's clock. A node with a clock that differs too much is down
+//!   until a later heartbeat shows an allowed offset.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,14 +19,14 @@ use crate::id::PeId;
 use crate::message::Message;
 use crate::node::Node;
 
-/// Ticks without a sign of life after which a node is down.
+/// Number of ticks without a message after which a node is down.
 pub const MISSED_HEARTBEATS: u32 = 4;
 
 /// Ticks since the last message of each node; a node without any message has no entry.
 #[derive(Default)]
 pub(super) struct Heartbeats {
     missed: RefCell<BTreeMap<PeId, u32>>,
-    /// Nodes with clocks that are too far off.
+    /// Nodes with clocks that differ too much.
     offsets: RefCell<BTreeMap<PeId, ClockOffset>>,
 }
 
@@ -36,11 +37,11 @@ impl Heartbeats {
 }
 
 impl Node {
-    /// Sends heartbeats and counts those of the others, until the node ends. Without effect if the options
-    /// have no interval.
+    /// Sends heartbeats and counts missing heartbeats of the other nodes, until this node ends. Does nothing
+    /// if the options contain no interval.
     pub(super) fn send_heartbeats(&self) {
         let Some(interval) = self.options.heartbeat_interval else { return };
-        // Not by `spawn`, which would keep the node alive.
+        // `spawn` is not used here, because it would keep the node alive.
         let (node, clock) = (self.itself.clone(), self.world.clock.clone());
         self.world.tasks.spawn(Box::pin(async move {
             while let Some(node) = node.upgrade() {
@@ -53,7 +54,7 @@ impl Node {
 
     fn beat(&self) {
         for pe in self.others() {
-            // A frame for a link that is down would be lost, and end the other node's connection (LINK-5).
+            // A frame for a broken link would be lost, and would end the other node's connection (LINK-5).
             if self.world.net.is_up(pe) {
                 self.send(pe, &Message::Heartbeat { clock_ms: self.application.clock_ms() });
             }
@@ -68,7 +69,7 @@ impl Node {
         }
     }
 
-    /// A message of this node has come.
+    /// Records a message from a node.
     pub(super) fn heard(&self, from: PeId) {
         let missed = self.heartbeats.missed.borrow_mut().insert(from, 0);
         if missed.is_some_and(|missed| missed >= MISSED_HEARTBEATS) {
@@ -76,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Records the time of another node.
+    /// Records the clock of another node.
     pub(super) fn heard_clock(&self, from: PeId, clock_ms: Option<u64>) {
         let (Some(told), Some(now)) = (clock_ms, self.application.clock_ms()) else { return };
         let offset = clock_offset::judge_message(told, now, self.options.max_clock_offset);
@@ -95,17 +96,17 @@ impl Node {
         }
     }
 
-    /// Returns how far a node's clock is off, if that is too far.
+    /// Returns the offset of a node's clock, if it is too large.
     pub(crate) fn clock_offset(&self, pe: PeId) -> Option<ClockOffset> {
         self.heartbeats.offsets.borrow().get(&pe).copied()
     }
 
-    /// Judges another node's time, sent in a handshake between two moments of this node's clock.
+    /// Checks the clock of another node, as read in a handshake between two times of this node's clock.
     pub(crate) fn judge_clock(&self, told_ms: u64, between_ms: (u64, u64)) -> Option<ClockOffset> {
         clock_offset::judge(told_ms, between_ms, self.options.max_clock_offset)
     }
 
-    /// The time of the application; 0 without one.
+    /// Returns the clock of the application; 0 if it uses none.
     pub(crate) fn clock_ms(&self) -> u64 {
         self.application.clock_ms().unwrap_or(0)
     }
@@ -121,8 +122,8 @@ impl Node {
         self.heartbeats.is_silent(pe).then(|| format!("{pe}: no sign of life, though it is connected"))
     }
 
-    /// Returns whether a node is known to be unreachable: the last attempt to connect failed, or it is silent
-    /// (BEAT-3). `false` while it is being connected.
+    /// Returns `true` if a node is known to be unreachable: the last attempt to connect failed, or the node
+    /// is silent (BEAT-3). Returns `false` while a connection is being established.
     #[must_use]
     pub fn is_down(&self, pe: PeId) -> bool {
         self.world.net.is_down(pe) || self.heartbeats.is_silent(pe) || self.clock_offset(pe).is_some()

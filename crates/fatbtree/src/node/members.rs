@@ -1,15 +1,15 @@
-//! Members of the cluster, in this node's view.
+//! Members of the cluster, as known to this node.
 //!
-//! - **MEMBERS-1** A node that has left has left for good, whatever a list of members says: its number is not
-//!   reused. Its machine can come back only as a new node. So *left* is a set that only grows; messages about
-//!   it may come in any order, twice, and from any node.
-//! - **MEMBERS-2** The list of members has a version. A node goes by the newest that it has been given,
-//!   remembers its version for good, and refuses an older one. Nodes tell each other their versions, so that
-//!   each learns that there is a newer one; it has to be given the list itself. A list that says it is a
-//!   version which this node, or another that it has heard, knows with other contents is refused
-//!   ([`ListMark`]): also by nodes that meet, and by a node that has to keep a decommission message.
-//! - **MEMBERS-3** Nodes that may need forwarding by this node's knowledge: the list's nodes, and all with
-//!   stores that it remembers (`met`), also those on a newer list only.
+//! - **MEMBERS-1** A node that has left has left permanently, whatever a list of members contains. Its number
+//!   is not reused, and its machine can join only as a new node. So *left* is a set that only grows. Messages
+//!   about it may come in any order, twice, and from any node.
+//! - **MEMBERS-2** The list of members has a version. A node uses the newest list that it was given, stores
+//!   the version durably, and refuses older lists. Nodes exchange their versions, so each node learns that a
+//!   newer list exists, but not the list itself. A list is refused if this node, or a node that has contacted
+//!   it, knows other contents with the same version ([`ListMark`]). Nodes also check this when they connect,
+//!   and when they store a decommission message.
+//! - **MEMBERS-3** Nodes that may need forwarding by this node's entries: the nodes of the list, and all
+//!   nodes with recorded stores (`met`), even if only a newer list contains them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -32,9 +32,9 @@ pub enum ListError {
          give it that version or a newer one"
     )]
     Stale {
-        /// The list's.
+        /// Version of the list.
         found: u64,
-        /// The node's.
+        /// Version that the node uses.
         known: u64,
     },
     /// A node uses another list of this version.
@@ -45,7 +45,7 @@ pub enum ListError {
     Changed(u64),
 }
 
-/// The members.
+/// Members as known to this node.
 pub(super) struct Members {
     known: RefCell<Known>,
     /// Signals that another node uses a newer list.
@@ -54,11 +54,11 @@ pub(super) struct Members {
 
 struct Known {
     present: BTreeSet<PeId>,
-    /// Durable.
+    /// Nodes that have left; durable.
     left: BTreeSet<PeId>,
-    /// The list; its version is durable.
+    /// The list in use; its version is durable.
     list: ListMark,
-    /// The newest list that any node uses.
+    /// The newest list that any node is known to use.
     newest: ListMark,
 }
 
@@ -79,8 +79,8 @@ impl Members {
 }
 
 impl Node {
-    /// Takes a new node into the cluster. It gets keys when leaves are moved to it. Without effect if it has
-    /// left.
+    /// Adds a new node to the cluster. The node gets keys when leaves are moved to it. Does nothing if the
+    /// node has left.
     pub fn join(&self, pe: PeId) {
         let is_new = {
             let mut known = self.members.known.borrow_mut();
@@ -92,13 +92,13 @@ impl Node {
         }
     }
 
-    /// All nodes of the cluster in this node's view, itself too unless it has left.
+    /// Returns all members as known to this node, including itself unless it has left.
     #[must_use]
     pub fn members(&self) -> Vec<PeId> {
         self.members.known.borrow().present.iter().copied().collect()
     }
 
-    /// Nodes that have left the cluster.
+    /// Returns the nodes that have left the cluster.
     #[must_use]
     pub fn left(&self) -> Vec<PeId> {
         self.members.known.borrow().left.iter().copied().collect()
@@ -110,14 +110,14 @@ impl Node {
         self.members.known.borrow().left.contains(&pe)
     }
 
-    /// The version of the list of members that this node uses, and the newest version of any other node.
+    /// Returns the version of the list of members that this node uses, and the newest version of any node.
     #[must_use]
     pub fn list_versions(&self) -> (u64, u64) {
         let known = self.members.known.borrow();
         (known.list.version, known.newest.version)
     }
 
-    /// The list of members that this node uses.
+    /// Returns the list of members that this node uses.
     #[must_use]
     pub fn list(&self) -> ListMark {
         self.members.known.borrow().list
@@ -127,7 +127,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`ListError`]. Nothing was changed.
+    /// [`ListError`]: nothing was changed.
     pub async fn go_by_list(&self, list: ListMark) -> Result<(), ListError> {
         let (known, newest) = {
             let known = self.members.known.borrow();
@@ -149,7 +149,7 @@ impl Node {
         }
         {
             let mut known = self.members.known.borrow_mut();
-            // Another one may have come while the store worked.
+            // A newer list may have arrived while the store was working.
             if list.version >= known.list.version {
                 known.list = list;
             }
@@ -184,15 +184,15 @@ impl Node {
         self.members().into_iter().filter(|pe| *pe != self.me).collect()
     }
 
-    /// Nodes that may follow this node's messages, and messages about it (MEMBERS-3).
+    /// Returns the nodes that may use this node's messages, or messages about it (MEMBERS-3).
     pub(super) fn witnesses(&self) -> BTreeSet<PeId> {
         let met = self.state.borrow().met.keys().copied().collect::<Vec<_>>();
         let all = self.members().into_iter().chain(met);
         all.filter(|pe| *pe != self.me && !self.has_left(*pe)).collect()
     }
 
-    /// Tells a node that was started, or is reachable again, which nodes have left, and the version of the
-    /// list.
+    /// Sends the nodes that have left and the version of the list to a node that was started or is reachable
+    /// again.
     pub(super) fn tell_members(&self, to: PeId) {
         for pe in self.left() {
             self.send(to, &Message::Left { pe });
@@ -200,11 +200,11 @@ impl Node {
         self.send(to, &Message::List { list: self.list() });
     }
 
-    /// Records that a node has left, as reported by that node or by one that it has told (MEMBERS-1).
+    /// Records that a node has left, as reported by that node or by another one (MEMBERS-1).
     pub(super) async fn learn_left(&self, from: PeId, pe: PeId) {
         if pe == self.me {
             if !self.has_left(pe) {
-                // Its own decision would be in its store.
+                // A departure of this node would be recorded in its own store.
                 self.refuse(format!(
                     "the store of {pe} is an old copy: {from} has recorded that {pe} has left the cluster"
                 ));
@@ -217,7 +217,8 @@ impl Node {
             }
             self.members.note_left(pe);
             tracing::info!(node = pe.0, "node has left the cluster");
-            // It left with no move open: it has installed all that was decided for it, and given it on.
+            // The node left with no open move: it has installed all leaves that were decided for it, and
+            // moved them on.
             let to_it = self
                 .state
                 .borrow()
@@ -230,15 +231,15 @@ impl Node {
                 self.settle(id).await;
             }
             self.hear_anew();
-            // Each node that knows of the departure tells the others: the node that left may be stopped
-            // before it has heard of all that wait for it.
+            // Each node that knows of the departure notifies the others, because the node that left may be
+            // stopped before it has notified all of them.
             let others = self.others().into_iter().filter(|other| *other != from);
             others.for_each(|other| self.send(other, &Message::Left { pe }));
         }
         self.send(from, &Message::LeftNoted { pe });
     }
 
-    /// This node has left.
+    /// Records that this node has left.
     pub(super) fn note_own_leaving(&self) {
         self.members.note_left(self.me);
     }

@@ -7,20 +7,20 @@ use crate::message::{Message, Refusal};
 use crate::node::Node;
 use crate::node::store_identity::Page;
 
-/// Requests that a node works on at once; more are answered with `Lost`.
+/// Maximum of concurrent requests at a node. Further requests are answered with `Lost`.
 const MOST_OPEN_FINDS: usize = 1 << 16;
 
 impl Node {
-    /// Takes a frame from the net, without its length. A frame that is refused changes nothing.
+    /// Handles a frame from the network, without its length field. A refused frame changes nothing.
     ///
     /// # Errors
     ///
-    /// [`FrameError`]: the frame is not valid; over a stream, close the connection.
+    /// [`FrameError`]: the frame is not valid. Close the connection if it is a stream.
     pub fn receive(&self, bytes: &[u8]) -> Result<(), FrameError> {
         self.receive_by(bytes, |_| Ok(()))
     }
 
-    /// Accepts a frame from a connection with an authenticated peer, `peer`.
+    /// Handles a frame from a connection with an authenticated peer, `peer`.
     ///
     /// # Errors
     ///

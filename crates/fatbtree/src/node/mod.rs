@@ -5,7 +5,7 @@
 //! | `application` | the application's requests at the owner of a key |
 //! | `messages` | messages between nodes, received and sent |
 //! | `client_request` | requests of clients of this node, until they are answered |
-//! | `heartbeat` | which other nodes are silent |
+//! | `find` | a request that searches its leaf |
 //! | `find` | a request that is looking for its leaf |
 //! | `work` | work at the leaf |
 //! | `local_keys` | keys that other threads serve without a task of the node |
@@ -18,25 +18,25 @@
 //! | `coupled` | the paper's protocols, for the evaluation |
 //! | `state` | state in memory |
 //!
-//! ## Locks on leaves, all of them local
+//! ## Locks on leaves (all local)
 //!
 //! | operation | mode |
 //! |---|---|
-//! | reads rows | IS: the store's own locks keep the rows |
+//! | reads rows | IS: the store's own locks protect the rows |
 //! | writes a row | IX |
 //! | splits, merges, moves | X |
 //!
-//! - **NODE-1** A leaf answers only under a lock, after its fences were compared with the target *under that
-//!   lock*, or to a thread inside the gate of `local_keys` (LOCAL-1). That is the linearization point; index
-//!   pages decide about the number of hops only.
+//! - **NODE-1** A leaf answers only under its lock, after its fences were compared with the target *under
+//!   that lock*, or to a thread inside the gate of `local_keys` (LOCAL-1). That comparison is the
+//!   linearization point. Index pages affect only the number of hops.
 //! - **NODE-2** A task that holds a lock never waits for a lock of another node. A merge locks two leaves,
 //!   and a transaction of several keys locks all of their leaves, from left to right (a leaf's first key
 //!   never changes while it has its number). Every other operation locks one leaf. A move waits for another
 //!   node under a lock, but not for a lock of that node, and not longer than `move_timeout`. So no cycle
 //!   exists (B3).
-//! - **NODE-3** A forwarded request carries the version of the route entry that named its receiver as
-//!   owner. A receiver that does not own the leaf has a newer route entry (I3) or says so. So versions grow
-//!   with each hop, and forwarding ends.
+//! - **NODE-3** A forwarded request contains the version of the route entry that named its receiver as owner.
+//!   A receiver that does not own the leaf has a newer route entry (I3) or reports that it has none. So
+//!   versions grow with each hop, and forwarding ends.
 //! - **NODE-4** The store is changed first, then memory, both under the leaf's lock.
 
 mod application;
@@ -94,9 +94,9 @@ use store_identity::StoreIdentity;
 
 /// Parts of a node.
 pub struct Parts {
-    /// Net, clock, chance, tasks.
+    /// Network, clock, random numbers, and tasks.
     pub world: World,
-    /// Its store.
+    /// Store of the node.
     pub store: Rc<dyn LeafStore>,
     /// Cost model of page accesses.
     pub pages: Rc<dyn PageService>,
@@ -104,11 +104,11 @@ pub struct Parts {
     pub application: Rc<dyn Application>,
     /// Initial distribution of the keys.
     pub founding: Founding,
-    /// Present members by the list: without nodes that have left, with nodes that joined later.
+    /// Present members according to the list: without nodes that have left, with nodes that joined later.
     pub members: Vec<PeId>,
     /// Settings.
     pub options: Options,
-    /// The index, if the leaves were built with one; else it is made from the leaves.
+    /// The index, if the leaves were built with one. Otherwise the index is built from the leaves.
     #[cfg(feature = "baseline-protocols")]
     pub built: Option<Built>,
 }
@@ -125,30 +125,30 @@ impl fmt::Debug for Parts {
 pub struct Counts {
     /// Work done at leaves of this node.
     pub worked: u64,
-    /// Requests sent on to another node.
+    /// Requests forwarded to another node.
     pub sent_on: u64,
     /// Right links followed between leaves.
     pub right_moves: u64,
-    /// Requests that came to a leaf that was not theirs, and went down from the root again.
+    /// Requests that arrived at a wrong leaf and descended from the root again.
     pub restarts: u64,
-    /// Requests sent back because nothing newer was known.
+    /// Requests returned to the origin because no newer entry was known.
     pub lost: u64,
     /// Leaves split.
     pub splits: u64,
     /// Leaves merged.
     pub merges: u64,
-    /// Leaves given to other nodes.
+    /// Leaves moved to other nodes.
     pub moved: u64,
-    /// Moves that were given up.
+    /// Moves that were aborted.
     pub moves_undone: u64,
-    /// Locks taken at other nodes, in the paper's protocols.
+    /// Locks acquired at other nodes, in the paper's protocols.
     #[cfg(feature = "baseline-protocols")]
     pub remote_locks: u64,
     /// Frames that were refused.
     pub refused_frames: u64,
 }
 
-/// A running node. It ends when the last handle and the last of its tasks go.
+/// A running node. It ends when its last handle and the last of its tasks are dropped.
 pub struct Node {
     me: PeId,
     members: Members,
@@ -161,16 +161,16 @@ pub struct Node {
     application: Rc<dyn Application>,
     locks: LockService,
     state: RefCell<State>,
-    /// A leaf that came was installed, or dropped.
+    /// Notified when a received leaf was installed or dropped.
     changed: Notify,
     store_identity: StoreIdentity,
     local_keys: Arc<LocalKeys>,
     open: OpenTransactions,
     heartbeats: Heartbeats,
     counts: Cell<Counts>,
-    /// Requests that are looking for their leaf here, or are worked on.
+    /// Number of requests that search their leaf here, or are being executed.
     open_finds: Cell<usize>,
-    /// The reason that the store must make no more changes of structure.
+    /// The reason that the node refuses all requests.
     failure: RefCell<Option<String>>,
     itself: Weak<Node>,
 }
@@ -185,19 +185,19 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, tells
-    /// the others what it has and asks what they have.
+    /// Starts a node on its store: builds the index from its leaves, resumes interrupted moves, and exchanges
+    /// route entries with the other nodes.
     ///
     /// # Errors
     ///
-    /// The store's; and [`Error::Settings`] if the settings do not fit together.
+    /// [`Error::Store`] if the store fails, and [`Error::Settings`] if the settings contradict each other.
     pub async fn start(parts: Parts) -> Result<Rc<Self>, Error> {
         let Parts { world, store, pages, application, founding, members, options, .. } = parts;
         options.validate()?;
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
-        // Nodes that were built together have all entries already.
+        // Nodes that were built together already have all entries.
         #[cfg(feature = "baseline-protocols")]
         let built = parts.built.map(|built| built.index);
         #[cfg(not(feature = "baseline-protocols"))]
@@ -230,7 +230,7 @@ impl Node {
             itself: itself.clone(),
         });
         if node.has_left(me) {
-            // The others do not answer it any more, so it begins nothing for a client.
+            // The other nodes do not answer a node that has left, so it accepts no requests of clients.
             node.refuse_since_it_has_left();
             node.tell_that_it_has_left();
             return Ok(node);
@@ -247,26 +247,26 @@ impl Node {
         Ok(node)
     }
 
-    /// Sends another node the local entries, and requests its own: it was started, or can be reached again.
+    /// Requests the route entries of another node, which was started or is reachable again.
     pub fn greet(&self, pe: PeId) {
         self.send(pe, &Message::Hello);
         self.tell_members(pe);
         self.tell_own(pe);
     }
 
-    /// The PE of this node.
+    /// Returns the PE of this node.
     #[must_use]
     pub const fn pe(&self) -> PeId {
         self.me
     }
 
-    /// Its counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts.get()
     }
 
-    /// Its leaves, in key order.
+    /// Returns the leaves of this node, in key order.
     #[must_use]
     pub fn leaves(&self) -> Vec<LeafHead> {
         let mut leaves: Vec<_> = self.state.borrow().leaves.values().cloned().collect();
@@ -274,7 +274,7 @@ impl Node {
         leaves
     }
 
-    /// Returns the number of index pages, and of their levels.
+    /// Returns the number of index pages, and the number of their levels.
     #[must_use]
     pub fn index_size(&self) -> (usize, u8) {
         let state = self.state.borrow();
@@ -287,10 +287,10 @@ impl Node {
         let leaves = self.leaves();
         let mut wrong = self.state.borrow().index.verify(&leaves);
         wrong.extend(self.local_keys.beyond(leaves.iter().map(|leaf| &leaf.range)));
-        // LEAVE-1.
+        // Checks LEAVE-1.
         let state = self.state.borrow();
-        // A store without its keys keeps nothing but the founding shares; it is told the rest before it
-        // settles (LEAVE-5).
+        // An unsettled store contains only the initial key ranges. It receives all other entries before it is
+        // settled (LEAVE-5).
         let is_kept = |route_entry: &RouteEntry| self.is_settled() || route_entry.version > 1;
         let leads_astray = route_entries(&state.forwarding).filter(|route_entry| {
             is_kept(route_entry) && !self.has_left(self.me) && self.has_left(route_entry.pe)
@@ -316,7 +316,7 @@ impl Node {
         }
     }
 
-    /// For simulations, which take the place of an application's threads.
+    /// Returns parts of the node to simulations, which replace the threads of an application.
     #[cfg(feature = "sim")]
     pub(crate) fn parts(&self) -> (&World, &Options, &Rc<dyn Application>) {
         (&self.world, &self.options, &self.application)
@@ -328,8 +328,8 @@ impl Node {
         self.counts.set(counts);
     }
 
-    /// Adds a route entry to the index, if the placement keeps it here. An entry about this node is ignored:
-    /// the node knows its own leaves.
+    /// Adds a route entry to the index, if the placement keeps it here. An entry about this node is ignored,
+    /// because the node has its own leaves.
     fn learn(&self, route_entry: &RouteEntry) {
         if route_entry.pe == self.me {
             return;
@@ -347,8 +347,7 @@ impl Node {
         route_entries.iter().for_each(|route_entry| self.learn(route_entry));
     }
 
-    /// Tells the holders of the index page above these leaves, once: a message that is lost costs hops,
-    /// nothing else.
+    /// Notifies the holders of the index page above these leaves, once. A lost message only costs hops.
     fn tell(&self, route_entries: &[RouteEntry]) {
         let Some(first) = route_entries.first() else { return };
         let target = Target::At(first.range.low.clone());
@@ -373,18 +372,18 @@ impl Node {
         }
     }
 
-    /// The head of a leaf, if it is still here.
+    /// Returns the head of a leaf, if the leaf is still here.
     fn leaf(&self, page: PageNo) -> Option<LeafHead> {
         self.state.borrow().leaves.get(&page).cloned()
     }
 
-    /// The store failed in a change of structure: memory and store may differ now, so nothing is answered any
-    /// more.
+    /// Refuses all requests from now on, because the store failed in a structure change: memory and store may
+    /// differ.
     fn fail(&self, error: &StoreError) {
         self.refuse(error.to_string());
     }
 
-    /// Nothing is answered from here on, for this reason.
+    /// Refuses all requests from now on, for this reason.
     fn refuse(&self, reason: String) {
         let mut failure = self.failure.borrow_mut();
         if failure.is_none() {

@@ -1,4 +1,4 @@
-//! State of a node in memory. A restart recovers it from the store, or does without it.
+//! In-memory state of a node. A restart recovers it from the store, or starts without it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::ranges::Ranges;
 use crate::store::{Founding, Recovered, Weight};
 use crate::world::Slot;
 
-/// Size of a leaf; an estimate between two counts.
+/// Size of a leaf: counted, or estimated since the last count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     pub(super) rows: usize,
@@ -46,32 +46,32 @@ pub(super) struct State {
     next_number: u64,
     next_page: u64,
     pub(super) leaves: BTreeMap<PageNo, LeafHead>,
-    /// The leaves in key order, by their first keys.
+    /// The leaves by their first keys, in key order.
     by_low: BTreeMap<Key, PageNo>,
-    /// Sizes of leaves that were counted.
+    /// Sizes of the leaves that were counted.
     pub(super) loads: BTreeMap<PageNo, Load>,
     pub(super) index: Index,
-    /// Nodes that received keys of this PE, newest first; durable.
+    /// Nodes that received keys of this PE, with the newest entry for each key; durable.
     pub(super) forwarding: Ranges<PageCopy>,
     pub(super) staged: BTreeMap<MoveId, Staged>,
     pub(super) decided: BTreeMap<MoveId, PeId>,
-    /// Moves of this PE that are not decided; a restart undoes them by forgetting.
+    /// Moves of this PE that are not decided. A restart aborts them, because they are not stored.
     pub(super) moving: BTreeMap<MoveId, Rc<Slot<Option<PageNo>>>>,
     /// Locks that requests hold here in the paper's protocols.
     #[cfg(feature = "baseline-protocols")]
     pub(super) held: BTreeMap<(RequestId, PageNo), Held>,
-    /// Questions to other nodes in the paper's protocols.
+    /// Calls to other nodes in the paper's protocols.
     #[cfg(feature = "baseline-protocols")]
     pub(super) calls: BTreeMap<u64, Rc<Slot<bool>>>,
-    /// Requests of this node's clients that are not answered.
+    /// Unanswered requests of this node's clients.
     pub(super) waiting: BTreeMap<u64, Waiting>,
-    /// The names of the others' stores; durable.
+    /// Names of the other nodes' stores; durable.
     pub(super) met: BTreeMap<PeId, u64>,
 }
 
 /// A request of a client of this node.
 pub(super) struct Waiting {
-    /// Receives the answer; `None` if there may never be one.
+    /// Receives the answer; `None` if no answer may ever come.
     pub(super) slot: Rc<Slot<Option<Reply>>>,
     /// The node to which the request was forwarded.
     pub(super) sent_to: Option<PeId>,
@@ -88,7 +88,7 @@ impl State {
         let mut index =
             built.unwrap_or_else(|| Index::new(me, options.placement(), options.index_entries, me));
         let mut forwarding = Ranges::new(KeyRange::all(), 0, PageCopy { pe: me, page: PageNo::ROOT });
-        // Where the others' keys were when the cluster began.
+        // The other nodes' key ranges when the cluster was created.
         for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != me) {
             forwarding.learn(&range, 1, &PageCopy { pe, page: PageNo::ROOT });
         }
@@ -107,7 +107,8 @@ impl State {
         }
         let by_low = recovered.heads.iter().map(|head| (head.range.low.clone(), head.page)).collect();
         Self {
-            // Also of a new store: its requests and moves are not taken for those of the one before.
+            // The name of the store is added, so that a new store does not reuse the numbers of the previous
+            // one.
             incarnation: recovered.incarnation.wrapping_add(recovered.birth),
             by_low,
             next_number: 0,
@@ -128,37 +129,37 @@ impl State {
         }
     }
 
-    /// A number for a request or a move.
+    /// Returns a number for a request or a move.
     pub(super) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }
 
-    /// A number for a leaf, that no leaf here has had.
+    /// Returns a number for a leaf that no leaf here has had.
     pub(super) fn next_page(&mut self) -> PageNo {
         let page = PageNo::leaf(self.next_page).expect("2^47 leaves in the life of a store");
         self.next_page += 1;
         page
     }
 
-    /// Returns `true` if the leaf of the target is staged: it will be owned here, or dropped.
+    /// Returns `true` if the leaf of the target is staged: it will be installed here, or dropped.
     pub(super) fn is_staged(&self, target: &Target) -> bool {
         self.staged.values().any(|staged| target.is_in(&staged.head.range))
     }
 
-    /// Puts a leaf into memory, and its route entries into the index.
+    /// Adds a leaf to memory, and its route entry to the index.
     pub(super) fn put_leaf(&mut self, me: PeId, head: LeafHead) {
         self.index.learn(&head.route_entry(me));
         self.put_leaf_only(head);
     }
 
-    /// Puts a leaf into memory; the caller updates the index.
+    /// Adds a leaf to memory. The caller updates the index.
     pub(super) fn put_leaf_only(&mut self, head: LeafHead) {
         self.by_low.insert(head.range.low.clone(), head.page);
         self.leaves.insert(head.page, head);
     }
 
-    /// Takes a leaf out of memory.
+    /// Removes a leaf from memory.
     pub(super) fn remove_leaf(&mut self, page: PageNo) {
         if let Some(head) = self.leaves.remove(&page) {
             self.by_low.remove(&head.range.low);
@@ -166,8 +167,8 @@ impl State {
         self.loads.remove(&page);
     }
 
-    /// The leaf of the target at this PE, whatever the index knows. It keeps the single index's other PEs
-    /// from needing one, and finds neighbors.
+    /// Returns the leaf of the target at this PE, independent of the index. So in SIB the other PEs need no
+    /// index. Also used to find neighbors.
     pub(super) fn own_leaf(&self, target: &Target) -> Option<&LeafHead> {
         let (_, page) = match target {
             Target::At(key) => self.by_low.range::<Key, _>(..=key).next_back(),
@@ -178,7 +179,8 @@ impl State {
         self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
     }
 
-    /// Records the new owner of keys. An entry about this PE is not added to the index, which has its leaves.
+    /// Records the new owner of keys. An entry about this PE is not added to the index, which has this PE's
+    /// leaves.
     pub(super) fn give(&mut self, me: PeId, route_entry: &RouteEntry) {
         self.forwarding.learn(
             &route_entry.range,
@@ -202,8 +204,8 @@ impl State {
             );
         }
         let changed = hull(new_entries);
-        // The pieces that touch the range, whole: where pieces were cut or joined, their neighbors changed
-        // as well.
+        // Selects all pieces that touch the range, completely: splitting or merging pieces has also changed
+        // their neighbors.
         let touches = |range: &KeyRange| {
             range.overlaps(&changed)
                 || range.high.as_ref() == Some(&changed.low)
@@ -220,7 +222,7 @@ impl State {
     }
 }
 
-/// From the first key of some route entries to their end.
+/// Returns the range from the first key of these route entries to their end.
 fn hull(route_entries: &[RouteEntry]) -> KeyRange {
     let low = route_entries.iter().map(|route_entry| route_entry.range.low.clone()).min().unwrap_or_default();
     let is_open = route_entries.iter().any(|route_entry| route_entry.range.high.is_none());

@@ -1,28 +1,28 @@
 //! Identity of a node's store: detects a replaced store, and gives a new store its keys.
 //!
-//! A new store in the place of a lost one must not pass for a store that never had rows. So each store has a
-//! *name*, drawn when it is created, and all other nodes record it:
+//! A new store that replaces a lost one must not be mistaken for a store that never had rows. So each store
+//! has a *name*, a random number drawn when the store is created, and all other nodes record the name:
 //!
 //! | the store | other nodes | this node |
 //! |---|---|---|
 //! | new, name unknown | send route entries, record the name | owns its keys after all answers: *settled* |
 //! | new, another name is recorded | refuse its connections | refuses all requests, with the reason |
-//! | new, loss accepted | as above; the old name is dropped | owns, empty, the keys that no other node has |
+//! | new, loss accepted | as above; drop the old name | owns, empty, the keys that no other node has |
 //! | settled, name recorded | continue | continues |
 //!
 //! - **STORE-1** A store is settled only after every other member has recorded its name durably. So each of
-//!   them notices another store in its place.
-//! - **STORE-2** Before its store is settled, a node answers for no key, takes no leaf and decides no move.
+//!   them detects a different store in its place.
+//! - **STORE-2** Before its store is settled, a node serves no key, accepts no leaf and decides no move.
 //! - **STORE-3** A new store owns the keys for which the newest route entry names this PE. The entries come
 //!   from the other nodes (their leaves and forwarding tables) and from the initial distribution. A node's
-//!   entries of a key only become newer, so the nodes may be asked one after the other. No leaf is owned
+//!   entries for a key only become newer, so the nodes may be polled one after the other. No leaf is owned
 //!   twice: the owner of a key, or the node that moved it away, has a newer entry than each one that led
 //!   there (I2, I3).
 //! - **STORE-4** The leaves of a new store get higher versions than all known entries. So old entries about
-//!   the lost store mislead no request.
+//!   the lost store misdirect no request.
 //!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
-//! unless a newer entry of its keys exists: no other node has the rows.
+//! unless a newer entry for its keys exists: no other node has the rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,11 +45,11 @@ const ENTRIES_PER_PAGE: usize = 256;
 /// Identity of a store, as shown in the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its name.
+    /// Name of the store.
     pub birth: u64,
     /// `true` if the store has its keys.
     pub is_settled: bool,
-    /// The store is new, and the operator has accepted the loss of the previous one.
+    /// `true` if the store is new and the operator has accepted the loss of the previous one.
     pub is_loss_accepted: bool,
 }
 
@@ -75,14 +75,14 @@ pub(super) struct StoreIdentity {
 enum Told {
     /// Entries from this key on are missing.
     Until(Key),
-    /// All entries came; the name is not recorded there yet.
+    /// All entries have arrived; the other node has not recorded the name yet.
     All,
-    /// All entries came, and the name is recorded there.
+    /// All entries have arrived, and the other node has recorded the name.
     Admitted,
 }
 
 struct Heard {
-    /// Number of the poll since the node's start.
+    /// Number of the collection since the node's start.
     number: u64,
     known: Ranges<PageCopy>,
     staged: BTreeMap<MoveId, RouteEntry>,
@@ -137,8 +137,8 @@ impl Node {
         ))
     }
 
-    /// Returns `true` if another node shows the store that is recorded for it. Records the name of an unknown
-    /// store that is settled.
+    /// Returns `true` if another node presents the store that is recorded for it. If no store is recorded,
+    /// records the name of a settled one.
     pub async fn admits(&self, pe: PeId, shown: Credentials) -> bool {
         let known = self.state.borrow().met.get(&pe).copied();
         match known {
@@ -156,7 +156,7 @@ impl Node {
         done.is_ok()
     }
 
-    /// Another node has recorded another store for this one: refuses all requests from here on.
+    /// Refuses all requests from now on, because another node has recorded another store for this node.
     pub fn displaced(&self, witness: PeId) {
         let mine = if self.is_settled() {
             "another store has taken the place of the one here"
@@ -171,7 +171,7 @@ impl Node {
         self.refuse(reason);
     }
 
-    /// Begins to collect the keys of a store that is not settled; at once if there is no other node.
+    /// Begins to collect the keys of an unsettled store. Takes ownership at once if there is no other node.
     pub(super) async fn begin_to_settle(&self) {
         if self.is_settled() {
             return;
@@ -201,12 +201,13 @@ impl Node {
         }
     }
 
-    /// A node has left: entries that were collected before may lead to it, so starts over (LEAVE-5).
+    /// Restarts the collection because a node has left: entries collected before may lead to that node
+    /// (LEAVE-5).
     pub(super) fn hear_anew(&self) {
         if !self.is_settled() {
             let mut heard = self.store_identity.heard.borrow_mut();
             heard.told.clear();
-            // Answers that are under way are from before.
+            // Answers in flight belong to the earlier collection.
             heard.number += 1;
         }
         self.store_identity.notify.notify_waiters();
@@ -241,8 +242,8 @@ impl Node {
         let state = self.state.borrow();
         let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.route_entry(self.me)).collect();
         known.extend(route_entries(&state.forwarding).filter(|route_entry| route_entry.pe != self.me));
-        // Entries that extend beyond the key count too: a leaf may have been merged into one before it since
-        // the last question.
+        // Entries that extend beyond the key are included: since the last request a leaf may have been merged
+        // into a leaf before it.
         known.retain(|route_entry| route_entry.range.high.as_ref().is_none_or(|high| *high > from));
         known.sort_unstable_by(|one, two| one.range.low.cmp(&two.range.low));
         let rest = known
@@ -261,7 +262,7 @@ impl Node {
         self.send(to, &Message::Accounted { hearing, from, route_entries: known, staged, newest, rest });
     }
 
-    /// Takes entries of another node. Ignores entries that were not requested or came before.
+    /// Adds entries of another node. Ignores entries that were not requested or have already arrived.
     pub(super) fn accounted(&self, pe: PeId, hearing: (u64, u64), from: Key, page: Page) {
         if hearing != self.hearing() {
             return;
@@ -272,7 +273,7 @@ impl Node {
             Some(Told::Until(key)) => *key == from,
             Some(Told::All | Told::Admitted) => false,
         };
-        // Without progress the collection would not end.
+        // An answer without progress would make the collection endless.
         let is_progress = page.rest.as_ref().is_none_or(|rest| *rest > from);
         if self.is_settled() || !is_wanted || !is_progress {
             return;
@@ -293,7 +294,8 @@ impl Node {
 
     /// Records the new store of another node, unless another one is recorded.
     pub(super) async fn admit(&self, pe: PeId, birth: u64, is_loss_accepted: bool) {
-        // LEAVE-5: the other node repeats the request, or learns that this node has left.
+        // LEAVE-5: a leaving node does not answer. The other node repeats the request, or learns of the
+        // departure.
         let Some(_arrival) = self.leaving.let_come() else { return };
         let known = self.state.borrow().met.get(&pe).copied();
         let is_admitted = match known {
@@ -301,7 +303,7 @@ impl Node {
             Some(_) if !is_loss_accepted => false,
             _ => {
                 if !self.remember(pe, birth).await {
-                    return; // it asks again
+                    return; // the other node asks again
                 }
                 true
             }
@@ -354,7 +356,7 @@ impl Node {
         let Heard { known, staged, newest, .. } = &mut *heard;
         let mut decisions = Vec::new();
         let mut staged: Vec<_> = std::mem::take(staged).into_iter().collect();
-        // Of two receivers of a leaf the later one.
+        // If a leaf has two receivers, the later move comes first.
         staged.sort_unstable_by_key(|(id, route_entry)| {
             std::cmp::Reverse((route_entry.version, id.incarnation, id.number))
         });
@@ -380,7 +382,8 @@ impl Node {
         let mut leaves: Vec<LeafHead> = Vec::new();
         for (range, _) in known.iter().filter(|(_, piece)| piece.value.pe == self.me) {
             match leaves.last_mut() {
-                // One leaf for each of the founding shares, and else for each stretch of keys.
+                // Creates one leaf for each initial key range of a new cluster, otherwise one for each
+                // contiguous range.
                 Some(last) if !is_first && last.range.high.as_ref() == Some(&range.low) => {
                     last.range.high = range.high;
                 }
@@ -400,7 +403,7 @@ impl Node {
         decisions: &[(MoveId, PeId)],
     ) -> Result<(), StoreError> {
         for route_entry in forwarding {
-            // Rows from before it was a node's store would come back with the next leaf of these keys.
+            // Rows from before the store belonged to a node would reappear with the next leaf of these keys.
             if let Some((key, _)) =
                 self.store.rows(route_entry.range.clone(), 1, false).await?.into_iter().next()
             {

@@ -1,5 +1,5 @@
-//! Splits and merges of leaves: one transaction of this PE's store, then it is done for correctness; others
-//! are told, once, without waiting.
+//! Splits and merges of leaves. Each is one transaction of this PE's store, which completes it. Other nodes
+//! are notified once, without waiting.
 
 use crate::error::StoreError;
 use crate::id::PageNo;
@@ -12,8 +12,8 @@ use crate::page_service::Access;
 use crate::store::Change;
 
 impl Node {
-    /// After a write that brought so many more rows and bytes: splits a leaf that is too full, merges one
-    /// that is too empty.
+    /// Splits or merges a leaf after a write that added `rows` rows and `bytes` bytes, if the leaf is too
+    /// full or too empty.
     pub(super) async fn keep_balance(&self, page: PageNo, rows: isize, bytes: usize) {
         if rows == 0 && bytes == 0 {
             return;
@@ -31,8 +31,8 @@ impl Node {
         }
     }
 
-    /// Size of a leaf after a change. An estimate: a decision that rests on it counts again under the leaf's
-    /// lock.
+    /// Returns the estimated size of a leaf after a change. A split or a merge counts the rows again under
+    /// the leaf's lock.
     pub(super) async fn recount(&self, page: PageNo, rows: isize, bytes: usize) -> Option<Load> {
         let known = self.state.borrow().loads.get(&page).copied();
         let load = match known {
@@ -40,7 +40,7 @@ impl Node {
             None => {
                 let range = self.leaf(page)?.range;
                 if self.open.touch(&range) {
-                    return None; // its rows may be locked for long: counted after a later write
+                    return None; // its rows may stay locked for long: it is counted after a later write
                 }
                 Load::from(&self.store.weigh(range).await.ok()?)
             }
@@ -49,12 +49,12 @@ impl Node {
         Some(load)
     }
 
-    /// Cuts a leaf in two at `middle`, which becomes the first key of the right half.
+    /// Splits a leaf at `middle`, which becomes the first key of the right half.
     ///
     /// # Errors
     ///
-    /// [`MoveError::NotHere`] if the leaf does not cover the key any more, [`MoveError::CannotSplit`] if
-    /// nothing would be left of it.
+    /// [`MoveError::NotHere`] if the leaf does not cover the key any more, [`MoveError::CannotSplit`] if the
+    /// left half would be empty.
     pub async fn split_leaf(&self, page: PageNo, middle: Key) -> Result<(), MoveError> {
         #[cfg(feature = "baseline-protocols")]
         if self.is_coupled() {
@@ -71,7 +71,7 @@ impl Node {
         Ok(())
     }
 
-    /// Cuts a leaf in two at its middle, however little it holds.
+    /// Splits a leaf at its middle, whatever its size.
     pub(super) async fn halve(&self, page: PageNo) -> Result<(), MoveError> {
         let range = self.leaf(page).ok_or(MoveError::NotHere(page))?.range;
         let middle = self.go_ahead(self.store.weigh(range)).await?.middle;
@@ -117,10 +117,10 @@ impl Node {
         Ok(())
     }
 
-    /// Merges a leaf with its right neighbor, or with its left one, if both together are not too full.
+    /// Merges a leaf with its right neighbor, or with its left one, if the merged leaf is not too full.
     async fn merge(&self, page: PageNo) -> Result<(), StoreError> {
         let Some((left, right)) = self.neighbours(page) else { return Ok(()) };
-        // NODE-2: from left to right.
+        // NODE-2: locks from left to right.
         let held_left = self.go_ahead(self.locks.lock(left, LockMode::X)).await;
         let held_right = self.go_ahead(self.locks.lock(right, LockMode::X)).await;
         let (Some(left), Some(right)) = (self.leaf(left), self.leaf(right)) else { return Ok(()) };
@@ -132,7 +132,7 @@ impl Node {
         if weight.rows > self.options.leaf_rows * 3 / 4 || weight.bytes > self.options.leaf_bytes * 3 / 4 {
             return Ok(());
         }
-        // LEAF-2: newer than either.
+        // LEAF-2: newer than both.
         let version = left.version.max(right.version) + 1;
         let merged = LeafHead { page: left.page, range, right: right.right, version };
         self.pages.fix(merged.page, Access::Change).await;
@@ -150,7 +150,7 @@ impl Node {
         Ok(())
     }
 
-    /// A leaf and a neighbor of it at this PE, in key order.
+    /// Returns a leaf and one of its neighbors at this PE, in key order.
     fn neighbours(&self, page: PageNo) -> Option<(PageNo, PageNo)> {
         let state = self.state.borrow();
         let leaf = state.leaves.get(&page)?;

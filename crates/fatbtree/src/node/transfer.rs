@@ -1,16 +1,16 @@
 //! Moves of leaves to other nodes, while searches and updates run (hazard B6).
 //!
-//! | step | source | receiver | source crashes | receiver crashes |
+//! | step | source | receiver | source crashes | receiver crashes (asks after its restart) |
 //! |---|---|---|---|---|
 //! | 1 | X on the leaf; sends it | | aborted | aborted by timeout |
-//! | 2 | | stores it, not owned (`staged`); sends `Kept` | it asks: aborted | timeout: aborted; it asks |
-//! | 3 | removes leaf and rows, adds `forwarding`, `decided` | | decided: repeats `Install` | it asks |
-//! | 4 | | one transaction: owns the leaf; sends `Installed` | it serves | decided: requests it |
+//! | 2 | | stages it (`staged`); sends `Kept` | receiver asks: aborted | aborted by timeout |
+//! | 3 | removes leaf and rows, adds `forwarding`, `decided` | | decided: repeats `Install` | decided |
+//! | 4 | | one transaction: owns the leaf; sends `Installed` | receiver serves it | decided |
 //! | 5 | removes `decided`, keeps `forwarding` | | | |
 //!
 //! - **MOVE-1** Step 3 is the decision. Only the source makes it, and only for a move that it has not
-//!   aborted. It answers a question about an unknown move with `Abort` (presumed abort).
-//! - **MOVE-2** While a leaf is staged, its receiver answers for none of its keys: it waits for the decision.
+//!   aborted. The source answers a question about an unknown move with `Abort` (presumed abort).
+//! - **MOVE-2** While a leaf is staged, its receiver serves none of its keys, but waits for the decision.
 //! - **MOVE-3** The source forwards later requests by `forwarding`, which has a higher version (I3).
 
 use std::fmt;
@@ -29,17 +29,17 @@ use crate::page_service::Access;
 use crate::store::Change;
 use crate::world::Slot;
 
-/// A leaf was not moved. Its owner is unchanged.
+/// The reason that a leaf was not moved. Its owner is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
-    /// This node has no such leaf (any more).
+    /// This node does not have the leaf, or has it no longer.
     #[error("{0} is not at this node")]
     NotHere(PageNo),
-    /// There is no such node, or it is this one.
+    /// The receiver is not a member, or is this node.
     #[error("{0} is this node or not a member of the cluster")]
     NoSuchMember(PeId),
-    /// The leaf begins with the key: nothing would be left of it.
+    /// The leaf begins with the key, so the left half would be empty.
     #[error("{0} begins with this key; split it at a later one")]
     CannotSplit(PageNo),
     /// The paper's protocols do not move leaves.
@@ -51,16 +51,16 @@ pub enum MoveError {
     TooLarge {
         /// The leaf.
         page: PageNo,
-        /// Its size.
+        /// Size of the leaf, in bytes.
         bytes: usize,
     },
-    /// A transaction that has touched it is at work, and was not over in time.
+    /// A running transaction uses the leaf, and did not end in time.
     #[error("a transaction uses {0}; try again")]
     InUse(PageNo),
     /// The receiver is leaving the cluster.
     #[error("{0} accepts no leaf: it leaves the cluster")]
     Declined(PeId),
-    /// The receiver's clock is too far off to judge the rows of the leaf.
+    /// The receiver's clock differs too much, so the rows of the leaf could expire at a wrong time.
     #[error("{0}: {1}")]
     Clock(PeId, ClockOffset),
     /// The receiver did not answer in time.
@@ -71,11 +71,11 @@ pub enum MoveError {
     Store(String),
 }
 
-/// Most bytes of rows that are moved at once: with their lengths, and what is known of their surroundings,
-/// they fit into a frame.
+/// Maximum size of the rows of one move, in bytes. Together with their lengths and the neighbors' route
+/// entries, the rows fit into a frame.
 const MOST_BYTES: usize = frame::MAX_BYTES / 4 * 3;
 
-/// Lock name of the forwarding table; no leaf has this number.
+/// Lock name of the forwarding table. No leaf has this number.
 pub(super) const DECISIONS: PageNo = PageNo(0);
 
 impl From<StoreError> for MoveError {
@@ -91,12 +91,12 @@ impl fmt::Display for MoveId {
 }
 
 impl Node {
-    /// Gives a leaf to another node. Returns when that is decided.
+    /// Moves a leaf to another node. Returns when the move is decided.
     ///
     /// # Errors
     ///
-    /// [`MoveError`]; the leaf has not moved, except perhaps after [`MoveError::Store`], after which the node
-    /// takes no more requests.
+    /// [`MoveError`]: the leaf has not moved. After [`MoveError::Store`] it may have moved, and the node
+    /// refuses all requests.
     pub async fn move_leaf(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
         #[cfg(feature = "baseline-protocols")]
         if self.is_coupled() {
@@ -116,7 +116,7 @@ impl Node {
         moved
     }
 
-    /// Gives a leaf away that is locked, and that no other thread serves.
+    /// Moves a leaf that is locked and that no other thread serves.
     async fn move_locked(&self, head: &LeafHead, to: PeId) -> Result<(), MoveError> {
         let page = head.page;
         let rows = self.go_ahead(self.store.rows(head.range.clone(), usize::MAX, false)).await?;
@@ -139,7 +139,7 @@ impl Node {
             return Err(MoveError::Declined(to));
         }
         let Some(page) = kept.flatten() else {
-            // MOVE-1: from here on the move is aborted.
+            // MOVE-1: from here on the move counts as aborted.
             self.state.borrow_mut().moving.remove(&id);
             self.count(|counts| counts.moves_undone += 1);
             self.send(to, &Message::Abort { id });
@@ -169,8 +169,8 @@ impl Node {
     async fn decide(&self, id: MoveId, head: &LeafHead, to: PeId, page: PageNo) -> Result<(), MoveError> {
         let moved = LeafHead { page, right: None, version: head.version + 1, range: head.range.clone() };
         let route_entry = moved.route_entry(to);
-        // One decision at a time: each rewrites what is kept of its neighbors, too. Nothing else is waited
-        // for under this lock but the store.
+        // Only one decision at a time, because each rewrites the neighboring entries too. Under this lock a
+        // task waits only for the store.
         let _decisions = self.locks.lock(DECISIONS, LockMode::X).await;
         let forwarding = self.state.borrow().forwarding_with(std::slice::from_ref(&route_entry));
         let change = Change {
@@ -197,21 +197,21 @@ impl Node {
         Ok(())
     }
 
-    /// The receiver keeps the leaf.
+    /// Records that the receiver has staged the leaf.
     pub(super) fn kept(&self, id: MoveId, page: PageNo) {
         if let Some(slot) = self.state.borrow().moving.get(&id) {
             slot.put(Some(page));
         }
     }
 
-    /// The receiver takes none.
+    /// Records that the receiver refuses the leaf.
     pub(super) fn declined(&self, id: MoveId) {
         if let Some(slot) = self.state.borrow().moving.get(&id) {
             slot.put(None);
         }
     }
 
-    /// Sends `Install` until the receiver answers that it owns the leaf.
+    /// Sends `Install` repeatedly, until the receiver answers that it owns the leaf.
     pub(super) fn remind_of_decision(&self, id: MoveId, to: PeId) {
         self.spawn(|node| {
             Box::pin(async move {
@@ -223,7 +223,7 @@ impl Node {
         });
     }
 
-    /// Requests the decision until it is known.
+    /// Requests the decision repeatedly, until it is known.
     fn ask_for_decision(&self, id: MoveId) {
         self.spawn(|node| {
             Box::pin(async move {
@@ -241,7 +241,8 @@ impl Node {
         });
     }
 
-    /// After a restart: sends decisions again, and requests those for received leaves.
+    /// Resumes moves after a restart: sends decisions again, and requests the decisions about received
+    /// leaves.
     pub(super) fn resume_moves(&self) {
         let (decided, staged) = {
             let state = self.state.borrow();
@@ -255,13 +256,13 @@ impl Node {
         }
     }
 
-    /// Keeps a leaf that came.
+    /// Stages a received leaf.
     pub(super) async fn stage(&self, from: PeId, mut staged: Staged) {
         let id = staged.id;
         if from != id.source || !self.is_settled() {
-            return; // a source speaks for itself only; a node without its own keys accepts no others
+            return; // only the source may send its leaf; an unsettled node accepts none
         }
-        // LEAVE-2
+        // LEAVE-2.
         let Some(_arrival) = self.leaving.let_come() else {
             return self.send(from, &Message::Declined { id });
         };
@@ -270,7 +271,7 @@ impl Node {
         self.pages.fix(page, Access::Create).await;
         let change = Change { stage: Some(staged.clone()), ..Change::default() };
         if self.store.change(change).await.is_err() {
-            return; // the source gives up
+            return; // the source aborts the move at its timeout
         }
         self.state.borrow_mut().staged.insert(id, staged);
         self.send(from, &Message::Kept { id, page });
@@ -280,7 +281,7 @@ impl Node {
     /// Answers a receiver that requests the decision.
     pub(super) fn asked(&self, from: PeId, id: MoveId) {
         if !self.is_settled() {
-            return; // what its old store had decided comes out when it settles
+            return; // decisions of its lost store are known when it is settled
         }
         let state = self.state.borrow();
         if state.decided.contains_key(&id) {
@@ -290,13 +291,13 @@ impl Node {
         }
     }
 
-    /// The source has decided: the leaf is this node's.
+    /// Takes ownership of a staged leaf after the source's decision.
     pub(super) async fn install(&self, from: PeId, id: MoveId) {
         if from != id.source || !self.is_settled() {
             return;
         }
-        // Out of the way of a second `Install` while the store works; `is_staged` must stay true for
-        // searches.
+        // The leaf's lock keeps a second `Install` waiting while the store works. The leaf stays staged
+        // meanwhile, so that searches wait.
         let page = self.state.borrow().staged.get(&id).map(|staged| staged.head.page);
         if let Some(page) = page {
             let _held = self.locks.lock(page, LockMode::X).await;
@@ -320,7 +321,7 @@ impl Node {
         self.go_ahead(self.store.change(change)).await?;
         {
             let mut state = self.state.borrow_mut();
-            // B6: the path first.
+            // B6: the path is added first.
             for route_entry in path.iter().filter(|route_entry| route_entry.pe != self.me) {
                 state.index.learn(route_entry);
             }
@@ -335,7 +336,7 @@ impl Node {
         Ok(())
     }
 
-    /// The receiver owns the leaf: the decision need not be sent again.
+    /// Forgets a decision after the receiver has taken ownership: it need not be sent again.
     pub(super) async fn settle(&self, id: MoveId) {
         let is_open = self.state.borrow().decided.contains_key(&id);
         if is_open {
@@ -348,7 +349,7 @@ impl Node {
         }
     }
 
-    /// The source has aborted the move.
+    /// Drops a staged leaf after the source has aborted the move.
     pub(super) async fn abandon(&self, id: MoveId) {
         let is_staged = self.state.borrow().staged.contains_key(&id);
         if is_staged {

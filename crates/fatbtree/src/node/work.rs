@@ -1,7 +1,7 @@
 //! Work at a leaf, under the leaf's lock.
 //!
 //! A transaction of several keys locks all their leaves, from left to right (NODE-2). The first key of a leaf
-//! never changes while the leaf has its number, so everybody means the same by that.
+//! never changes while the leaf has its number, so all tasks agree on this order.
 
 use crate::id::PageNo;
 use crate::key::{Key, Target};
@@ -13,15 +13,15 @@ use crate::page_service::Access;
 use crate::store::Edit;
 use crate::world::Task;
 
-/// Result of some work.
+/// Result of work at a leaf.
 pub(crate) struct Worked {
     pub(crate) result: Result<Answer, Refusal>,
-    /// Rows and bytes that the leaf has more now, about.
+    /// Estimated growth of the leaf in rows and bytes.
     pub(super) rows: isize,
     pub(super) bytes: usize,
-    /// Ends when the changes behind the result are durable; no lock has to be held for it.
+    /// Task that ends when the changes behind the result are durable. It is awaited without a lock.
     pub(super) durable: Option<Task<'static, Result<(), String>>>,
-    /// Other leaves that a transaction has touched.
+    /// Other leaves that a transaction has used.
     pub(super) touched: Vec<PageNo>,
 }
 
@@ -32,8 +32,8 @@ impl From<Result<Answer, Refusal>> for Worked {
 }
 
 impl Node {
-    /// Does the work at a leaf and answers, unless the leaf does not cover the target any more when its lock
-    /// is there.
+    /// Executes the work at a leaf and answers. Returns `false` if the leaf does not cover the target any
+    /// more after its lock was acquired.
     pub(super) async fn work_at(&self, find: &Find, page: PageNo) -> bool {
         if matches!(find.work, Work::Split | Work::Move { .. }) {
             return self.change_leaf(find, page).await;
@@ -42,12 +42,12 @@ impl Node {
         let mode = if is_write { LockMode::IX } else { LockMode::IS };
         self.pages.lock().await;
         let held = self.locks.lock(page, mode).await;
-        // NODE-1: from here the fences stay.
+        // NODE-1: the fences do not change from here on.
         let Some(leaf) = self.leaf(page).filter(|leaf| find.target.is_in(&leaf.range)) else { return false };
         self.pages.fix(page, Access::Again).await;
         let Worked { result, rows, bytes, durable, touched } = self.work(find, &leaf).await;
-        // A split or a move of what is not durable yet has a later place in the same log, so it does not last
-        // without it.
+        // The lock can be released before the result is durable: a later split or move of the leaf has a
+        // later position in the same log, so it cannot survive without this change.
         drop(held);
         let result = self.lasting(result, durable).await;
         self.count(|counts| counts.worked += 1);
@@ -56,12 +56,12 @@ impl Node {
                 self.keep_balance(page, rows, bytes).await;
             }
         }
-        // The leaf may have been split since; its route entry was true all the same.
+        // The leaf may have been split since, but its route entry stays true.
         self.answer(find.id.origin, find.id, result, Some(leaf.route_entry(self.me)), find.hops);
         true
     }
 
-    /// The result, once it lasts.
+    /// Returns the result when it is durable.
     pub(super) async fn lasting(
         &self,
         result: Result<Answer, Refusal>,
@@ -119,12 +119,12 @@ impl Node {
                 bytes,
                 ..Ok(Answer::Done { existed }).into()
             },
-            // It may have been in the log when that failed.
+            // The write may have been in the log when the log failed.
             Err(error) => Err(Refusal::Failed { pe: self.me, reason: error.to_string() }).into(),
         }
     }
 
-    /// Has the application do it, at the leaves of all its keys.
+    /// Runs the application's request at the leaves of all its keys.
     async fn run(&self, find: &Find, leaf: &LeafHead) -> Worked {
         let Work::Run { is_write, others, bytes } = &find.work else { return Err(Refusal::Lost).into() };
         let locked = match self.lock_others(&find.target, leaf, others, *is_write).await {
@@ -157,7 +157,7 @@ impl Node {
         let is_sorted = keys.is_sorted()
             && keys.first().is_none_or(|key| !Target::At(key.clone()).is_left_of(low_of(first)));
         if !is_sorted {
-            // NODE-2 rests on it.
+            // NODE-2 depends on this order.
             let reason = "the keys of a transaction must come in order".to_owned();
             return Err(Refusal::Store { pe: self.me, reason });
         }
@@ -169,7 +169,8 @@ impl Node {
                 let page = self.state.borrow().own_leaf(&target).map(|leaf| leaf.page);
                 let page = page.ok_or(Refusal::Elsewhere)?;
                 let held = self.locks.lock(page, mode).await;
-                // It may have been split, merged or moved meanwhile: look again.
+                // The leaf may have been split, merged or moved before it was locked, so it is searched
+                // again.
                 if let Some(leaf) = self.leaf(page).filter(|leaf| target.is_in(&leaf.range)) {
                     end.clone_from(&leaf.range.high);
                     locked.push((page, held));

@@ -27,23 +27,23 @@ pub struct ClusterOptions {
     pub node: Options,
     /// Initial distribution of the keys.
     pub shares: Vec<(Key, PeId)>,
-    /// PEs that may [join](Cluster::join) later: they have the next numbers.
+    /// Number of PEs that may [join](Cluster::join) later. They have the next numbers.
     pub spares: u16,
     /// Faults of the network.
     pub faults: Faults,
-    /// Longest time of a store operation, before and after its effect.
+    /// Maximum delay of a store operation, before and after its effect.
     pub store_delay: Duration,
 }
 
 impl ClusterOptions {
-    /// PEs that share the keys by their first byte, evenly.
+    /// Returns options in which `pes` PEs share the keys evenly by the first byte.
     #[must_use]
     pub fn evenly(pes: u16) -> Self {
         let low =
             |pe: u16| if pe == 0 { Key::new() } else { vec![(u32::from(pe) * 256 / u32::from(pes)) as u8] };
         Self {
-            // With heartbeats there would always be a next event, and a task that waits for ever would not be
-            // found.
+            // With heartbeats there would always be a next event, so a task that waits forever would not be
+            // detected.
             node: Options { heartbeat_interval: None, ..Options::default() },
             shares: (0..pes).map(|pe| (low(pe), PeId(pe))).collect(),
             spares: 0,
@@ -53,15 +53,15 @@ impl ClusterOptions {
     }
 }
 
-/// Makes the store of a node that starts.
+/// A function that creates the store of a node at its start.
 pub type MakeStore = dyn Fn(PeId, &World) -> Rc<dyn LeafStore>;
-/// Makes the page service of a node that starts.
+/// A function that creates the page service of a node at its start.
 pub type MakePages = dyn Fn(PeId, &World) -> Rc<dyn PageService>;
 
-/// Makes the application at the owners of keys, at a node that starts.
+/// A function that creates the application of a node at its start.
 pub type MakeApplication = dyn Fn(&World, &Rc<dyn LeafStore>) -> Rc<dyn Application>;
 
-/// A cluster. Clones are the same.
+/// A simulated cluster. Clones share the same state.
 #[derive(Clone)]
 pub struct Cluster(Rc<Inner>);
 
@@ -75,7 +75,7 @@ struct Inner {
     make_application: RefCell<Box<MakeApplication>>,
     built: RefCell<BTreeMap<PeId, Built>>,
     running: RefCell<BTreeMap<PeId, (Rc<Node>, Group)>>,
-    /// The list of members.
+    /// PEs in the list of members.
     members: RefCell<BTreeSet<PeId>>,
 }
 
@@ -91,13 +91,13 @@ impl fmt::Debug for Cluster {
 const CLUSTER: u64 = 0xfa7;
 
 impl Cluster {
-    /// A cluster with stores in memory; no node runs yet.
+    /// Creates a cluster with stores in memory. No node runs yet.
     #[must_use]
     pub fn new(seed: u64, options: ClusterOptions) -> Self {
         Self::with(Executor::new(seed), options, None, None)
     }
 
-    /// A cluster with stores, or what stands before them, of the caller's.
+    /// Creates a cluster with stores and page services of the caller.
     #[must_use]
     pub fn with(
         executor: Executor,
@@ -133,13 +133,13 @@ impl Cluster {
         }))
     }
 
-    /// Has this run at the owners of keys, at nodes that are started from now on.
+    /// Sets the application of nodes that are started from now on.
     pub fn set_application(&self, make: Box<MakeApplication>) {
         *self.0.make_application.borrow_mut() = make;
     }
 
-    /// Gives the PEs what was built for them: to be called before they are started for the first time, and
-    /// after the rows were put on their disks.
+    /// Sets the built indexes of the PEs. Call this before the first start, and after the rows were written
+    /// to the disks.
     pub fn give(&self, parts: Vec<Built>) {
         for (pe, part) in (0..).map(PeId).zip(parts) {
             self.disk(pe).build([], part.heads.clone());
@@ -147,25 +147,25 @@ impl Cluster {
         }
     }
 
-    /// Its time and chance.
+    /// Returns the executor: virtual time and random numbers.
     #[must_use]
     pub fn executor(&self) -> &Executor {
         &self.0.executor
     }
 
-    /// Its net.
+    /// Returns the network.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.0.network
     }
 
-    /// All PEs on the list of members, running or not.
+    /// Returns all PEs in the list of members, running or not.
     #[must_use]
     pub fn members(&self) -> Vec<PeId> {
         self.0.members.borrow().iter().copied().collect()
     }
 
-    /// A PE that has never been a member, if one is left.
+    /// Returns a PE that has never been a member, if there is one.
     #[must_use]
     pub fn spare(&self) -> Option<PeId> {
         let members = self.0.members.borrow();
@@ -175,12 +175,12 @@ impl Cluster {
         self.0.disks.keys().copied().find(was_never)
     }
 
-    /// Puts a PE on the list, starts it, and gives all that run the new list. It has its keys, none, once all
-    /// have told it what they know.
+    /// Adds a PE to the list, starts it, and gives the new list to all running nodes. The new node is
+    /// settled, without keys, when all other nodes have sent their entries.
     ///
     /// # Errors
     ///
-    /// As for [`Node::start`].
+    /// See [`Node::start`].
     pub async fn join(&self, pe: PeId) -> Result<Rc<Node>, Error> {
         self.0.members.borrow_mut().insert(pe);
         let nodes: Vec<_> = self.0.running.borrow().values().map(|(node, _)| Rc::clone(node)).collect();
@@ -188,13 +188,13 @@ impl Cluster {
         self.start(pe).await
     }
 
-    /// Stops a node that has left, and takes it off the list.
+    /// Stops a node that has left, and removes it from the list.
     pub fn dismiss(&self, pe: PeId) {
         self.crash(pe);
         self.0.members.borrow_mut().remove(&pe);
     }
 
-    /// The disk of a PE with a store in memory.
+    /// Returns the disk of a PE with a store in memory.
     ///
     /// # Panics
     ///
@@ -204,32 +204,32 @@ impl Cluster {
         &self.0.disks[&pe]
     }
 
-    /// A node, if it runs.
+    /// Returns a node, if it runs.
     #[must_use]
     pub fn node(&self, pe: PeId) -> Option<Rc<Node>> {
         self.0.running.borrow().get(&pe).map(|(node, _)| Rc::clone(node))
     }
 
-    /// A node that runs.
+    /// Returns a running node.
     ///
     /// # Panics
     ///
-    /// If it does not.
+    /// If the node does not run.
     #[must_use]
     pub fn running(&self, pe: PeId) -> Rc<Node> {
         self.node(pe).unwrap_or_else(|| panic!("{pe} does not run"))
     }
 
-    /// Lets time go on until `task` ends, and gives what comes of it.
+    /// Runs the simulation until `task` ends, and returns its result.
     ///
     /// # Panics
     ///
-    /// If it would wait for ever.
+    /// If the task would wait forever.
     pub fn wait<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> T {
         self.0.executor.block_on(task).expect("nobody waits for ever")
     }
 
-    /// The tasks of a running node: a task that is spawned among them ends with it.
+    /// Returns the task group of a running node. A task that is spawned in it ends with the node.
     #[must_use]
     pub fn group(&self, pe: PeId) -> Option<Group> {
         self.0.running.borrow().get(&pe).map(|(_, group)| *group)
@@ -239,16 +239,16 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// As for [`Node::start`].
+    /// See [`Node::start`].
     pub async fn start(&self, pe: PeId) -> Result<Rc<Node>, Error> {
         self.start_with(pe, self.0.options.node.clone(), self.members()).await
     }
 
-    /// Starts a node that is given another list of members than the others.
+    /// Starts a node with another list of members than the other nodes use.
     ///
     /// # Errors
     ///
-    /// As for [`Node::start`].
+    /// See [`Node::start`].
     pub async fn start_with_list(&self, pe: PeId, members: Vec<PeId>) -> Result<Rc<Node>, Error> {
         self.start_with(pe, self.0.options.node.clone(), members).await
     }
@@ -257,7 +257,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// As for [`Node::start`].
+    /// See [`Node::start`].
     pub async fn start_after_loss(&self, pe: PeId) -> Result<Rc<Node>, Error> {
         let options = Options { is_loss_accepted: true, ..self.0.options.node.clone() };
         self.start_with(pe, options, self.members()).await
@@ -283,11 +283,11 @@ impl Cluster {
         Ok(node)
     }
 
-    /// Starts every node, and waits until all of them have their keys.
+    /// Starts every node, and waits until all of them are settled.
     ///
     /// # Panics
     ///
-    /// If one cannot be started.
+    /// If a node cannot be started.
     pub fn start_all(&self) {
         for pe in self.members() {
             let cluster = self.clone();
@@ -298,7 +298,7 @@ impl Cluster {
         assert!(self.0.executor.run_until(all), "every node comes to its keys");
     }
 
-    /// Ends a node in the middle of whatever it does.
+    /// Crashes a node at any point of its work.
     pub fn crash(&self, pe: PeId) {
         let running = self.0.running.borrow_mut().remove(&pe);
         if let Some((node, group)) = running {
@@ -308,8 +308,8 @@ impl Cluster {
         }
     }
 
-    /// I1, looked up on the disks: where the live leaves do not partition the keys, and where a node's index
-    /// is not what it must be. A leaf that came is live if its source has decided so.
+    /// Checks I1 on the disks: returns the violations of the partition of keys by live leaves, and of the
+    /// indexes of running nodes. A received leaf is live if its source has decided the move.
     #[must_use]
     pub fn verify(&self) -> Vec<String> {
         let (mut live, mut staged, mut decided): (Vec<LeafHead>, Vec<_>, Vec<_>) = Default::default();

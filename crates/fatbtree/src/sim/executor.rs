@@ -42,7 +42,7 @@ struct Running {
     task: Option<Task<'static, ()>>,
 }
 
-/// Tasks that end together.
+/// A group of tasks that end together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group(u64);
 
@@ -210,7 +210,7 @@ impl Executor {
     }
 
     fn run_task(&self, id: TaskId) {
-        // It may have ended, or been woken twice.
+        // The task may have ended, or may have been woken twice.
         let Some(mut task) = self.0.tasks.borrow_mut().get_mut(&id).and_then(|running| running.task.take())
         else {
             return;
@@ -222,7 +222,7 @@ impl Executor {
                 running.task = Some(task);
                 None
             }
-            // It is done, or its group ended meanwhile.
+            // The task is complete, or its group has ended meanwhile.
             _ => Some(task),
         };
         if ended.is_some() {

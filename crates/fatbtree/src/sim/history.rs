@@ -1,10 +1,10 @@
 //! Recorded results of operations on single keys, and a check that one order of all operations explains them
 //! (linearizability).
 //!
-//! Every write of a history has a value of its own, so an order of a key's writes determines the results of
-//! all reads. The check is the search of Wing and Gong ("Testing and verifying concurrent objects", 1993)
-//! with Lowe's memory of tried states ("Testing for linearizability", 2017). A write with an unknown outcome
-//! may take effect at any time after it began, or never.
+//! Every write of a history has a unique value, so an order of a key's writes determines the results of all
+//! reads. The check is the search of Wing and Gong ("Testing and verifying concurrent objects", 1993) with
+//! Lowe's memory of visited states ("Testing for linearizability", 2017). A write with an unknown outcome may
+//! take effect at any time after it began, or never.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -15,20 +15,20 @@ use crate::key::Key;
 /// Effect and result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// A read of this value.
+    /// A read that returned this value.
     Read(Option<Vec<u8>>),
-    /// Wrote this or removed the value; the answer was whether there had been one.
+    /// A write of this value, or a removal. The answer reported whether the key had a value.
     Wrote {
-        /// Value written.
+        /// The written value; `None` for a removal.
         value: Option<Vec<u8>>,
-        /// `true` if there was a value; `None` if the answer is unknown.
+        /// `true` if the key had a value; `None` if the answer is unknown.
         existed: Option<bool>,
     },
-    /// Wrote this if there was no value; the answer was whether there was one.
+    /// A write of this value if the key has none. The answer reported whether the key had one.
     Inserted {
-        /// Value to write.
+        /// The value to write.
         value: Vec<u8>,
-        /// `true` if there was a value; `None` if the answer is unknown.
+        /// `true` if the key had a value; `None` if the answer is unknown.
         existed: Option<bool>,
     },
 }
@@ -36,9 +36,9 @@ pub enum Seen {
 /// One operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Time of the request.
+    /// Start of the request.
     pub began: Duration,
-    /// Time of the answer; `None` if there was none: the operation may still take effect.
+    /// End of the request; `None` without an answer: the operation may still take effect.
     pub ended: Option<Duration>,
     /// Effect and result.
     pub seen: Seen,
@@ -50,12 +50,12 @@ pub struct History {
     keys: BTreeMap<Key, Vec<Option<Event>>>,
 }
 
-/// A key with operations that no order explains.
+/// A key with operations that no serial order explains.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The key.
     pub key: Key,
-    /// Its operations, in the order in which they began.
+    /// Operations of the key, in the order of their starts.
     pub events: Vec<Event>,
 }
 
@@ -70,14 +70,15 @@ impl fmt::Display for Violation {
 }
 
 impl History {
-    /// Adds an operation. Returns its place among those of its key.
+    /// Adds an operation. Returns its index among the operations of its key.
     pub fn add(&mut self, key: Key, event: Event) -> usize {
         let events = self.keys.entry(key).or_default();
         events.push(Some(event));
         events.len() - 1
     }
 
-    /// Records the result and the end of an operation; `None` if it certainly did nothing.
+    /// Records the result and the end of an operation. `None` removes an operation that certainly had no
+    /// effect.
     ///
     /// # Panics
     ///
@@ -102,7 +103,7 @@ impl History {
         self.len() == 0
     }
 
-    /// Keys with operations that no order explains; all keys began without a value.
+    /// Returns the keys with operations that no serial order explains. All keys begin without a value.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         let of = |(key, events): (&Key, &Vec<Option<Event>>)| {
@@ -114,7 +115,7 @@ impl History {
     }
 }
 
-/// The value after an operation, if it could have seen `before`.
+/// Returns the value after an operation, or `None` if the operation contradicts the value `before`.
 fn apply(seen: &Seen, before: Option<&Vec<u8>>) -> Option<Option<Vec<u8>>> {
     let told = |existed: &Option<bool>| existed.is_none_or(|existed| existed == before.is_some());
     match seen {
@@ -127,14 +128,15 @@ fn apply(seen: &Seen, before: Option<&Vec<u8>>) -> Option<Option<Vec<u8>>> {
 }
 
 fn is_linearizable(events: &[Event]) -> bool {
-    // An unanswered read may or may not have happened.
+    // An unanswered read has no effect, so it is ignored.
     let is_of_use = |event: &&Event| event.ended.is_some() || !matches!(event.seen, Seen::Read(_));
     let events: Vec<_> = events.iter().filter(is_of_use).collect();
     let mut tried = HashSet::new();
     let mut open = vec![(vec![false; events.len()], None::<Vec<u8>>)];
     while let Some((done, value)) = open.pop() {
         let is_left = |place: &usize| !done[*place];
-        // Events that must take effect before the first of the remaining ones ends.
+        // Selects the operations that may be next: those that began before the first remaining operation
+        // ended.
         let first_end = (0..events.len()).filter(is_left).filter_map(|place| events[place].ended).min();
         let Some(first_end) = first_end else { return true };
         for place in (0..events.len()).filter(is_left).filter(|place| events[*place].began <= first_end) {

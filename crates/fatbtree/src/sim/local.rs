@@ -1,5 +1,5 @@
-//! Requests that are served as by threads of an application, without the node's locks on leaves (LOCAL-1): a
-//! simulation has one thread, so tasks take their place.
+//! Requests without the node's leaf locks, as threads of an application serve them (LOCAL-1). A simulation
+//! has one thread, so tasks replace those threads.
 
 use std::rc::Rc;
 
@@ -10,12 +10,12 @@ use crate::node::{Asked, LocalEntry, Node, RunError};
 use crate::world::{Slot, Task};
 
 impl Node {
-    /// Serves a request for a single key, in a task that ends with the node; `None` if other threads may not
-    /// serve the key.
+    /// Serves a request for a single key, in a task that ends with the node. Returns `None` if other threads
+    /// may not serve the key.
     ///
     /// # Errors
     ///
-    /// As for [`call`](Self::call).
+    /// See [`call`](Self::call).
     pub async fn serve_one_here(&self, key: Key, work: Work) -> Option<Result<Answer, Error>> {
         let entry = self.local_keys().enter(&key)?;
         let done =
@@ -26,11 +26,12 @@ impl Node {
         )
     }
 
-    /// Has the application do something with several keys; else as [`serve_one_here`](Self::serve_one_here).
+    /// Runs a request of the application with several keys, otherwise like
+    /// [`serve_one_here`](Self::serve_one_here).
     ///
     /// # Errors
     ///
-    /// As for [`call`](Self::call).
+    /// See [`call`](Self::call).
     pub async fn run_here(&self, keys: &[Key], bytes: Vec<u8>) -> Option<Result<Vec<u8>, Error>> {
         let (first, others) = keys.split_first()?;
         let entry = self.local_keys().enter(first)?;

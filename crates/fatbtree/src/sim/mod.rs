@@ -1,10 +1,11 @@
 //! A cluster in one thread and in virtual time, determined by a seed: the same nodes, with a simulated
 //! network, clock and disks.
 //!
-//! The network is an event loop of this crate and not `turmoil`, because a node needs little of one: frames,
-//! time, random numbers, tasks. An event is a frame, so delay, loss and reordering apply to single frames,
-//! which is harsher than TCP. Time has no resolution limit; tokio's timers have a millisecond, which is
-//! longer than everything the paper measures except a disk access. A run costs only its events.
+//! The network is an event loop of this crate and not `turmoil`, because a node needs only frames, time,
+//! random numbers and tasks. An event is a frame, so delay, loss and reordering apply to single frames, which
+//! is harsher than TCP. Virtual time has no resolution limit. The resolution of tokio's timers is a
+//! millisecond, which is longer than everything the paper measures except a disk access. A run costs only its
+//! events.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Frames in flight between simulated nodes: delayed, overtaken, lost, cut off.
+//! Frames in flight between simulated nodes: delayed, reordered, lost, or blocked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,19 +16,19 @@ use crate::world::{Clock, Net, Rng};
 pub struct Faults {
     /// Shortest delay of a frame.
     pub least_delay: Duration,
-    /// Longest delay of a frame; frames overtake each other.
+    /// Longest delay of a frame. Frames may arrive in another order.
     pub most_delay: Duration,
-    /// One frame in this number is lost; none if 0.
+    /// One of this number of frames is lost, on average; 0 loses none.
     pub lose_one_in: usize,
 }
 
-/// Takes the time that sending takes: when does the frame leave, if it is sent now?
+/// A model of the time that sending takes.
 pub trait Delivery {
-    /// The moment at which a frame leaves `from`.
+    /// Returns the time at which a frame that is sent now leaves `from`.
     fn leave(&self, from: PeId) -> Duration;
 }
 
-/// The net of a simulated cluster. Clones are the same.
+/// The network of a simulated cluster. Clones share the same state.
 #[derive(Clone)]
 pub struct Network(Rc<Inner>);
 
@@ -36,12 +36,12 @@ struct Inner {
     executor: Executor,
     faults: Cell<Faults>,
     nodes: RefCell<BTreeMap<PeId, Weak<Node>>>,
-    /// Frames from the first to the second do not arrive.
+    /// Pairs of PEs: frames from the first to the second are lost.
     cut: RefCell<BTreeSet<(PeId, PeId)>>,
     delivery: RefCell<Option<Rc<dyn Delivery>>>,
     frames: Cell<u64>,
     bytes: Cell<u64>,
-    /// Hash of everything that was delivered, and when.
+    /// Hash of all delivered frames and their times.
     trace: Cell<u64>,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Network {
 }
 
 impl Network {
-    /// A net without nodes.
+    /// Creates a network without nodes.
     #[must_use]
     pub fn new(executor: Executor, faults: Faults) -> Self {
         Self(Rc::new(Inner {
@@ -70,7 +70,7 @@ impl Network {
         }))
     }
 
-    /// The interface of the network for one PE.
+    /// Returns the network interface of one PE.
     #[must_use]
     pub fn port(&self, pe: PeId) -> Rc<dyn Net> {
         Rc::new(Port { network: self.clone(), pe })
@@ -81,39 +81,40 @@ impl Network {
         self.0.faults.set(faults);
     }
 
-    /// Makes sending take time.
+    /// Sets a model of the time that sending takes.
     pub fn set_delivery(&self, delivery: Rc<dyn Delivery>) {
         *self.0.delivery.borrow_mut() = Some(delivery);
     }
 
-    /// Delivers frames for `pe` to this node; drops them without one.
+    /// Delivers frames for `pe` to this node, or drops them if `node` is `None`.
     pub fn connect(&self, pe: PeId, node: Option<&Rc<Node>>) {
         self.0.nodes.borrow_mut().insert(pe, node.map_or_else(Weak::new, Rc::downgrade));
     }
 
-    /// Cuts the way from one PE to another, in this direction.
+    /// Blocks frames from one PE to another, in this direction only.
     pub fn cut(&self, from: PeId, to: PeId) {
         self.0.cut.borrow_mut().insert((from, to));
     }
 
-    /// Mends all ways.
+    /// Removes all blocks.
     pub fn mend(&self) {
         self.0.cut.borrow_mut().clear();
     }
 
-    /// Frames sent so far.
+    /// Returns the number of frames sent so far.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.0.frames.get()
     }
 
-    /// Bytes sent so far.
+    /// Returns the number of bytes sent so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes.get()
     }
 
-    /// A number that two runs share if they delivered the same frames at the same times.
+    /// Returns a hash of the run: two runs that delivered the same frames at the same times have the same
+    /// hash.
     #[must_use]
     pub fn trace(&self) -> u64 {
         self.0.trace.get()
@@ -148,7 +149,7 @@ impl Network {
         for word in [when, u64::from(to.0), u64::from(crc32c::crc32c(frame))] {
             self.0.trace.set((self.0.trace.get() ^ word).wrapping_mul(0x0100_0000_01b3));
         }
-        // The first four bytes are the length, which a stream needs.
+        // The first four bytes are the length, which only a stream needs.
         node.receive(&frame[4..]).expect("a simulated net damages nothing");
     }
 }

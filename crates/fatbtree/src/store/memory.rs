@@ -1,5 +1,5 @@
-//! A store in memory, for simulations: it outlives its node, so a crash of the node is a restart on what was
-//! there.
+//! A store in memory, for simulations. The store survives a crash of its node, and the node restarts on its
+//! content.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ struct Content {
 }
 
 impl Disk {
-    /// Leaves and moves in the store, for checkers: live leaves, received leaves, decided moves.
+    /// Returns the live leaves, the staged leaves and the decided moves in the store, for checkers.
     #[must_use]
     pub fn structure(&self) -> (Vec<LeafHead>, Vec<Staged>, Vec<(MoveId, PeId)>) {
         let content = self.0.borrow();
@@ -48,13 +48,13 @@ impl Disk {
         )
     }
 
-    /// Route entries of moved leaves, for checkers.
+    /// Returns the route entries of moved leaves, for checkers.
     #[must_use]
     pub fn forwarding(&self) -> Vec<RouteEntry> {
         self.0.borrow().forwarding.values().cloned().collect()
     }
 
-    /// Returns `true` if this PE is recorded as having left, for checkers.
+    /// Returns `true` if the store has recorded that this PE has left, for checkers.
     #[must_use]
     pub fn has_left(&self, pe: PeId) -> bool {
         self.0.borrow().left.contains(&pe)
@@ -66,7 +66,7 @@ impl Disk {
         self.0.borrow().rows.len()
     }
 
-    /// Puts rows and leaves there, as an initial build does.
+    /// Stores the rows and leaves of an initial build.
     pub fn build(&self, rows: impl IntoIterator<Item = Row>, heads: Vec<LeafHead>) {
         let mut content = self.0.borrow_mut();
         content.rows.extend(rows);
@@ -76,7 +76,7 @@ impl Disk {
         }
     }
 
-    /// Loses everything: the content afterwards is a new store with this name.
+    /// Loses all content. The disk is then a new store with the name `birth`.
     pub fn lose(&self, birth: u64) {
         *self.0.borrow_mut() = Content { birth, ..Content::default() };
     }
@@ -85,7 +85,7 @@ impl Disk {
 /// A store on a [`Disk`].
 pub struct MemoryStore {
     disk: Disk,
-    /// Delay before and after each operation, with its maximum.
+    /// Maximum delay before and after each operation; `None` for no delay.
     slow: Option<(World, Duration)>,
 }
 
@@ -96,13 +96,14 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl MemoryStore {
-    /// One that never waits.
+    /// Creates a store without delays.
     #[must_use]
     pub const fn new(disk: Disk) -> Self {
         Self { disk, slow: None }
     }
 
-    /// A store with operations that take up to `most` before and after they happen: a crash comes in between.
+    /// Creates a store with delays of up to `most` before and after the effect of each operation, so that
+    /// crashes occur in between.
     #[must_use]
     pub const fn slow(disk: Disk, world: World, most: Duration) -> Self {
         Self { disk, slow: Some((world, most)) }

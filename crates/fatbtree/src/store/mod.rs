@@ -1,7 +1,7 @@
 //! Durable state of a PE: its rows, and the heads of its leaves.
 //!
-//! Rows of all leaves lie side by side in key order, so a split and a merge change heads only. A change of
-//! structure is one transaction, so after a crash it is wholly there or not at all.
+//! The rows of all leaves are stored together in key order, so a split or a merge changes only heads. A
+//! structure change is one transaction, so a crash leaves all of it or nothing.
 
 mod database;
 #[cfg(any(test, feature = "sim"))]
@@ -19,17 +19,17 @@ pub use memory::{Disk, MemoryStore};
 
 /// The store of a node. Each method is atomic, and durable when its task ends.
 pub trait LeafStore {
-    /// Opens it, and counts one more start. A new one has a name of its own, and no leaves: its node asks the
-    /// others what its keys are, and then [settles](Change::settles).
+    /// Opens the store, and counts one more start. A new store draws its name and has no leaves. Its node
+    /// then collects its keys from the other nodes, and [settles](Change::settles) the store.
     fn recover(&self, founding: Founding) -> Task<'_, Result<Recovered, StoreError>>;
 
-    /// The value of a key.
+    /// Returns the value of a key.
     fn read(&self, key: Key) -> Task<'_, Result<Option<Vec<u8>>, StoreError>>;
 
-    /// Changes the value of a key; whether it had one.
+    /// Changes the value of a key. Returns `true` if the key had a value.
     fn write(&self, key: Key, edit: Edit) -> Task<'_, Result<bool, StoreError>>;
 
-    /// Up to `limit` rows of a range, from its end backwards if `reverse`.
+    /// Returns up to `limit` rows of a range, from the end backward if `reverse`.
     fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>>;
 
     /// Returns the size of a range.
@@ -39,7 +39,7 @@ pub trait LeafStore {
     fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>>;
 }
 
-/// A point operation on a key.
+/// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
     /// Sets this value.
@@ -53,28 +53,28 @@ pub enum Edit {
 /// Size of a range, and its middle key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Bytes of keys and values.
+    /// Number of bytes of keys and values.
     pub bytes: usize,
-    /// The key that has half of the rows below it, if there are two at least.
+    /// The key that divides the rows into two halves, if there are at least two rows.
     pub middle: Option<Key>,
 }
 
-/// Initial distribution of the keys over nodes; the same at every node.
+/// Initial distribution of the keys over the nodes; the same at every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founding {
     /// Name of the cluster.
     pub cluster: u64,
     /// The node of this store.
     pub pe: PeId,
-    /// The shares of the keys: the first key of each, beginning with the empty key, in key order, with its
-    /// node.
+    /// Key ranges of the nodes: the first key of each range with its node, in key order, beginning with the
+    /// empty key.
     pub shares: Vec<(Key, PeId)>,
 }
 
 impl Founding {
-    /// The shares with their ends.
+    /// Returns the ranges with their nodes.
     pub fn ranges(&self) -> impl Iterator<Item = (KeyRange, PeId)> {
         self.shares.iter().enumerate().map(|(place, (low, pe))| {
             let high = self.shares.get(place + 1).map(|(key, _)| key.clone());
@@ -82,7 +82,7 @@ impl Founding {
         })
     }
 
-    /// The leaves that a PE begins with where nothing has happened yet: one for each of its shares.
+    /// Returns the initial leaves of a PE in a new cluster: one for each of its key ranges.
     #[must_use]
     pub fn heads(&self) -> Vec<LeafHead> {
         let own = self.ranges().filter(|(_, pe)| *pe == self.pe);
@@ -93,26 +93,26 @@ impl Founding {
     }
 }
 
-/// State that a store recovers.
+/// State that is recovered from a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Number of openings, this one included.
+    /// Number of starts, including this one.
     pub incarnation: u64,
     /// The leaves.
     pub heads: Vec<LeafHead>,
-    /// Leaves that came and are not owned yet.
+    /// Received leaves that are not owned yet.
     pub staged: Vec<Staged>,
     /// Moves that were decided here and that the receiver has not acknowledged.
     pub decided: Vec<(MoveId, PeId)>,
     /// Route entries of leaves that this PE moved to other nodes.
     pub forwarding: Vec<RouteEntry>,
-    /// No leaf has had this number or a larger one.
+    /// Next leaf number: all used numbers are smaller.
     pub next_page: u64,
-    /// The name of the store, drawn when it was made: another store of the same PE has another.
+    /// Name of the store, drawn when the store was created. Another store of the same PE has another name.
     pub birth: u64,
-    /// `true` if the store has received its keys. If not, it must not answer requests.
+    /// `true` if the store has received its keys. Otherwise the node must not answer requests.
     pub is_settled: bool,
-    /// The recorded stores of the other PEs.
+    /// Names of the recorded stores of the other PEs.
     pub met: Vec<(PeId, u64)>,
     /// PEs that have left the cluster.
     pub left: Vec<PeId>,
@@ -123,37 +123,37 @@ pub struct Recovered {
 /// A change of structure. Empty fields are left unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Heads that are new or changed.
+    /// New or changed heads.
     pub put: Vec<LeafHead>,
-    /// Heads that go.
+    /// Removed heads.
     pub remove: Vec<PageNo>,
-    /// Rows of this range go.
+    /// Range of the rows to remove.
     pub clear: Option<KeyRange>,
-    /// Rows that come.
+    /// Rows to add.
     pub rows: Vec<Row>,
     /// Replaces all route entries of moved leaves in this range.
     pub forwarding: Option<(KeyRange, Vec<RouteEntry>)>,
-    /// A leaf came.
+    /// A received leaf.
     pub stage: Option<Staged>,
-    /// A leaf that came is owned, or forgotten.
+    /// A staged leaf that is now owned, or was dropped.
     pub unstage: Option<MoveId>,
-    /// A leaf was given to this PE.
+    /// A decided move to this PE.
     pub decide: Option<(MoveId, PeId)>,
-    /// Its receiver owns it.
+    /// A move that its receiver has acknowledged.
     pub settle: Option<MoveId>,
-    /// From now on this is the store of that PE; one that was known before is of no more use.
+    /// Name of the store of another PE, which replaces an earlier recorded name.
     pub met: Option<(PeId, u64)>,
-    /// The store has its keys now.
+    /// `true` if the store has its keys now.
     pub settles: bool,
-    /// This PE has left the cluster.
+    /// A PE that has left the cluster.
     pub left: Option<PeId>,
-    /// From now on this is the version of the list of members.
+    /// Version of the list of members from now on.
     pub list: Option<u64>,
 }
 
 #[cfg(test)]
 mod tests {
-    //! Both stores, by one list of sentences.
+    //! The same tests for both stores.
 
     use std::rc::Rc;
     use std::sync::Arc;

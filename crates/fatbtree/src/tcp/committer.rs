@@ -1,6 +1,6 @@
-//! The committer: one thread that waits for the log on behalf of all transactions. Commits that arrive
-//! during a flush form the next batch. So one thread serves any number of pending commits, and no worker of
-//! the node blocks for a flush.
+//! The committer: one thread that waits for the log on behalf of all transactions. Commits that arrive during
+//! a flush form the next batch. So one thread serves any number of pending commits, and no pool thread of the
+//! node waits for a flush.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::world::Task;
 
-/// Waits for commits. Clones are the same; its thread ends with the last of them.
+/// Handle of the committer. All clones use the same thread, which ends with the last clone.
 #[derive(Clone, Debug)]
 pub struct Committer {
     queue: Sender<Waiting>,
@@ -20,18 +20,19 @@ pub struct Committer {
 type Waiting = (CommitTicket, oneshot::Sender<Result<(), String>>);
 
 impl Committer {
-    /// Starts the thread.
+    /// Starts the committer's thread.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// If the thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let (queue, waiting) = channel();
         thread::Builder::new().name("azekura-commit".into()).spawn(move || work(&waiting))?;
         Ok(Self { queue })
     }
 
-    /// Ends when the commit is durable; or returns the reason that it may not be.
+    /// Returns a task that ends when the commit is durable. The task returns an error if the commit may not
+    /// be durable.
     #[must_use]
     pub fn lasting(&self, ticket: CommitTicket) -> Task<'static, Result<(), String>> {
         let (tell, told) = oneshot::channel();
@@ -45,10 +46,10 @@ impl Committer {
 
 fn work(queue: &Receiver<Waiting>) {
     while let Ok(first) = queue.recv() {
-        // The newest last: most often the others are durable with it.
+        // The newest ticket is last and is awaited first: its flush usually covers the others.
         let mut batch: Vec<_> = std::iter::once(first).chain(queue.try_iter()).collect();
         while let Some((ticket, tell)) = batch.pop() {
-            // The asking task may have ended.
+            // The task that waits may have ended.
             let _ = tell.send(ticket.wait().map_err(|error| error.to_string()));
         }
     }

@@ -1,24 +1,24 @@
-//! The handshake between nodes: each proves that it knows the shared key, without revealing it, and names its
-//! cluster, number and version.
+//! The handshake between nodes. Each node proves that it has the shared key, without revealing the key, and
+//! sends its cluster, number and version.
 //!
 //! | | sender | bytes |
 //! |---|---|---|
 //! | 1 | caller | hello: the fields below |
-//! | 2 | called | the same of its own, with its [`Verdict`]; after any but `Welcome` it closes |
+//! | 2 | called | its own hello, with its [`Verdict`]; it closes after a verdict other than `Welcome` |
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
 //! | 4 | called | 1 for yes and the HMAC of "azekura node answers"; or zeros: both close |
 //! | | | 2 and the HMAC of "azekura node refuses", if it has recorded another store of the caller |
 //!
 //! Fields of a hello, with their bytes: magic 8, version 1, version of frames 1, zero 1 (in message 2 the
-//! verdict), [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), epoch in which the sender assumes
-//! the receiver 4, cluster 8, PE of the sender 2, PE of the receiver 2, digest of the [list](ListMark) of the
-//! sender 4 (not in message 2), nonce 32, name of its store 8, version of its list 8, its clock 8 (ms since
-//! 1970; 0: none).
+//! verdict), [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the receiver's epoch as known to
+//! the sender 4, cluster 8, PE of the sender 2, PE of the receiver 2, digest of the sender's [list](ListMark)
+//! 4 (not in message 2), nonce 32, name of the sender's store 8, version of the sender's list 8, the sender's
+//! clock 8 (ms since 1970; 0: none).
 //!
-//! Every message has a fixed size: no length is read from an unauthenticated peer. Before the peer has proved
-//! the key, a node learns only the other's cluster, PE, epoch and store. Then [frames](crate::frame) follow,
-//! from the caller only, neither encrypted nor signed individually: on a network where others can write into
-//! a TCP stream, use a tunnel.
+//! Every message has a fixed size, so no length is read from an unauthenticated peer. Before the peer has
+//! proved the key, a node learns only the peer's cluster, PE, epoch and store. After the handshake
+//! [frames](crate::frame) follow, from the caller only, neither encrypted nor signed individually. Use a
+//! tunnel on a network where others can write into a TCP stream.
 
 use std::io;
 
@@ -38,57 +38,57 @@ const CALLS: &str = "azekura node calls";
 const ANSWERS: &str = "azekura node answers";
 const REFUSES: &str = "azekura node refuses";
 
-/// Decisions of a node about an incoming connection.
+/// Identity that a node presents in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster.
+    /// Cluster of the node.
     pub cluster: u64,
-    /// The node.
+    /// PE of the node.
     pub pe: PeId,
-    /// Number of takeovers by another machine.
+    /// Epoch: number of takeovers by another machine.
     pub epoch: u32,
-    /// Its store.
+    /// Store of the node.
     pub store: Credentials,
     /// The list of members that it uses.
     pub list: ListMark,
-    /// The time by which it judges rows, in milliseconds since 1970; 0: it does not.
+    /// Clock by which the node's rows expire, in milliseconds since 1970; 0 if it uses none.
     pub clock_ms: u64,
 }
 
-/// The reason that a handshake failed. The connection has to be closed.
+/// The reason that a handshake failed. Close the connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The connection failed, or took too long.
     #[error("the connection ended in the handshake")]
     Io(#[from] io::Error),
-    /// The connection was the oldest of too many from its address that had not shown the key.
+    /// The connection was closed as the oldest unauthenticated one, because its address has too many.
     #[error("too many connections from this address have not sent the key; the oldest is closed")]
     TooMany,
-    /// The other side is no node.
+    /// The peer is not a node.
     #[error("the peer is not an azekura node")]
     Stranger,
-    /// The other side is of another version; upgrade the older one.
+    /// The peer has another version. Upgrade the older node.
     #[error(
         "the other node has protocol version {found}, this one {VERSION}.{}; upgrade the older node",
         frame::VERSION
     )]
     Version {
-        /// Of handshake and frames.
+        /// Versions of the handshake and the frames.
         found: String,
     },
-    /// The other side belongs to another cluster; correct the list of members.
+    /// The peer belongs to another cluster. Correct the list of members.
     #[error(
         "the other node belongs to cluster {found:016x}, this one to {expected:016x}; correct the list of \
          members"
     )]
     Cluster {
-        /// The other's.
+        /// Cluster of the peer.
         found: u64,
-        /// This node's.
+        /// Cluster of this node.
         expected: u64,
     },
-    /// Another PE is there; correct the list of members.
+    /// Another PE answered at this address. Correct the list of members.
     #[error("{found} answered at the address of {expected}; correct the list of members")]
     Pe {
         /// The node that answered.
@@ -99,7 +99,7 @@ pub enum HandshakeError {
     /// The PE is at another epoch.
     #[error("the node is at epoch {found}, expected {expected}")]
     Epoch {
-        /// Its epoch.
+        /// Epoch of the PE.
         found: u32,
         /// The expected epoch.
         expected: u32,
@@ -107,35 +107,35 @@ pub enum HandshakeError {
     /// The caller is not on the called node's list of members.
     #[error("{0} is not on the list of members; give every node the same list")]
     NoMember(PeId),
-    /// Both go by this version of the list of members, and their lists differ.
+    /// Both nodes use this version of the list of members, with different contents.
     #[error(
         "both nodes have version {0} of the list of members, with different contents; raise the version with \
          each change, and give all nodes the same list"
     )]
     List(u64),
-    /// The clocks of the two nodes differ too much to judge the same rows.
+    /// The clocks of the two nodes differ too much.
     #[error("{0}: {1}")]
     Clock(PeId, ClockOffset),
     /// The keys differ.
     #[error("the keys differ; give every node the same key file")]
     Key,
-    /// The other side has another store than this node has recorded.
+    /// The peer has another store than the one that this node has recorded.
     #[error(
         "{0} has another store than the cluster knows; start it with the old one, or, if that is lost for \
          good, serve the empty one with --accept-loss"
     )]
     OtherStore(PeId),
-    /// The other side has recorded another store of this node.
+    /// The peer has recorded another store of this node.
     #[error("{0} knows another store of this node; start this node with that store")]
     Displaced(PeId),
 }
 
-/// Last words of the called side.
+/// First byte of the called node's last message.
 const YES: u8 = 1;
 const OTHER_STORE: u8 = 2;
 
-/// The caller's side: identifies this node to the node at the other end, which should be `to`. The caller
-/// judges the returned store identity and clock before it sends anything.
+/// Runs the caller's side: identifies this node to the node at the other end, which must be `to`. Returns
+/// that node's store identity and clock. The caller checks both before it sends anything.
 ///
 /// # Errors
 ///
@@ -178,12 +178,12 @@ pub async fn call(
     }
 }
 
-/// The called side: returns the caller, if it is a member that knows the key and has a store that `admits`
-/// accepts.
+/// Runs the called side: returns the caller's PE, if the caller is a member, has the key, and has a store
+/// that `admits` accepts.
 ///
 /// # Errors
 ///
-/// [`HandshakeError`]; the caller received the part that it may learn.
+/// [`HandshakeError`]; the caller has received the part that it may know.
 pub async fn answer(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: Identity,

@@ -1,5 +1,5 @@
-//! The first message of either side of a handshake, byte by byte ([`handshake`](super::handshake) has the
-//! table).
+//! The first message of either side of a handshake: its encoding (see the table in
+//! [`handshake`](super::handshake)).
 
 use std::io;
 
@@ -14,30 +14,30 @@ use crate::tcp::handshake::HandshakeError;
 
 /// The version of the handshake.
 pub const VERSION: u8 = 5;
-/// Bytes of a hello.
+/// Size of a hello, in bytes.
 pub const HELLO_BYTES: usize = 88;
-/// Number of bytes that all versions have in common: magic and versions.
+/// Size of the part that is the same in all versions, in bytes: magic and versions.
 const COMMON_BYTES: usize = 10;
 
 const MAGIC: [u8; 8] = *b"AZKNODE\n";
 const SETTLED: u8 = 1;
 const LOSS_ACCEPTED: u8 = 2;
 
-/// Answer to a hello.
+/// Verdict on a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verdict {
-    /// Go on.
+    /// The handshake continues.
     Welcome = 0,
-    /// Another version of the protocol.
+    /// The called node has another version of the protocol.
     Version = 1,
-    /// Another cluster.
+    /// The called node belongs to another cluster.
     Cluster = 2,
-    /// Another PE was meant.
+    /// The called node is another PE.
     Pe = 3,
-    /// Another epoch of this PE was meant.
+    /// The PE is at another epoch.
     Epoch = 4,
-    /// The caller is no member.
+    /// The caller is not a member.
     Stranger = 5,
     /// The caller uses another list of members of the same version.
     List = 6,
@@ -51,7 +51,7 @@ impl Verdict {
     }
 }
 
-/// A hello, taken apart.
+/// A decoded hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) versions: (u8, u8),
@@ -117,7 +117,7 @@ pub(super) async fn read_hello(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<([u8; HELLO_BYTES], Hello), HandshakeError> {
     let mut bytes = [0; HELLO_BYTES];
-    // The magic first: a peer that sends less and waits is closed at once.
+    // The magic is read first, so that a connection with wrong first bytes is closed at once.
     stream.read_exact(&mut bytes[..8]).await?;
     if bytes[..8] != MAGIC {
         return Err(HandshakeError::Stranger);
@@ -126,7 +126,7 @@ pub(super) async fn read_hello(
     if (bytes[8], bytes[9]) == VERSIONS {
         stream.read_exact(&mut bytes[COMMON_BYTES..]).await?;
     }
-    // The rest of another version's message is not read.
+    // The rest of a message of another version is not read.
     let hello = Hello::decode(&bytes).ok_or(HandshakeError::Stranger)?;
     Ok((bytes, hello))
 }

@@ -1,4 +1,4 @@
-//! Inbound connections: the connection over which each other node sends to this one, at most one per node.
+//! Inbound connections: the connections over which other nodes send to this node, at most one for each node.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use tokio::sync::oneshot;
 
 use crate::id::PeId;
 
-/// The connection of each member that is here.
+/// The inbound connection of each member that has one.
 #[derive(Default)]
 pub(super) struct InboundConnections {
     connections: RefCell<BTreeMap<PeId, Inbound>>,
     next: Cell<u64>,
 }
 
-/// Dropped, it ends the connection.
+/// An inbound connection. Dropping it ends the connection.
 struct Inbound {
     number: u64,
     _stay: oneshot::Sender<()>,

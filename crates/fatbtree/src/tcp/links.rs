@@ -3,21 +3,21 @@
 //!
 //! | state | meaning | frames |
 //! |---|---|---|
-//! | `Calling` | the first connection is being made, or one to a node that has just connected here | wait |
+//! | `Calling` | connecting for the first time, or to a node that has just connected to this one | wait |
 //! | `Up` | the handshake succeeded | are sent |
 //! | `Lost` | the connection has ended, and the next attempt has not begun | are dropped |
 //! | `Down` | the last attempt failed; attempts are repeated after growing pauses | are dropped |
 //!
-//! - **LINK-1** Waiting frames are bounded in bytes; further frames are dropped, as a network may do. No
+//! - **LINK-1** The bytes of waiting frames are bounded. Further frames are dropped, as on a network. No
 //!   sender waits.
 //! - **LINK-2** When a connection ends, its waiting frames are dropped too: no outdated request is sent.
-//! - **LINK-3** The kernel ends a connection without acknowledgments for [`SILENCE`] (`TCP_USER_TIMEOUT`),
-//!   and idle ones are probed. So a cut cable ends a connection just as a killed process does.
-//! - **LINK-4** A node that connects here is reachable, so it is called at once, and frames for it wait for
-//!   that call: the answers to its first requests. Each inbound connection causes one call.
-//! - **LINK-5** When a frame is lost, the connection over which the other node sends to this one is closed,
-//!   so that it does not wait for an answer that will not come. It repeats reads, and reports the outcome of
-//!   a write as unknown.
+//! - **LINK-3** The kernel ends a connection without acknowledgments after [`SILENCE`] (`TCP_USER_TIMEOUT`),
+//!   and probes idle connections. So a broken cable ends a connection just as a killed process does.
+//! - **LINK-4** A node that connects to this one is reachable. So this node calls it at once, and frames for
+//!   it wait for that call: the answers to its first requests. Each inbound connection causes one call.
+//! - **LINK-5** When a frame is lost, the inbound connection from the other node is closed, so that the other
+//!   node does not wait for a lost answer. The other node then repeats reads, and reports the outcome of
+//!   writes as unknown.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,13 +37,13 @@ use crate::tcp::handshake::{self, HandshakeError, Identity};
 use crate::tcp::inbound::InboundConnections;
 use crate::world::{Net, Rng};
 
-/// Most bytes that wait for one connection.
+/// Maximum of bytes that wait for one connection.
 const MOST_WAITING_BYTES: usize = 64 << 20;
-/// Bytes that are given to the socket at once, about.
+/// Approximate number of bytes written to the socket at once.
 const BATCH_BYTES: usize = 256 << 10;
-/// A connection and its handshake are made within this time, or not at all.
+/// Time limit for a connection and its handshake.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pauses between calls.
+/// Shortest and longest pause between two calls. Each pause is twice the previous one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MOST_PAUSE: Duration = Duration::from_secs(1);
 /// Time without any message after which a connection is closed.
@@ -52,18 +52,18 @@ pub(super) const SILENCE: Duration = Duration::from_secs(3);
 /// State of the link to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// The first connection is being made, or one to a node that has just come in.
+    /// Connecting for the first time, or to a node that has just connected to this one.
     Calling,
-    /// Frames go.
+    /// Connected: frames are sent.
     Up,
-    /// The connection has ended, and why; the next call has not been made yet.
+    /// The connection has ended, for this reason. The next call has not begun.
     Lost(String),
-    /// The last call failed, and why.
+    /// The last call failed, for this reason.
     Down(String),
 }
 
 impl LinkState {
-    /// Returns whether frames are dropped.
+    /// Returns `true` if frames are dropped in this state.
     const fn drops_frames(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Down(_))
     }
@@ -75,15 +75,15 @@ impl LinkState {
 pub struct LinkStatus {
     /// The other node.
     pub pe: PeId,
-    /// Its address.
+    /// Address of the other node.
     pub address: SocketAddr,
-    /// Its state.
+    /// State of the link.
     pub state: LinkState,
-    /// Connections made so far.
+    /// Number of connections made so far.
     pub connections: u64,
-    /// Frames sent so far.
+    /// Number of frames sent so far.
     pub sent: u64,
-    /// Frames that were dropped: the other node was away, or too much waited.
+    /// Number of dropped frames: the other node was unreachable, or too many bytes waited.
     pub dropped: u64,
 }
 
@@ -93,21 +93,21 @@ struct Link {
     state: RefCell<LinkState>,
     queue: RefCell<VecDeque<Vec<u8>>>,
     waiting_bytes: Cell<usize>,
-    /// Something was put into the queue.
+    /// Notified when a frame was added to the queue.
     notify: Notify,
-    /// Number of connections from the other node.
+    /// Number of connections that the other node has made to this one.
     comings: Cell<u64>,
-    /// The other node is connected to this one.
+    /// Notified when the other node has connected to this one.
     came: Notify,
     inbound: Rc<InboundConnections>,
     counts: Cell<(u64, u64, u64)>,
-    /// State that was last reported as an event, so that one that lasts is reported once.
+    /// State that was last reported as an event, so that a lasting state is reported once.
     reported: RefCell<LinkState>,
 }
 
 /// All links of a node.
 pub(super) struct Links {
-    /// Identity of this node, without its store and its list.
+    /// Identity of this node, without its store and its list of members.
     me: Identity,
     key: AuthKey,
     rng: Rc<dyn Rng>,
@@ -123,7 +123,7 @@ impl Net for Links {
     }
 
     fn is_up(&self, to: PeId) -> bool {
-        // Requests are not left to a connection that may never be: they are tried again.
+        // A request is not queued for a connection that may never be made. It is refused and retried.
         self.links.borrow().get(&to).is_some_and(|link| *link.state.borrow() == LinkState::Up)
     }
 
@@ -145,8 +145,8 @@ impl Links {
         Self { me, key, rng, inbound, links: RefCell::default() }
     }
 
-    /// Begins to call another node for `node`, or calls it somewhere else from the next time on. `node` is
-    /// told each time that it has been reached again, and each time that it has been lost.
+    /// Adds a link to another node, or changes its address for the next call. `node` is notified each time
+    /// that the other node is reached again, and each time that the connection is lost.
     pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, node: Weak<Node>) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.address.set(address);
@@ -174,7 +174,7 @@ impl Links {
         self.links.borrow().contains_key(&pe)
     }
 
-    /// A node has come in: it is there (LINK-4).
+    /// Records that a node has connected to this one, so it is reachable (LINK-4).
     pub(super) fn came(&self, pe: PeId) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.comings.set(link.comings.get() + 1);
@@ -190,18 +190,20 @@ impl Links {
         self.links.borrow().values().map(|link| link.status()).collect()
     }
 
-    /// Calls, sends until the connection ends, and calls again, for ever, or until the other node has left.
+    /// Keeps a link connected: calls, sends until the connection ends, and calls again, until the other node
+    /// has left.
     async fn keep_up(&self, link: &Link, node: &Weak<Node>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let comings = link.comings.get();
             if node.upgrade().is_none_or(|node| node.has_left(link.pe)) {
-                // Its last connection has ended, with all that was to be sent.
+                // The other node has left: its last connection has ended after all frames were sent.
                 self.links.borrow_mut().remove(&link.pe);
                 return;
             }
             let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link, node)).await;
-            // LINK-4: it has connected since. A wrong clock is reported at once.
+            // The other node has connected since (LINK-4), so this node calls again at once. A wrong clock is
+            // reported.
             let has_come = link.comings.get() != comings;
             let state = match called {
                 Ok(Ok(stream)) => {
@@ -212,7 +214,8 @@ impl Links {
                     }
                     let began = Instant::now();
                     let ended = link.send_all(stream).await;
-                    // One that ends at once, again and again, is not called without a pause.
+                    // The pause is reset only after a lasting connection, so that repeated short connections
+                    // do not cause calls without a pause.
                     if began.elapsed() > MOST_PAUSE {
                         pause = FIRST_PAUSE;
                     }
@@ -230,7 +233,7 @@ impl Links {
             }
             let jitter = self.rng.below(1000) as f64 / 1000.0 + 0.5;
             let comings = link.comings.get();
-            // Until it comes, or the time is up.
+            // Waits until the other node connects, or the pause is over.
             let _ = tokio::time::timeout(pause.mul_f64(jitter), link.next_coming(comings)).await;
             pause = (pause * 2).min(MOST_PAUSE);
         }
@@ -239,7 +242,8 @@ impl Links {
     async fn call(&self, link: &Link, node: &Weak<Node>) -> Result<TcpStream, HandshakeError> {
         let mut stream = TcpStream::connect(link.address.get()).await?;
         set_socket_options(&stream)?;
-        // Epochs differ once machines take PEs over; until then all are at the same.
+        // Epochs would differ only after a takeover by another machine, which is not supported. So both nodes
+        // use the same epoch.
         let node = node.upgrade().ok_or_else(|| io::Error::other("this node is stopping"))?;
         let asked_ms = node.clock_ms();
         let me = Identity { store: node.credentials(), list: node.list(), clock_ms: asked_ms, ..self.me };
@@ -249,7 +253,7 @@ impl Links {
                     node.displaced(*witness);
                 }
             })?;
-        // Of two nodes that judge rows by the time.
+        // Clocks are compared only if the rows of both nodes expire.
         let offset = (asked_ms > 0 && clock_ms > 0)
             .then(|| node.judge_clock(clock_ms, (asked_ms, node.clock_ms())))
             .flatten();
@@ -263,7 +267,7 @@ impl Links {
     }
 }
 
-/// Settings of a connection between nodes, on both sides (LINK-3).
+/// Sets the socket options of a connection between nodes, on both sides (LINK-3).
 pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -276,7 +280,7 @@ pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// An error with its causes.
+/// Returns the text of an error with its causes.
 pub(super) fn tell(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -300,7 +304,7 @@ impl Link {
         self.notify.notify_one();
     }
 
-    /// LINK-5.
+    /// Counts lost frames, and closes the inbound connection of the other node (LINK-5).
     fn drop_frames(&self, count: u64) {
         let (connections, sent, dropped) = self.counts.get();
         self.counts.set((connections, sent, dropped + count));
@@ -309,7 +313,7 @@ impl Link {
         }
     }
 
-    /// The other node has taken the handshake, for the how manieth time.
+    /// Records a successful handshake. Returns the number of connections made so far.
     fn rise(&self) -> u64 {
         let (connections, sent, dropped) = self.counts.get();
         self.counts.set((connections + 1, sent, dropped));
@@ -318,7 +322,7 @@ impl Link {
         connections + 1
     }
 
-    /// Reports a node that was lost, or is back, to the operator.
+    /// Reports to the operator that a node was lost or is back.
     fn report(&self) {
         let state = self.state.borrow();
         if *self.reported.borrow() == *state {
@@ -334,7 +338,7 @@ impl Link {
         }
     }
 
-    /// LINK-2.
+    /// Records the end of a connection, and drops its waiting frames (LINK-2).
     fn fall(&self, state: LinkState) {
         let before = self.state.replace(state);
         self.report();
@@ -342,12 +346,12 @@ impl Link {
         self.drop_frames(count as u64);
         self.waiting_bytes.set(0);
         if before == LinkState::Up {
-            // It is unknown which of the sent frames have arrived (LINK-5).
+            // Some of the sent frames may be lost (LINK-5).
             self.inbound.end(self.pe);
         }
     }
 
-    /// Ends once the other node has come in more often than so.
+    /// Waits until the other node has connected more than `comings` times.
     async fn next_coming(&self, comings: u64) {
         while self.comings.get() == comings {
             self.came.notified().await;
@@ -371,7 +375,7 @@ impl Link {
                 self.counts.set((connections, sent + count, dropped));
             }
         };
-        // The other side sends nothing over this connection, so any read is its end.
+        // The other node sends nothing over this connection, so any read means its end.
         tokio::select! {
             ended = sending => {
                 let ended: io::Result<()> = ended;
@@ -385,7 +389,7 @@ impl Link {
         }
     }
 
-    /// Moves waiting frames into `batch`; returns their number.
+    /// Moves waiting frames to `batch`. Returns their number.
     fn fill(&self, batch: &mut Vec<u8>) -> u64 {
         batch.clear();
         let (mut queue, mut count) = (self.queue.borrow_mut(), 0);

@@ -1,11 +1,11 @@
-//! The listener for other nodes: a handshake authenticates each connection; then the node receives frames on
+//! The listener for other nodes. A handshake authenticates each connection, then the node receives frames on
 //! it.
 //!
-//! - **LISTEN-1** The number of unauthenticated connections is bounded, each has bounded time, and nothing
-//!   that they send is stored. A new one replaces an old one, so a flood of silent connections keeps no node
-//!   out ([`unauthenticated`](super::unauthenticated)).
-//! - **LISTEN-2** A member has one connection: a newer one ends the older one, which may have failed
-//!   silently.
+//! - **LISTEN-1** The number of unauthenticated connections is bounded, each has a time limit, and nothing
+//!   that they send is stored. A new one replaces an old one, so a flood of silent connections excludes no
+//!   node ([`unauthenticated`](super::unauthenticated)).
+//! - **LISTEN-2** A member has one connection. A newer connection ends the older one, which may have failed
+//!   without notice.
 //! - **LISTEN-3** Memory for a frame grows with the bytes that have arrived, never with the length in its
 //!   header.
 //! - **LISTEN-4** A refused frame ends its connection and changes nothing.
@@ -30,26 +30,26 @@ use crate::tcp::inbound::InboundConnections;
 use crate::tcp::links::{CALL_TIMEOUT, Links, set_socket_options, tell};
 use crate::tcp::unauthenticated::Unauthenticated;
 
-/// Pause after a failed accept, for example without free descriptors.
+/// Pause after a failed accept, for instance if no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A frame buffer larger than this is freed after use.
+/// Size in bytes beyond which a frame buffer is freed after use.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Counts of inbound connections, and the last refusals.
+/// Counters of inbound connections, and the last refusals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListenerStatus {
-    /// Connections of members that passed the handshake.
+    /// Connections that passed the handshake.
     pub admitted: u64,
     /// Connections that were refused.
     pub refused: u64,
-    /// Connections of members that were closed because of their input.
+    /// Connections of members that were closed because of invalid frames.
     pub ended: u64,
-    /// Address and reason of the last connections that were refused or closed.
+    /// Addresses and reasons of the last connections that were refused or closed.
     pub last_refusals: VecDeque<String>,
 }
 
-/// Number of remembered refusals.
+/// Maximum of remembered refusals.
 const KEPT_REFUSALS: usize = 8;
 
 impl ListenerStatus {
@@ -62,19 +62,19 @@ impl ListenerStatus {
 }
 
 pub(super) struct NodeListener {
-    /// Identity of this node, without its store and its list.
+    /// Identity of this node, without its store and its list of members.
     pub(super) me: Identity,
     pub(super) key: AuthKey,
     pub(super) links: Rc<Links>,
     pub(super) node: Rc<Node>,
     pub(super) status: RefCell<ListenerStatus>,
     pub(super) inbound: Rc<InboundConnections>,
-    /// Limits the log events that unauthenticated clients can cause.
+    /// Limits the log events that unauthenticated peers can cause.
     pub(super) refusals: RateLimit,
 }
 
 impl NodeListener {
-    /// Takes connections, for ever.
+    /// Accepts connections, and never returns.
     pub(super) async fn listen(self: Rc<Self>, listener: TcpListener) {
         let unauthenticated = Rc::new(Unauthenticated::default());
         loop {
@@ -140,11 +140,11 @@ impl NodeListener {
     }
 }
 
-/// Gives every frame of a stream to `take`, without its length, until the stream ends or one is refused.
+/// Passes every frame of a stream to `take`, without its length, until the stream ends or a frame is refused.
 ///
 /// # Errors
 ///
-/// [`FrameError`]: the last frame was not valid. A stream that ends between two frames ends well.
+/// [`FrameError`]: the last frame was not valid. A stream that ends between two frames is no error.
 pub async fn receive_all(
     stream: &mut (impl AsyncRead + Unpin),
     mut take: impl FnMut(&[u8]) -> Result<(), FrameError>,
@@ -155,13 +155,13 @@ pub async fn receive_all(
         match stream.read(&mut head[..1]).await {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            // A connection that breaks between two frames has lost none of them.
+            // A connection that fails between two frames has lost none of them.
             Err(_) => return Ok(()),
         }
         stream.read_exact(&mut head[1..]).await.map_err(FrameError::Read)?;
         let bytes = frame::length(head)?;
         body.clear();
-        // LISTEN-3: it reserves a little at a time.
+        // LISTEN-3: the buffer grows with the bytes that arrive.
         let read = (&mut *stream).take(bytes as u64).read_to_end(&mut body).await;
         if read.map_err(FrameError::Read)? < bytes {
             return Err(FrameError::Read(std::io::ErrorKind::UnexpectedEof.into()));

@@ -13,8 +13,8 @@
 //! | `running` | the thread, and the construction of the node there |
 //!
 //! The node runs on one thread, which never blocks. Work that may wait for the device or another transaction
-//! runs on a thread of a bounded pool. Waits for the log's flush, which may take milliseconds, are with the
-//! [`Committer`], and keep neither a thread nor a leaf's lock.
+//! runs on a thread of a bounded pool. Only the [`Committer`] waits for flushes of the log, which may take
+//! milliseconds. Such a wait occupies no pool thread and holds no leaf lock.
 
 mod committer;
 pub mod handshake;

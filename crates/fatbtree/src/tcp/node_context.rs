@@ -16,13 +16,13 @@ use crate::tcp::links::{LinkState, LinkStatus, Links};
 use crate::tcp::listen::{ListenerStatus, NodeListener};
 use crate::world::Task;
 
-/// Longest wait of a node that has left for the confirmations of others, and the interval of its checks.
+/// Longest time for which a node that has left waits for acknowledgments, and the interval of its checks.
 const TELL_TIMEOUT: Duration = Duration::from_secs(5);
 const TELL_INTERVAL: Duration = Duration::from_millis(10);
-/// A newer list that is not there yet is looked for so often.
+/// Interval at which the source is read again if it does not have the newer list yet.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A node and its connections, on its own thread.
+/// A node and its connections, as used by tasks of the node's thread.
 pub struct NodeContext {
     /// The node.
     pub node: Rc<Node>,
@@ -43,25 +43,25 @@ impl fmt::Debug for NodeContext {
 pub struct NodeStatus {
     /// The node.
     pub pe: PeId,
-    /// The reason that it takes no requests; `None` if it takes them.
+    /// The reason that the node refuses requests; `None` if it accepts them.
     pub failure: Option<String>,
     /// `true` if the store is settled (it has its keys).
     pub is_settled: bool,
-    /// The version of the list of members that it uses, and the newest that another node uses.
+    /// Version of the list of members that the node uses, and the newest version that any node uses.
     pub list: (u64, u64),
     /// Nodes that have left the cluster.
     pub left: Vec<PeId>,
-    /// Leaves here.
+    /// Number of leaves of the node.
     pub leaves: usize,
-    /// Index pages here, and their levels.
+    /// Number of index pages of the node, and of their levels.
     pub index: (usize, u8),
-    /// Its counters.
+    /// Counters of the node.
     pub counts: Counts,
-    /// Transactions that are open here.
+    /// Number of transactions that are open at the node.
     pub open_transactions: usize,
-    /// The ways to the others.
+    /// Links to the other nodes.
     pub links: Vec<LinkStatus>,
-    /// Incoming connections.
+    /// Inbound connections.
     pub listener: ListenerStatus,
 }
 
@@ -88,7 +88,8 @@ impl NodeContext {
         }
     }
 
-    /// The links; one to a silent node is down, though its connection stands.
+    /// Returns the status of the links. A link to a silent node counts as down, even if its connection is
+    /// open.
     fn links(&self) -> Vec<LinkStatus> {
         let mut links = self.links.status();
         for link in links.iter_mut().filter(|link| link.state == LinkState::Up) {
@@ -99,7 +100,7 @@ impl NodeContext {
         links
     }
 
-    /// Runs a task beside the others, from now on; the future waits for what comes of it, `None` if it
+    /// Starts a concurrent task on this thread. The returned future waits for the result; `None` if the task
     /// panicked.
     pub fn beside<T: 'static>(
         self: &Rc<Self>,
@@ -109,13 +110,13 @@ impl NodeContext {
         Box::pin(async move { task.await.ok() })
     }
 
-    /// Goes by this list: learns of nodes that have come, and where nodes are now. Nobody is forgotten: that
-    /// a node has left is said by that node.
+    /// Uses this list of members: adds nodes that have joined, and updates addresses. Removes no node,
+    /// because a node itself reports that it has left.
     ///
     /// # Errors
     ///
-    /// [`ListError`]: it is older than one that this node has gone by, or there is another one of its
-    /// version. Nothing was changed.
+    /// [`ListError`]: the list is older than the one in use, or another list with its version is known.
+    /// Nothing was changed.
     pub async fn learn_members(&self, members: &Membership) -> Result<(), ListError> {
         self.node.go_by_list(members.mark()).await?;
         let others =
@@ -127,12 +128,12 @@ impl NodeContext {
         Ok(())
     }
 
-    /// Has the node leave the cluster; ends when all others know that it has, or have not said so for a time:
-    /// then it can be stopped.
+    /// Makes the node leave the cluster. Returns when all other nodes have acknowledged this, or after a time
+    /// limit. Then the node can be stopped.
     ///
     /// # Errors
     ///
-    /// As for [`Node::leave`].
+    /// See [`Node::leave`].
     pub async fn leave(&self) -> Result<(), LeaveError> {
         self.node.leave().await?;
         let began = Instant::now();
@@ -142,8 +143,8 @@ impl NodeContext {
         Ok(())
     }
 
-    /// Reads the list anew whenever another node goes by a newer one, for ever. A list that cannot be read,
-    /// or is no newer, is left.
+    /// Reads the list again whenever another node uses a newer one, and never returns. Ignores a list that
+    /// cannot be read or is not newer.
     pub async fn follow(self: Rc<Self>, meta: Arc<dyn Meta + Send + Sync>) {
         loop {
             let news = self.node.newer_list();
@@ -152,20 +153,20 @@ impl NodeContext {
                 let meta = Arc::clone(&meta);
                 let read = tokio::task::spawn_blocking(move || meta.members()).await;
                 if let Ok(Ok(members)) = read {
-                    // A list that is still older is reported by `status`.
+                    // `status` reports a list that is still older.
                     let _ = self.learn_members(&members).await;
                 }
             }
-            // It may be given to this node later than to others.
+            // This node may get the list later than other nodes.
             let _ = tokio::time::timeout(FOLLOW_INTERVAL, news).await;
         }
     }
 }
 
-/// A job for the node's thread.
+/// A function that creates a task on the node's thread.
 pub(super) type Job = Box<dyn FnOnce(Rc<NodeContext>) -> Task<'static, ()> + Send>;
 
-/// Reaches a node from any thread. It is of no more use when the node has stopped.
+/// Handle of a node for any thread. It is useless after the node has stopped.
 #[derive(Clone)]
 pub struct NodeHandle {
     jobs: UnboundedSender<Job>,
@@ -184,12 +185,13 @@ impl NodeHandle {
         (Self { jobs }, queue)
     }
 
-    /// Runs `job` beside the others of the node, and waits for what comes of it. Blocks the calling thread;
-    /// says so first (`azekura_base::blocking` at the caller).
+    /// Runs `job` as a task on the node's thread, and waits for its result. Blocks; the caller announces that
+    /// first (`azekura_base::blocking`).
     ///
     /// # Errors
     ///
-    /// [`Error::Stopped`]: it was not begun. [`Error::Interrupted`]: it was, and did not come to its end.
+    /// [`Error::Stopped`]: the task was not begun. [`Error::Interrupted`]: the task was begun and did not
+    /// complete.
     pub fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce(Rc<NodeContext>) -> Task<'static, T> + Send + 'static,
@@ -198,7 +200,7 @@ impl NodeHandle {
         let job: Job = Box::new(move |here| {
             let task = job(here);
             Box::pin(async move {
-                // The asking thread waits for it.
+                // The requesting thread waits for the result.
                 let _ = tell.send(task.await);
             })
         });
@@ -206,7 +208,8 @@ impl NodeHandle {
         told.recv().map_err(|_| Error::Interrupted)
     }
 
-    /// Runs `job` beside the others of the node, without waiting for it. Not at all if the node has stopped.
+    /// Runs `job` as a task on the node's thread, without waiting for it. Does nothing if the node has
+    /// stopped.
     pub fn tell(&self, job: impl FnOnce(Rc<NodeContext>) -> Task<'static, ()> + Send + 'static) {
         // The jobs of a stopped node are dropped.
         let _ = self.jobs.send(Box::new(job));

@@ -31,75 +31,74 @@ use crate::tcp::node_context::{Job, NodeContext, NodeHandle};
 use crate::tcp::world::{LocalTasks, RealClock, RealRng, Threads};
 use crate::world::World;
 
-/// Largest number of threads for work that may wait in the store.
+/// Maximum of threads for work that may block in the store.
 const STORE_THREADS: usize = 64;
-/// Time that a running job of the store gets when the node stops.
+/// Time limit for running jobs of the store when the node stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Configuration of a node on this machine.
 #[derive(Debug)]
 pub struct NodeConfig {
-    /// The node.
+    /// PE of the node.
     pub pe: PeId,
-    /// The members.
+    /// List of members.
     pub members: Membership,
-    /// The shared key.
+    /// Key that the nodes share.
     pub key: AuthKey,
-    /// Address for connections of other nodes.
+    /// Listener for connections of other nodes.
     pub listener: TcpListener,
-    /// Settings.
+    /// Settings of the node.
     pub options: Options,
-    /// The table of the rows.
+    /// Name of the table with the rows.
     pub rows: String,
 }
 
-/// The reason that a node does not start.
+/// The reason that a node could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The node is not on the list.
+    /// The node is not in the list of members.
     #[error("node {} is not on the list of members", .0.0)]
     NoMember(PeId),
-    /// The system gives no thread, or the socket is of no use.
+    /// A thread or a socket could not be created.
     #[error("cannot start the node: no thread or no socket")]
     Io(#[from] io::Error),
-    /// Its store, or its settings.
+    /// The store failed, or the settings contradict each other.
     #[error(transparent)]
     Node(#[from] Error),
-    /// The list of members is an old one.
+    /// The list of members is outdated.
     #[error(transparent)]
     List(#[from] ListError),
 }
 
-/// Resources for an application.
+/// Resources of a node for its application.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    /// Waits for commits.
+    /// Committer, which waits for commits.
     pub committer: Committer,
-    /// Threads for transactions that stay open.
+    /// Threads for open transactions.
     apart: tokio::runtime::Handle,
 }
 
 impl Tools {
-    /// Runs work that may block on another thread, and returns its result; `None` if it panicked.
+    /// Runs a job that may block on a pool thread. Returns its result, or `None` if it panicked.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         tokio::task::spawn_blocking(job).await.ok()
     }
 
-    /// As [`run`](Self::run), for the steps and ends of transactions that stay open. Each has a thread,
-    /// whatever the others wait for: a step that waits for such a transaction never holds the thread that
-    /// would end it (hazard B5).
+    /// Like [`run`](Self::run), for steps and ends of open transactions. These have their own threads: a job
+    /// that waits for an open transaction never occupies the thread that would end it (hazard B5).
     pub async fn run_apart<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.apart.spawn_blocking(job).await.ok()
     }
 
-    /// Waits without a thread.
+    /// Waits without blocking a thread.
     pub async fn pause(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 }
 
-/// A node on a thread of its own. Dropped, it stops.
+/// A node on its own thread. Dropping it stops the node.
 #[derive(Debug)]
 pub struct NodeThread {
     handle: Option<NodeHandle>,
@@ -110,11 +109,11 @@ pub struct NodeThread {
 }
 
 impl NodeThread {
-    /// Starts a node. It takes requests when this returns, whether or not others run.
+    /// Starts a node. The node accepts requests when this function returns, whether or not other nodes run.
     ///
     /// # Errors
     ///
-    /// [`StartError`] names the remedy.
+    /// [`StartError`]; its text names the remedy.
     pub fn start(
         db: Database,
         attachments: Arc<dyn Attachments>,
@@ -148,7 +147,7 @@ impl NodeThread {
                 match begun {
                     Ok(here) => {
                         let local_keys = Shut(Arc::clone(here.node.local_keys()));
-                        // The starting thread waits for it.
+                        // The starting thread waits for this.
                         let _ = tell.send(Ok(Arc::clone(&local_keys.0)));
                         work(here, queue, stopped).await;
                     }
@@ -156,7 +155,7 @@ impl NodeThread {
                 }
             };
             runtime.block_on(local.run_until(body));
-            // Tasks hold the store: they go before the thread does.
+            // Tasks hold the store, so they are dropped before the thread ends.
             drop(local);
             runtime.shutdown_timeout(STOP_TIMEOUT);
             apart.shutdown_timeout(STOP_TIMEOUT);
@@ -167,47 +166,46 @@ impl NodeThread {
                 Ok(Self { handle: Some(handle), local_keys, address, stop, thread: Some(thread) })
             }
             Err(error) => {
-                // A thread that panicked has printed its message.
+                // The panic hook has reported a panic of the thread.
                 let _ = thread.join();
                 Err(error)
             }
         }
     }
 
-    /// The keys that other threads may serve; none after the end of the node.
+    /// Returns the keys that other threads may serve; none after the node has ended.
     #[must_use]
     pub const fn local_keys(&self) -> &Arc<LocalKeys> {
         &self.local_keys
     }
 
-    /// Address for connections of other nodes.
+    /// Returns the address for connections of other nodes.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Reaches the node from other threads.
+    /// Returns a handle of the node for other threads.
     ///
     /// # Panics
     ///
-    /// Never: it is there until the node is dropped.
+    /// Never: the handle exists until the node is dropped.
     #[must_use]
     pub fn handle(&self) -> NodeHandle {
         self.handle.clone().expect("until it is dropped")
     }
 
-    /// Stops the node at any point, as a crash would, and waits for its thread. Acknowledged changes are
-    /// durable.
+    /// Stops the node at any point, like a crash, and waits for its thread. Acknowledged changes are durable.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
         self.handle = None;
-        // It may have ended.
+        // The thread may have ended already.
         let _ = self.stop.send(());
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has printed its message.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -219,7 +217,7 @@ impl Drop for NodeThread {
     }
 }
 
-/// Ends the service of other threads with the node's thread, also if that panics.
+/// Guard that ends the service by other threads when the node's thread ends, also by a panic.
 struct Shut(Arc<LocalKeys>);
 
 impl Drop for Shut {
@@ -272,7 +270,7 @@ async fn begin(
     });
     let here = Rc::new(NodeContext::new(pe, node, links, Rc::clone(&acceptor)));
     here.learn_members(&members).await?;
-    // Messages of the start were dropped: there were no links yet.
+    // Messages during the start were dropped, because no links existed.
     for member in members.nodes().iter().filter(|member| member.pe != pe) {
         here.node.greet(member.pe);
     }

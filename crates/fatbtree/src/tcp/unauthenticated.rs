@@ -1,7 +1,7 @@
 //! Connections to the node port that have not proved the shared key yet. There are at most
 //! [`MAX_UNAUTHENTICATED`]. A further one is accepted at once and replaces the oldest connection of the
-//! address that has the most. A node proves the key as soon as it is connected, so a flood of silent
-//! connections does not keep it out.
+//! address with the most connections. A node proves the key as soon as it is connected, so a flood of silent
+//! connections does not exclude a node.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use tokio::sync::oneshot;
 
-/// Largest number of unauthenticated connections.
+/// Maximum of unauthenticated connections.
 pub(super) const MAX_UNAUTHENTICATED: usize = 64;
 
 /// The connections by number, the oldest first.
@@ -41,13 +41,13 @@ impl Unauthenticated {
         (number, must_close)
     }
 
-    /// The connection has ended, or has shown the key.
+    /// Removes a connection that has ended, or has proved the key.
     pub(super) fn leave(&self, number: u64) {
         self.connections.borrow_mut().remove(&number);
     }
 }
 
-/// The oldest connection of the address that has the most.
+/// Returns the oldest connection of the address with the most connections.
 fn victim(connections: &BTreeMap<u64, PendingConnection>) -> Option<u64> {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for connection in connections.values() {

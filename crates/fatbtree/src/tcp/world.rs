@@ -9,7 +9,7 @@ use rand::{Rng as _, SeedableRng};
 use crate::store::Offload;
 use crate::world::{Clock, Rng, Spawn, Task};
 
-/// The machine's clock, by tokio's timers.
+/// The machine's monotonic clock, with tokio's timers.
 #[derive(Debug)]
 pub(super) struct RealClock(Instant);
 
@@ -29,7 +29,7 @@ impl Clock for RealClock {
     }
 }
 
-/// Pauses and choices between copies: nothing that has to be secret.
+/// Random numbers for pauses and choices between copies; not for secrets.
 #[derive(Debug)]
 pub(super) struct RealRng(RefCell<SmallRng>);
 
@@ -45,7 +45,7 @@ impl Rng for RealRng {
     }
 }
 
-/// Tasks of the node's own thread.
+/// Spawner of tasks on the node's own thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocalTasks;
 
@@ -55,9 +55,9 @@ impl Spawn for LocalTasks {
     }
 }
 
-/// Threads for what waits for the device or for another transaction (hazard B5). Each job goes on without a
-/// place in the queue of the others, so a bounded number of threads is enough: a job waits only for jobs that
-/// have a thread.
+/// Pool threads for jobs that may wait for the device or for another transaction (hazard B5). A job that has
+/// a thread completes without any queued job. So a bounded number of threads is enough: a job waits only for
+/// jobs that have a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Threads;
 
@@ -65,7 +65,7 @@ impl Offload for Threads {
     fn run(&self, job: Box<dyn FnOnce() + Send>) -> Task<'static, ()> {
         let done = tokio::task::spawn_blocking(job);
         Box::pin(async move {
-            // A job that panicked has reported it; the task that waits for its result gets none.
+            // The panic hook has reported a panic of the job. The task that waits for its result gets none.
             let _ = done.await;
         })
     }

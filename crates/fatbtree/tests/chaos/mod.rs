@@ -1,4 +1,4 @@
-//! Faults of a simulated cluster while its clients work, and the checks at the end.
+//! Faults of a simulated cluster during requests of clients, and the checks at the end.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use azekura_fatbtree::Rng;
 use azekura_fatbtree::sim::{Cluster, Faults};
 
-/// A number of the environment.
+/// Returns a number from the environment.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// The seeds to be tried: one of the environment, or so many.
+/// Returns the seeds to run: the one in the environment, or as many as `usual` or the environment says.
 pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     match number("AZEKURA_FAT_SEED") {
         Some(seed) => seed..seed + 1,
@@ -22,12 +22,12 @@ pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// The `number`th choice of a seed, of so many.
+/// Returns choice `number` of a seed, below `end`.
 pub(crate) fn pick(seed: u64, number: u64, end: u64) -> u64 {
     (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (number * 5)) % end
 }
 
-/// Moves leaves around, anywhere, so often within 1.2 seconds.
+/// Moves `moves` random leaves to random nodes within 1.2 seconds.
 pub(crate) async fn mover(cluster: Cluster, moves: usize, moved: Rc<Cell<usize>>) {
     use azekura_fatbtree::Clock;
     let clock = cluster.executor().clone();
@@ -46,7 +46,7 @@ pub(crate) async fn mover(cluster: Cluster, moves: usize, moved: Rc<Cell<usize>>
     }
 }
 
-/// Crashes nodes and starts them again; cuts ways and mends them.
+/// Crashes and restarts nodes; cuts and restores connections.
 pub(crate) async fn nemesis(cluster: Cluster, crashes: usize, cuts: usize) {
     use azekura_fatbtree::Clock;
     let clock = cluster.executor().clone();
@@ -74,7 +74,7 @@ pub(crate) async fn nemesis(cluster: Cluster, crashes: usize, cuts: usize) {
     }
 }
 
-/// Has nodes join, so many within about a second.
+/// Adds `joins` nodes, at intervals of up to 0.4 seconds.
 pub(crate) async fn joiner(cluster: Cluster, joins: usize) {
     use azekura_fatbtree::Clock;
     let clock = cluster.executor().clone();
@@ -85,7 +85,7 @@ pub(crate) async fn joiner(cluster: Cluster, joins: usize) {
     }
 }
 
-/// Has nodes leave, now and then two at once, and stops those that have left once the others know it.
+/// Makes nodes leave, sometimes two at once, and stops them when all other nodes know it.
 pub(crate) async fn leaver(cluster: Cluster, leaves: usize, left: Rc<Cell<usize>>) {
     use azekura_fatbtree::Clock;
     let clock = cluster.executor().clone();
@@ -97,7 +97,7 @@ pub(crate) async fn leaver(cluster: Cluster, leaves: usize, left: Rc<Cell<usize>
         let done = Rc::new(RefCell::new(None));
         let tell = Rc::clone(&done);
         let group = cluster.group(pe).expect("it runs");
-        // With its node it ends.
+        // The task holds no reference to the node, so that it ends with the node.
         let leaving = Rc::downgrade(&node);
         drop(node);
         let task = async move {
@@ -122,7 +122,7 @@ pub(crate) async fn leaver(cluster: Cluster, leaves: usize, left: Rc<Cell<usize>
     }
 }
 
-/// Runs tasks beside each other to their ends; then ends all faults and looks at what must hold.
+/// Runs tasks concurrently to their ends; then ends all faults and checks the invariants.
 pub(crate) fn run_all(cluster: &Cluster, plan: &impl Debug, tasks: Vec<Pin<Box<dyn Future<Output = ()>>>>) {
     let executor = cluster.executor().clone();
     let left = Rc::new(RefCell::new(tasks.len()));
@@ -140,7 +140,7 @@ pub(crate) fn run_all(cluster: &Cluster, plan: &impl Debug, tasks: Vec<Pin<Box<d
     heal(cluster, plan);
 }
 
-/// The end of all faults: from here everything must come right.
+/// Ends all faults. From here on the cluster must recover.
 fn heal(cluster: &Cluster, plan: &impl Debug) {
     cluster.network().mend();
     cluster.network().set_faults(Faults { least_delay: Duration::from_micros(50), ..Faults::default() });

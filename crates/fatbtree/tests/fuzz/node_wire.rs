@@ -1,5 +1,5 @@
-//! Entry: what a stranger or a broken node sends to a node. Messages or a refusal, never a panic; and nobody
-//! comes in without the key.
+//! Fuzz entry: input of a node from a stranger or a faulty node. The result is messages or an error, never a
+//! panic, and no handshake succeeds without the key.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -20,8 +20,9 @@ const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1, store: STORE,
 const LIST: ListMark = ListMark { version: 3, digest: 5 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 
-/// Bit 0 of the first byte corrects each frame's checksum, so that the code behind it is reached; bit 1 makes
-/// the handshake of the called node, bit 2 that of the caller. The rest is sent.
+/// Runs the parsers on the input. In the first byte, bit 0 corrects each frame's checksum, so that the code
+/// behind the check is reached. Bit 1 runs the handshake of the called node, bit 2 the handshake of the
+/// caller. The remaining bytes are the input.
 pub(crate) fn node_wire(data: &[u8]) {
     let (&how, bytes) = data.split_first().unwrap_or((&0, &[]));
     let bytes = if how & 1 != 0 { mended(bytes) } else { bytes.to_vec() };
@@ -37,7 +38,7 @@ pub(crate) fn node_wire(data: &[u8]) {
     }
 }
 
-/// Reads frames as a node does; a message that is read comes back when it is sent again.
+/// Reads frames as a node does. Encoding and decoding a message that was read returns the same message.
 fn frames(bytes: &[u8]) {
     let mut taken = 0;
     let _ = at_once(receive_all(&mut Talk(bytes), |frame| {
@@ -51,7 +52,7 @@ fn frames(bytes: &[u8]) {
     assert!(taken <= bytes.len(), "a frame ends where the stream does");
 }
 
-/// The same bytes with the checksums that they should have.
+/// Returns the bytes with correct checksums.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let (mut mended, mut at) = (bytes.to_vec(), 0);
     while let Some(head) = mended.get(at..at + 8) {
@@ -74,7 +75,7 @@ fn at_once<T>(task: impl Future<Output = T>) -> T {
     }
 }
 
-/// A connection over which this comes, and whatever is sent is lost.
+/// A connection with this input. Its output is discarded.
 struct Talk<'a>(&'a [u8]);
 
 impl AsyncRead for Talk<'_> {

@@ -1,4 +1,4 @@
-//! An application with transactions that stay open, for tests.
+//! An application with open transactions, for tests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use azekura_fatbtree::{
     Application, Asked, Key, KeyRange, OpenTransaction, Ran, RunError, Stepped, Target, Task, World,
 };
 
-/// Lists of numbers, on a node's store, with a lock for each key. An open transaction holds its locks until
-/// the end, and its changes are private.
+/// Lists of numbers in a node's store, with a lock for each key. An open transaction holds its locks until it
+/// ends, and its changes are private until the commit.
 pub(crate) struct Lists {
     world: World,
     store: Rc<dyn LeafStore>,
@@ -23,7 +23,7 @@ pub(crate) struct Lists {
 /// Owner of each key's lock.
 pub(crate) type Locks = Rc<RefCell<BTreeMap<Key, u64>>>;
 
-/// A transaction of it.
+/// A transaction of [`Lists`].
 struct Changes {
     number: u64,
     world: World,
@@ -34,7 +34,7 @@ struct Changes {
 }
 
 impl Lists {
-    /// Locks are waited for so long: a deadlock ends so.
+    /// Creates the application. A lock wait ends after `lock_wait`, which ends deadlocks.
     pub(crate) fn new(world: World, store: Rc<dyn LeafStore>, locks: Locks, lock_wait: Duration) -> Self {
         Self { world, store, locks, next: Cell::default(), lock_wait }
     }
@@ -62,7 +62,7 @@ impl Changes {
         }
     }
 
-    /// Appends `bytes` to the list of the target, if there are any, and gives the list as it was.
+    /// Appends `bytes` to the list of the target, if there are any. Returns the list before the append.
     async fn apply(&mut self, asked: &Asked) -> Result<Ran, RunError> {
         let Target::At(key) = &asked.target else { return Err(RunError::Refused("no key".to_owned())) };
         if !self.lock(key).await {
@@ -135,7 +135,7 @@ impl OpenTransaction for Changes {
     }
 }
 
-/// A reader: the rows of its node as they were at its first step.
+/// A reader: the rows of its node at its first step.
 struct Frozen {
     store: Rc<dyn LeafStore>,
     rows: Option<BTreeMap<Key, Vec<u8>>>,

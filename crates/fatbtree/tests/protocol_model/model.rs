@@ -1,33 +1,33 @@
-//! Possible steps, and invariants.
+//! Actions and invariants of the model.
 
 use stateright::{Model, Property};
 
 use crate::state::{KEYS, Leaf, Message, Moving, PES, Pe, Route, Search, Staged, State, learn};
 
-/// Omitted step of the protocol, to see whether the model notices.
+/// A deliberate fault of the protocol, which the checker must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hole {
-    /// The destination owns a leaf as soon as it has it.
+    /// The receiver owns a leaf as soon as it has received it.
     InstallsBeforeTheDecision,
     /// The source forgets the receiver of a leaf.
     ForgetsWhomItGave,
-    /// A leaf answers for whatever it is asked.
+    /// A leaf answers for keys outside its fences.
     AnswersBeyondItsFences,
-    /// The source decides by any answer, also for a move that it gave up.
+    /// The source decides by any answer, even for an aborted move.
     DecidesWhatItGaveUp,
-    /// A move leaves the version as it was.
+    /// A move does not increase the version.
     MovesKeepTheVersion,
-    /// A split leaves the version as it was, in both halves.
+    /// A split does not increase the version of either half.
     SplitsKeepTheVersion,
-    /// A merge takes the left leaf's version, whatever the right one's was.
+    /// A merged leaf gets the version of the left leaf only.
     MergesTakeTheLeftVersion,
-    /// A write does not wait for a leaf that is in flight.
+    /// A write does not wait for a leaf in flight.
     WritesToALeafThatMoves,
-    /// Staged data are lost in a crash.
+    /// Staged leaves are lost in a crash.
     StagesInMemory,
-    /// The decision is forgotten in a crash.
+    /// Decisions are lost in a crash.
     DecidesInMemory,
-    /// A route entry is believed because it came last.
+    /// The latest route entry replaces a newer one.
     BelievesTheLatestMessage,
 }
 
@@ -46,7 +46,7 @@ impl Hole {
         Self::BelievesTheLatestMessage,
     ];
 
-    /// Bounds within which the omission does harm.
+    /// Returns bounds within which the fault violates an invariant.
     pub(crate) const fn bounds(self) -> Bounds {
         match self {
             Self::BelievesTheLatestMessage => Bounds::CHANGES,
@@ -55,7 +55,7 @@ impl Hole {
     }
 }
 
-/// Bounds of one run.
+/// Bounds of a check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) changes: u8,
@@ -66,9 +66,9 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// A crash anywhere in up to two changes.
+    /// Crashes at any point of up to two changes.
     pub(crate) const CRASH: Self = Self { changes: 2, crashes: 1, writes: 1, searches: 1, messages: 3 };
-    /// Longer chains of changes.
+    /// Longer sequences of changes.
     pub(crate) const CHANGES: Self = Self { changes: 4, crashes: 0, writes: 0, searches: 1, messages: 2 };
 }
 
@@ -94,11 +94,11 @@ pub(crate) enum Action {
         pe: u8,
         page: u8,
     },
-    /// The source has waited long enough.
+    /// The source aborts a move after its timeout.
     GiveUp {
         pe: u8,
     },
-    /// The destination asks what became of it; the source says again what it has decided.
+    /// The receiver asks for the decision of a move, and the source repeats the decision.
     Remind {
         pe: u8,
         id: u8,
@@ -123,7 +123,7 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        // PE 0 has keys 0 and 1 in one leaf, PE 1 the last in another.
+        // PE 0 has keys 0 and 1 in one leaf; PE 1 has the last key in another leaf.
         let first = Leaf { page: 1, low: 0, high: 2, right: None, version: 1 };
         let last = Leaf { page: 1, low: 2, high: 3, right: None, version: 1 };
         let routes = [0, 0, 1].map(|pe| Route { version: 1, pe, page: 1 });
@@ -319,7 +319,7 @@ impl Protocol {
         }
     }
 
-    /// The source's one step that makes the leaf another's.
+    /// Decides a move: the source's step that makes the receiver the owner.
     fn decide(&self, state: &mut State, number: u8, id: u8, page: u8) {
         let pe = &mut state.pes[number as usize];
         let moving = match pe.moving {
@@ -367,7 +367,7 @@ impl Protocol {
         if self.has(Hole::DecidesInMemory) {
             pe.decided.clear();
         }
-        // The index is made again from the leaves, and from what was given away.
+        // The index is rebuilt from the leaves and the forwarding table.
         pe.routes = pe.forwarding;
         for leaf in pe.leaves.clone() {
             pe.learn(leaf.low, leaf.high, Route { version: leaf.version, pe: number, page: leaf.page });
@@ -392,8 +392,8 @@ impl Protocol {
         let Some(search) = state.search else { return };
         let Search { key, at, page, floor } = search;
         let pe = &state.pes[at as usize];
-        // Where it was sent, if that page is there and does not begin behind the key; else by this PE's own
-        // index.
+        // Begins at the page to which the search was forwarded, if that page exists and does not begin beyond
+        // the key. Otherwise begins at this PE's own index.
         let sent = page.and_then(|page| pe.leaf(page)).filter(|leaf| leaf.low <= key);
         let own = Some(pe.routes[key as usize]).filter(|route| route.pe == at);
         let found = sent.or_else(|| own.and_then(|route| pe.leaf(route.page)).filter(|leaf| leaf.low <= key));
@@ -413,7 +413,7 @@ impl Protocol {
             }
         }
         if pe.staged.iter().any(|staged| staged.leaf.covers(key)) {
-            return; // wait: it is about to be owned here, or dropped
+            return; // the search waits: the leaf will be installed here, or dropped
         }
         let route = pe.routes[key as usize];
         if route.pe == at || route.version <= floor {
@@ -450,7 +450,7 @@ fn remind(state: &mut State, number: u8, id: u8) {
     }
 }
 
-/// Leaves that own `key`, and decided moves of it that are not installed yet.
+/// Returns the number of leaves that own `key`, including decided moves that are not installed yet.
 fn live_leaves(state: &State, key: u8) -> usize {
     let owned = state.pes.iter().flat_map(|pe| &pe.leaves).filter(|leaf| leaf.covers(key)).count();
     owned + on_the_way(state, key).count()
@@ -464,7 +464,7 @@ fn on_the_way(state: &State, key: u8) -> impl Iterator<Item = (u8, &Staged)> {
     })
 }
 
-/// Every route entry about `key` that is held or under way, the live leaf's own last.
+/// Checks all route entries for `key` that are stored or in flight, with the live leaf's own entry last.
 fn facts_are_true(state: &State, key: u8) -> bool {
     let mut route_entries = Vec::new();
     for pe in &state.pes {
@@ -490,8 +490,8 @@ fn facts_are_true(state: &State, key: u8) -> bool {
         .all(|one| route_entries.iter().all(|other| one.version != other.version || one == other))
 }
 
-/// A PE that is asked for `key` owns it, is about to, or sends on by a route entry newer than any that
-/// leads to it.
+/// Checks I3: a PE that receives a request for `key` owns the key, will own it, or has a newer route entry
+/// than any that leads to this PE.
 fn leads_on(state: &State, pe: u8, key: u8) -> bool {
     let route = state.pes[pe as usize].routes[key as usize];
     let named = &state.pes[route.pe as usize];

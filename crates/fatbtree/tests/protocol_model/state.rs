@@ -3,7 +3,7 @@
 pub(crate) const PES: usize = 2;
 pub(crate) const KEYS: usize = 3;
 
-/// A leaf, the truth about the keys from `low` to below `high`.
+/// A leaf, authoritative for the keys from `low` (inclusive) to `high` (exclusive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Leaf {
     pub(crate) page: u8,
@@ -27,10 +27,10 @@ pub(crate) struct Route {
     pub(crate) page: u8,
 }
 
-/// Route knowledge of a PE, key by key.
+/// Route entries of a PE, key by key.
 pub(crate) type Routes = [Route; KEYS];
 
-/// A leaf that came, and is not owned before its source says so.
+/// A received leaf, not owned before its source has decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Staged {
     pub(crate) id: u8,
@@ -39,7 +39,7 @@ pub(crate) struct Staged {
     pub(crate) values: [u8; KEYS],
 }
 
-/// A move that its source has begun, not decided. A crash forgets it: then it is undone.
+/// A move that its source has begun and not decided. A crash of the source aborts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Moving {
     pub(crate) id: u8,
@@ -48,7 +48,7 @@ pub(crate) struct Moving {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pe {
-    // Durable.
+    // Durable fields.
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) values: [u8; KEYS],
     pub(crate) forwarding: Routes,
@@ -56,7 +56,7 @@ pub(crate) struct Pe {
     /// Decided moves that the destination has not confirmed yet.
     pub(crate) decided: Vec<u8>,
     pub(crate) next_page: u8,
-    // Lost in a crash.
+    // Fields that are lost in a crash.
     pub(crate) routes: Routes,
     pub(crate) moving: Option<Moving>,
 }
@@ -79,7 +79,8 @@ impl Pe {
     }
 }
 
-/// The newest version wins, key by key: so route entries may come in any order, twice, or not at all.
+/// Adds a route entry. The newest version of each key wins, so entries may arrive in any order, twice, or not
+/// at all.
 pub(crate) fn learn(routes: &mut Routes, low: u8, high: u8, route: Route) {
     for known in &mut routes[low as usize..high as usize] {
         if known.version < route.version {
@@ -99,14 +100,14 @@ pub(crate) enum Message {
     RouteEntry { to: u8, low: u8, high: u8, route: Route },
 }
 
-/// A search that is looking for `key` at PE `at`.
+/// A search for `key`, at PE `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Search {
     pub(crate) key: u8,
     pub(crate) at: u8,
-    /// The page it was sent to, if it was sent.
+    /// The page to which the search was forwarded, if it was.
     pub(crate) page: Option<u8>,
-    /// The version of the route entry that sent it.
+    /// Version of the route entry by which it was forwarded.
     pub(crate) floor: u8,
 }
 
@@ -122,9 +123,9 @@ pub(crate) struct State {
     pub(crate) crashes: u8,
     pub(crate) writes: u8,
     pub(crate) searches: u8,
-    /// A search returned another value than the acknowledged one.
+    /// `true` if a search returned another value than the acknowledged one.
     pub(crate) lied: bool,
-    /// A search ended at a node without a newer route entry than the sender's.
+    /// `true` if a search ended at a node without a newer route entry than the sender's.
     pub(crate) lost: bool,
 }
 

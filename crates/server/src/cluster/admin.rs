@@ -10,12 +10,12 @@ use crate::command::is_word;
 use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
-/// Default limit of `MAP`, in leaves.
+/// Default limit of `MAP`: number of leaves.
 const MAP_LEAVES: usize = 1000;
 
 impl Cluster {
-    /// `AZ.CLUSTER MAP [FROM key] [LIMIT n] | STATUS | MEMBERS | SPLIT key | MOVE key node | RELOAD | LEAVE
-    /// [VERSION n]`
+    /// Runs `AZ.CLUSTER MAP [FROM key] [LIMIT n] | STATUS | MEMBERS | SPLIT key | MOVE key node | RELOAD |
+    /// LEAVE [VERSION n]`.
     pub(crate) fn administer(&self, request: Request<'_>) -> Result<Reply, CommandError> {
         let word = request.arg(1).to_ascii_uppercase();
         match (word.as_slice(), request.len()) {
@@ -39,8 +39,8 @@ impl Cluster {
         }
     }
 
-    /// `MAP`: for each leaf in key order its first key, its exclusive end (nil for the last leaf), its
-    /// node, its number there, and its version.
+    /// Runs `MAP`. The reply has for each leaf, in key order: its first key, its exclusive end (nil for the
+    /// last leaf), its node, its number at that node, and its version.
     fn map(&self, request: Request<'_>) -> Result<Reply, CommandError> {
         let (mut from, mut limit) = (Key::new(), MAP_LEAVES);
         let mut options = request.from(2);
@@ -68,7 +68,7 @@ impl Cluster {
     }
 
     fn leaf_at(&self, key: Key) -> Result<RouteEntry, CommandError> {
-        // Reads nothing; the answer has the leaf.
+        // The limit 0 reads no rows; the answer contains the leaf.
         let within = KeyRange { high: Some(key.clone()), low: key.clone() };
         let (answer, route_entry) = self.call(Target::At(key), Work::Rows { within, limit: 0 })?;
         match (answer, route_entry) {
@@ -87,8 +87,8 @@ impl Cluster {
         u16::try_from(number).map(PeId).map_err(|_| CommandError::NotAnInteger)
     }
 
-    /// `MEMBERS`: for each node its number, its address for nodes, and its address for clients (nil if
-    /// unknown).
+    /// Runs `MEMBERS`. The reply has for each node: its number, its address for nodes, and its address for
+    /// clients (nil if unknown).
     fn members(&self) -> Result<Reply, CommandError> {
         let members = self.meta.members().map_err(|error| CommandError::Unavailable(error.to_string()))?;
         let member = |member: &azekura_fatbtree::Member| {
@@ -101,7 +101,7 @@ impl Cluster {
         Ok(Reply::Array(members.nodes().iter().map(member).collect()))
     }
 
-    /// `RELOAD`: reads the list of members again.
+    /// Runs `RELOAD`: reads the list of members again.
     fn reload(&self) -> Result<Reply, CommandError> {
         let members = self.meta.members().map_err(|error| CommandError::Unavailable(error.to_string()))?;
         let learned =
@@ -110,8 +110,8 @@ impl Cluster {
         Ok(Reply::OK)
     }
 
-    /// `LEAVE`: this node leaves the cluster; the reply comes when all other nodes know it. Refused if
-    /// the list of members does not have the given version.
+    /// Runs `LEAVE`: this node leaves the cluster. The reply is sent when all other nodes have acknowledged
+    /// this. Refused if the list of members does not have the given version.
     fn leave(&self, version: Option<i64>) -> Result<Reply, CommandError> {
         let left = self.at_node(move |here| {
             Box::pin(async move {
@@ -129,7 +129,7 @@ impl Cluster {
         Ok(Reply::OK)
     }
 
-    /// The reason that some keys cannot be served, if any.
+    /// Returns the reason that some keys cannot be served, if any.
     pub(crate) fn health(&self) -> Result<(), String> {
         let status = self.at_node(|here| Box::pin(async move { here.status() }));
         let status = status.map_err(|error| error.to_string())?;
@@ -145,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// The lines of `INFO`.
+    /// Appends the lines of `INFO`.
     pub(crate) fn tell(&self, text: &mut String) {
         let Ok(status) = self.at_node(|here| Box::pin(async move { here.status() })) else { return };
         let waits = ("azekura_waits", self.waits.recent().to_string());

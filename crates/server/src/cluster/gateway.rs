@@ -7,8 +7,8 @@
 //! | at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key; others: `CROSSNODE` |
 //! | all of a range | leaf by leaf (`scan`) |
 //!
-//! - **GATEWAY-4** A request that removes keys of several nodes first asks all owners: if one cannot be
-//!   reached, nothing is changed (`UNAVAIL`). If an owner fails later, the error has the number of removed
+//! - **GATEWAY-4** A request that removes keys of several nodes first contacts all owners. If an owner cannot
+//!   be reached, nothing is changed (`UNAVAIL`). If an owner fails later, the error has the number of removed
 //!   keys (`PARTIAL`).
 //!
 //! Pipelined requests run concurrently as far as their order allows (`pipeline`).
@@ -33,10 +33,10 @@ use crate::error::CommandError;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 use crate::server::Shared;
 
-/// The answer to a step, and the route entry of its leaf.
+/// Result of a step: the answer, and the route entry of its leaf.
 type StepResult = Result<(Answer, Option<RouteEntry>), Error>;
 
-/// Concurrent messages of one request that is executed key by key.
+/// Maximum of concurrent messages of one request that is executed key by key.
 const KEYS_AT_ONCE: usize = 64;
 
 impl Cluster {
@@ -51,7 +51,7 @@ impl Cluster {
     }
 
     /// Runs the queue of `MULTI` as one transaction at the node that has all keys, including the watched
-    /// ones. `None`: a watched key has changed.
+    /// keys. Returns `None` if a watched key has changed.
     pub(crate) fn run_queue<'a>(
         &self,
         queue: impl Iterator<Item = &'a (&'static Spec, OwnedRequest)>,
@@ -114,8 +114,8 @@ impl Cluster {
         self.node.ask(job).map_err(refusal)
     }
 
-    /// Runs `work` at the leaf of `target` for an interactive transaction or a reader; without an `id` it
-    /// gets a new one. Returns the id and the result. Blocks.
+    /// Runs `work` at the leaf of `target` for an interactive transaction or a reader. Without an `id` a new
+    /// transaction id is assigned. Returns the id and the result. Blocks.
     pub(super) fn step_of(
         &self,
         id: Option<TransactionId>,
@@ -131,7 +131,7 @@ impl Cluster {
     }
 }
 
-/// Runs a request at the owner of its keys; called on the node's thread.
+/// Runs a request at the owner of its keys. Called on the node's thread.
 pub(super) async fn perform(
     here: &Rc<NodeContext>,
     request: &KeyRequest,
@@ -153,7 +153,7 @@ pub(super) async fn perform(
     }
 }
 
-/// A command by itself.
+/// Returns the call of a single command.
 pub(super) fn one<'a>(arguments: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Call {
     Call::Commands {
         is_resp3: protocol == Protocol::Resp3,
@@ -163,13 +163,13 @@ pub(super) fn one<'a>(arguments: impl Iterator<Item = &'a [u8]>, protocol: Proto
     }
 }
 
-/// Commands as one transaction at the node of their keys: the target and the work.
+/// Returns the target and the work for commands that form one transaction at the node of their keys.
 fn transaction(keys: &[&[u8]], is_write: bool, call: &Call) -> Result<(Target, Work), CommandError> {
     let (first, others) = sorted(keys).ok_or_else(no_reply)?;
     Ok((Target::At(first), Work::Run { is_write, others, bytes: wire::encode(call) }))
 }
 
-/// The first of some keys, and the others in order.
+/// Returns the least of some keys, and the other keys in order.
 pub(super) fn sorted(keys: &[&[u8]]) -> Option<(Key, Vec<Key>)> {
     let mut keys: Vec<Key> = keys.iter().map(|key| key.to_vec()).collect();
     keys.sort_unstable();
@@ -178,7 +178,8 @@ pub(super) fn sorted(keys: &[&[u8]]) -> Option<(Key, Vec<Key>)> {
     Some((others.next()?, others.collect()))
 }
 
-/// Runs a command for each of its keys separately, some concurrently, and combines the replies.
+/// Runs a command separately for each of its keys, with up to [`KEYS_AT_ONCE`] messages in flight, and
+/// combines the replies.
 async fn each_key(
     here: &Rc<NodeContext>,
     spec: &Spec,
@@ -214,7 +215,7 @@ async fn each_key(
     Ok(if is_sum { Reply::count(sum) } else { Reply::Array(found) })
 }
 
-/// Runs work for several keys concurrently; returns the encoded reply for each.
+/// Runs work for several keys concurrently. Returns the encoded reply for each key.
 async fn at_each(
     here: &Rc<NodeContext>,
     keys: &[&[u8]],
@@ -245,8 +246,8 @@ fn encoded_reply(answer: Answer) -> Result<Vec<u8>, CommandError> {
     }
 }
 
-/// Adds the replies for some keys to the sum of the earlier ones; the error of a write has the number of
-/// removed keys (GATEWAY-4).
+/// Adds the replies for some keys to the sum of the earlier replies. The error of a write contains the number
+/// of removed keys (GATEWAY-4).
 fn add_up(
     before: usize,
     replies: impl Iterator<Item = Result<usize, CommandError>>,
@@ -266,7 +267,7 @@ fn add_up(
     }
 }
 
-/// Asks the owner of each key, without a read (GATEWAY-4).
+/// Contacts the owner of each key, without reading the key (GATEWAY-4).
 async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), CommandError> {
     for some in keys.chunks(KEYS_AT_ONCE) {
         let calls: Vec<_> = some
@@ -286,7 +287,7 @@ async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), Command
     Ok(())
 }
 
-/// Returns the client's error for a failure of a node (GATEWAY-3).
+/// Returns the error that the client receives for a failure of a node (GATEWAY-3).
 pub(super) fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,

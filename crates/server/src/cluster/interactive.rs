@@ -2,13 +2,13 @@
 //! the first key that the transaction uses.
 //!
 //! Each request is a step at the coordinator, under the leaf locks of its keys; a scan is one step per leaf.
-//! A key of another node is refused with `CROSSNODE`, and the transaction stays open. If the key has moved
-//! to the other node since the transaction used its leaf, the transaction has ended: `RETRY`.
-//! `azekura_fatbtree`'s `node::open` describes waiting and the end at the coordinator. The gateway keeps
-//! only the name of the transaction, so after a crash of the gateway the coordinator rolls the transaction
-//! back when its time is over.
+//! A key of another node is refused with `CROSSNODE`, and the transaction stays open. If the key's leaf was
+//! moved to the other node after the transaction had used it, the transaction has ended: `RETRY`. The module
+//! `node::open` of `azekura_fatbtree` describes lock waits and the end of a transaction at the coordinator.
+//! The gateway keeps only the transaction's id. So after a crash of the gateway the coordinator rolls the
+//! transaction back at its timeout.
 //!
-//! `AZ.BEGIN RO` reads a snapshot of its coordinator instead of locking: it waits for no transaction.
+//! `AZ.BEGIN RO` reads a snapshot of its coordinator instead of locking, so it waits for no transaction.
 
 use azekura::{CommitTicket, Durability, ErrorKind, Snapshot, Transaction};
 use azekura_fatbtree::tcp::{NodeHandle, Tools};
@@ -33,7 +33,7 @@ use crate::server::Shared;
 /// Result of a step, sent by the coordinator to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Said {
-    /// The reply, which may be a refusal; the transaction continues.
+    /// The reply, which may be a refusal. The transaction continues.
     Replied(Bytes),
     /// Rolled back after a conflict such as a deadlock, with the reason; the client can begin again.
     Retry(String),
@@ -41,16 +41,16 @@ pub(super) enum Said {
     Unavailable(String),
     /// Rolled back after an error of the store.
     Storage(String),
-    /// A step of a walk was done; the transaction continues.
+    /// The result of a step of a walk. The transaction continues.
     Walked(WalkStep),
 }
 
-/// The reason that a step was not done.
+/// Reason that a step was not executed.
 #[derive(Debug)]
 pub(crate) enum StepError {
     /// The transaction continues unchanged.
     Refused(CommandError),
-    /// Rolled back.
+    /// The transaction was rolled back.
     Over(CommandError),
 }
 
@@ -68,19 +68,19 @@ impl From<CommandError> for StepError {
     }
 }
 
-/// A transaction of a client of this node. The drop rolls it back.
+/// A transaction of a client of this node. Dropping it rolls it back.
 #[derive(Debug)]
 pub(crate) struct Interactive {
     node: NodeHandle,
     is_read_only: bool,
-    /// Its name; `None` before the first step.
+    /// Transaction id; `None` before the first step.
     id: Option<TransactionId>,
     /// The coordinating node, and the first key of the transaction.
     coordinator: Option<(PeId, Key)>,
 }
 
 impl Cluster {
-    /// A transaction that will run at the owner of its first key.
+    /// Begins a transaction that will run at the owner of its first key.
     pub(crate) fn begin(&self, is_read_only: bool) -> Interactive {
         Interactive { node: self.node.clone(), is_read_only, id: None, coordinator: None }
     }
@@ -111,7 +111,7 @@ impl Interactive {
         }
     }
 
-    /// Runs a command on ranges of keys, as far as the coordinator has them. Blocks.
+    /// Runs a command on ranges of keys, if all of the range is at the coordinator. Blocks.
     fn walk(
         &mut self,
         shared: &Shared,
@@ -139,7 +139,7 @@ impl Interactive {
         let done = Legs::inside(cluster, leg).walk(shared, spec, request);
         done.map_err(|error| match error {
             error if is_over => StepError::Over(error),
-            // After a refusal the transaction is unchanged, or was not begun.
+            // After a refusal the transaction is unchanged, or has not begun.
             error if has_removed => self.over(CommandError::Retry(error.to_string())),
             error => StepError::Refused(error),
         })
@@ -169,18 +169,18 @@ impl Interactive {
             }
             Ok(_) => Err(self.over(refusal(Error::Protocol))),
             Err(Error::Elsewhere) => Err(self.elsewhere(cluster)),
-            // The step was not done, and can be repeated.
+            // The step was not executed, so the client can repeat it.
             Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. } | Error::Unreachable { .. })) => {
                 Err(refusal(error).into())
             }
-            // It leaves no effect, because no commit was requested.
+            // The step leaves no effect, because no commit was requested.
             Err(error @ Error::Unknown { .. }) => Err(self.over(CommandError::Retry(error.to_string()))),
             Err(error) => Err(self.over(refusal(error))),
         }
     }
 
-    /// Returns the result for keys that are not at the coordinator: either the transaction never used their
-    /// leaf, or the leaf has moved and the transaction has ended. Blocks.
+    /// Returns the result for keys that are not at the coordinator. Either the transaction has never used
+    /// their leaf, or the leaf has moved and the transaction has ended. Blocks.
     fn elsewhere(&mut self, cluster: &Cluster) -> StepError {
         let (Some(id), Some((coordinator, first))) = (self.id, self.coordinator.clone()) else {
             return StepError::Refused(CommandError::CrossNode);
@@ -195,7 +195,8 @@ impl Interactive {
         }
     }
 
-    /// `first`: the requested key; the first key of its leaf has the same effect.
+    /// Records the coordinator. `first` is the requested key; without it the first key of the leaf is used,
+    /// which leads to the same leaf.
     fn note_coordinator(&mut self, route_entry: Option<&RouteEntry>, first: Option<Key>) {
         if let (None, Some(route_entry)) = (&self.coordinator, route_entry) {
             self.coordinator = Some((route_entry.pe, first.unwrap_or_else(|| route_entry.range.low.clone())));
@@ -210,7 +211,7 @@ impl Interactive {
             Ok(Said::Storage(why)) => CommandError::Storage(why),
             Err(error) => return Err(self.over(error)),
         };
-        self.coordinator = None; // no rollback is needed
+        self.coordinator = None; // the coordinator has already rolled back
         Err(StepError::Over(error))
     }
 
@@ -228,8 +229,8 @@ impl Interactive {
         }
     }
 
-    /// Rolls the transaction back. Blocks until the rollback is done, or cannot be requested: then the
-    /// coordinator does it after the timeout.
+    /// Rolls the transaction back. Blocks until the rollback is done. If the rollback cannot be requested,
+    /// the coordinator rolls back after the timeout.
     pub(crate) fn abort(mut self, cluster: &Cluster) {
         if let Some((target, work)) = self.end(false) {
             let _ = cluster.call(target, work);
@@ -255,13 +256,13 @@ impl Drop for Interactive {
     }
 }
 
-/// A transaction at its coordinator.
+/// A transaction at its coordinator node.
 pub(super) struct CoordinatorTransaction {
     shared: std::sync::Arc<Shared>,
     tools: Tools,
-    /// From the first step on.
+    /// The transaction of the store; `None` before the first step.
     tx: Option<Transaction>,
-    /// The time in it.
+    /// Time that all steps of the transaction use, in milliseconds since 1970.
     now_ms: u64,
 }
 
@@ -307,19 +308,20 @@ impl OpenTransaction for CoordinatorTransaction {
     fn abort(self: Box<Self>) -> Task<'static, ()> {
         Box::pin(async move {
             let Self { tools, tx, .. } = *self;
-            // The drop rolls it back.
+            // Dropping the transaction rolls it back.
             let _ = tools.run_apart(move || drop(tx)).await;
         })
     }
 }
 
-/// A reader at one node: its snapshot, from the first step on. The reply to a step of a reader of several
-/// nodes waits until all that the snapshot has shown is durable, as does the commit of a reader of one node.
+/// A reader at one node, with a snapshot from the first step on. For a reader of several nodes, the reply to
+/// each step waits until everything that the snapshot has read is durable. For a reader of one node, the
+/// commit waits.
 pub(super) struct NodeSnapshot {
     shared: std::sync::Arc<Shared>,
     tools: Tools,
     snapshot: Option<Snapshot>,
-    /// The time at which it was opened.
+    /// Time at which the reader was opened, in milliseconds since 1970.
     now_ms: u64,
 }
 
@@ -329,7 +331,8 @@ impl NodeSnapshot {
         Self { shared, tools, snapshot: None, now_ms }
     }
 
-    /// Ends when all that the snapshot has shown is durable.
+    /// Returns a task that ends when everything visible in the snapshot is durable; `None` if there is
+    /// nothing to wait for.
     fn durable(&self) -> Option<Task<'static, Result<(), String>>> {
         let is_waited_for = self.shared.engine.durability == Durability::Immediate;
         let ticket = self.snapshot.as_ref().filter(|_| is_waited_for)?.durable_ticket();
@@ -367,7 +370,7 @@ impl OpenTransaction for NodeSnapshot {
     }
 }
 
-/// A step of a reader; without the snapshot if it can be read no more.
+/// Runs a step of a reader. Returns no snapshot if the snapshot cannot be read any more.
 fn read_step(
     shared: &Shared,
     snapshot: Option<Snapshot>,
@@ -391,12 +394,12 @@ fn read_step(
     }
 }
 
-/// State after a step.
+/// Result of a step of a transaction.
 struct Left {
-    /// Nothing if it is over.
+    /// The transaction; `None` if it has ended.
     tx: Option<Transaction>,
     said: Said,
-    /// Estimated growth of the leaf.
+    /// Estimated growth of the leaf, in rows.
     rows: isize,
     more_bytes: usize,
 }
@@ -410,13 +413,13 @@ fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) ->
     };
     let begin = || {
         let tx = shared.engine.db.begin()?;
-        tx.detach_from_thread()?; // any thread may run its next command
+        tx.detach_from_thread()?; // any thread may run the next command
         Ok::<_, Failure>(tx)
     };
     let begun = tx.map_or_else(begin, Ok);
     let done = begun.and_then(|tx| {
         let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write);
-        // The drop rolls it back, unless a deadlock has done so.
+        // After an error, dropping `tx` rolls the transaction back, unless a deadlock has done so.
         let done = keys.and_then(|keys| run(&keys, &todo, asked))?;
         Ok((tx, done))
     });
@@ -429,14 +432,14 @@ fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) ->
     }
 }
 
-/// Work of a step.
+/// Decoded work of a step.
 enum Todo {
     Command(Protocol, Parsed),
     Walk(Walk),
 }
 
-/// Runs the work; returns the answer and the approximate growth of the leaf in rows. An error of the
-/// store ends the transaction.
+/// Runs the work. Returns the answer and the estimated growth of the leaf in rows. An error of the store ends
+/// the transaction.
 fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, isize), Failure> {
     match todo {
         Todo::Command(protocol, (spec, request)) => {

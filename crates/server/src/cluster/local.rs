@@ -1,13 +1,13 @@
-//! Requests for keys of this node, on the thread of their connection: no task of the node's thread runs for
-//! them, and they join groups as at a server without a cluster.
+//! Requests for keys of this node, run on the thread of their connection. They need no task of the node's
+//! thread, and join groups as at a server without a cluster.
 //!
-//! The request enters the gate of the node's keys ([`LocalKeys`](azekura_fatbtree::LocalKeys)) and leaves it
-//! after its commit, so no leaf with one of its keys moves meanwhile (LOCAL-1).
+//! A request enters the gate of the node's keys ([`LocalKeys`](azekura_fatbtree::LocalKeys)) and leaves it
+//! after the commit, so no leaf with one of its keys moves meanwhile (LOCAL-1).
 //!
-//! - **HERE-1** A thread inside the gate waits at most [`LOCK_WAIT`] for a lock, a member of a group not at
-//!   all (GROUP-1), and never for the node's thread (LOCAL-2): a group is closed before its thread waits for
-//!   a [pipeline](super::Pipeline). A request that does not get its locks in time is rolled back and goes to
-//!   the node's thread like one for another node's keys.
+//! - **HERE-1** A thread inside the gate waits at most [`LOCK_WAIT`] for a lock, and never for the node's
+//!   thread (LOCAL-2). A member of a group never waits for a lock (GROUP-1), and a group is closed before its
+//!   thread waits for a [pipeline](super::Pipeline). A request that does not get its locks in time is rolled
+//!   back, and is sent through the node's thread like a request for another node's keys.
 
 use std::cell::Cell;
 
@@ -24,17 +24,18 @@ use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
 impl Cluster {
-    /// Begins a request for a key, if this thread may serve it.
+    /// Enters the gate for a key, if this thread may serve the key.
     pub(crate) fn enter(&self, key: &[u8]) -> Option<LocalEntry> {
         self.local_keys.enter(key)
     }
 
-    /// Returns `true` if this thread may probably serve the request.
+    /// Returns `true` if this thread probably may serve the request.
     pub(crate) fn serves(&self, spec: &Spec, request: Request<'_>) -> bool {
         command::key_places(spec, request.len()).all(|at| self.local_keys.serves(request.arg(at)))
     }
 
-    /// Runs a request as a transaction of its own on this thread; `None` if it has to go through the node.
+    /// Runs a request as its own transaction on this thread. Returns `None` if the request must go through
+    /// the node.
     pub(crate) fn run_here(
         &self,
         shared: &Shared,
@@ -55,8 +56,8 @@ impl Cluster {
             added.set(keys.added());
             Ok(reply)
         });
-        drop(entry); // after the commit
-        let reply = done.transpose()?; // without its locks it goes through the node (HERE-1)
+        drop(entry); // leaves the gate after the commit
+        let reply = done.transpose()?; // `None`: it did not get its locks (HERE-1)
         self.served_here.add(1);
         if spec.is_write && reply.is_ok() {
             self.note_growth(first, added.get(), request.bytes());
@@ -64,8 +65,9 @@ impl Cluster {
         Some(reply)
     }
 
-    /// Opens a snapshot for a command that reads ranges or all keys, if all keys are at this node; else the
-    /// command goes from leaf to leaf. The leaves may move later: the snapshot has the rows.
+    /// Opens a snapshot for a command that reads ranges or all keys, if all keys are at this node. Otherwise
+    /// the command runs leaf by leaf. Leaves that move later do not matter, because the snapshot keeps their
+    /// rows.
     pub(crate) fn snapshot_of_all(
         &self,
         shared: &Shared,
@@ -79,7 +81,7 @@ impl Cluster {
         Some(snapshot)
     }
 
-    /// Notes a write of this thread; the node splits or merges leaves by that.
+    /// Records the growth by a write of this thread. The node splits and merges leaves by these records.
     pub(crate) fn note_growth(&self, key: &[u8], rows: i64, bytes: usize) {
         if let Some(growth) = self.local_keys.note_growth(Growth { rows, bytes }) {
             let key = key.to_vec();

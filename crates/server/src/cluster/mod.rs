@@ -15,11 +15,11 @@
 //! | `wire` | messages between gateway and owner |
 //!
 //! - **GATEWAY-1** The reply to a write is sent after the write is durable at the owner. The reply to a read
-//!   is sent after everything that it has seen is durable.
+//!   is sent after all data that it contains is durable.
 //! - **GATEWAY-2** A request is one transaction at one node, or is refused with `CROSSNODE`.
 //!   `docs/cluster.md` lists the exceptions: scans over several leaves, and `MGET` and `DEL` with keys of
 //!   several nodes.
-//! - **GATEWAY-3** A request without a timely answer gets an error: `UNAVAIL` if nothing was changed,
+//! - **GATEWAY-3** A request without an answer in time gets an error: `UNAVAIL` if nothing was changed,
 //!   `UNKNOWN` if something may have been changed.
 
 mod admin;
@@ -53,28 +53,28 @@ pub(crate) use reader::{ClusterSnapshot, SharedSnapshot};
 pub(crate) use watched::Watched;
 pub(crate) use wire::Bytes;
 
-/// Longest value in a cluster: a leaf must fit into a frame between nodes, also when one value has made it
-/// too large.
+/// Longest value in a cluster, in bytes: a leaf must fit into a frame between nodes, even if this value has
+/// made the leaf too large.
 const MAX_VALUE_BYTES: usize = 4 << 20;
 
-/// The cluster of a server, and its node there.
+/// The cluster of a server, and its node in the cluster.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ClusterOptions {
     /// The list of members.
     pub meta: Arc<dyn Meta + Send + Sync>,
-    /// The node of this server.
+    /// Number of this server's node.
     pub pe: PeId,
     /// The shared key of the nodes.
     pub key: AuthKey,
-    /// Listener for other nodes; by default one at the address in `meta`.
+    /// Listener for other nodes; by default a new one at the address in `meta`.
     pub listener: Option<Arc<TcpListener>>,
     /// Settings of the node.
     pub node: Options,
 }
 
 impl ClusterOptions {
-    /// Node `pe` of a cluster, with usual settings.
+    /// Returns the options of node `pe` of a cluster, with default settings of the node.
     #[must_use]
     pub fn new(meta: Arc<dyn Meta + Send + Sync>, pe: PeId, key: AuthKey) -> Self {
         Self { meta, pe, key, listener: None, node: Options::default() }
@@ -87,7 +87,7 @@ impl std::fmt::Debug for ClusterOptions {
     }
 }
 
-/// The node of this server.
+/// The cluster node of this server.
 pub(crate) struct Cluster {
     pe: PeId,
     node: NodeHandle,
@@ -96,9 +96,10 @@ pub(crate) struct Cluster {
     meta: Arc<dyn Meta + Send + Sync>,
     /// Bound of all replies to one request, in bytes.
     max_reply_bytes: usize,
-    /// Number of waits of connections for requests to nodes: one per batch of requests in flight.
+    /// Number of times that connections have waited for requests to nodes; requests in flight together count
+    /// once.
     waits: Count,
-    /// Requests that threads of connections have served, without those of groups.
+    /// Requests that threads of connections have served, except members of groups.
     served_here: SpreadCount,
 }
 
@@ -108,18 +109,18 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// The longest value with these options.
+/// Returns the longest value, in bytes, that these options allow.
 pub(crate) fn max_value_bytes(options: &ServerOptions) -> usize {
     let most = if options.cluster.is_some() { MAX_VALUE_BYTES } else { usize::MAX };
     options.wire.max_bulk_bytes.min(most)
 }
 
-/// Starts the node, if the server is one.
+/// Starts the cluster node, if the options name a cluster.
 pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerError> {
     let Some(options) = shared.options.cluster.clone() else {
         return match azekura_fatbtree::store::owner(&shared.engine.db)? {
             None => Ok(None),
-            // Its rows may be in flight to another node, and it has not all of the keys.
+            // The store does not have all keys of the cluster, and a leaf may be in flight to another node.
             Some((cluster, pe)) => Err(ServerError::NodeStore { cluster, pe }),
         };
     };
@@ -151,7 +152,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
         waits: Count::default(),
         served_here: SpreadCount::default(),
     };
-    // Set only here.
+    // The cell is empty: only this function sets it.
     let _ = shared.cluster.set(cluster);
     Ok(Some(thread))
 }

@@ -1,12 +1,12 @@
-//! Commands at the owner of their keys: one transaction of its store, while the leaves of their
-//! keys are locked.
+//! Commands at the owner of their keys: each call is one transaction of the owner's store, while the leaves
+//! of its keys are locked.
 //!
-//! It runs on a thread of the node's pool, as it may wait for the device or for another transaction; the wait
-//! for the log's flush is the committer's.
+//! A call runs on a thread of the node's pool, because it may wait for the device or for another transaction.
+//! Only the committer waits for the flush of the log.
 //!
-//! - **OWNER-1** A thread waits at most [`LOCK_WAIT`] for the lock of another transaction; then the thread is
-//!   released, and the work is retried after a pause without one. So clients with open transactions cannot
-//!   take threads from others (hazard B5).
+//! - **OWNER-1** A thread waits at most [`LOCK_WAIT`] for the lock of another transaction. Then the call is
+//!   rolled back, and is retried after a pause that uses no thread. So open transactions of clients cannot
+//!   occupy all threads (hazard B5).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ use crate::keyspace::{self, Keyspace, RecordRef};
 use crate::resp::{OwnedRequest, Protocol, Reply};
 use crate::server::Shared;
 
-/// OWNER-1.
+/// Longest wait of a pool thread for a lock (OWNER-1).
 pub(super) const LOCK_WAIT: Duration = Duration::from_millis(50);
-/// Pauses before work is done again.
+/// Shortest and longest pause before a call is retried. Each pause is twice the previous one.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const MOST_PAUSE: Duration = Duration::from_millis(8);
 
@@ -85,7 +85,7 @@ struct Done {
     ticket: Option<CommitTicket>,
 }
 
-/// Does it; `None`: it has to be done again (OWNER-1).
+/// Runs a call. Returns `None` if the call must be retried (OWNER-1).
 fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
     let refused = |error: CommandError| RunError::Refused(error.to_string());
     let mut pending = Pending::default();
@@ -125,8 +125,8 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
     Ok(Some(Done { answer, rows, more_bytes, ticket: pending.into_ticket() }))
 }
 
-/// Rows that a command may have brought, or taken. An estimate is enough: a leaf is counted before it is
-/// split or merged.
+/// Returns the estimated number of rows that a command adds; negative if it removes rows. An estimate is
+/// enough, because the rows of a leaf are counted before it is split or merged.
 pub(super) fn more_rows(spec: &Spec) -> isize {
     match spec.name {
         "del" | "unlink" | "getdel" => -1,
@@ -136,7 +136,7 @@ pub(super) fn more_rows(spec: &Spec) -> isize {
 
 pub(super) type Parsed = (&'static Spec, OwnedRequest);
 
-/// Work of one transaction.
+/// Commands of one transaction.
 struct Todo<'a> {
     commands: &'a [Parsed],
     watched: &'a [(Bytes, Fingerprint)],
@@ -149,7 +149,8 @@ fn is_locked(asked: &Asked, key: &[u8]) -> bool {
     asked.range.contains(key) || asked.others.iter().any(|other| other == key)
 }
 
-/// The commands, if they are such as can come, and touch only what is locked for them.
+/// Parses the commands. Refuses commands that are not allowed here, and commands with keys of leaves that are
+/// not locked.
 pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed>, CommandError> {
     let parse_one = |arguments: &Vec<Bytes>| {
         let request = OwnedRequest::from_arguments(arguments.iter().map(|bytes| bytes.0.as_slice()));
@@ -172,11 +173,11 @@ pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed
 
 /// Result of the commands of a transaction.
 enum Attempted {
-    /// One reply for each.
+    /// One reply for each command.
     Answered(Replies),
-    /// None was run: a watched key has changed.
+    /// A watched key has changed, so no command was run.
     Outdated,
-    /// They met another transaction, and have to be run again (OWNER-1).
+    /// The transaction conflicted with another one, and must be retried (OWNER-1).
     Met,
 }
 
@@ -210,10 +211,11 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
     }
 }
 
-/// A step of a walk, inside the leaf; `None`: it has to be done again.
+/// Runs a step of a walk inside the leaf. Returns `None` if the step must be retried.
 ///
-/// One that only reads sees a snapshot, so it waits for no transaction, and no writer waits for it. Each step
-/// opens its own: the leaf is locked against moves since before, so all its rows are in the snapshot.
+/// A step that only reads uses a snapshot, so it waits for no transaction, and no writer waits for it. Each
+/// step opens its own snapshot. The leaf was locked against moves before, so all its rows are in the
+/// snapshot.
 fn walk_leaf(
     shared: &Shared,
     walk: &Walk,
@@ -226,7 +228,7 @@ fn walk_leaf(
     shared.engine.read(pending, |keys| walk_in(keys, walk, asked)).map(Some)
 }
 
-/// A step of a walk, inside the leaf and a transaction.
+/// Runs a step of a walk inside the leaf and inside a transaction.
 pub(super) fn walk_in(keys: &Keyspace<'_>, walk: &Walk, asked: &Asked) -> Result<Step, Failure> {
     let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Step::default()) };
     let mode = match (walk.is_backward, walk.with) {
@@ -250,7 +252,7 @@ pub(super) fn walk_in(keys: &Keyspace<'_>, walk: &Walk, asked: &Asked) -> Result
     Ok(step)
 }
 
-/// Notes a key; how many bytes that takes.
+/// Adds a key to the result of a step. Returns the number of bytes added.
 fn take(step: &mut Step, with: With, key: &[u8], record: RecordRef<'_>) -> u64 {
     step.count += 1;
     if with == With::Count {
@@ -274,7 +276,7 @@ fn remove_found(keys: &Keyspace<'_>, walk: &Walk, step: &mut Step) -> Result<(),
     Ok(())
 }
 
-/// Attachments of a record, which move with it: its row in the expiry table.
+/// The rows of the expiry table, which move to another node with their records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpiryRows;
 

@@ -1,13 +1,13 @@
-//! Requests of one connection that wait for their replies together: those that go through the node, with the
-//! replies of those that ran meanwhile on the connection's thread (`local`). They run in *waves*: a request
-//! joins the first wave after those of all earlier requests that it must not overtake. The thread of the
-//! connection waits for all waves.
+//! Requests of one connection that wait for their replies together: the requests that go through the node,
+//! and the replies to requests that ran meanwhile on the connection's thread (`local`). They run in *waves*:
+//! a request joins the first wave after the waves of all earlier requests that it must not overtake. The
+//! connection's thread waits for all waves.
 //!
 //! - **PIPELINE-1** Replies have the order of the requests.
 //! - **PIPELINE-2** If two requests name the same key and one of them may change it, the later one begins
 //!   after the reply to the earlier one. Other requests may take effect in any order, at several nodes at
 //!   once.
-//! - **PIPELINE-3** A pipeline is bounded: [`MOST_REQUESTS`] requests and about [`MOST_BYTES`] of them.
+//! - **PIPELINE-3** A pipeline has at most [`MOST_REQUESTS`] requests, with about [`MOST_BYTES`] of memory.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -21,22 +21,22 @@ use crate::command::{self, Spec};
 use crate::error::CommandError;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 
-/// Largest number of requests in flight.
+/// Maximum of requests of a pipeline.
 const MOST_REQUESTS: usize = 64;
-/// Approximate limit of their bytes.
+/// Approximate limit of the memory of a pipeline's requests and replies, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A request that names its keys, to be run at their owner.
+/// A request with keys, to be run at their owner.
 #[derive(Debug)]
 pub(crate) struct KeyRequest {
-    /// Index in the command table.
+    /// Index of the command in the command table.
     at: usize,
     pub(super) spec: &'static Spec,
     pub(super) request: OwnedRequest,
 }
 
 impl KeyRequest {
-    /// Returns the request of a command that names its keys.
+    /// Creates the request of a command with keys.
     pub(crate) fn new(at: usize, spec: &'static Spec, request: Request<'_>) -> Self {
         Self { at, spec, request: request.to_owned() }
     }
@@ -46,7 +46,7 @@ impl KeyRequest {
     }
 }
 
-/// Requests that will run together, and replies of others that are sent in their order.
+/// Requests that will run together, and replies to other requests that must be sent in the same order.
 #[derive(Debug, Default)]
 pub(crate) struct Pipeline {
     entries: Vec<Entry>,
@@ -59,7 +59,8 @@ enum Entry {
     Done(Result<Reply, CommandError>),
 }
 
-/// The reply to a request; with its index in the command table if it ran in the pipeline.
+/// Reply to a request. If the request ran in the pipeline, with the index of its command in the command
+/// table.
 pub(crate) type Replied = (Option<usize>, Result<Reply, CommandError>);
 
 impl Pipeline {
@@ -68,13 +69,13 @@ impl Pipeline {
         self.entries.push(Entry::Request(request));
     }
 
-    /// Adds the reply to a request that has run already (PIPELINE-1).
+    /// Adds the reply to a request that has already run (PIPELINE-1).
     pub(crate) fn add_reply(&mut self, reply: Result<Reply, CommandError>) {
         self.bytes += size_of::<Entry>() + reply.as_ref().map_or(0, Reply::value_bytes);
         self.entries.push(Entry::Done(reply));
     }
 
-    /// Returns `true` if a request must not overtake one of the pipeline (PIPELINE-2).
+    /// Returns `true` if a request must not overtake a request of the pipeline (PIPELINE-2).
     pub(crate) fn must_come_before(&self, spec: &Spec, request: Request<'_>) -> bool {
         let shares_a_key = |earlier: &KeyRequest| {
             let before = earlier.request.as_request();
@@ -88,7 +89,7 @@ impl Pipeline {
         })
     }
 
-    /// PIPELINE-3.
+    /// Returns `true` if the pipeline accepts no more requests (PIPELINE-3).
     pub(crate) const fn is_full(&self) -> bool {
         self.entries.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES
     }
@@ -98,9 +99,9 @@ impl Pipeline {
     }
 }
 
-/// Returns the wave of each request, from 0 on (PIPELINE-2).
+/// Returns the wave of each request, counted from 0 (PIPELINE-2).
 fn waves(requests: &[KeyRequest]) -> Vec<usize> {
-    /// First wave in which a key may be read, and in which it may be changed.
+    /// First wave in which a key may be read, and first wave in which it may be changed.
     #[derive(Default)]
     struct Free {
         to_read: usize,
@@ -128,7 +129,7 @@ fn waves(requests: &[KeyRequest]) -> Vec<usize> {
 }
 
 impl Cluster {
-    /// Runs all requests of a pipeline, and returns all its replies in their order. Blocks the thread.
+    /// Runs all requests of a pipeline, and returns all replies in request order. Blocks.
     pub(crate) fn run_pipeline(&self, pipeline: &mut Pipeline, protocol: Protocol) -> Vec<Replied> {
         let Pipeline { entries, .. } = std::mem::take(pipeline);
         let mut requests = Vec::with_capacity(entries.len());
@@ -139,7 +140,7 @@ impl Cluster {
                 Entry::Request(request) => {
                     let at = request.at;
                     requests.push(request);
-                    (Some(at), Err(refusal(Error::Interrupted))) // until it has run
+                    (Some(at), Err(refusal(Error::Interrupted))) // replaced when the request has run
                 }
             });
         }

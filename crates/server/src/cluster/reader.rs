@@ -1,20 +1,19 @@
-//! Readers of several nodes: a snapshot of each node that has keys of their range.
+//! Readers of several nodes: a reader opens a snapshot at each node that has keys of its range.
 //!
-//! Nodes have no common clock, so a reader does not see all nodes at one moment. It sees each node at one
-//! moment after it began (`azekura_fatbtree`'s `node::open`, OPEN-5 and OPEN-6):
+//! Nodes have no common clock, so a reader does not read all nodes at one moment. It reads each node at one
+//! moment after the reader began (`azekura_fatbtree`'s `node::open`, OPEN-5 and OPEN-6):
 //!
-//! - **READER-1** A transaction is seen whole or not at all: it runs at one node.
-//! - **READER-2** All transactions that were acknowledged before the reader began are seen.
-//! - **READER-3** A reader ends with `RETRY` if a leaf of its range moves to another node meanwhile: the
-//!   nodes cannot promise READER-1 and READER-2 then. A walk that is one command is tried [`MOST_TRIES`]
-//!   times.
+//! - **READER-1** A transaction is visible completely or not at all, because it runs at one node.
+//! - **READER-2** All transactions that were acknowledged before the reader began are visible.
+//! - **READER-3** A reader ends with `RETRY` if a leaf of its range moves to another node meanwhile, because
+//!   READER-1 and READER-2 would not hold. A walk that is a single command is tried [`MOST_TRIES`] times.
 //!
-//! Of two transactions at different nodes that run one after the other while the snapshots are opened, a
-//! reader may see the second one without the first.
+//! If two transactions run one after the other at different nodes while the snapshots are opened, the second
+//! may be visible to the reader without the first.
 //!
 //! A walk opens the snapshot of a node at its first leaf there, and replies after all snapshots were closed
-//! without an error. `AZ.SNAPSHOT` opens all snapshots and checks once that all are open; later reads need no
-//! check.
+//! without an error. `AZ.SNAPSHOT` opens all snapshots, and then checks once that all are still open; later
+//! reads need no check.
 
 use std::sync::Arc;
 
@@ -36,19 +35,19 @@ use crate::keyspace::KeyRange;
 use crate::resp::{Protocol, Reply, Request};
 use crate::server::Shared;
 
-/// Times that the snapshots of a walk, or of `AZ.SNAPSHOT`, are opened before the client is told to retry.
+/// Maximum of attempts to open the snapshots of a walk, or of `AZ.SNAPSHOT`, before the client gets `RETRY`.
 pub(super) const MOST_TRIES: usize = 10;
 
-/// Snapshots of several nodes. Dropped, it closes them.
+/// Snapshots of several nodes. Dropping the reader closes them.
 #[derive(Debug)]
 pub(super) struct Reader {
     node: NodeHandle,
     id: Option<TransactionId>,
-    /// All keys that it may read.
+    /// All keys that the reader may read.
     within: LeafRange,
     /// The nodes with a snapshot, each with the target of the first request to it.
     opened: Vec<(PeId, Target)>,
-    /// The error that has ended it.
+    /// The error that has ended the reader.
     over: Option<CommandError>,
 }
 
@@ -57,7 +56,7 @@ impl Reader {
         Self { node: cluster.node.clone(), id: None, within, opened: Vec::new(), over: None }
     }
 
-    /// Runs a call that reads at the leaf of `target`. Blocks.
+    /// Runs a reading call at the leaf of `target`. Blocks.
     fn ask(
         &mut self,
         cluster: &Cluster,
@@ -87,7 +86,7 @@ impl Reader {
             }
             Ok(_) => Err(refusal(Error::Protocol).into()),
             Err(error @ Error::Ended { .. }) => Err(self.over(refusal(error))),
-            // A reader changes nothing.
+            // A reader changes nothing, so an unknown result is only a failed read.
             Err(error @ Error::Unknown { .. }) => Err(CommandError::Unreachable(error.to_string()).into()),
             Err(error) => Err(refusal(error).into()),
         }
@@ -111,14 +110,14 @@ impl Reader {
         }
     }
 
-    /// Closes all snapshots; an error if one of them was closed before (READER-3). Blocks.
+    /// Closes all snapshots. Returns an error if one of them was closed before (READER-3). Blocks.
     pub(super) fn finish(mut self, cluster: &Cluster) -> Result<(), CommandError> {
         self.at_all(cluster, |id, coordinator| Work::End { id, coordinator, is_commit: true })?;
         self.opened.clear();
         Ok(())
     }
 
-    /// An error if one of the snapshots was closed. Blocks.
+    /// Returns an error if one of the snapshots was closed. Blocks.
     fn check(&self, cluster: &Cluster) -> Result<(), CommandError> {
         self.at_all(cluster, |id, coordinator| Work::Check { id, coordinator })
     }
@@ -135,7 +134,7 @@ impl Reader {
     }
 }
 
-/// Makes calls concurrently, and waits for all of them.
+/// Sends calls concurrently, and waits for all answers.
 async fn call_all(here: &std::rc::Rc<NodeContext>, calls: Vec<(Target, Work)>) -> Result<(), Error> {
     let call = |(target, work)| {
         here.beside(|here| -> Task<'static, _> {
@@ -160,7 +159,7 @@ impl Drop for Reader {
     }
 }
 
-/// Returns a range of keys in the form of leaves.
+/// Converts a range of keys to a range of leaves.
 pub(super) fn leaf_range(range: &KeyRange) -> LeafRange {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let low = match &range.lower {
@@ -176,7 +175,7 @@ pub(super) fn leaf_range(range: &KeyRange) -> LeafRange {
     LeafRange { low, high }
 }
 
-/// A snapshot of every node that has keys. Several connections of this node may read it, one request at a
+/// Snapshots of all nodes that have keys. Several connections of this node may read them, one request at a
 /// time.
 #[derive(Debug)]
 pub(crate) struct ClusterSnapshot {
@@ -185,7 +184,7 @@ pub(crate) struct ClusterSnapshot {
 }
 
 impl Cluster {
-    /// Opens a snapshot of every node that has keys. Blocks.
+    /// Opens a snapshot at every node that has keys. Blocks.
     pub(crate) fn snapshot(&self) -> Result<ClusterSnapshot, CommandError> {
         let mut last = no_reply();
         for _ in 0..MOST_TRIES {
@@ -210,7 +209,7 @@ impl ClusterSnapshot {
         self.number
     }
 
-    /// Runs a command that reads. Blocks, also while another connection reads.
+    /// Runs a command that reads. Blocks for the answer, and while another connection reads.
     pub(crate) fn step(
         &self,
         shared: &Shared,
@@ -245,11 +244,11 @@ impl ClusterSnapshot {
     }
 }
 
-/// A snapshot that connections share.
+/// A snapshot that several connections can read.
 #[derive(Clone, Debug)]
 pub(crate) enum SharedSnapshot {
-    /// Of this server's store.
+    /// A snapshot of this server's store.
     Own(azekura::Snapshot),
-    /// Of the nodes of the cluster.
+    /// A snapshot of all nodes of the cluster.
     Cluster(Arc<ClusterSnapshot>),
 }

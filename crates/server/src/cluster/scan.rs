@@ -1,13 +1,13 @@
 //! Walks over ranges of keys, leaf by leaf and node by node, in order and in both directions.
 //!
-//! A walk that reads has one snapshot of each node (`reader`). If its first step comes to its end already, it
-//! needs no snapshot that stays open. A walk that removes keys does it leaf by leaf, each step being one
-//! transaction. Keys come in order: a step says where it stopped, or else which leaf it saw the whole of, and
-//! the next goes on from there.
+//! A walk that only reads uses one snapshot of each node (`reader`). If the first step completes the walk, no
+//! snapshot has to stay open. A walk that removes keys runs leaf by leaf, and each step is a transaction.
+//! Each step returns the key at which it stopped, or the leaf that it has read completely; the next step
+//! continues there.
 //!
-//! Inside an interactive transaction each step is one of its own, at its coordinator: then all that the
-//! walk has seen stays as it was until the transaction ends, under the store's locks and OPEN-1
-//! (`azekura_fatbtree`'s `node::open`). A walk that comes to the leaf of another node is refused.
+//! Inside an interactive transaction each step is a step of that transaction, at its coordinator. So
+//! everything that the walk has read stays unchanged until the transaction ends, by the store's locks and
+//! OPEN-1 (`azekura_fatbtree`'s `node::open`). A walk that reaches a leaf of another node is refused.
 
 use std::cell::RefCell;
 use std::ops::Bound;
@@ -23,12 +23,12 @@ use crate::keyspace::{self, KeyRange};
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
-/// Keys that one step looks at, at most: others wait for it.
+/// Maximum of keys visited in one step, because others wait for the step.
 const STEP_KEYS: usize = 1024;
-/// Bytes that one step returns, about.
+/// Approximate limit of the bytes that one step returns.
 const STEP_BYTES: u64 = 2 << 20;
 
-/// A walk as a client asks for it.
+/// A walk that a client has requested.
 #[derive(Clone)]
 struct Wanted {
     range: KeyRange,
@@ -52,7 +52,7 @@ impl Wanted {
     }
 }
 
-/// Result of the scan.
+/// Result of a walk.
 #[derive(Default)]
 struct Found {
     items: Vec<Bytes>,
@@ -61,21 +61,21 @@ struct Found {
     stopped_at: Option<Key>,
 }
 
-/// Runs a step at the leaf of a target; returns the result and the leaf.
+/// A function that runs a step at the leaf of a target, and returns the result and the leaf.
 type Leg<'a> = dyn FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a;
 
-/// The steps of a walk.
+/// The steps of walks.
 pub(super) struct Legs<'a> {
     leg: Box<Leg<'a>>,
     max_reply_bytes: usize,
-    /// All steps are part of one transaction or reader. A refusal leaves it as it was before the walk.
+    /// `true` if all steps are part of one transaction or reader. A refusal leaves it unchanged.
     is_one_transaction: bool,
-    /// Node at which walks that read open snapshots, if each step is alone.
+    /// Node at which reading walks open snapshots, if each step is a separate transaction.
     snapshots_of: Option<&'a Cluster>,
 }
 
 impl<'a> Legs<'a> {
-    /// Each step is a transaction of its own.
+    /// Creates steps that are a transaction each.
     pub(super) fn alone(cluster: &'a Cluster) -> Self {
         let leg = move |target, walk: Walk| {
             let is_write = walk.with == With::Remove;
@@ -93,7 +93,7 @@ impl<'a> Legs<'a> {
         }
     }
 
-    /// Each is a step of one transaction, or of one reader.
+    /// Creates steps of one transaction, or of one reader.
     pub(super) fn inside(
         cluster: &Cluster,
         leg: impl FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a,
@@ -174,7 +174,7 @@ impl<'a> Legs<'a> {
         Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(wanted.map(Reply::Bulk).collect())]))
     }
 
-    /// Removes the keys.
+    /// Removes the keys of a walk.
     fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
         // Unreachable owners are detected before any key is removed (GATEWAY-4).
         if self.is_one_transaction || wanted.most_found < usize::MAX {
@@ -185,7 +185,7 @@ impl<'a> Legs<'a> {
         self.go(wanted)
     }
 
-    /// Asks each leaf of a range for its first key.
+    /// Requests the first key of each leaf of a range.
     pub(super) fn reach_all(&mut self, range: KeyRange) -> Result<(), CommandError> {
         let mut rest = Some(range);
         while let Some(range) = rest.take() {
@@ -205,7 +205,7 @@ impl<'a> Legs<'a> {
         Ok(())
     }
 
-    /// The first key that a walk over `range` meets.
+    /// Returns the first key of a walk over `range`.
     fn end_of(&mut self, range: &KeyRange, walk: keyspace::Walk) -> Result<Option<Key>, CommandError> {
         let is_backward = matches!(walk, keyspace::Walk::Backward);
         let found =
@@ -213,7 +213,7 @@ impl<'a> Legs<'a> {
         Ok(found.items.into_iter().next().map(|Bytes(key)| key))
     }
 
-    /// Walks without changing anything: in one snapshot of each node.
+    /// Runs a walk that only reads, over one snapshot of each node.
     fn read(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
         let Some(cluster) = self.snapshots_of else { return self.go(wanted) };
         if let Some(found) = self.steps(wanted.clone(), 1)? {
@@ -232,12 +232,12 @@ impl<'a> Legs<'a> {
         Err(last)
     }
 
-    /// Walks, step by step.
+    /// Runs all steps of a walk.
     fn go(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
         self.steps(wanted, usize::MAX)?.ok_or_else(no_leaf)
     }
 
-    /// Walks, so many steps at most; `None`: that was not enough.
+    /// Runs at most `most_steps` steps of a walk. Returns `None` if the walk is not complete then.
     fn steps(&mut self, wanted: Wanted, most_steps: usize) -> Result<Option<Found>, CommandError> {
         let Wanted { mut range, with, is_backward, pattern, most_found, most_looked } = wanted;
         let (mut found, mut looked, mut bytes, mut steps) = (Found::default(), 0, 0, 0);
@@ -295,15 +295,15 @@ pub(super) fn no_leaf() -> CommandError {
     CommandError::Unavailable("an answer without its leaf".into())
 }
 
-/// The first key after `key`.
+/// Returns the first key after `key`.
 pub(super) fn successor(key: &[u8]) -> Key {
     let mut next = key.to_vec();
     next.push(0);
     next
 }
 
-/// Returns the rest of a range after a step that stopped at a key, or that has read all of the leaf's part;
-/// `None` if the rest is empty.
+/// Returns the rest of a range after a step that stopped at a key or has read all of its leaf. Returns `None`
+/// if the rest is empty.
 fn rest_of(
     range: KeyRange,
     is_backward: bool,
@@ -324,8 +324,8 @@ fn rest_of(
 mod tests {
     use super::*;
 
-    /// Two leaves, cut at `m`, of two keys each. The owner of the second fails at the steps that `fails`
-    /// names.
+    /// Returns the steps over two leaves with two keys each, separated at `m`. The owner of the second leaf
+    /// fails at the steps for which `fails` returns `true`.
     fn legs<'a>(
         removed: &'a RefCell<u64>,
         fails: impl Fn(With) -> bool + 'a,

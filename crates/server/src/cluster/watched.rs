@@ -1,8 +1,8 @@
 //! Watched keys in a cluster: their digests at `WATCH`, compared in the transaction of `EXEC`.
 //!
-//! The owner keeps no state for a watching client, so the leaf may move meanwhile and its node may restart. A
-//! key that was changed and changed back to the same value and expiry counts as unchanged. The client's reads
-//! are still valid then, so the transaction is serializable.
+//! The owner keeps no state for a client that watches a key, so the key's leaf may move meanwhile and its
+//! node may restart. A key that was changed back to the same value and expiry counts as unchanged. The
+//! client's reads are still valid then, so the transaction is serializable.
 
 use azekura_fatbtree::{Key, Target, Work};
 use sha2::{Digest, Sha256};
@@ -20,19 +20,20 @@ pub(crate) type Watched = Vec<(Bytes, Fingerprint)>;
 
 fn fingerprint_of(record: RecordRef<'_>) -> Bytes {
     let mut digest = Sha256::new();
-    // Fixed sizes, so that no value equals another value with an expiry.
+    // The expiry has a fixed size in the digest, so that no value without an expiry equals another value with
+    // one.
     digest.update([u8::from(record.expires_ms.is_some())]);
     digest.update(record.expires_ms.unwrap_or(0).to_le_bytes());
     digest.update(record.value);
     Bytes(digest.finalize().to_vec())
 }
 
-/// Returns the digest of a key now.
+/// Returns the present digest of a key.
 pub(super) fn look(keys: &Keyspace<'_>, key: &[u8]) -> Result<Fingerprint, Failure> {
     keys.look(key, fingerprint_of)
 }
 
-/// Returns `true` if all watched keys are unchanged. Takes write locks first if writes follow: two
+/// Returns `true` if all watched keys are unchanged. First takes write locks if writes follow, because two
 /// transactions that both read and then write would deadlock.
 pub(super) fn are_unchanged(
     keys: &Keyspace<'_>,
@@ -51,7 +52,7 @@ pub(super) fn are_unchanged(
 }
 
 impl Cluster {
-    /// Returns the digest of a key at any node.
+    /// Returns the digest of a key of any node.
     pub(crate) fn fingerprint(&self, key: &[u8]) -> Result<Fingerprint, CommandError> {
         let work = Work::Run { is_write: false, others: Vec::new(), bytes: wire::encode(&Call::Look) };
         let (answer, _) = self.ask(Target::At(Key::from(key)), work)?;

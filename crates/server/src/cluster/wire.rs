@@ -1,5 +1,5 @@
-//! Messages between the gateway node and the owner of the keys. They travel inside the nodes' own frames, so
-//! they are complete and come from a member.
+//! Messages between the gateway node and the owner of the keys. They are sent inside the frames of the nodes,
+//! so they are complete and come from a member.
 
 use std::ops::Bound;
 
@@ -12,7 +12,7 @@ use crate::error::CommandError;
 use crate::keyspace::KeyRange;
 use crate::resp::Protocol;
 
-/// Bytes that are encoded as one string, not one by one.
+/// Bytes that are encoded as one byte string, not one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
@@ -40,18 +40,18 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// Work for the owner.
+/// A call to the owner of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// Commands, each with its arguments, in one transaction; the answer is [`Replies`], or none if a watched
+    /// Commands, each with its arguments, in one transaction. The answer is [`Replies`], or none if a watched
     /// key has changed.
     Commands {
         /// The protocol version of the replies.
         is_resp3: bool,
-        /// `true`: a refused command does not undo the others, as in `EXEC`; otherwise it undoes all.
+        /// `true`: a refused command does not undo the other commands, as in `EXEC`. `false`: it undoes all.
         is_queue: bool,
         commands: Vec<Vec<Bytes>>,
-        /// Keys that must be unchanged; otherwise nothing is done.
+        /// Keys that must be unchanged. Otherwise no command runs.
         watched: Watched,
     },
     /// Digest of the target's key; the answer is a [`Fingerprint`](super::watched::Fingerprint).
@@ -63,13 +63,13 @@ pub(crate) enum Call {
 /// Operation on the keys of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum With {
-    /// Counted.
+    /// Count the keys.
     Count,
-    /// Returned.
+    /// Return the keys.
     Keys,
-    /// Returned with their values.
+    /// Return the keys and their values.
     Rows,
-    /// Removed.
+    /// Remove the keys.
     Remove,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Walk {
     pub(crate) lower: Bound<Bytes>,
     pub(crate) upper: Bound<Bytes>,
     pub(crate) is_backward: bool,
-    /// The pattern of the keys.
+    /// Pattern that the keys must match.
     pub(crate) pattern: Option<Bytes>,
     /// Bound of counted, returned or removed keys.
     pub(crate) most_found: u64,
@@ -96,12 +96,12 @@ impl Walk {
     }
 }
 
-/// Replies as the client gets them.
+/// Encoded replies, as they are sent to the client.
 pub(crate) type Replies = Vec<Bytes>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
-    /// Keys, or keys and values in turn.
+    /// Keys, or alternating keys and values.
     pub(crate) found: Vec<Bytes>,
     pub(crate) count: u64,
     pub(crate) looked: u64,
@@ -120,7 +120,7 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Comma
     })
 }
 
-/// A request as the owner gets it.
+/// Returns the arguments of a request in the form of a message.
 pub(crate) fn arguments<'a>(request: impl Iterator<Item = &'a [u8]>) -> Vec<Bytes> {
     request.map(|argument| Bytes(argument.to_vec())).collect()
 }
@@ -129,7 +129,7 @@ pub(crate) const fn protocol(is_resp3: bool) -> Protocol {
     if is_resp3 { Protocol::Resp3 } else { Protocol::Resp2 }
 }
 
-/// Returns the intersection of the range of a walk and a leaf; `None` if it is empty.
+/// Returns the intersection of the range of a walk and a leaf; `None` if the intersection is empty.
 pub(crate) fn clip(range: KeyRange, leaf: &azekura_fatbtree::KeyRange) -> Option<KeyRange> {
     let is_above = |key: &Key, bound: &Bound<Key>| match bound {
         Bound::Unbounded => true,

@@ -1,9 +1,9 @@
-//! Reading arguments.
+//! Parsing of arguments.
 
 use crate::error::CommandError;
 use crate::resp::{Request, number};
 
-/// Reads a whole number in its one canonical form: no plus sign, no leading zeros, no `-0`, as in Redis.
+/// Parses a whole number in its canonical form: no plus sign, no leading zeros, no `-0`, as in Redis.
 pub(crate) fn integer(argument: &[u8]) -> Result<i64, CommandError> {
     let digits = argument.strip_prefix(b"-").unwrap_or(argument);
     let is_canonical = argument == b"0" || matches!(digits.first(), Some(b'1'..=b'9'));
@@ -14,7 +14,7 @@ pub(crate) fn integer(argument: &[u8]) -> Result<i64, CommandError> {
     number(argument).ok_or(CommandError::NotAnInteger)
 }
 
-/// Accepts the number of the one database, 0.
+/// Checks the number of a database. Only database 0 exists.
 pub(crate) fn database_index(argument: &[u8]) -> Result<(), CommandError> {
     let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
     match integer(argument)? {
@@ -24,23 +24,23 @@ pub(crate) fn database_index(argument: &[u8]) -> Result<(), CommandError> {
     }
 }
 
-/// The beginning of an argument, for an error message: up to its first zero byte, as in Redis.
+/// Returns the beginning of an argument, for an error message: up to its first zero byte, as in Redis.
 pub(crate) fn short_text(argument: &[u8]) -> String {
     String::from_utf8_lossy(beginning(argument, 128)).into_owned()
 }
 
-/// At most `max` bytes of an argument, up to its first zero byte.
+/// Returns at most `max` bytes of an argument, up to its first zero byte.
 pub(crate) fn beginning(argument: &[u8], max: usize) -> &[u8] {
     let len = argument.iter().take(max).position(|&byte| byte == 0);
     &argument[..len.unwrap_or(argument.len().min(max))]
 }
 
-/// Returns `true` if `argument` is `word`, in any case.
+/// Returns `true` if `argument` is `word`, in upper or lower case.
 pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// Options behind the fixed arguments, taken one by one.
+/// Iterator over the options that follow the fixed arguments.
 pub(super) struct Options<'a> {
     request: Request<'a>,
     at: usize,
@@ -51,14 +51,14 @@ impl<'a> Options<'a> {
         Self { request, at }
     }
 
-    /// The next one.
+    /// Returns the next option, or `None` at the end of the request.
     pub(super) fn next(&mut self) -> Option<&'a [u8]> {
         let next = (self.at < self.request.len()).then(|| self.request.arg(self.at));
         self.at += 1;
         next
     }
 
-    /// Returns the argument after an option; a missing one is a syntax error.
+    /// Returns the argument that follows an option. A missing argument is a syntax error.
     pub(super) fn value(&mut self) -> Result<&'a [u8], CommandError> {
         self.next().ok_or(CommandError::Syntax)
     }
@@ -71,14 +71,14 @@ pub(super) enum TimeUnit {
     Milliseconds,
 }
 
-/// From when a time counts.
+/// Point in time from which a time argument counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeOrigin {
     Now,
     Epoch,
 }
 
-/// The option names of an end, as `SET` and `GETEX` have them.
+/// Returns the unit and the origin of an expiry option of `SET` and `GETEX`.
 pub(super) fn end_option(option: &[u8]) -> Option<(TimeUnit, TimeOrigin)> {
     [
         ("EX", TimeUnit::Seconds, TimeOrigin::Now),
@@ -90,7 +90,7 @@ pub(super) fn end_option(option: &[u8]) -> Option<(TimeUnit, TimeOrigin)> {
     .find_map(|(word, unit, origin)| is_word(option, word).then_some((unit, origin)))
 }
 
-/// A time in milliseconds since 1970; negative if it lies before.
+/// Returns an expiry time in milliseconds since 1970; negative if it lies before 1970.
 pub(super) fn end_ms(
     argument: &[u8],
     unit: TimeUnit,
@@ -107,7 +107,7 @@ pub(super) fn end_ms(
     }
 }
 
-/// As [`end_ms`], of an argument that has to be positive.
+/// Like [`end_ms`], for an argument that must be positive.
 pub(super) fn later_ms(
     argument: &[u8],
     (unit, origin): (TimeUnit, TimeOrigin),

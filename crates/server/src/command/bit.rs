@@ -1,4 +1,4 @@
-//! Strings as rows of bits. Bit 0 is the highest of the first byte, as in Redis.
+//! Commands on strings as arrays of bits. Bit 0 is the highest bit of the first byte, as in Redis.
 
 use super::CommandResult;
 use super::arguments::{integer, is_word};
@@ -6,10 +6,10 @@ use crate::error::CommandError;
 use crate::keyspace::{Expiry, Form, Keyspace};
 use crate::resp::{Reply, Request};
 
-/// Bits of the longest string that Redis has, 512 MiB; here a value ends sooner, at `max_value_bytes`.
+/// Number of bits of the longest string in Redis, 512 MiB. Here `max_value_bytes` bounds values further.
 const MAX_BITS: i64 = 1 << 32;
 
-/// Byte and mask of a bit.
+/// Returns the byte position and the mask of a bit.
 fn place(argument: &[u8]) -> Result<(usize, u8), CommandError> {
     let bit = integer(argument).map_err(|_| CommandError::BitOffset)?;
     if !(0..MAX_BITS).contains(&bit) {
@@ -18,7 +18,7 @@ fn place(argument: &[u8]) -> Result<(usize, u8), CommandError> {
     Ok((usize::try_from(bit / 8).unwrap_or(usize::MAX), 0x80 >> (bit % 8)))
 }
 
-/// `GETBIT key offset`
+/// Runs `GETBIT key offset`.
 pub(super) fn getbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (byte, mask) = place(request.arg(2))?;
     let is_set =
@@ -26,7 +26,7 @@ pub(super) fn getbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::flag(is_set.unwrap_or(false)))
 }
 
-/// `SETBIT key offset 0 | 1`
+/// Runs `SETBIT key offset 0 | 1`.
 pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (byte, mask) = place(request.arg(2))?;
     let is_set = match request.arg(3) {
@@ -57,14 +57,15 @@ pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: i64,
-    /// Without one, to the end.
+    /// Last position; without it the range extends to the end of the value.
     end: Option<i64>,
     counts_bits: bool,
 }
 
 impl Span {
-    /// `[start [end [BYTE | BIT]]]` from argument number `at` on. The first wrong argument decides the error,
-    /// and the two commands look at the unit at different times: `unit_first` is `BITPOS`.
+    /// Parses `[start [end [BYTE | BIT]]]` from argument number `at` on. The first wrong argument determines
+    /// the error. `BITPOS` checks the unit before `end`, as `unit_first` says; `BITCOUNT` checks it after
+    /// `end`.
     fn parse(request: Request<'_>, at: usize, unit_first: bool) -> Result<Self, CommandError> {
         let mut span = Self::default();
         let given = request.len() - at;
@@ -91,13 +92,14 @@ impl Span {
         Ok(span)
     }
 
-    /// The bits that `BITCOUNT` counts: none if both ends lie before the beginning, in the wrong order.
+    /// Returns the bits that `BITCOUNT` counts: none if both positions are negative and in the wrong order.
     fn to_count(self, len: usize) -> Option<(usize, usize)> {
         let is_reversed = self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end);
         if is_reversed { None } else { self.of(len) }
     }
 
-    /// The bits of a value of `len` bytes, from and below; `None` if there are none.
+    /// Returns the first bit of the range, and the bit after its end, in a value of `len` bytes. Returns
+    /// `None` for an empty range.
     fn of(self, len: usize) -> Option<(usize, usize)> {
         let unit = if self.counts_bits { 1 } else { 8 };
         let total = i64::try_from(len * 8 / unit).unwrap_or(i64::MAX);
@@ -109,7 +111,8 @@ impl Span {
     }
 }
 
-/// The bytes of `value` that hold bits `from..below`, each with a mask of those.
+/// Returns the positions and bytes of `value` that contain bits `from..below`, each with the mask of these
+/// bits.
 fn masked(value: &[u8], from: usize, below: usize) -> impl Iterator<Item = (usize, u8, u8)> {
     (from / 8..below.div_ceil(8)).map(move |at| {
         let head = if at == from / 8 { 0xff >> (from % 8) } else { 0xff };
@@ -119,7 +122,7 @@ fn masked(value: &[u8], from: usize, below: usize) -> impl Iterator<Item = (usiz
     })
 }
 
-/// `BITCOUNT key [start end [BYTE | BIT]]`
+/// Runs `BITCOUNT key [start end [BYTE | BIT]]`.
 pub(super) fn bitcount(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if request.len() == 3 {
         return Err(CommandError::Syntax.into());
@@ -134,7 +137,7 @@ fn count(value: &[u8], span: Span) -> usize {
     masked(value, from, below).map(|(_, byte, mask)| (byte & mask).count_ones() as usize).sum()
 }
 
-/// `BITPOS key 0 | 1 [start [end [BYTE | BIT]]]`
+/// Runs `BITPOS key 0 | 1 [start [end [BYTE | BIT]]]`.
 pub(super) fn bitpos(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let is_set = match integer(request.arg(2))? {
         0 => false,
@@ -143,12 +146,13 @@ pub(super) fn bitpos(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     };
     let span = Span::parse(request, 3, true)?;
     let found = keys.look(request.arg(1), |record| position(record.value, is_set, span))?;
-    // A missing key counts as zeros.
+    // A missing key counts as a value of zeros.
     let found = found.unwrap_or(if is_set { None } else { Some(0) });
     Ok(found.map_or(Reply::Integer(-1), Reply::count))
 }
 
-/// The first bit with the given value. Zeros follow the end of the value, unless the request has an end.
+/// Returns the first bit with the given value. Zeros follow the end of the value, unless the request has an
+/// end.
 fn position(value: &[u8], is_set: bool, span: Span) -> Option<usize> {
     let (from, below) = span.of(value.len())?;
     let flip = if is_set { 0 } else { 0xff };
@@ -159,7 +163,7 @@ fn position(value: &[u8], is_set: bool, span: Span) -> Option<usize> {
     found.or((!is_set && span.end.is_none()).then_some(value.len() * 8))
 }
 
-/// `BITOP AND | OR | XOR | NOT destination key…`: shorter values count as filled up with zeros.
+/// Runs `BITOP AND | OR | XOR | NOT destination key…`: shorter values count as filled up with zeros.
 pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     type Combine = fn(u8, u8) -> u8;
     let operations: [(&str, Combine); 3] =
@@ -174,7 +178,7 @@ pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
         return Err(CommandError::BitNot.into());
     }
     let destination = request.arg(2);
-    // Takes the write lock at once, although the value may only be read.
+    // Acquires the write lock at once, although the value may only be read.
     let slot = keys.get_for_update(destination)?;
     let mut result: Option<Vec<u8>> = None;
     for key in request.from(3) {
@@ -210,7 +214,7 @@ mod tests {
         Span { start, end, counts_bits }
     }
 
-    /// Bit by bit.
+    /// Returns the set bits by testing each bit, as a reference.
     fn plain(value: &[u8], from: usize, below: usize) -> Vec<usize> {
         (from..below).filter(|bit| value[bit / 8] & (0x80 >> (bit % 8)) != 0).collect()
     }
@@ -239,7 +243,8 @@ mod tests {
         assert_eq!(count(&value, span(-3, Some(-2), true)), 2);
         assert_eq!(count(&value, span(i64::MIN, Some(i64::MAX), true)), 16);
         assert_eq!(count(&value, span(-1, Some(-2), false)), 0);
-        // Ends before the beginning are moved to it, and only BITCOUNT looks at their order before that.
+        // Positions before the beginning are moved to the beginning. Only `BITCOUNT` compares their order
+        // before that.
         assert_eq!(count(&value, span(-2, Some(-9), false)), 0);
         assert_eq!(position(&value, true, span(-2, Some(-9), false)), Some(0));
         assert_eq!(position(&[0xff], false, span(-8, Some(-9), false)), None);

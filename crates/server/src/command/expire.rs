@@ -1,4 +1,4 @@
-//! Expiry of keys.
+//! Commands on the expiry of keys.
 
 use super::CommandResult;
 use super::arguments::{Options, TimeOrigin, TimeUnit, end_ms, is_word, short_text};
@@ -6,7 +6,7 @@ use crate::error::CommandError;
 use crate::keyspace::{Expiry, Keyspace};
 use crate::resp::{Reply, Request};
 
-/// Condition under which `EXPIRE` sets an expiry.
+/// Conditions under which `EXPIRE` sets an expiry.
 #[derive(Debug, Default)]
 struct Conditions {
     is_without: bool,
@@ -38,8 +38,8 @@ impl Conditions {
         Ok(wanted)
     }
 
-    /// Returns `true` if the conditions hold for a key with this expiry; a key without one counts as expiring
-    /// last.
+    /// Returns `true` if the conditions hold for a key with this expiry. A key without an expiry counts as
+    /// the last to expire.
     fn hold(&self, old: Expiry, new_ms: i64) -> bool {
         let old_ms = match old {
             Expiry::Never => None,
@@ -52,7 +52,7 @@ impl Conditions {
     }
 }
 
-/// `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT key time [NX | XX | GT | LT]`
+/// Runs `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT key time [NX | XX | GT | LT]`.
 pub(super) fn expire(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (name, unit, origin) = [
         ("expire", TimeUnit::Seconds, TimeOrigin::Now),
@@ -79,7 +79,7 @@ pub(super) fn expire(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::flag(true))
 }
 
-/// `PERSIST key`
+/// Runs `PERSIST key`.
 pub(super) fn persist(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     let has_end = slot.live.is_some() && slot.expiry() != Expiry::Never;
@@ -89,7 +89,7 @@ pub(super) fn persist(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResul
     Ok(Reply::flag(has_end))
 }
 
-/// `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: -2 without the key, -1 without an end.
+/// Runs `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: -2 if the key does not exist, -1 if it has no expiry.
 pub(super) fn ttl(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let now = keys.now_ms();
     let Some(end) = keys.lend(request.arg(1), |record| Ok(record.expires_ms))? else {

@@ -12,7 +12,7 @@ use crate::glob;
 use crate::keyspace::{self, Expiry, Form, KeyRange, Keyspace, RecordRef};
 use crate::resp::{Reply, Request};
 
-/// `DEL key…`, `UNLINK key…`
+/// Runs `DEL key…`, `UNLINK key…`.
 pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let mut removed = 0;
     for key in request.from(1) {
@@ -21,7 +21,7 @@ pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::Integer(removed))
 }
 
-/// `EXISTS key…`, `TOUCH key…`: a key named twice counts twice.
+/// Runs `EXISTS key…`, `TOUCH key…`: a key named twice counts twice.
 pub(super) fn exists(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let mut found = 0;
     for key in request.from(1) {
@@ -30,12 +30,12 @@ pub(super) fn exists(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::Integer(found))
 }
 
-/// `TYPE key`
+/// Runs `TYPE key`.
 pub(super) fn kind(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::Simple(if keys.exists(request.arg(1))? { "string" } else { "none" }))
 }
 
-/// `RENAME key newkey`, `RENAMENX key newkey`
+/// Runs `RENAME key newkey`, `RENAMENX key newkey`.
 pub(super) fn rename(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let is_careful = is_word(request.arg(0), "RENAMENX");
     let (from, to) = (request.arg(1), request.arg(2));
@@ -55,7 +55,7 @@ pub(super) fn rename(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(if is_careful { Reply::flag(true) } else { Reply::OK })
 }
 
-/// `COPY source destination [DB 0] [REPLACE]`
+/// Runs `COPY source destination [DB 0] [REPLACE]`.
 pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let mut replaces = false;
     let mut options = Options::from(request, 3);
@@ -81,7 +81,7 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::flag(true))
 }
 
-/// `OBJECT ENCODING | REFCOUNT | IDLETIME key`
+/// Runs `OBJECT ENCODING | REFCOUNT | IDLETIME key`.
 pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let word = request.arg(1).to_ascii_uppercase();
     if word == b"HELP" {
@@ -96,7 +96,7 @@ pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(keys.look(request.arg(2), about)?.unwrap_or(Reply::Null))
 }
 
-/// The encoding in which Redis would hold the value.
+/// Returns the encoding that Redis would use for the value.
 fn encoding(record: RecordRef<'_>) -> &'static str {
     match record.form {
         Form::Assigned if integer(record.value).is_ok() => "int",
@@ -108,7 +108,7 @@ fn encoding(record: RecordRef<'_>) -> &'static str {
 /// Longest string that Redis stores together with its object (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
 const MAX_EMBEDDED: usize = 44;
 
-/// `MEMORY USAGE key [SAMPLES n]`: bytes of its record; the overhead of pages is not counted.
+/// Runs `MEMORY USAGE key [SAMPLES n]`: the size of the key's record, without the overhead of pages.
 pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if is_word(request.arg(1), "HELP") {
         return Ok(super::help("memory"));
@@ -123,26 +123,26 @@ pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(bytes.map_or(Reply::Null, Reply::count))
 }
 
-/// `RANDOMKEY`
+/// Runs `RANDOMKEY`.
 pub(super) fn random_key(keys: &Keyspace<'_>, _: Request<'_>) -> CommandResult {
     Ok(Reply::bulk_or_null(keys.random_key(any_of)?))
 }
 
-/// Any number below `count`, or 0.
+/// Returns a random number below `count`, or 0 if `count` is 0.
 pub(crate) fn any_of(count: usize) -> usize {
-    // Each `RandomState` has other keys, so each number differs.
+    // Each `RandomState` has different hash keys, so each number differs.
     let number = RandomState::new().build_hasher().finish();
     number.checked_rem(count as u64).and_then(|rest| usize::try_from(rest).ok()).unwrap_or(0)
 }
 
-/// `FLUSHDB`, `FLUSHALL [ASYNC | SYNC]`
+/// Runs `FLUSHDB`, `FLUSHALL [ASYNC | SYNC]`.
 pub(super) fn flush(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     flush_options(request)?;
     keys.remove_all()?;
     Ok(Reply::OK)
 }
 
-/// Returns `true` if the arguments of `FLUSHDB` are valid.
+/// Checks the options of `FLUSHDB`.
 pub(crate) fn flush_options(request: Request<'_>) -> Result<(), CommandError> {
     let is_option = |option| is_word(option, "ASYNC") || is_word(option, "SYNC");
     let is_fine = request.len() < 3 && request.from(1).all(is_option);
@@ -153,24 +153,25 @@ pub(crate) fn flush_options(request: Request<'_>) -> Result<(), CommandError> {
 pub(crate) struct ScanOptions<'a> {
     pub(crate) pattern: Option<&'a [u8]>,
     pub(crate) count: usize,
-    /// Strings are all there is: with another type nothing is found.
+    /// `true` if the request asks for a type other than `string`. No key has such a type, so nothing is
+    /// found.
     pub(crate) is_other_type: bool,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// The cursor and the options of a request.
+    /// Parses the cursor and the options of a request.
     pub(crate) fn of(request: Request<'a>) -> Result<(u64, Self), CommandError> {
         let cursor = std::str::from_utf8(request.arg(1)).ok().and_then(|text| text.parse().ok());
         Ok((cursor.ok_or(CommandError::Cursor)?, Self::parse(request)?))
     }
 
-    /// The keys that are left for a scan with this cursor.
+    /// Returns the keys that a scan with this cursor has left.
     pub(crate) fn range(&self, cursors: &Cursors, cursor: u64) -> Result<KeyRange, Failure> {
         let position = cursors.position(cursor)?.ok_or(CommandError::Cursor)?;
         Ok(range_of(self.pattern).from(position))
     }
 
-    /// Returns `true` if a scan returns this key.
+    /// Returns `true` if the options select this key.
     pub(crate) fn wants(&self, key: &[u8]) -> bool {
         !self.is_other_type && self.pattern.is_none_or(|pattern| glob::matches(pattern, key))
     }
@@ -197,12 +198,12 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// The keys that can fit a pattern: those with its literal beginning.
+/// Returns the range of the keys that can match a pattern: those that begin with its literal prefix.
 pub(crate) fn range_of(pattern: Option<&[u8]>) -> KeyRange {
     pattern.map_or(KeyRange::ALL, |pattern| KeyRange::prefix(&glob::literal_prefix(pattern)))
 }
 
-/// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`: the next keys in order, of about `n` looked at.
+/// Runs `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`: the next keys in order; visits about `n` keys.
 pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (cursor, options) = ScanOptions::of(request)?;
     let range = options.range(&keys.context.cursors, cursor)?;
@@ -230,8 +231,8 @@ pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(found)]))
 }
 
-/// Ends a step of a scan that stopped at a key: returns the additional keys of the step, and the cursor
-/// of the next step (CURSOR-1). `next_keys` returns at most a number of keys after a key.
+/// Ends a step of a scan that stopped at a key. Returns the additional keys of this step, and the cursor of
+/// the next step (CURSOR-1). `next_keys(key, n)` returns at most `n` keys after `key`.
 pub(crate) fn end_of_scan(
     cursors: &Cursors,
     stopped_at: Option<Vec<u8>>,
@@ -245,7 +246,7 @@ pub(crate) fn end_of_scan(
     }
     let mut more = next_keys(&last, WINDOW)?;
     if more.len() < WINDOW {
-        return Ok((more, 0)); // the end of the range
+        return Ok((more, 0)); // the range has no more keys
     }
     more.insert(0, last);
     let (count, cursor) = cursors.cut(&more)?;
@@ -254,16 +255,16 @@ pub(crate) fn end_of_scan(
     Ok((more, cursor))
 }
 
-/// A part of a walk over all keys.
+/// Result of one part of a walk over all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     pub(crate) found: Vec<Reply>,
     pub(crate) count: usize,
-    /// The start of the next part; `None` at the end.
+    /// Start of the next part; `None` at the end.
     pub(crate) stopped_at: Option<Vec<u8>>,
 }
 
-/// Continues a walk after `after`, over at most `max_looked` keys.
+/// Continues a walk after the key `after`, over at most `max_looked` keys.
 pub(crate) fn step(
     keys: &Keyspace<'_>,
     walk: Walk,

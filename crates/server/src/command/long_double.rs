@@ -1,27 +1,28 @@
-//! Numbers with a fraction as Redis calculates with them on x86: 80-bit floating point, written with at most
-//! 17 digits after the point.
+//! Decimal numbers with the arithmetic of Redis on x86: 80-bit floating point, written with at most 17 digits
+//! after the decimal point.
 
 use rustc_apfloat::ieee::X87DoubleExtended;
 use rustc_apfloat::{Float, Round};
 
-/// Digits after the point.
+/// Maximum of digits after the decimal point.
 const FRACTION_DIGITS: u32 = 17;
-/// Longest text that is read as a number.
+/// Length limit of a text that is parsed as a number.
 const MAX_TEXT_BYTES: usize = 5 * 1024;
-/// Exponents beyond this make any text of [`MAX_TEXT_BYTES`] zero or infinite, whatever its digits are.
+/// Bound of parsed exponents. With a larger exponent, every text of [`MAX_TEXT_BYTES`] is zero or infinite,
+/// whatever its digits are.
 const MAX_EXPONENT: i64 = 40_000;
-/// Weight of the lowest bit of the significand at exponent 0: the bias, and the 63 bits behind the point.
+/// Exponent bias of the lowest bit of the significand: the format's bias and the 63 bits behind the point.
 const BIAS: i32 = 16_383 + 63;
 
-/// A finite or infinite number of 80 bits.
+/// A finite or infinite 80-bit number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
     pub(super) const ZERO: Self = Self(X87DoubleExtended::ZERO);
 
-    /// Reads all of `text` as `strtold` does: decimal or hexadecimal, with or without fraction and exponent,
-    /// `inf`, `infinity`. `None`: not a number, or too large or too small for one.
+    /// Parses all of `text` as `strtold` does: decimal or hexadecimal, with or without fraction and exponent,
+    /// `inf`, `infinity`. Returns `None` if `text` is not a number or is out of range.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= MAX_TEXT_BYTES {
             return None;
@@ -44,14 +45,14 @@ impl LongDouble {
         Self(self.0.add_r(other.0, Round::NearestTiesToEven).value)
     }
 
-    /// The number without an exponent and without zeros at the end; `None`: not finite.
+    /// Returns the number without an exponent and without trailing zeros; `None` if it is not finite.
     pub(super) fn to_text(self) -> Option<String> {
         if !self.0.is_finite() {
             return None;
         }
         let bits = self.0.to_bits();
         let significand = bits & u128::from(u64::MAX);
-        // Subnormal numbers have the least exponent's weight.
+        // Subnormal numbers have the weight of the least exponent.
         let exponent = i32::try_from((bits >> 64) & 0x7fff).ok()?.max(1) - BIAS;
         let text = if exponent >= 0 {
             shifted(u64::try_from(significand).ok()?, exponent.unsigned_abs())
@@ -63,7 +64,7 @@ impl LongDouble {
     }
 }
 
-/// A number without a sign. `None`: not one, or not in range.
+/// Parses a number without a sign. Returns `None` if `text` is not a number or is out of range.
 fn finite(text: &str) -> Option<X87DoubleExtended> {
     let is_hex = text.get(..2).is_some_and(|head| head.eq_ignore_ascii_case("0x"));
     let (body, mark) = if is_hex { (&text[2..], ['p', 'P']) } else { (text, ['e', 'E']) };
@@ -87,7 +88,7 @@ fn finite(text: &str) -> Option<X87DoubleExtended> {
     (number.is_finite() && !number.is_zero()).then_some(number)
 }
 
-/// An exponent, moved to [`MAX_EXPONENT`] if it is larger.
+/// Parses an exponent. Limits it to [`MAX_EXPONENT`].
 fn bounded_exponent(text: &str) -> Option<i64> {
     let (is_negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -101,10 +102,10 @@ fn bounded_exponent(text: &str) -> Option<i64> {
     Some(if is_negative { -magnitude } else { magnitude })
 }
 
-/// `significand` times two to the power of `exponent`.
+/// Returns `significand` times two to the power of `exponent`, in decimal.
 fn shifted(significand: u64, exponent: u32) -> String {
     const LIMB: u64 = 1_000_000_000;
-    // Decimal digits, nine by nine, the lowest first.
+    // Decimal digits in groups of nine, the lowest group first.
     let mut limbs = vec![significand % LIMB, significand / LIMB % LIMB, significand / LIMB / LIMB];
     let mut left = exponent;
     while left > 0 {
@@ -124,10 +125,11 @@ fn shifted(significand: u64, exponent: u32) -> String {
     digits.trim_start_matches('0').to_owned()
 }
 
-/// `significand` divided by two to the power of `exponent`, rounded to [`FRACTION_DIGITS`], ties to even.
+/// Returns `significand` divided by two to the power of `exponent`, rounded to [`FRACTION_DIGITS`] digits,
+/// ties to even.
 fn rounded(significand: u128, exponent: u32) -> String {
     let scale = 10_u128.pow(FRACTION_DIGITS);
-    // Below 2^64 times 10^17, so below 2^121.
+    // The product is below 2^64 times 10^17, so below 2^121.
     let scaled = significand * scale;
     let number = if exponent > 121 {
         0
@@ -148,7 +150,7 @@ mod tests {
         LongDouble::parse(a.as_bytes())?.plus(LongDouble::parse(b.as_bytes())?).to_text()
     }
 
-    /// The expected texts are those of Redis 7.0.15 on x86-64.
+    /// The results equal those of Redis 7.0.15 on x86-64.
     #[test]
     fn sums_are_those_of_redis() {
         for (a, b, text) in [

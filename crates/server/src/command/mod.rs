@@ -1,8 +1,8 @@
 //! The commands: names, arguments and functions.
 //!
-//! A data command is a function from the keys inside a transaction and a request to a reply. It uses no
-//! socket, no connection and no retry: it may run again, inside `MULTI`, inside an interactive transaction,
-//! or on another node.
+//! A data command is a function from the keys in a transaction and a request to a reply. The function uses no
+//! socket and no connection, and does not retry. It may run again, inside `MULTI`, inside an interactive
+//! transaction, or on another node.
 
 mod arguments;
 mod bit;
@@ -39,37 +39,37 @@ pub(crate) struct Spec {
     pub(crate) arity: i16,
     pub(crate) keys: KeyPositions,
     pub(crate) is_write: bool,
-    /// The [groups](crate::group) that the command may join, if it has a single key.
+    /// The kind of [group](crate::group) that the command may join if it has a single key.
     pub(crate) joins: Option<GroupKind>,
     pub(crate) group: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) run: Run,
 }
 
-/// Effect of a command with one key, by which it may share a [group](crate::group) with others.
+/// Effect of a command with one key. Commands with the same effect may share a [group](crate::group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupKind {
-    /// Stores the key, and removes none.
+    /// Stores the key, and never removes it.
     Store,
     /// Removes the key.
     Remove,
 }
 
-/// The positions of the keys among the arguments: the first, the last (from the end if negative), and the
-/// distance between two keys.
+/// Positions of the keys among the arguments: the first key, the last key (counted from the end if negative),
+/// and the distance between two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPositions(pub(crate) i64, pub(crate) i64, pub(crate) i64);
 
 /// The function that runs a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Run {
-    /// A function over a transaction.
+    /// A function over the keys of a transaction.
     Data(fn(&Keyspace<'_>, Request<'_>) -> CommandResult),
-    /// The same for a command that reads ranges: over a snapshot outside a transaction.
+    /// A function for a command that reads ranges. Outside a transaction it runs over a snapshot.
     Range(fn(&Keyspace<'_>, Request<'_>) -> CommandResult),
-    /// A walk over all keys: over a snapshot outside a transaction.
+    /// A walk over all keys. Outside a transaction it runs over a snapshot.
     Walk(Walk),
-    /// Something about the connection or the server.
+    /// A command on the connection or the server.
     Session(SessionCommand),
 }
 
@@ -126,13 +126,13 @@ impl Spec {
     }
 }
 
-/// Returns `true` if this number of arguments fits an arity.
+/// Returns `true` if the number of arguments is valid for an arity.
 fn fits(arity: i16, arguments: usize) -> bool {
     let wanted = usize::from(arity.unsigned_abs());
     if arity < 0 { arguments >= wanted } else { arguments == wanted }
 }
 
-/// Returns the positions of the keys among this number of arguments, the command's name included.
+/// Returns the positions of the keys among `arguments` arguments, including the command's name.
 pub(crate) fn key_places(spec: &Spec, arguments: usize) -> impl Iterator<Item = usize> {
     let KeyPositions(first, last, step) = spec.keys;
     let place = |at: i64| usize::try_from(at).unwrap_or(0);
@@ -144,7 +144,7 @@ pub(crate) fn key_places(spec: &Spec, arguments: usize) -> impl Iterator<Item = 
     (place(first)..end).step_by(place(step).max(1))
 }
 
-/// The keys of a request.
+/// Returns the keys of a request.
 pub(crate) fn keys_of<'a>(spec: &Spec, request: Request<'a>) -> Vec<&'a [u8]> {
     key_places(spec, request.len()).map(|at| request.arg(at)).collect()
 }
@@ -152,10 +152,10 @@ pub(crate) fn keys_of<'a>(spec: &Spec, request: Request<'a>) -> Vec<&'a [u8]> {
 static INDEX: LazyLock<HashMap<&'static [u8], usize>> =
     LazyLock::new(|| TABLE.iter().enumerate().map(|(at, spec)| (spec.name.as_bytes(), at)).collect());
 
-/// Longest name of a command.
+/// Length limit of command names, in bytes.
 const MAX_NAME: usize = 24;
 
-/// The command with this name, in any case.
+/// Returns the command with this name, in upper or lower case, and its index.
 pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
     let mut lower = [0; MAX_NAME];
     let lower = lower.get_mut(..name.len())?;
@@ -165,7 +165,7 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
     Some((at, &TABLE[at]))
 }
 
-/// Like [`find`], with a guess of the index: a correct guess costs a comparison instead of a hash.
+/// Like [`find`], with a guess of the index. A correct guess costs one comparison instead of a hash.
 pub(crate) fn find_near(name: &[u8], guess: usize) -> Option<(usize, &'static Spec)> {
     match TABLE.get(guess) {
         Some(spec) if spec.name.as_bytes().eq_ignore_ascii_case(name) => Some((guess, spec)),

@@ -1,4 +1,4 @@
-//! Strings that are numbers.
+//! Commands on strings that contain numbers.
 
 use super::CommandResult;
 use super::arguments::{integer, is_word};
@@ -7,7 +7,7 @@ use crate::error::CommandError;
 use crate::keyspace::{Form, Keyspace};
 use crate::resp::{Reply, Request};
 
-/// `INCR key`, `INCRBY key n`, `DECR key`, `DECRBY key n`
+/// Runs `INCR key`, `INCRBY key n`, `DECR key`, `DECRBY key n`.
 pub(super) fn add(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let by = if request.len() == 3 { integer(request.arg(2))? } else { 1 };
     let is_less = is_word(request.arg(0), "DECR") || is_word(request.arg(0), "DECRBY");
@@ -19,7 +19,7 @@ pub(super) fn add(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::Integer(new))
 }
 
-/// `INCRBYFLOAT key n`
+/// Runs `INCRBYFLOAT key n`.
 pub(super) fn add_float(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let float = |text| LongDouble::parse(text).ok_or(CommandError::NotAFloat);
     let slot = keys.get_for_update(request.arg(1))?;

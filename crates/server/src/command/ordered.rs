@@ -8,7 +8,7 @@ use crate::error::CommandError;
 use crate::keyspace::{Expiry, KeyRange, Keyspace, Walk};
 use crate::resp::{Reply, Request};
 
-/// Bounds in the syntax of `ZRANGEBYLEX`: `-`, `+`, `[key`, `(key`.
+/// Parses the bounds of a range in the syntax of `ZRANGEBYLEX`: `-`, `+`, `[key`, `(key`.
 fn range(request: Request<'_>) -> Result<KeyRange, CommandError> {
     let bound = |argument: &[u8], open: &[u8]| match argument.split_first() {
         _ if argument == open => Ok(Bound::Unbounded),
@@ -26,7 +26,7 @@ pub(crate) struct RangeOptions {
     pub(crate) keys_only: bool,
 }
 
-/// The range and the options of a request that allows these.
+/// Parses the range and the options of a request. `allows` contains the accepted options.
 pub(crate) fn range_request(
     request: Request<'_>,
     allows: &[&str],
@@ -56,7 +56,7 @@ impl RangeOptions {
     }
 }
 
-/// `AZ.RANGE lo hi [REV] [LIMIT n] [KEYS]`: keys and values in turn, in order.
+/// Runs `AZ.RANGE lo hi [REV] [LIMIT n] [KEYS]`: alternating keys and values, in key order.
 pub(super) fn rows(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (range, options) = (range(request)?, RangeOptions::parse(request, &["REV", "LIMIT", "KEYS"])?);
     let mut found = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn rows(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::Array(found))
 }
 
-/// `AZ.COUNT lo hi`
+/// Runs `AZ.COUNT lo hi`.
 pub(super) fn count(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let range = range(request)?;
     let mut count = 0;
@@ -93,7 +93,7 @@ pub(super) fn count(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     Ok(Reply::Integer(count))
 }
 
-/// `AZ.DELRANGE lo hi [LIMIT n]`
+/// Runs `AZ.DELRANGE lo hi [LIMIT n]`.
 pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (range, options) = (range(request)?, RangeOptions::parse(request, &["LIMIT"])?);
     let mut found = Vec::new();
@@ -112,7 +112,8 @@ pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::count(found.len()))
 }
 
-/// `AZ.CAS key expected new`: stores `new` if the value is `expected`, and keeps the expiry; returns 1 or 0.
+/// Runs `AZ.CAS key expected new`: stores `new` if the value equals `expected`, and keeps the expiry. Returns
+/// 1 or 0.
 pub(super) fn compare_and_set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     let is_as_expected = slot.live.as_ref().is_some_and(|record| record.value() == request.arg(2));

@@ -8,7 +8,7 @@ use crate::error::{CommandError, Failure};
 use crate::keyspace::{Expiry, Form, Keyspace, Record, Slot};
 use crate::resp::{Reply, Request};
 
-/// `GET key`
+/// Runs `GET key`.
 pub(super) fn get(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(keys.get(request.arg(1))?.map_or(Reply::Null, Record::into_reply))
 }
@@ -19,7 +19,8 @@ enum Condition {
     IfPresent,
 }
 
-/// The expiry that options set: its unit and origin, and the last argument for it.
+/// An expiry option of a request: its unit and origin, and its argument. A repeated option replaces the
+/// argument.
 #[derive(Clone, Copy, Debug)]
 struct EndOption<'a> {
     kind: (TimeUnit, TimeOrigin),
@@ -27,8 +28,8 @@ struct EndOption<'a> {
 }
 
 impl<'a> EndOption<'a> {
-    /// Accepts an option and its argument; `false` for another option, or one that contradicts an earlier
-    /// one.
+    /// Parses an option and its argument. Returns `false` if `option` is another option, or contradicts an
+    /// earlier expiry option.
     fn take(end: &mut Option<Self>, option: &[u8], options: &mut Options<'a>) -> Result<bool, CommandError> {
         let Some(kind) = end_option(option) else { return Ok(false) };
         if end.is_some_and(|end| end.kind != kind) {
@@ -69,7 +70,7 @@ impl SetOptions {
                 return Err(CommandError::Syntax);
             }
         }
-        // After the check of the options: as in Redis, a syntax error takes precedence.
+        // The options are checked before the time: as in Redis, a syntax error takes precedence.
         set.ends_ms = end.map(|end| end.ms(now_ms, "set")).transpose()?;
         Ok(set)
     }
@@ -79,7 +80,7 @@ impl SetOptions {
     }
 }
 
-/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`
+/// Runs `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.
 pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (key, value) = (request.arg(1), request.arg(2));
     let set = SetOptions::parse(request, keys.now_ms())?;
@@ -104,7 +105,7 @@ pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     })
 }
 
-/// `SETNX key value`
+/// Runs `SETNX key value`.
 pub(super) fn setnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     if slot.live.is_none() {
@@ -113,7 +114,7 @@ pub(super) fn setnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     Ok(Reply::flag(slot.live.is_none()))
 }
 
-/// `SETEX key seconds value`, `PSETEX key milliseconds value`
+/// Runs `SETEX key seconds value`, `PSETEX key milliseconds value`.
 pub(super) fn setex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let is_seconds = is_word(request.arg(0), "SETEX");
     let end = end_option(if is_seconds { b"EX" } else { b"PX" }).ok_or(CommandError::Syntax)?;
@@ -123,14 +124,14 @@ pub(super) fn setex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     Ok(Reply::OK)
 }
 
-/// `GETSET key value`
+/// Runs `GETSET key value`.
 pub(super) fn getset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     keys.put_existing(request.arg(1), &slot, request.arg(2), Expiry::Never)?;
     Ok(slot.into_reply())
 }
 
-/// `GETDEL key`
+/// Runs `GETDEL key`.
 pub(super) fn getdel(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     if slot.live.is_some() {
@@ -139,7 +140,7 @@ pub(super) fn getdel(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(slot.into_reply())
 }
 
-/// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`
+/// Runs `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
 pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let mut options = Options::from(request, 2);
     let (mut end, mut persists) = (None, false);
@@ -165,7 +166,7 @@ pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     Ok(slot.into_reply())
 }
 
-/// `MGET key…`
+/// Runs `MGET key…`.
 pub(super) fn mget(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let values = request.from(1).map(|key| {
         keys.charge(size_of::<Reply>())?;
@@ -174,7 +175,7 @@ pub(super) fn mget(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     values.collect::<Result<_, Failure>>().map(Reply::Array)
 }
 
-/// Pairs of key and value, from the second argument on.
+/// Returns the pairs of key and value, from the second argument on.
 fn pairs<'a>(request: Request<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, CommandError> {
     if request.len().is_multiple_of(2) {
         let name = String::from_utf8_lossy(request.arg(0)).to_ascii_lowercase();
@@ -183,7 +184,7 @@ fn pairs<'a>(request: Request<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a
     Ok((1..request.len()).step_by(2).map(move |at| (request.arg(at), request.arg(at + 1))))
 }
 
-/// `MSET key value…`
+/// Runs `MSET key value…`.
 pub(super) fn mset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     for (key, value) in pairs(request)? {
         keys.put(key, value, Expiry::Never)?;
@@ -191,7 +192,7 @@ pub(super) fn mset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::OK)
 }
 
-/// `MSETNX key value…`
+/// Runs `MSETNX key value…`.
 pub(super) fn msetnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     for (key, _) in pairs(request)? {
         if keys.get_for_update(key)?.live.is_some() {
@@ -204,12 +205,12 @@ pub(super) fn msetnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::flag(true))
 }
 
-/// `STRLEN key`
+/// Runs `STRLEN key`.
 pub(super) fn strlen(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::count(keys.lend(request.arg(1), |record| Ok(record.value_len()))?.unwrap_or(0)))
 }
 
-/// `APPEND key value`
+/// Runs `APPEND key value`.
 pub(super) fn append(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     let value = [slot.value(), request.arg(2)].concat();
@@ -218,7 +219,7 @@ pub(super) fn append(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::count(value.len()))
 }
 
-/// `GETRANGE key start end`, `SUBSTR key start end`
+/// Runs `GETRANGE key start end`, `SUBSTR key start end`.
 pub(super) fn getrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (start, end) = (integer(request.arg(2))?, integer(request.arg(3))?);
     let part = keys.lend(request.arg(1), |record| {
@@ -229,11 +230,12 @@ pub(super) fn getrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResu
     Ok(Reply::Bulk(part.unwrap_or_default()))
 }
 
-/// Bytes `start..=end` of a value of `len` bytes; negative positions count from its end.
+/// Returns the bytes `start..=end` of a value of `len` bytes. Negative positions count from the end of the
+/// value.
 fn part(len: usize, start: i64, end: i64) -> Range<usize> {
     let len = i64::try_from(len).unwrap_or(i64::MAX);
     let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
-    // Both before the beginning in the wrong order: an empty result, as in Redis.
+    // Both positions count from the end and are in the wrong order: the result is empty, as in Redis.
     if start < 0 && end < 0 && start > end {
         return 0..0;
     }
@@ -245,7 +247,7 @@ fn part(len: usize, start: i64, end: i64) -> Range<usize> {
     place(start)..place(end) + 1
 }
 
-/// `SETRANGE key offset value`
+/// Runs `SETRANGE key offset value`.
 pub(super) fn setrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let offset = usize::try_from(integer(request.arg(2))?).map_err(|_| CommandError::Offset)?;
     let new = request.arg(3);

@@ -5,10 +5,10 @@ use super::arguments::short_text;
 use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
-/// A subcommand, in lower case, and the number of arguments with both words; a minimum if negative.
+/// A subcommand in lower case, and its number of arguments, including both words; a minimum if negative.
 type Subcommand = (&'static str, i16);
 
-/// The subcommands of each command.
+/// The subcommands of each command of two words.
 #[rustfmt::skip] // a table
 const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("client", &[("id", 2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("info", 2), ("list", -2),
@@ -20,7 +20,7 @@ const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("help", 2)]),
 ];
 
-/// Refuses a request with an unknown subcommand or a wrong number of arguments.
+/// Checks that the subcommand is known and has a valid number of arguments.
 pub(crate) fn check(spec: &Spec, request: Request<'_>) -> Result<(), CommandError> {
     let container = CONTAINERS.iter().find(|(name, _)| *name == spec.name);
     let (Some((_, words)), true) = (container, request.len() > 1) else { return Ok(()) };
@@ -33,7 +33,7 @@ pub(crate) fn check(spec: &Spec, request: Request<'_>) -> Result<(), CommandErro
     if is_fine { Ok(()) } else { Err(CommandError::Arity(format!("{}|{word}", spec.name))) }
 }
 
-/// The reply to `HELP` of a command.
+/// Returns the reply to `HELP` of a command.
 pub(crate) fn help(name: &str) -> Reply {
     let words =
         CONTAINERS.iter().find(|(container, _)| *container == name).map_or(&[][..], |(_, words)| words);

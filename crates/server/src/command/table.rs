@@ -1,4 +1,4 @@
-//! All commands.
+//! The table of all commands.
 
 use super::Run::{self, Data, Range, Session, Walk as WalkAll};
 use super::{
@@ -7,7 +7,7 @@ use super::{
 
 const NONE: KeyPositions = KeyPositions(0, 0, 0);
 const ONE: KeyPositions = KeyPositions(1, 1, 1);
-/// The argument after a subcommand.
+/// The key is the argument after a subcommand.
 const SECOND: KeyPositions = KeyPositions(2, 2, 1);
 const FROM_SECOND: KeyPositions = KeyPositions(2, -1, 1);
 const TWO: KeyPositions = KeyPositions(1, 2, 1);
@@ -36,7 +36,7 @@ const fn writes(
     Spec { is_write: true, ..reads(group, name, arity, keys, run, summary) }
 }
 
-/// Commands that store one key and remove none.
+/// Describes a command that stores one key and removes none.
 const fn stores(
     group: &'static str,
     name: &'static str,

@@ -1,16 +1,16 @@
 //! The keys as commands see them: strings with an optional expiry time, over one transaction or one
 //! snapshot.
 //!
-//! Three tables of the store hold them. `redis.keys` has a record per key. `redis.expiry` has a row `(expiry
-//! in ms, key)` for each key that expires, so expired keys are found in order. `redis.count` has the number
-//! of records ([`count`]).
+//! Three tables of the store hold them. `redis.keys` has one record for each key. `redis.expiry` has a row
+//! `(expiry in ms, key)` for each key that expires, so expired keys are found in order. `redis.count` has the
+//! number of records ([`count`]).
 //!
-//! - **KEY-1** A record with an expiry time has its row in `redis.expiry`, and each row has its record: both
+//! - **KEY-1** A record with an expiry has a row in `redis.expiry`, and each row has such a record: both
 //!   change in one transaction.
-//! - **KEY-2** An expired record is absent for every command, removed or not. A transaction reads the clock
-//!   once, so no key expires during it.
+//! - **KEY-2** No command finds an expired record, whether or not it has been removed. A transaction reads
+//!   the clock once, so no key expires during the transaction.
 //! - **KEY-3** Each change of a key notifies [`Watches`] while the key's lock is held.
-//! - **KEY-4** The key's lock is taken before that of its row in `redis.expiry`.
+//! - **KEY-4** A transaction acquires the key's lock before the lock of the key's row in `redis.expiry`.
 
 mod count;
 mod expiry;
@@ -44,18 +44,18 @@ const EXPIRY_TABLE: &str = "redis.expiry";
 const KEYS: TableDefinition<[u8], [u8]> = TableDefinition::new(KEYS_TABLE);
 const EXPIRY: TableDefinition<(u64, Vec<u8>), ()> = TableDefinition::new(EXPIRY_TABLE);
 
-/// State of the server that commands use beside their transaction.
+/// State of the server that commands use besides their transaction.
 #[derive(Debug)]
 pub(crate) struct KeyspaceContext {
     pub(crate) watches: Watches,
     pub(crate) cursors: Cursors,
-    /// Longest value.
+    /// Longest value, in bytes.
     pub(crate) max_value_bytes: usize,
-    /// Longest key, by the page size of the store.
+    /// Longest key in bytes, derived from the page size of the store.
     pub(crate) max_key_bytes: usize,
-    /// Largest size of the replies of one transaction.
+    /// Bound of the replies of one transaction, in bytes.
     pub(crate) max_reply_bytes: usize,
-    /// The number of records is kept (`count`).
+    /// `true` if the store keeps the number of records (`count`).
     pub(crate) keeps_count: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct KeyspaceContext {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     Never,
-    /// Milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     AtMs(u64),
 }
 
@@ -83,7 +83,7 @@ impl Expiry {
     }
 }
 
-/// The keys inside one transaction, or in one snapshot.
+/// The keys in one transaction, or in one snapshot.
 pub(crate) struct Keyspace<'tx> {
     source: Source<'tx>,
     now_ms: u64,
@@ -91,11 +91,11 @@ pub(crate) struct Keyspace<'tx> {
     /// Remaining bytes for the replies of this transaction.
     reply_left: Cell<usize>,
     is_read_only: bool,
-    /// Records added less those removed, in this transaction.
+    /// Records that this transaction has added, less those that it has removed.
     added: Cell<i64>,
 }
 
-/// A state of the keys to which a transaction can return.
+/// A savepoint of the keys.
 #[derive(Debug)]
 pub(crate) struct Mark {
     savepoint: Savepoint,
@@ -114,7 +114,7 @@ pub(crate) struct Walked {
 pub(crate) enum Walk {
     Forward,
     Backward,
-    /// Forward, with only a prefix of each value: of a large value a single page is read, which contains its
+    /// Forward, with only a prefix of each value: a single page of a large value is read, which contains the
     /// expiry time.
     KeysForward,
 }
@@ -131,7 +131,7 @@ pub(crate) struct KeyRange {
 impl KeyRange {
     pub(crate) const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
 
-    /// The keys that begin with `prefix`.
+    /// Returns the range of the keys that begin with `prefix`.
     pub(crate) fn prefix(prefix: &[u8]) -> Self {
         let mut end = prefix.to_vec();
         while end.pop_if(|last| *last == u8::MAX).is_some() {}
@@ -190,7 +190,7 @@ impl<'tx> Keyspace<'tx> {
         Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added: Cell::new(0) })
     }
 
-    /// The keys in a snapshot: nothing is locked, and all writes are refused.
+    /// Creates the keys of a snapshot. Reads lock nothing, and writes are refused.
     pub(crate) fn of_snapshot(
         snapshot: &'tx Snapshot,
         now_ms: u64,
@@ -211,7 +211,7 @@ impl<'tx> Keyspace<'tx> {
         self
     }
 
-    /// Continues a transaction to which earlier requests have added `added` records.
+    /// Continues a transaction in which earlier requests have added `added` records.
     pub(crate) fn continued(self, added: i64) -> Self {
         self.added.set(added);
         self
@@ -226,8 +226,8 @@ impl<'tx> Keyspace<'tx> {
         self.added.set(self.added.get() + records);
     }
 
-    /// Adds the changes of this transaction to the kept number of records. The transaction then commits
-    /// (COUNT-2).
+    /// Adds the number of records that this transaction has added to the kept count. The transaction then
+    /// commits (COUNT-2).
     pub(crate) fn settle_count(&self) -> Result<(), Failure> {
         if self.added.get() != 0 && self.context.keeps_count {
             count::add(self.source.transaction()?.0, self.added.get())?;
@@ -235,8 +235,8 @@ impl<'tx> Keyspace<'tx> {
         Ok(())
     }
 
-    /// Returns the number of keys, if it is known without a walk: in a snapshot. A transaction walks, because
-    /// its reply must stay true until it commits.
+    /// Returns the number of keys in a snapshot, if a count is kept. Returns `None` in a transaction, which
+    /// walks over the keys instead, because its reply must stay true until the transaction commits.
     pub(crate) fn kept_count(&self) -> Result<Option<usize>, Failure> {
         match &self.source {
             Source::Snapshot(snapshot, _) if self.context.keeps_count => {
@@ -246,7 +246,7 @@ impl<'tx> Keyspace<'tx> {
         }
     }
 
-    /// The time of this transaction, in milliseconds since 1970.
+    /// Returns the time of this transaction, in milliseconds since 1970.
     pub(crate) const fn now_ms(&self) -> u64 {
         self.now_ms
     }
@@ -272,17 +272,17 @@ impl<'tx> Keyspace<'tx> {
         }
     }
 
-    /// Charges `bytes` to the bound of the replies.
+    /// Charges `bytes` to the bound of the transaction's replies.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), CommandError> {
         let left = self.reply_left.get().checked_sub(bytes);
         self.reply_left.set(left.ok_or(CommandError::ReplyTooLong(self.context.max_reply_bytes))?);
         Ok(())
     }
 
-    /// Returns the record of `key`; charges its value.
+    /// Returns the record of `key`, and charges its value to the bound of the replies.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Failure> {
         if key.len() > self.context.max_key_bytes {
-            return Ok(None); // no such key can exist
+            return Ok(None); // the key is too long to exist
         }
         let Some(bytes) = self.source.get(key)? else { return Ok(None) };
         let record = Record::decode(bytes)?;
@@ -293,14 +293,14 @@ impl<'tx> Keyspace<'tx> {
         Ok(Some(record))
     }
 
-    /// Passes the record of `key` to `read`, which reads those bytes of its value that it needs.
+    /// Passes the record of `key` to `read`, which reads the bytes of the value that it needs.
     pub(crate) fn lend<T>(
         &self,
         key: &[u8],
         read: impl FnOnce(LentRecord<'_>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
         if key.len() > self.context.max_key_bytes {
-            return Ok(None); // no such key can exist
+            return Ok(None); // the key is too long to exist
         }
         let found = self.source.with_value(key, |stored| {
             let record = LentRecord::of(stored)?;
@@ -309,14 +309,14 @@ impl<'tx> Keyspace<'tx> {
         Ok(found.flatten())
     }
 
-    /// Passes the record of `key`, read whole, to `look`.
+    /// Passes the record of `key` with its whole value to `look`.
     pub(crate) fn look<T>(
         &self,
         key: &[u8],
         look: impl FnOnce(RecordRef<'_>) -> T,
     ) -> Result<Option<T>, Failure> {
         if key.len() > self.context.max_key_bytes {
-            return Ok(None); // no such key can exist
+            return Ok(None); // the key is too long to exist
         }
         let found = self.source.with_value(key, |stored| {
             let bytes = stored.bytes()?;
@@ -330,7 +330,8 @@ impl<'tx> Keyspace<'tx> {
         Ok(self.lend(key, |_| Ok(()))?.is_some())
     }
 
-    /// Returns the record of `key` with the lock for a later write; charges its value.
+    /// Returns the record of `key` and locks it for a later write. Charges the value to the bound of the
+    /// replies.
     pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
         let Some(bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
@@ -340,7 +341,7 @@ impl<'tx> Keyspace<'tx> {
         Ok(Slot { old_expires_ms, live: Some(record).filter(|record| record.is_live(self.now_ms)) })
     }
 
-    /// Takes the write lock of `key`; `true` if the key exists.
+    /// Acquires the write lock of `key`. Returns `true` if the key exists.
     pub(crate) fn lock(&self, key: &[u8]) -> Result<bool, Failure> {
         let bytes = self.table()?.get_for_update(key)?;
         let is_live = |bytes: Vec<u8>| RecordRef::decode(&bytes).map(|record| record.is_live(self.now_ms));
@@ -358,7 +359,7 @@ impl<'tx> Keyspace<'tx> {
         self.put_form(key, slot, value, expiry, Form::Assigned)
     }
 
-    /// Like [`put_existing`](Self::put_existing), for a value of another form.
+    /// Like [`put_existing`](Self::put_existing), for a value of any form.
     pub(crate) fn put_form(
         &self,
         key: &[u8],
@@ -399,7 +400,7 @@ impl<'tx> Keyspace<'tx> {
         self.move_row(key, old_expires_ms, expiry.ms())
     }
 
-    /// Removes the key; `true` if it existed.
+    /// Removes the key. Returns `true` if the key existed.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<bool, Failure> {
         self.may_write(b"")?;
         if key.len() > self.context.max_key_bytes {
@@ -413,7 +414,7 @@ impl<'tx> Keyspace<'tx> {
         Ok(old.is_live(self.now_ms))
     }
 
-    /// Removes every key, by dropping the tables. Marks no watched key as changed (WATCH-4).
+    /// Removes every key, by dropping the tables. Does not mark watched keys as changed (WATCH-4).
     pub(crate) fn remove_all(&self) -> Result<(), Failure> {
         self.may_write(b"")?;
         let (tx, _) = self.source.transaction()?;
@@ -421,15 +422,16 @@ impl<'tx> Keyspace<'tx> {
         tx.drop_table(EXPIRY_TABLE)?;
         make_tables(tx)?;
         if self.context.keeps_count {
-            // After the lock of `redis.keys`, so no transaction with a change of the count waits for it.
+            // The lock of `redis.keys` is already held, so no transaction that changes the count waits for
+            // this one.
             count::restart(tx)?;
         }
         self.added.set(0);
         Ok(())
     }
 
-    /// Passes the live records of `range` to `each`, in key order or backwards, until it breaks. Visits
-    /// at most `max_looked` records, including expired ones.
+    /// Passes the live records of `range` to `each`, in the direction of `walk`, until `each` breaks the
+    /// walk. Visits at most `max_looked` records, including expired ones.
     pub(crate) fn walk(
         &self,
         range: &KeyRange,
@@ -458,7 +460,7 @@ impl<'tx> Keyspace<'tx> {
         Ok(Walked { stopped_at })
     }
 
-    /// Refuses writes of a read-only transaction, and keys that are too long.
+    /// Checks that writes are allowed and that the key is not too long.
     fn may_write(&self, key: &[u8]) -> Result<(), CommandError> {
         if self.is_read_only {
             return Err(CommandError::ReadOnly);
@@ -472,7 +474,7 @@ impl<'tx> Keyspace<'tx> {
         if value.len() > max { Err(CommandError::ValueTooLong) } else { Ok(()) }
     }
 
-    /// Updates `redis.expiry` (KEY-1).
+    /// Replaces the row of `key` in `redis.expiry` after its expiry has changed (KEY-1).
     fn move_row(&self, key: &[u8], from_ms: Option<u64>, to_ms: Option<u64>) -> Result<(), Failure> {
         if from_ms == to_ms {
             return Ok(());
@@ -488,20 +490,20 @@ impl<'tx> Keyspace<'tx> {
     }
 }
 
-/// Longest key: its row in `redis.expiry` has 8 bytes more than the key, so that every key that can be stored
-/// can expire.
+/// Returns the length of the longest key in bytes. The row in `redis.expiry` has 8 bytes more than the key,
+/// so that every key that can be stored can expire.
 pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
     db.max_key_bytes().saturating_sub(size_of::<u64>())
 }
 
-/// Prepares the tables before the server starts; `keeps_count`: the number of records is kept.
+/// Prepares the tables before the server starts. `keeps_count`: the store keeps the number of records.
 pub(crate) fn prepare(db: &Database, keeps_count: bool) -> Result<(), Error> {
     db.transact(make_tables)?;
     count::prepare(db, keeps_count)
 }
 
-/// Creates missing tables. Otherwise the transaction of the first row would create them, and all clients
-/// would wait for its end; it may be an interactive one.
+/// Creates missing tables. Otherwise the transaction that adds the first row would create them, and all
+/// clients would wait for the end of that transaction, which may be interactive.
 fn make_tables(tx: &Transaction) -> Result<(), Error> {
     if !tx.table_exists(KEYS_TABLE)? {
         let keys = tx.table(&KEYS)?;
@@ -516,16 +518,16 @@ fn make_tables(tx: &Transaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// The record of a key, locked for a change.
+/// The locked record of a key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
-    /// The expiry of the record, live or not.
+    /// Expiry of the record, even if the record has expired.
     old_expires_ms: Option<u64>,
     pub(crate) live: Option<Record>,
 }
 
 impl Slot {
-    /// Returns `true` if there is a record, live or expired.
+    /// Returns `true` if there is a record, even an expired one.
     const fn has_record(&self) -> bool {
         self.live.is_some() || self.old_expires_ms.is_some()
     }

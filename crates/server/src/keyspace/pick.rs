@@ -5,12 +5,12 @@ use std::ops::{Bound, ControlFlow};
 use super::{KeyRange, Keyspace, Walk};
 use crate::error::Failure;
 
-/// Chooses an existing key. `choose` picks one of a number; `end_of` finds the first key of a walk over a
-/// range.
+/// Returns a random existing key. `choose(n)` returns a number below `n`; `end_of` returns the first key of a
+/// walk over a range.
 ///
-/// Extends a prefix from the first byte at which keys differ, and chooses each next byte between the
-/// least and the greatest one. So each key can be chosen, but keys with few neighbors more often. Costs
-/// two or three lookups per chosen byte.
+/// Extends a prefix from the first byte at which keys differ. Each next byte is chosen between the least and
+/// the greatest byte that occurs there. So each key can be chosen, but keys with few neighbors are chosen
+/// more often. Costs two or three lookups for each chosen byte.
 pub(crate) fn random_key<E>(
     mut end_of: impl FnMut(&KeyRange, Walk) -> Result<Option<Vec<u8>>, E>,
     mut choose: impl FnMut(usize) -> usize,
@@ -46,7 +46,7 @@ pub(crate) fn random_key<E>(
 }
 
 impl Keyspace<'_> {
-    /// Returns an existing key; `choose` picks one of a number.
+    /// Returns a random existing key; `choose(n)` returns a number below `n`.
     pub(crate) fn random_key(&self, choose: impl FnMut(usize) -> usize) -> Result<Option<Vec<u8>>, Failure> {
         random_key(|range, walk| self.end_of(range, walk), choose)
     }

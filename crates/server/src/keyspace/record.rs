@@ -12,22 +12,23 @@ use azekura::{Error, ValueRef};
 
 use crate::resp::Reply;
 
-/// Bit of the first byte: the key expires.
+/// Bit of the first byte that is set if the key expires.
 const EXPIRES: u8 = 1;
-/// Shift of the form, above that bit.
+/// Position of the form's bits in the first byte.
 const FORM_SHIFT: u32 = 1;
 const EXPIRES_HEAD: usize = 9;
-/// Bytes of the expiry in a record.
+/// Largest size of a record's head, in bytes.
 pub(crate) const MAX_HEAD_BYTES: usize = EXPIRES_HEAD;
 
-/// Origin of the value. Redis encodes values differently for that reason, and `OBJECT ENCODING` shows it.
+/// Origin of the value. Redis chooses the encoding of a value by its origin, and `OBJECT ENCODING` shows that
+/// encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Form {
-    /// Stored whole: Redis holds it as a number if it is one.
+    /// Stored whole. Redis encodes such a value as a number if it reads as one.
     #[default]
     Assigned = 0,
-    /// Stored whole as text, also if it reads as a number: the result of `INCRBYFLOAT`.
+    /// Stored whole as text, even if it reads as a number: the result of `INCRBYFLOAT`.
     Text = 1,
     /// Changed in place (`APPEND`, `SETRANGE`, `SETBIT`), or the result of `BITOP`.
     Changed = 2,
@@ -62,7 +63,7 @@ impl<'a> RecordRef<'a> {
     }
 }
 
-/// A stored record that is lent: its head has been read.
+/// A stored record of which only the head has been read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LentRecord<'v> {
     pub(crate) expires_ms: Option<u64>,
@@ -70,7 +71,7 @@ pub(crate) struct LentRecord<'v> {
 }
 
 impl<'v> LentRecord<'v> {
-    /// Reads the head of a stored record; of a large one a single page.
+    /// Reads the head of a stored record. Reads a single page of a large record.
     pub(crate) fn of(stored: ValueRef<'v>) -> Result<Self, Error> {
         let mut head = [0; MAX_HEAD_BYTES];
         let len = stored.read_at(0, &mut head)?;
@@ -87,12 +88,12 @@ impl<'v> LentRecord<'v> {
         usize::try_from(self.stored.len()).unwrap_or(usize::MAX)
     }
 
-    /// Length of the value.
+    /// Returns the length of the value, in bytes.
     pub(crate) fn value_len(&self) -> usize {
         self.stored_bytes().saturating_sub(head_bytes(self.expires_ms))
     }
 
-    /// Reads a part of the value, which must lie in it.
+    /// Reads a part of the value. `part` must lie inside the value.
     pub(crate) fn read(&self, part: Range<usize>) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; part.len()];
         let at = head_bytes(self.expires_ms) + part.start;
@@ -110,7 +111,7 @@ fn unknown(bytes: &[u8]) -> Error {
     ))
 }
 
-/// A stored value, in the bytes of its record, which are not moved.
+/// A stored value. The bytes stay in the buffer of their record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) expires_ms: Option<u64>,
@@ -138,12 +139,12 @@ impl Record {
     }
 }
 
-/// Bytes of a record before its value.
+/// Returns the number of bytes before the value in a record.
 pub(crate) const fn head_bytes(expires_ms: Option<u64>) -> usize {
     if expires_ms.is_some() { EXPIRES_HEAD } else { 1 }
 }
 
-/// Records up to this size are built on the stack.
+/// Largest record that is built on the stack, in bytes.
 const SMALL_BYTES: usize = 128;
 
 /// Passes the bytes of a record to `each`.

@@ -12,7 +12,7 @@ pub(super) enum Source<'tx> {
     Snapshot(&'tx Snapshot, SnapshotTable<'tx, [u8], [u8]>),
 }
 
-/// A callback with a key and its record, or the first bytes of it; it may break the walk.
+/// A callback with a key and its record, or the first bytes of the record. The callback may break the walk.
 type One<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Failure>;
 
 impl<'tx> Source<'tx> {

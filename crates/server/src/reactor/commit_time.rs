@@ -17,16 +17,17 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// During a wait that is expected to end sooner than this the thread keeps its reactor.
+/// Expected wait below which the thread keeps its reactor during the wait.
 const SHORT: Duration = Duration::from_micros(120);
 /// Commit delay as a multiple of the flush time: the device then takes at most a ninth of the time.
 const DELAY_FLUSHES: u64 = 8;
 /// Upper bound of the commit delay: the first connection of the batch waits for it.
 const MAX_COMMIT_DELAY: Duration = Duration::from_millis(1);
-/// Largest growth factor of the expectation, and a value that one long wait may always raise it to.
+/// Largest factor by which one wait raises the expectation, and a value in nanoseconds up to which one wait
+/// may always raise the expectation.
 const GROWTH: u64 = 3;
 const GROWN_NS: u64 = 60_000;
-/// No wait has been measured.
+/// Expected duration before the first measured wait.
 const UNKNOWN: u64 = u64::MAX;
 
 /// Moving estimate of the commit wait. Only the reactor's committer writes it, and there is one at a time.

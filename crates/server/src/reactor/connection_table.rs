@@ -1,5 +1,5 @@
-//! The connections of a reactor, indexed by their poll tokens, and a queue of those with work in service
-//! order.
+//! The connections of a reactor, indexed by their poll tokens, and a queue of the connections with work, in
+//! service order.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -38,7 +38,7 @@ thread_local! {
     static HOLD: RefCell<Hold> = const { RefCell::new(Hold::None) };
 }
 
-/// Body of a worker thread.
+/// Runs a worker thread.
 pub(super) fn work(pool: &Arc<ReactorPool>, worker: &Arc<WorkerSlot<Box<Reactor>>>) {
     let _deregister = Deregister(pool);
     blocking::on_block(Some(hand_over));
@@ -68,7 +68,7 @@ pub(super) fn turn(
     members: &mut GroupMembers,
 ) -> Option<Box<Reactor>> {
     let number = reactor.number;
-    // Connections that are queued again during the turn wait for the next one.
+    // Connections that are queued again during the turn wait for the next turn.
     for _ in 0..reactor.connections.queued() {
         let Some(connection) = reactor.connections.take_next() else { break };
         reactor = serve_in(pool, reactor, members, connection)?;
@@ -98,7 +98,7 @@ pub(super) fn turn(
 
 /// Acts as the committer of a reactor: waits for the commits of batch after batch and replies (MAILBOX-5).
 /// The caller may own the reactor. Returns `None` if another thread has it.
-#[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
+#[expect(clippy::vec_box, reason = "connections move as boxes between slots, threads and lists")]
 fn commit(
     pool: &Arc<ReactorPool>,
     number: usize,
@@ -264,7 +264,7 @@ fn answer_without_reactor(
 ) -> Option<Box<Reactor>> {
     guarded(&mut connection, Connection::send);
     let token = connection.token;
-    // The reactor checks deadlines, so a connection with a deadline needs its attention.
+    // The reactor checks deadlines, so a connection with a deadline is reported as ready.
     let is_ready = connection.is_ready() || connection.deadline().is_some();
     let item = if connection.is_over() {
         discard(connection);
@@ -304,7 +304,7 @@ fn reclaim(pool: &ReactorPool) -> Option<Box<Reactor>> {
     }
 }
 
-/// The hook that the store calls before it blocks this thread.
+/// Gives the thread's reactor away. The store calls this hook before it blocks the thread.
 fn hand_over() {
     HOLD.with_borrow_mut(|hold| {
         *hold = match std::mem::replace(hold, Hold::None) {

@@ -23,7 +23,7 @@ use crate::group::{Ended, Group};
 #[derive(Debug, Default)]
 pub(super) struct GroupMembers {
     pub(super) group: Group,
-    #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
+    #[expect(clippy::vec_box, reason = "connections move as boxes between slots, threads and lists")]
     kept: Vec<Box<Connection>>,
     /// Result of the group, for members that have not received it yet.
     ended: Option<Ended>,

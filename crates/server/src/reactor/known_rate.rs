@@ -1,23 +1,23 @@
-//! The rate of requests that is known, and the decision that it has changed for good.
+//! A filter for the request rate that detects lasting changes.
 
-/// Rates that differ by more than this factor are far from each other: on machines that others use, rates
-/// differ by less between one moment and the next.
+/// Factor beyond which a new rate is *far* from the known rate. On machines with other programs, rates of an
+/// unchanged load differ by less from one moment to the next.
 const FAR: f64 = 1.6;
 
 /// A filtered rate. Rates are positive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownRate {
     value: Option<f64>,
-    /// Number of consecutive far values, and the number that makes a change.
+    /// Number of consecutive far values, and the number of them that counts as a change.
     far: u32,
     far_limit: u32,
-    /// Weight of a new value in the filtered one.
+    /// Weight of a new value that is not far.
     weight: f64,
 }
 
 impl KnownRate {
-    /// No rate is known yet. So many far values in a row are a change; of each other value this part goes
-    /// into the known rate.
+    /// Creates a filter without a known rate. `far_limit` far values in a row count as a change; every other
+    /// value enters the known rate with `weight`.
     pub(super) const fn new(far_limit: u32, weight: f64) -> Self {
         Self { value: None, far: 0, far_limit, weight }
     }
@@ -27,7 +27,8 @@ impl KnownRate {
         (self.value, self.far) = (Some(value), 0);
     }
 
-    /// Notes a measured rate. Returns `true` if the rate has changed for good; `value` is known then.
+    /// Records a measured rate. Returns `true` if the rate has changed for good; the known rate is then
+    /// `value`.
     pub(super) fn note(&mut self, value: f64) -> bool {
         let known = *self.value.get_or_insert(value);
         if value <= FAR * known && value * FAR >= known {

@@ -35,11 +35,11 @@ pub(crate) struct Arrival<C> {
     pub(crate) is_ready: bool,
 }
 
-/// Duty of the posting thread.
+/// Action that the posting thread must take.
 #[derive(Debug)]
 #[must_use = "the reactor, or its wake-up, is lost"]
 pub(crate) enum Posted<R, C> {
-    /// None: the driver will collect the connection later.
+    /// No action: the driver will collect the connection later.
     Quiet,
     /// Wake the driver.
     Wake,
@@ -148,8 +148,8 @@ impl<R, C, W> Mailbox<R, C, W> {
         self.state.lock().missed.retain(|&missed| missed != token);
     }
 
-    /// Appends `batch` to the committer's queue and empties it. Returns `false` if there is no committer;
-    /// the caller then becomes it.
+    /// Appends `batch` to the committer's queue and empties `batch`. Returns `false` if there is no
+    /// committer; the caller then becomes the committer.
     pub(crate) fn queue_commits(&self, batch: &mut Vec<W>) -> bool {
         let mut state = self.state.lock();
         if state.is_committing {

@@ -12,9 +12,9 @@
 //! A request may *block*: on a lock of an interactive transaction, on a page read, or on the log. The store
 //! announces that ([`azekura_base::blocking`]). The thread then hands its reactor to a spare thread, keeps
 //! the connections that it is serving, and returns them when it is done. So a request that waits for a lock
-//! of an interactive transaction never prevents the request that would release the lock, page reads of many
-//! connections overlap, and one thread runs the next batch while another waits for a flush. The number of
-//! threads that do not block is one per reactor.
+//! never prevents the request that would release the lock. Page reads of many connections overlap, and one
+//! thread runs the next batch while another waits for a flush. The number of threads that do not block is one
+//! per reactor.
 //!
 //! | a connection is | in its slot | used by |
 //! |---|---|---|
@@ -29,7 +29,8 @@
 //!   connection. Afterwards the thread tries to reclaim it. The exception is a commit wait that is expected
 //!   to be short: it waits for the log alone, which no connection of this reactor can delay.
 //! - **REACT-3** A thread that gives a reactor away keeps only the connections that it is serving. Queued
-//!   connections, and those that wait for their commits, go with the reactor. Connections with requests in
+//!   connections, and connections that wait for their commits, go with the reactor. Connections with requests
+//!   in
 //!   the thread's open group (`group`) stay with the thread until the group has ended.
 //! - **REACT-4** An event for a taken connection is recorded (MAILBOX-4). The reactor serves the connection
 //!   after its return.
@@ -40,7 +41,7 @@
 //!
 //! Threads: one per reactor, one per reactor for its commits if the device is slow, one per request that
 //! blocks otherwise, and spare ones that end when idle. If the system refuses a new thread, the reactor
-//! stays with the blocked thread until that continues.
+//! stays with the blocked thread until that thread continues.
 
 mod commit_time;
 mod connection_table;
@@ -91,7 +92,7 @@ pub(crate) struct Reactor {
     events: Events,
     connections: ConnectionTable,
     /// Served connections that wait for their commits.
-    #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
+    #[expect(clippy::vec_box, reason = "connections move as boxes between slots, threads and lists")]
     waiting: Vec<Box<Connection>>,
     /// Time of the next check of deadlines.
     next_scan: Option<Instant>,
@@ -161,7 +162,7 @@ impl Reactor {
         }
     }
 
-    /// Collects the posted connections after another thread than the parking one has taken this reactor
+    /// Collects the posted connections, after a thread other than the parking one has taken this reactor
     /// (MAILBOX-2).
     fn taken_over(mut self: Box<Self>) -> Box<Self> {
         self.collect();
@@ -190,7 +191,7 @@ impl Reactor {
         let socket = connection.socket().as_raw_fd();
         if self.poll.registry().register(&mut SourceFd(&socket), Token(token), both).is_err() {
             self.connections.release(token);
-            return; // the kernel has no memory for it: the connection ends
+            return; // the kernel has no memory for the registration: the connection ends
         }
         connection.token = Some(token);
         self.settle(token, connection, MissedEvent::None);
@@ -239,8 +240,8 @@ impl Reactor {
         false
     }
 
-    /// Queues the waiting connections for the committer. Returns `false` if there is none; the caller then
-    /// becomes it.
+    /// Queues the waiting connections for the committer. Returns `false` if there is no committer; the caller
+    /// then becomes the committer.
     fn queue_commits(&mut self) -> bool {
         let mut waiting = std::mem::take(&mut self.waiting);
         let is_queued = self.slot().mailbox.queue_commits(&mut waiting);
@@ -248,7 +249,7 @@ impl Reactor {
         is_queued
     }
 
-    /// Continues with a served connection: it waits for its commit, or its replies are sent.
+    /// Handles a served connection: keeps it until its commits are durable, or sends its replies.
     fn served(&mut self, token: Option<usize>, mut served: Returned) {
         self.uncounted += served.as_mut().map_or(0, |connection| connection.take_request_count());
         match served {
@@ -279,7 +280,8 @@ impl Reactor {
         }
     }
 
-    /// Removes the records of events for a connection of this thread: its slot has them (REACT-4).
+    /// Removes the mailbox's record of a missed event for a connection of this thread: its slot records the
+    /// event too (REACT-4).
     fn forget_missed(&self, token: usize) {
         if self.connections.missed(token) != MissedEvent::None {
             self.slot().mailbox.forget_missed(token);

@@ -26,7 +26,7 @@ pub(crate) struct ReactorPool {
     pub(super) is_stopping: AtomicBool,
     /// Number of reactors with connections: a connection is assigned by its number modulo this.
     in_use: AtomicUsize,
-    /// Chooses that number; `None` if all reactors are always in use.
+    /// Chooses the number of reactors in use; `None` if all reactors are always in use.
     scaling: Option<Mutex<Scaling>>,
     /// Requests served, in multiples of about [`COUNTED`](super::COUNTED).
     served: AtomicU64,
@@ -44,8 +44,8 @@ pub(super) struct ReactorSlot {
 }
 
 impl ReactorPool {
-    /// Starts `reactors` reactors with a thread each. With `adapts` the connections use as few of them as
-    /// serve the most requests.
+    /// Starts `reactors` reactors with a thread each. With `adapts`, the connections use the smallest number
+    /// of reactors that serves the most requests.
     pub(crate) fn start(reactors: usize, adapts: bool) -> io::Result<Arc<Self>> {
         let (pool, reactors) = Self::idle(reactors, adapts)?;
         for reactor in reactors {
@@ -58,7 +58,7 @@ impl ReactorPool {
     }
 
     /// Creates reactors without threads.
-    #[expect(clippy::vec_box, reason = "reactors move between places and threads as boxes")]
+    #[expect(clippy::vec_box, reason = "reactors move as boxes between mailboxes and threads")]
     pub(super) fn idle(reactors: usize, adapts: bool) -> io::Result<(Arc<Self>, Vec<Box<Reactor>>)> {
         let reactors = reactors.max(1);
         let polls: Vec<Poll> = (0..reactors).map(|_| Poll::new()).collect::<io::Result<_>>()?;
@@ -144,7 +144,7 @@ impl ReactorPool {
     }
 
     pub(super) fn wake(&self, number: usize) {
-        // It fails if the counter is full, and then the driver is awake already.
+        // The call fails if the waker's counter is full; the driver is awake then.
         let _ = self.slots[number].waker.wake();
     }
 

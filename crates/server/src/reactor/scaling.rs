@@ -1,9 +1,10 @@
-//! The number of reactors in use: as few as serve the most requests per second, found by trials.
+//! The number of reactors in use: the smallest number that serves the most requests per second, found by
+//! trials.
 //!
 //! With one reactor for all connections the turns are largest: one poll, one log flush for all writers, warm
 //! caches. A second reactor uses a second processor, but its turns are smaller, flushes wait for each other,
-//! and clients on the same machine may need that processor. The better number depends on the load, the
-//! device and other programs. So it is found by trial: the measure is requests per second over a *stretch*.
+//! and clients on the same machine may need that processor. The better number depends on the load, the device
+//! and other programs, so it is found by trial. The measure is requests per second over a *stretch*.
 //!
 //! | state | next state |
 //! |---|---|
@@ -12,8 +13,8 @@
 //!
 //! - **SCALING-1** Doubling the reactors must raise the rate by a quarter; halving may cost a tenth. So a
 //!   load that one reactor can serve uses one.
-//! - **SCALING-2** A trial is kept only after [`WINS`] wins in a row, each beside a new stretch with the old
-//!   number. So noise does not raise the number.
+//! - **SCALING-2** A trial is kept only after [`WINS`] wins in a row, each compared with a new stretch at the
+//!   old number. So noise does not raise the number.
 //! - **SCALING-3** A trial that is lost, or interrupted by a pause of the clients, restores the old number.
 //!   The next trial has the other direction.
 //! - **SCALING-4** Each loss doubles the pause, up to a bound, so useless trials become rare. A win, or a
@@ -32,7 +33,7 @@ const REQUESTS: u64 = 1000;
 const GAP: Duration = Duration::from_millis(200);
 /// Time between a change and the next stretch: connections move, and turns reach their new size.
 const SETTLING: Duration = Duration::from_millis(5);
-/// Factors of the request rate that more and fewer reactors must reach.
+/// Factors of the request rate that a trial must reach: with more reactors, and with fewer.
 const MORE: f64 = 1.25;
 const FEWER: f64 = 0.9;
 /// Wins in a row after which a trial is kept.
@@ -69,7 +70,7 @@ pub(super) struct Scaling {
 }
 
 impl Scaling {
-    /// Creates it for at most `most` reactors; starts with one.
+    /// Creates the state for at most `most` reactors. One reactor is in use at first.
     pub(super) const fn new(most: usize) -> Self {
         Self {
             in_use: 1,
@@ -132,7 +133,7 @@ impl Scaling {
         }
         self.wins += 1;
         if self.wins < WINS {
-            // Repeat beside a new stretch with the old number.
+            // Repeats the trial after a new stretch with the old number.
             (self.in_use, self.to_go) = (trial.from, 1);
             return;
         }
@@ -267,7 +268,7 @@ mod tests {
         (scaling, at)
     }
 
-    /// SCALING-2.
+    /// SCALING-2: a trial is kept after consecutive wins; one loss restarts the count.
     #[test]
     fn a_trial_is_kept_once_it_was_won_in_a_row_each_time_beside_a_new_stretch() {
         let (mut scaling, mut at) = begin(2);
@@ -286,7 +287,7 @@ mod tests {
         );
     }
 
-    /// SCALING-3.
+    /// SCALING-3: the trial after a loss has the other direction.
     #[test]
     fn after_a_lost_trial_the_other_direction_is_tried() {
         let (mut scaling, mut at) = begin(4);
@@ -300,14 +301,14 @@ mod tests {
         assert!(tried.iter().zip(&tried[1..]).all(|(a, b)| a != b), "{tried:?}");
     }
 
-    /// SCALING-4.
+    /// SCALING-4: losses lengthen the pause up to a bound, and a win resets it.
     #[test]
     fn pauses_grow_to_a_bound_and_are_short_again_after_a_win() {
         let (mut scaling, mut at) = begin(2);
         let used: Vec<usize> = (0..3000).map(|_| stretch(&mut scaling, &mut at, |_| 100_000)).collect();
         let trials = |used: &[usize]| used.iter().filter(|&&n| n == 2).count();
         assert!((7..=8).contains(&trials(&used[1000..])), "{}", trials(&used[1000..]));
-        // Not enough more to count as another load.
+        // The gain is too small to count as a change of the load.
         let better = |n: usize| if n == 2 { 130_000 } else { 100_000 };
         let mut used = Vec::new();
         while !used.ends_with(&[2, 2]) {
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(stretch(&mut scaling, &mut at, better), 1, "the next trial");
     }
 
-    /// SCALING-5.
+    /// SCALING-5: requests that are served while connections move belong to no stretch.
     #[test]
     fn what_is_served_while_connections_move_counts_for_no_stretch() {
         let (mut scaling, mut at) = begin(2);

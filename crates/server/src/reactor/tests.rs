@@ -1,5 +1,4 @@
-//! A reactor driven by the test's own thread, so that each step comes when it is to come; the sockets are
-//! real.
+//! Tests of a reactor that the test's own thread drives step by step. The sockets are real.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,16 +19,16 @@ use crate::clients::Released;
 use crate::server::{Server, Shared};
 use crate::{Clock, ServerOptions};
 
-/// A test that hangs fails instead.
+/// Time limit of a test, so that a hanging test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Bench {
-    /// `None` only while a turn goes on.
+    /// The reactor; `None` only during a turn.
     reactor: Option<Box<Reactor>>,
     members: GroupMembers,
     pool: Arc<ReactorPool>,
     shared: Arc<Shared>,
-    /// The last to go: it waits for the connections.
+    /// The server. Dropped last, because its drop waits for the connections.
     server: Server,
 }
 
@@ -53,7 +52,7 @@ impl Bench {
         self.reactor.as_mut().expect("no turn goes on")
     }
 
-    /// A client of this reactor, and none of the server's own.
+    /// Connects a client to this reactor instead of the server's own reactors.
     fn client(&mut self) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
@@ -65,11 +64,11 @@ impl Bench {
         let released = Released::of(Arc::clone(&shared.clients), about.id);
         let connection = Connection::new(&shared, about, released, Channel::Clear);
         self.reactor().register(Box::new(connection));
-        self.answer(); // it looks and finds nothing
+        self.answer(); // the first read finds no input
         client
     }
 
-    /// Waits until so many connections have something to do.
+    /// Waits until `count` connections are queued.
     fn arrive(&mut self, count: usize) {
         let until = Instant::now() + TIMEOUT;
         while self.reactor().connections.queued() < count {
@@ -78,13 +77,13 @@ impl Bench {
         }
     }
 
-    /// Takes the first of them out.
+    /// Removes the first queued connection from its slot.
     fn next(&mut self) -> Box<Connection> {
         self.arrive(1);
         self.reactor().connections.take_next().expect("it is queued")
     }
 
-    /// Serves so many connections in one turn, and then until all of them are answered.
+    /// Waits until `count` connections are queued, then runs turns until all of them are answered.
     fn serve(&mut self, count: usize) {
         self.arrive(count);
         self.answer();
@@ -99,7 +98,7 @@ impl Bench {
         while !is_so(self.reactor()) {
             assert!(Instant::now() < until);
             let mut reactor = self.reactor.take().expect("no turn goes on");
-            reactor.next_scan = Some(Instant::now()); // it does not wait for events
+            reactor.next_scan = Some(Instant::now()); // the poll of this turn does not block
             self.reactor = turn(&self.pool, reactor, &mut self.members);
             assert!(!self.members.group.is_open(), "GROUP-2");
         }
@@ -128,7 +127,7 @@ fn expect(client: &mut TcpStream, wanted: &str) {
 }
 
 fn expect_the_end(client: &mut TcpStream) {
-    // The end, or a reset if something of the client's was not read.
+    // The end of the stream, or a reset if the server did not read all input.
     assert!(matches!(client.read(&mut [0; 64]), Ok(0) | Err(_)), "it goes on");
 }
 
@@ -149,7 +148,7 @@ fn writes_of_several_clients_in_one_turn_are_one_transaction() {
     assert_eq!((bench.value("n"), bench.groups()), (Some(b"\x005".to_vec()), (1, 10)));
 }
 
-/// GROUP-3
+/// GROUP-3: a store and a removal are never in one group.
 #[test]
 fn requests_that_store_and_remove_share_no_transaction() {
     let mut bench = Bench::new();
@@ -160,7 +159,7 @@ fn requests_that_store_and_remove_share_no_transaction() {
     assert_eq!(bench.groups(), (4, 4));
 }
 
-/// GROUP-5
+/// GROUP-5: a group has at most `MEMBERS` members and about `BYTES` bytes.
 #[test]
 fn a_group_takes_no_more_than_so_many() {
     let mut bench = Bench::new();
@@ -181,7 +180,7 @@ fn a_group_takes_no_more_than_so_many() {
     assert_eq!(bench.groups().1, 209, "one that is too large joins none");
 }
 
-/// GROUP-5
+/// GROUP-5: a group accepts no member while a transaction waits for its locks.
 #[test]
 fn a_group_that_somebody_waits_for_takes_no_more() {
     let mut bench = Bench::new();
@@ -211,7 +210,8 @@ fn a_group_that_somebody_waits_for_takes_no_more() {
     expect(&mut client, "+OK\r\n");
 }
 
-/// GROUP-4
+/// GROUP-4: after a panic of a member, every member of the group gets an error or no reply; other connections
+/// continue.
 #[test]
 fn a_panic_in_a_group_ends_its_connections_without_a_reply_that_is_wrong_and_no_other() {
     let mut bench = Bench::new();
@@ -237,8 +237,8 @@ fn a_panic_in_a_group_ends_its_connections_without_a_reply_that_is_wrong_and_no_
     assert_eq!(bench.value("c"), Some(b"\x001".to_vec()));
 }
 
-/// A client that takes its replies slowly gets the rest as soon as it has taken what there was room for, also
-/// if it did that while its connection was away: the event that there is room comes once.
+/// The server sends the rest of a large reply when the client has read the first part. This also holds if the
+/// event for free space in the socket arrives while a thread has the connection: that event does not repeat.
 #[test]
 fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connection_was_away() {
     const BYTES: usize = 12 << 20;
@@ -255,7 +255,7 @@ fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connectio
     connection.wait();
     connection.send();
     assert!(connection.has_unsent(), "the socket took all of it");
-    // The client takes all that there is, and the event comes while the connection is with us.
+    // The client reads all bytes that have arrived. The event comes while the test has the connection.
     client.set_nonblocking(true).expect("a socket");
     let (mut taken, mut some) = (0, vec![0; 1 << 20]);
     while bench.reactor().connections.missed(token) == MissedEvent::None {
@@ -271,7 +271,7 @@ fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connectio
         let mut rest = vec![0; format!("${BYTES}\r\n").len() + BYTES + 2 - taken];
         client.read_exact(&mut rest).is_ok()
     });
-    // Until the client has it all, and goes.
+    // Runs until the client has read everything and disconnects.
     bench.turns_until(|reactor| reactor.connections.present() == 0);
     assert!(rest.join().expect("no panic"));
 }

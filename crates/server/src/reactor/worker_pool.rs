@@ -53,8 +53,8 @@ impl<J> WorkerSlot<J> {
         match self.word.word().load(Acquire) {
             END => Err(()),
             FULL => {
-                // Relaxed: no other thread reads it before the slot is in the idle list again, under the
-                // mutex.
+                // Relaxed: no other thread reads the word before the slot is in the idle list again, under
+                // the mutex.
                 self.word.word().store(EMPTY, Relaxed);
                 Ok(self.job.lock().take())
             }

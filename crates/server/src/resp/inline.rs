@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::ProtocolError;
 
-/// Splits `line` into words at blanks, appending their bytes to `words`. `"…"` accepts `\n \r \t \b \a \\ \"
-/// \xHH`, `'…'` only `\'`.
+/// Splits `line` into words at blanks, and appends their bytes to `words`. In `"…"` the escapes `\n \r \t \b
+/// \a \\ \" \xHH` are accepted, in `'…'` only `\'`.
 pub(super) fn split(
     line: &[u8],
     words: &mut Vec<u8>,
@@ -81,7 +81,7 @@ fn double_quoted<'a>(mut rest: &'a [u8], words: &mut Vec<u8>) -> Result<&'a [u8]
     }
 }
 
-/// A closing quote ends its word.
+/// Checks that a closing quote ends its word; returns `rest`.
 fn closed(rest: &[u8]) -> Result<&[u8], ProtocolError> {
     if rest.first().is_none_or(u8::is_ascii_whitespace) { Ok(rest) } else { Err(ProtocolError::Quotes) }
 }

@@ -1,12 +1,13 @@
-//! Encoded replies that wait to be sent. Small ones share a buffer; a large value stays in the memory into
-//! which the store has read it, and is sent from there.
+//! Encoded replies that wait to be sent. Small replies share a buffer. A large value is sent from the memory
+//! into which the store has read it.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Shortest value with a chunk of its own: to copy a shorter one costs less than one more part of a message.
+/// Shortest value that gets its own chunk: copying a shorter value costs less than one more part of a
+/// message.
 const LARGE_BYTES: usize = 16 << 10;
-/// Largest number of parts of one message.
+/// Maximum of parts of one message.
 pub(crate) const MAX_PARTS: usize = 16;
 /// A shared buffer larger than this is freed after use.
 const KEPT_BYTES: usize = 64 << 10;
@@ -33,13 +34,13 @@ impl Sink for Vec<u8> {
 /// The unsent replies of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// The oldest bytes, and for each chunk the number of its first bytes that are not to be sent.
+    /// The oldest bytes. Each chunk has the number of its first bytes that are not to be sent.
     chunks: VecDeque<(Vec<u8>, usize)>,
     /// The newest bytes.
     last: Vec<u8>,
-    /// Bytes of `last` that are sent; 0 while there are chunks.
+    /// Number of bytes of `last` that are sent; 0 while there are chunks.
     sent: usize,
-    /// Unsent bytes of `chunks`.
+    /// Number of unsent bytes in `chunks`.
     in_chunks: usize,
 }
 

@@ -1,9 +1,9 @@
 //! Requests: arrays of bulk strings, parsed as their bytes arrive.
 //!
 //! This is not a general RESP decoder. A request is never nested, so the parser needs no recursion. Each
-//! announced length is compared with a limit before any of its bytes is kept; memory grows with the bytes
-//! that have arrived, never with announced lengths; and a request that arrives in pieces is not parsed
-//! again from its beginning.
+//! announced length is compared with a limit before any of its bytes is kept. Memory grows with the bytes
+//! that have arrived, never with announced lengths. A request that arrives in pieces is not parsed again from
+//! its beginning.
 //!
 //! | state | means | next |
 //! |---|---|---|
@@ -22,14 +22,14 @@ use super::request::Request;
 pub struct WireLimits {
     /// Longest argument, in bytes.
     pub max_bulk_bytes: usize,
-    /// Maximum of arguments of a request.
+    /// Maximum number of arguments of a request.
     pub max_arguments: usize,
     /// Largest request, in bytes.
     pub max_request_bytes: usize,
 }
 
 impl WireLimits {
-    /// The limits of a connection before its login.
+    /// Returns the limits of a connection before its login.
     #[must_use]
     pub const fn unauthenticated() -> Self {
         Self { max_bulk_bytes: 16 << 10, max_arguments: 10, max_request_bytes: 64 << 10 }
@@ -42,18 +42,18 @@ impl Default for WireLimits {
     }
 }
 
-/// An error in the bytes of a request. The connection must end, because the start of the next request is not
-/// known.
+/// An error in the bytes of a request. The connection must end, because the start of the next request is
+/// unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A length line is not a number, or out of the range of the protocol.
+    /// A length line is not a number, or is out of the range of the protocol.
     #[error("Protocol error: invalid {what} length")]
     Length {
         /// The kind of length: `multibulk` or `bulk`.
         what: &'static str,
     },
-    /// More arguments than the limit.
+    /// A request has more arguments than the limit.
     #[error("Protocol error: invalid multibulk length: {count} arguments, {max} are allowed")]
     TooManyArguments {
         /// The announced number.
@@ -61,7 +61,7 @@ pub enum ProtocolError {
         /// The limit.
         max: usize,
     },
-    /// An argument beyond the limit.
+    /// An argument is longer than the limit.
     #[error("Protocol error: invalid bulk length: {len} bytes, {max} are allowed")]
     ArgumentTooLong {
         /// The announced length.
@@ -69,7 +69,7 @@ pub enum ProtocolError {
         /// The limit.
         max: usize,
     },
-    /// A request beyond the limit.
+    /// A request is larger than the limit.
     #[error("Protocol error: a request of more than {max} bytes")]
     RequestTooLong {
         /// The limit.
@@ -84,7 +84,7 @@ pub enum ProtocolError {
     /// An argument does not end at its announced length.
     #[error("Protocol error: an argument is not followed by CR LF")]
     UnterminatedBulk,
-    /// A line without an end.
+    /// A line is longer than the limit.
     #[error("Protocol error: a line of more than {max} bytes")]
     LineTooLong {
         /// The limit.
@@ -99,13 +99,13 @@ fn shown(byte: u8) -> String {
     format!("'{}'", byte.escape_ascii())
 }
 
-/// Longest line: of a length, or of an inline request.
+/// Maximum length of a line in bytes: a length line, or an inline request.
 const MAX_LINE_BYTES: usize = 64 << 10;
-/// Maximum of digits of a length on the fast path, which does not search the end of the line first.
+/// Maximum of digits of a length on the fast path, which does not search for the end of the line first.
 const SHORT_DIGITS: usize = 5;
-/// Smallest buffer space of a read.
+/// Least free buffer space for a read, in bytes.
 const READ_BYTES: usize = 16 << 10;
-/// A larger buffer is freed once it is empty.
+/// Size in bytes beyond which an empty buffer is freed.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// Reads the requests of one connection.
@@ -124,7 +124,7 @@ pub struct RequestReader {
     limits: WireLimits,
     /// Start of the request that was returned last.
     began: usize,
-    /// `bytes[start..end]` has arrived and was not returned yet.
+    /// Buffer. `bytes[start..end]` has arrived and has not been returned yet.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -166,7 +166,7 @@ impl RequestReader {
         self.bytes.capacity()
     }
 
-    /// Reads once from `source`; 0 at its end.
+    /// Reads once from `source`. Returns the number of bytes, 0 at the end.
     ///
     /// # Errors
     ///
@@ -184,11 +184,11 @@ impl RequestReader {
         self.end == self.bytes.len()
     }
 
-    /// The next request, if all of it has arrived.
+    /// Returns the next request, if all of it has arrived.
     ///
     /// # Errors
     ///
-    /// [`ProtocolError`]; nothing more can be read then.
+    /// [`ProtocolError`]: nothing more can be read after it.
     #[expect(clippy::should_implement_trait, reason = "a request borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Request<'_>>, ProtocolError> {
         while self.start < self.end {
@@ -206,14 +206,14 @@ impl RequestReader {
         Ok(None)
     }
 
-    /// Takes the last request of [`next`](Self::next) back; `next` returns it again.
+    /// Undoes the last [`next`](Self::next): the following `next` returns the same request again.
     pub(crate) fn take_back(&mut self) {
         self.start = self.began;
         // The array is parsed completely: no argument is missing.
         self.missing = (self.bytes.get(self.start) == Some(&b'*')).then_some(0);
     }
 
-    /// Frees a large buffer once it is empty.
+    /// Frees a large buffer when it is empty.
     pub(crate) fn shrink(&mut self) {
         if self.start == self.end && self.bytes.len() > KEPT_BYTES {
             (self.start, self.end, self.at) = (0, 0, 0);
@@ -222,7 +222,7 @@ impl RequestReader {
         }
     }
 
-    /// Moves the remaining bytes to the front, and makes the buffer larger than they are.
+    /// Moves the remaining bytes to the front, and ensures free space behind them.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end, self.at) = (0, 0, 0);
@@ -237,7 +237,7 @@ impl RequestReader {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             if self.missing.is_none() {
-                self.arguments.clear(); // of the previous request
+                self.arguments.clear(); // they belong to the previous request
             }
             self.arguments.iter_mut().for_each(|a| *a = a.start - self.start..a.end - self.start);
             (self.end, self.at, self.start) = (self.end - self.start, self.at - self.start, 0);
@@ -294,10 +294,10 @@ impl RequestReader {
         Ok(true)
     }
 
-    /// The fast path for a complete length line with few digits, after its first byte; `None`: use the
-    /// general path.
+    /// Parses a complete length line with few digits, after its first byte: the fast path. Returns `None` if
+    /// the general path must be used.
     fn short_length(&mut self) -> Option<usize> {
-        // After the first byte: digits, and CR LF.
+        // Digits, and CR LF, follow the first byte.
         let line: &[u8; 1 + SHORT_DIGITS + 2] = self.bytes[self.at..self.end].first_chunk()?;
         let mut length = 0;
         for at in 1..=SHORT_DIGITS + 1 {
@@ -374,9 +374,9 @@ impl RequestReader {
     }
 }
 
-/// A whole decimal number.
+/// Parses a whole decimal number.
 pub(crate) fn number(digits: &[u8]) -> Option<i64> {
-    // `parse` accepts a plus sign, the protocol does not.
+    // `parse` accepts a plus sign; the protocol does not.
     if digits.first() == Some(&b'+') {
         return None;
     }
@@ -466,7 +466,7 @@ mod tests {
             let mut reader = RequestReader::new(WireLimits::default());
             let mut found = Vec::new();
             for mut bytes in STREAM.chunks(piece) {
-                // Something may arrive between.
+                // Input may arrive after a request was taken back.
                 let mut times = 0;
                 while !bytes.is_empty() {
                     reader.fill(&mut bytes).expect("a slice reads");

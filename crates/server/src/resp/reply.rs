@@ -22,24 +22,24 @@ impl Protocol {
     }
 }
 
-/// A reply.
+/// A reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     /// A simple string, such as `+OK`.
     Simple(&'static str),
     Integer(i64),
     Bulk(Vec<u8>),
-    /// The value of a stored record: its bytes from a position on.
+    /// The value of a stored record: the record's bytes from a position on.
     Stored(Vec<u8>, usize),
     /// No value.
     Null,
     /// A null array: the reply of `EXEC` after a watched key changed.
     NullArray,
     Array(Vec<Self>),
-    /// Pairs; a flat array in RESP2.
+    /// A map of pairs; a flat array in RESP2.
     Map(Vec<(Self, Self)>),
     Error(CommandError),
-    /// A reply that another node has encoded already, for this connection.
+    /// A reply that another node has already encoded for this connection.
     Encoded(Vec<u8>),
 }
 
@@ -98,7 +98,7 @@ impl Reply {
             Self::Encoded(bytes) => sink.value(bytes, 0),
             Self::Error(error) => {
                 out.push(b'-');
-                // A message may carry bytes of a client; a line break in it would end the reply.
+                // A message may contain bytes of a client. A line break in it would end the reply.
                 let message = error.to_string();
                 out.extend(message.bytes().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }));
                 out.extend_from_slice(b"\r\n");
@@ -107,14 +107,14 @@ impl Reply {
     }
 }
 
-/// A bulk string: the bytes from `from` on.
+/// Appends a bulk string: the bytes from `from` on.
 fn bulk(sink: &mut impl Sink, bytes: Vec<u8>, from: usize) {
     head(sink.small(), b'$', bytes.len() - from);
     sink.value(bytes, from);
     sink.small().extend_from_slice(b"\r\n");
 }
 
-/// A kind and a length.
+/// Appends a type byte and a length.
 fn head(out: &mut Vec<u8>, kind: u8, number: usize) {
     out.push(kind);
     put_digits(out, number as u64);
@@ -130,7 +130,7 @@ fn integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the digits of a number without a formatter, because most replies have one.
+/// Appends the digits of a number. Uses no formatter, because most replies contain a number.
 fn put_digits(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

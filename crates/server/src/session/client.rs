@@ -10,8 +10,8 @@ use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
 impl Session {
-    /// `CLIENT ID | GETNAME | SETNAME name | SETINFO attribute value | INFO | LIST | KILL … | UNBLOCK id |
-    /// GETREDIR | NO-EVICT … | NO-TOUCH …`
+    /// Runs `CLIENT ID | GETNAME | SETNAME name | SETINFO attribute value | INFO | LIST | KILL … | UNBLOCK id
+    /// | GETREDIR | NO-EVICT … | NO-TOUCH …`.
     pub(super) fn client_command(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
         let word = request.arg(1).to_ascii_uppercase();
@@ -29,10 +29,10 @@ impl Session {
             (b"INFO", 2) => Ok(Reply::text(self.client.line() + "\n")),
             (b"LIST", _) => self.list(request),
             (b"KILL", 3..) => self.kill(request),
-            // No command waits for another client, and none sends unrequested messages.
+            // No command blocks a client, and the server never sends unrequested messages.
             (b"UNBLOCK", 3 | 4) => integer(request.arg(2)).map(|_| Reply::Integer(0)),
             (b"GETREDIR", 2) => Ok(Reply::Integer(-1)),
-            // There is no eviction of keys, and uses of keys are not recorded.
+            // Keys are never evicted, and uses of keys are not recorded.
             (b"NO-EVICT" | b"NO-TOUCH", 3) => Ok(Reply::OK),
             (b"HELP", 2) => Ok(command::help("client")),
             _ => Err(CommandError::Syntax),
@@ -52,7 +52,7 @@ impl Session {
         Ok(Reply::OK)
     }
 
-    /// `CLIENT LIST [TYPE type] [ID id…]`
+    /// Runs `CLIENT LIST [TYPE type] [ID id…]`.
     fn list(&self, request: Request<'_>) -> Result<Reply, CommandError> {
         let wanted = Wanted::parse_list(request)?;
         let clients = self.shared.clients.list();
@@ -60,8 +60,8 @@ impl Session {
         Ok(Reply::text(lines.collect::<String>()))
     }
 
-    /// `CLIENT KILL address`, `CLIENT KILL [ID id…] [ADDR address] [LADDR address] [TYPE type] [USER name]
-    /// [MAXAGE seconds] [SKIPME yes | no]`
+    /// Runs `CLIENT KILL address`, `CLIENT KILL [ID id…] [ADDR address] [LADDR address] [TYPE type] [USER
+    /// name] [MAXAGE seconds] [SKIPME yes | no]`.
     fn kill(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let is_old_form = request.len() == 3;
         let wanted = if is_old_form {
@@ -76,7 +76,7 @@ impl Session {
         let mut killed = 0;
         for client in found {
             killed += 1;
-            // The reply must still be sent.
+            // The reply must still be sent, so the own connection ends after it.
             if client.id == own { self.ends = true } else { client.cut() }
         }
         match (is_old_form, killed) {
@@ -94,7 +94,7 @@ struct Wanted {
     address: Option<String>,
     local: Option<String>,
     min_age: Option<Duration>,
-    /// `true` for a type other than `normal`, which no client has.
+    /// `true` if the filter asks for a client type other than `normal`; no client has such a type.
     is_of_other_type: bool,
     spares_own: Option<bool>,
 }
@@ -129,7 +129,7 @@ impl Wanted {
                 b"ID" => wanted.add_id(value)?,
                 b"ADDR" => wanted.address = Some(text(value)),
                 b"LADDR" => wanted.local = Some(text(value)),
-                // There is only the user `default`.
+                // `default` is the only user.
                 b"USER" if value == b"default" => {}
                 b"USER" => return Err(CommandError::NoSuchUser(text(&value[..value.len().min(64)]))),
                 b"TYPE" => wanted.set_type(value)?,

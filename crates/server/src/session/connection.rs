@@ -1,4 +1,4 @@
-//! Commands on the connection.
+//! Commands on the connection: login, protocol, name.
 
 use super::{MAX_FAILED_LOGINS, Session};
 use crate::command::{database_index, integer, is_word};
@@ -9,14 +9,14 @@ use crate::resp::{Protocol, Reply, Request};
 /// Longest name of a client or its library.
 const MAX_NAME_BYTES: usize = 256;
 
-/// `WAIT replicas milliseconds`: there are no replicas.
+/// Runs `WAIT replicas milliseconds`: there are no replicas.
 pub(super) fn wait(request: Request<'_>) -> Result<Reply, CommandError> {
     integer(request.arg(1))?;
     let timeout = integer(request.arg(2)).map_err(|_| CommandError::Timeout)?;
     if timeout < 0 { Err(CommandError::NegativeTimeout) } else { Ok(Reply::Integer(0)) }
 }
 
-/// `PING [message]`
+/// Runs `PING [message]`.
 pub(super) fn ping(request: Request<'_>) -> Result<Reply, CommandError> {
     match request.len() {
         1 => Ok(Reply::Simple("PONG")),
@@ -25,7 +25,7 @@ pub(super) fn ping(request: Request<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-/// `SELECT 0`
+/// Runs `SELECT 0`.
 pub(super) fn select(request: Request<'_>) -> Result<Reply, CommandError> {
     database_index(request.arg(1)).map(|()| Reply::OK)
 }
@@ -36,7 +36,7 @@ pub(super) fn is_name(name: &[u8]) -> Result<Vec<u8>, CommandError> {
 }
 
 impl Session {
-    /// `HELLO [2 | 3 [AUTH user password] [SETNAME name]]`
+    /// Runs `HELLO [2 | 3 [AUTH user password] [SETNAME name]]`.
     pub(super) fn hello(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let protocol = match request.arg(1) {
             b"" if request.len() == 1 => self.protocol,
@@ -83,7 +83,7 @@ impl Session {
         ])
     }
 
-    /// `AUTH [user] password`
+    /// Runs `AUTH [user] password`.
     pub(super) fn auth(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         match request.len() {
             2 if self.shared.options.password.is_none() => Err(CommandError::AuthNotSet),
@@ -95,8 +95,8 @@ impl Session {
     }
 
     fn log_in(&mut self, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
-        // Both are always compared, for constant time. Without a configured password the default user
-        // logs in with any password.
+        // The password is compared first and in constant time, for every user. Without a configured password,
+        // the default user logs in with any password.
         let is_it = self.shared.options.password.as_ref().is_none_or(|password| password.is(given));
         if is_it && user == b"default" {
             self.is_authenticated = true;

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use crate::glob;
 use crate::resp::{Reply, Request};
 
-/// `COMMAND [COUNT | LIST | INFO name… | DOCS name… | GETKEYS command…]`
+/// Runs `COMMAND [COUNT | LIST | INFO name… | DOCS name… | GETKEYS command…]`.
 pub(super) fn command(request: Request<'_>) -> Result<Reply, CommandError> {
     let word = request.arg(1).to_ascii_uppercase();
     match word.as_slice() {
@@ -27,7 +27,7 @@ pub(super) fn command(request: Request<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-/// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`
+/// Runs `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`.
 fn list(request: Request<'_>) -> Result<Reply, CommandError> {
     let names = |is_wanted: &dyn Fn(&Spec) -> bool| {
         let wanted = TABLE.iter().filter(|spec| is_wanted(spec));
@@ -48,7 +48,7 @@ fn list(request: Request<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-/// The access categories of Redis for a command, as far as they follow from the table.
+/// Returns the ACL categories of Redis for a command, as far as they follow from the table.
 fn categories(spec: &Spec) -> Vec<&'static str> {
     let group = match spec.group {
         "generic" => Some("keyspace"),
@@ -61,8 +61,8 @@ fn categories(spec: &Spec) -> Vec<&'static str> {
     group.into_iter().chain(is_data.then_some(access)).collect()
 }
 
-/// Name, arity, flags, positions of keys and categories; tips, key specifications and subcommands of
-/// Redis 7 are empty.
+/// Returns the entry of a command: name, arity, flags, key positions and categories. Redis 7's tips, key
+/// specifications and subcommands are empty.
 fn entry(spec: &Spec) -> Reply {
     let mut flags = vec![Reply::Simple(if spec.is_write { "write" } else { "readonly" })];
     if matches!(spec.run, Run::Session(command) if !command.is_plain()) {

@@ -13,16 +13,16 @@ use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
-/// The version of Redis that the commands follow; clients choose commands by it.
+/// Version of Redis that the commands follow. Clients select commands by this version.
 const REDIS_VERSION: &str = "7.2.0";
 
-/// `TIME`
+/// Runs `TIME`.
 pub(super) fn time(now_us: u64) -> Reply {
     let parts = [now_us / 1_000_000, now_us % 1_000_000];
     Reply::Array(parts.map(|part| Reply::text(part.to_string())).to_vec())
 }
 
-/// `CONFIG GET pattern…`, `CONFIG RESETSTAT`; settings cannot be changed at run time.
+/// Runs `CONFIG GET pattern…`, `CONFIG RESETSTAT`; settings cannot be changed at run time.
 pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
     if is_word(request.arg(1), "RESETSTAT") && request.len() == 2 {
         shared.counters.forget();
@@ -65,12 +65,12 @@ fn settings(options: &ServerOptions) -> [(&'static str, String); 13] {
     ]
 }
 
-/// `INFO [section…]`
+/// Runs `INFO [section…]`.
 pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
     let is_wanted = |name: &str| {
         let all = ["all", "default", "everything"];
         let names = |section: &[u8]| is_word(section, name) || all.iter().any(|a| is_word(section, a));
-        // Counts of each command only on request.
+        // Counts of each command are shown only on request.
         if request.len() == 1 { name != "commandstats" } else { request.from(1).any(names) }
     };
     let sections: [(&str, fn(&Shared, &mut String)); 8] = [
@@ -162,15 +162,15 @@ fn replication(_: &Shared, text: &mut String) {
 }
 
 fn cluster(shared: &Shared, text: &mut String) {
-    // Clients ask this because of hash slots, which do not exist here.
+    // Clients read this field to detect hash slots, which do not exist here.
     put(text, "cluster_enabled", 0);
     if let Some(cluster) = shared.cluster.get() {
         cluster.tell(text);
     }
 }
 
-/// `CLUSTER INFO | MYID | …`: a client that wants to know the slots of a cluster of Redis is told that there
-/// are none, and goes on as with one server.
+/// Runs `CLUSTER INFO | MYID | …`: reports that no hash slots exist, so that a client of a Redis cluster uses
+/// the server as a single one.
 pub(super) fn cluster_command(request: Request<'_>) -> Result<Reply, CommandError> {
     if is_word(request.arg(1), "INFO") {
         let text = "cluster_enabled:0\r\ncluster_state:ok\r\ncluster_slots_assigned:0\r\n\

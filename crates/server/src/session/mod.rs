@@ -1,5 +1,5 @@
 //! The session of a client: login, queued commands, watched keys, the open transaction, and the dispatch of
-//! each request. A session has no socket: it takes requests, and returns encoded replies and pending
+//! each request. A session has no socket. Its input is requests; its output is encoded replies and pending
 //! commits.
 //!
 //! | state | meaning | left by |
@@ -56,11 +56,11 @@ pub(crate) struct Session {
     open: Open,
     /// Snapshots that `AZ.SNAPSHOT` of this connection has opened.
     snapshots: Exported,
-    /// Watched keys, in a cluster.
+    /// Watched keys and their digests; only in a cluster.
     seen: Watched,
-    /// Requests that go through the node, and the replies after them; in a cluster only.
+    /// Requests that are sent to the node together, and the replies after them; only in a cluster.
     pipeline: Pipeline,
-    /// The next request left a group because it would wait for a lock: it runs alone.
+    /// The next request left a group because it would have waited for a lock. It runs alone.
     would_block: bool,
     ends: bool,
 }
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Rolls back the open transaction and unwatches all keys. Blocks where the store does.
+    /// Rolls back the open transaction and unwatches all keys. May block in the store.
     pub(crate) fn close(&mut self) {
         self.open = Open::None;
         self.snapshots.clear();
@@ -175,7 +175,7 @@ impl Session {
         if self.ends { Flow::Close } else { Flow::Continue }
     }
 
-    /// Appends a reply after those of the pipeline.
+    /// Appends a reply after the replies of the pipeline.
     pub(crate) fn reply(&mut self, reply: Result<Reply, CommandError>, out: &mut Output) {
         if self.pipeline.is_empty() {
             reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
@@ -184,8 +184,8 @@ impl Session {
         }
     }
 
-    /// Runs a request in the group, or on this thread if it is for keys of this node of a cluster; or tells
-    /// how it has to run.
+    /// Runs a request in the group, or on this thread if its keys belong to this node of a cluster. Otherwise
+    /// returns the way in which the request must run.
     fn begin_request(
         &mut self,
         spec: &'static Spec,
@@ -214,8 +214,8 @@ impl Session {
         }
     }
 
-    /// Marks the queue of `MULTI` as aborted, after a command of it was refused. A refused `EXEC` ends the
-    /// queue itself.
+    /// Marks the queue of `MULTI` as aborted, after one of its commands was refused. A refused `EXEC` ends
+    /// the queue instead.
     fn abort_queue(&mut self, error: CommandError) -> CommandError {
         if matches!(&error, CommandError::Arity(name) if name == "exec") {
             self.queue = None;
@@ -228,7 +228,7 @@ impl Session {
         error
     }
 
-    /// Runs a request in the group, if it may join.
+    /// Runs a request in the group, if the request may join.
     fn join(&mut self, spec: &Spec, request: Request<'_>, group: &mut Group) -> Joined {
         let kind = Group::kind_of(spec, request).filter(|kind| group.is_for(*kind));
         let (Run::Data(apply), Some(kind)) = (spec.run, kind) else { return Joined::WouldBlock };
@@ -247,8 +247,8 @@ impl Session {
         !self.pipeline.is_empty()
     }
 
-    /// Runs the requests of the pipeline, and appends all its replies. Blocks: no group of this thread may be
-    /// open (HERE-1).
+    /// Runs the requests of the pipeline, and appends all its replies. May block, so this thread must have no
+    /// open group (HERE-1).
     pub(crate) fn flush_pipeline(&mut self, out: &mut Output) {
         if self.pipeline.is_empty() {
             return;
@@ -263,7 +263,7 @@ impl Session {
         }
     }
 
-    /// Finds the command of a request, and checks login and arguments.
+    /// Finds the command of a request, and checks the login and the arguments.
     fn admit(&self, request: Request<'_>) -> Result<(usize, &'static Spec), CommandError> {
         let name = request.arg(0);
         // Relaxed: written by this thread. Clients often repeat a command.
@@ -388,19 +388,19 @@ impl Session {
     }
 }
 
-/// The beginning of a request.
+/// Result of the first attempt to run a request.
 enum Begun {
-    /// Run.
+    /// The request has run.
     Done(Result<Reply, CommandError>),
-    /// Not run: goes through the node, with the pipeline.
+    /// The request has not run: it is sent through the node, with the pipeline.
     Through,
-    /// Not run: runs alone, after the pipeline.
+    /// The request has not run: it runs alone, after the pipeline.
     Alone,
-    /// Not run: the group must be closed first (GROUP-2).
+    /// The request has not run: the group must be closed first (GROUP-2).
     Retry,
 }
 
-/// Returns the function of a command that names its keys.
+/// Returns the function of a command that has keys among its arguments.
 fn key_function(
     spec: &Spec,
     request: Request<'_>,
@@ -411,7 +411,7 @@ fn key_function(
 
 /// Returns the error for an unknown command, with the beginning of its arguments.
 fn unknown(request: Request<'_>) -> CommandError {
-    /// Bytes shown of the name, and about that many of the arguments.
+    /// Maximum of bytes shown of the name, and approximate maximum for the arguments.
     const MAX_SHOWN: usize = 128;
     let mut arguments = Vec::new();
     for argument in request.from(1) {

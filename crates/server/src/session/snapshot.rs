@@ -1,8 +1,8 @@
-//! `AZ.SNAPSHOT`: snapshots that several connections read, in a cluster one of each node.
+//! `AZ.SNAPSHOT`: snapshots that several connections can read; in a cluster, one snapshot of each node.
 //!
-//! A connection opens a snapshot and gets its number; any connection of this server reads it with
-//! `AZ.BEGIN RO AT number`. The snapshot stays open until the connection that opened it closes it, resets or
-//! ends, and until the last transaction that reads it ends.
+//! A connection opens a snapshot and receives its number. Any connection of this server reads the snapshot
+//! with `AZ.BEGIN RO AT number`. The snapshot stays open until its connection closes it, resets or ends, and
+//! the last transaction that reads the snapshot has ended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::command::{self, integer, is_word};
 use crate::error::{CommandError, Failure};
 use crate::resp::{Reply, Request};
 
-/// Snapshots that one connection has open: each keeps row versions in memory.
+/// Maximum of open snapshots of one connection. Each snapshot keeps row versions in memory.
 const MAX_OPEN: usize = 16;
 
 /// The snapshots of all connections.
 pub(crate) type Snapshots = Mutex<Numbered>;
 
-/// Open snapshots by number. A number is not used again while the server runs.
+/// Open snapshots by number. A number is not reused while the server runs.
 #[derive(Debug, Default)]
 pub(crate) struct Numbered {
     open: HashMap<u64, SharedSnapshot>,
@@ -32,7 +32,8 @@ pub(crate) struct Numbered {
 impl Numbered {
     /// Adds a snapshot of this server's store; returns its number.
     fn insert_own(&mut self, snapshot: Snapshot) -> u64 {
-        // Two snapshots with the same state have the same number in the store.
+        // The store gives two snapshots of the same state the same number, but each open snapshot needs its
+        // own.
         self.last = snapshot.number().max(self.last + 1);
         self.open.insert(self.last, SharedSnapshot::Own(snapshot));
         self.last
@@ -62,13 +63,13 @@ impl Drop for Exported {
     }
 }
 
-/// The number of a snapshot in a request.
+/// Parses the number of a snapshot.
 fn number(argument: &[u8]) -> Result<u64, CommandError> {
     u64::try_from(integer(argument)?).map_err(|_| CommandError::NotAnInteger)
 }
 
 impl Session {
-    /// `AZ.SNAPSHOT [OPEN] | CLOSE number`
+    /// Runs `AZ.SNAPSHOT [OPEN] | CLOSE number`.
     pub(super) fn snapshot(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let word = request.arg(1);
         match request.len() {
@@ -109,7 +110,7 @@ impl Session {
         Ok(Reply::OK)
     }
 
-    /// The snapshot with the number of an argument.
+    /// Returns the open snapshot with the number in `argument`.
     pub(super) fn snapshot_at(&self, argument: &[u8]) -> Result<SharedSnapshot, CommandError> {
         let number = number(argument)?;
         self.shared.snapshots.lock().open.get(&number).cloned().ok_or(CommandError::NoSnapshot(number))

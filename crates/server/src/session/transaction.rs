@@ -1,8 +1,8 @@
 //! Transactions of several commands: queued (`MULTI`) or interactive (`AZ.BEGIN`).
 //!
-//! `EXEC` runs the queue as one serializable transaction, again after a deadlock; a command that is refused
-//! leaves the others' effects, as in Redis. Interactive transactions hold their locks between requests, so
-//! they have a time limit, and after a conflict the client begins again.
+//! `EXEC` runs the queue as one serializable transaction, and retries it after a deadlock. A refused command
+//! does not undo the other commands, as in Redis. Interactive transactions hold their locks between requests,
+//! so they have a time limit. After a conflict the client must begin again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,43 +23,43 @@ use crate::watch::WatchSet;
 pub(crate) struct Queue {
     commands: Vec<(&'static Spec, OwnedRequest)>,
     bytes: usize,
-    /// A command was refused when it was to be queued: `EXEC` does nothing.
+    /// `true` after a command was refused instead of queued: `EXEC` then does nothing.
     pub(super) is_aborted: bool,
 }
 
-/// The interactive transaction.
+/// State of the interactive transaction.
 #[derive(Debug)]
 pub(crate) enum Open {
     None,
     Live {
         tx: Box<Transaction>,
         deadline: Instant,
-        /// The time in it.
+        /// Time that all commands of the transaction use.
         now_ms: u64,
-        /// Records that it has added.
+        /// Number of records that the transaction has added.
         added: i64,
     },
-    /// A read-only one: it locks nothing.
+    /// A read-only transaction: it locks nothing.
     ReadOnly {
         snapshot: Snapshot,
         deadline: Instant,
         now_ms: u64,
     },
-    /// At a node of the cluster.
+    /// A transaction that runs at a node of the cluster.
     Remote {
         transaction: Box<Interactive>,
         deadline: Instant,
     },
-    /// A read-only one over snapshots of several nodes of the cluster.
+    /// A read-only transaction over snapshots of several nodes of the cluster.
     OfCluster {
         snapshot: Arc<ClusterSnapshot>,
         deadline: Instant,
     },
-    /// Rolled back for this reason.
+    /// Rolled back, for this reason.
     Failed(CommandError),
 }
 
-/// Keys that a connection may watch at once.
+/// Maximum of keys that a connection watches at once.
 const MAX_WATCHED: usize = 10_000;
 
 impl Session {
@@ -68,7 +68,7 @@ impl Session {
         Reply::OK
     }
 
-    /// Bytes of the commands that are queued.
+    /// Returns the memory of the queued commands, in bytes.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.bytes)
     }
@@ -166,7 +166,7 @@ impl Session {
         Ok(Reply::Array(all.collect::<Result<_, _>>()?))
     }
 
-    /// `WATCH key…`
+    /// Runs `WATCH key…`.
     pub(super) fn watch(
         &mut self,
         request: Request<'_>,
@@ -186,7 +186,7 @@ impl Session {
                 self.seen.push((Bytes(key.to_vec()), cluster.fingerprint(key)?));
                 continue;
             }
-            // WATCH-2: first the registration, then the lock.
+            // The key is registered before its lock is acquired (WATCH-2).
             shared.engine.context.watches.register(key, self.watched.changed());
             self.watched.add(key, false);
             let is_there = shared.engine.run(pending, |keys| keys.exists(key))?;
@@ -201,7 +201,7 @@ impl Session {
         Reply::OK
     }
 
-    /// `AZ.BEGIN [RO [AT snapshot]]`
+    /// Runs `AZ.BEGIN [RO [AT snapshot]]`.
     pub(super) fn begin(&mut self, request: Request<'_>, options_at: usize) -> Result<Reply, CommandError> {
         if self.watched.len() > 0 || !self.seen.is_empty() {
             return Err(CommandError::Watching);
@@ -233,13 +233,13 @@ impl Session {
             Open::ReadOnly { snapshot, deadline, now_ms: engine.clock.now_ms() }
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
-            tx.detach_from_thread().map_err(Failure::from)?; // any thread may run its next command
+            tx.detach_from_thread().map_err(Failure::from)?; // any thread may run the next command
             Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms(), added: 0 }
         };
         Ok(Reply::OK)
     }
 
-    /// `AZ.TXN BEGIN [RO] | COMMIT | ABORT`
+    /// Runs `AZ.TXN BEGIN [RO] | COMMIT | ABORT`.
     pub(super) fn txn(&mut self, request: Request<'_>, pending: &mut Pending) -> Result<Reply, CommandError> {
         let word = request.arg(1);
         if is_word(word, "COMMIT") && request.len() == 2 {
@@ -269,7 +269,7 @@ impl Session {
                 self.shared.engine.read_from(&snapshot, pending);
                 Ok(Reply::OK)
             }
-            // Each of its replies was sent when all that it showed was durable.
+            // All replies were sent only when the data in them was durable.
             Open::OfCluster { .. } => Ok(Reply::OK),
             Open::Live { tx, added, .. } => {
                 if self.shared.engine.context.keeps_count {
@@ -299,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Runs a data command in the interactive transaction, where that takes place.
+    /// Runs a data command in an interactive transaction of the cluster.
     pub(super) fn run_remote(
         &mut self,
         spec: &'static Spec,
@@ -325,7 +325,7 @@ impl Session {
         }
     }
 
-    /// Runs a data command in the interactive transaction.
+    /// Runs a data command in an interactive transaction of this server.
     pub(super) fn run_in_open(&mut self, run: Run, request: Request<'_>) -> Result<Reply, CommandError> {
         let context = &self.shared.engine.context;
         let keys = match &self.open {
@@ -346,14 +346,15 @@ impl Session {
             let is_over = matches!(failure, Failure::Store(_));
             let error = CommandError::from(failure);
             if is_over {
-                // Dropping it rolls back what a deadlock has not rolled back already.
+                // Replacing the state drops the transaction, which rolls it back if a deadlock has not done
+                // so.
                 self.open = Open::Failed(error.clone());
             }
             error
         })
     }
 
-    /// `RESET`
+    /// Runs `RESET`.
     pub(super) fn reset(&mut self) -> Reply {
         self.queue = None;
         self.open = Open::None;
@@ -366,8 +367,8 @@ impl Session {
     }
 }
 
-/// Returns `true` if no watched key has changed. Takes their locks first (WATCH-3), as write locks if writes
-/// follow: two transactions that both read and then write would deadlock.
+/// Returns `true` if no watched key has changed. First locks the watched keys (WATCH-3), with write locks if
+/// writes follow: two transactions that both read and then write would deadlock.
 fn still_as_watched(keys: &Keyspace<'_>, watched: &WatchSet, writes: bool) -> Result<bool, Failure> {
     for (key, was_there) in watched.keys() {
         let is_there = if writes { keys.lock(key)? } else { keys.exists(key)? };

@@ -1,5 +1,5 @@
-//! Requests for keys of the node that receives them: they run on the thread of their connection, by groups,
-//! and no task of the node's thread runs for them.
+//! Requests for keys of the node that receives them. They run on the thread of their connection, in groups,
+//! and need no task of the node's thread.
 
 use crate::nodes::Nodes;
 use crate::support::{Client, encoded};
@@ -54,17 +54,17 @@ fn requests_for_keys_of_this_node_need_no_other_thread() {
     assert!(replies.iter().enumerate().all(|(number, reply)| *reply == number.to_string()), "{replies:?}");
     assert_eq!(count(&nodes, 0, "waits"), waits, "no request waited for the node's thread");
     assert_eq!(count(&nodes, 0, "worked"), worked, "no task of the node's thread was at a leaf");
-    // Of one key, stored or removed: SET, INCR, APPEND, DEL d, INCR b, and 200 SETs.
+    // Writes of one key join groups: SET, INCR, APPEND, DEL d, INCR b, and 200 SETs.
     assert_eq!(grouped(&mut client) - members, 205);
     assert_eq!(count(&nodes, 0, "served_here") - served, 9 + 200);
-    // Keys of others go through the node, alone and together with own ones.
+    // Requests for keys of other nodes go through the node's thread, also together with keys of this node.
     assert_eq!(client.ask("SET z 9"), "OK");
     assert_eq!(client.ask("MGET a1 z"), "[1 9]");
     assert_eq!(count(&nodes, 0, "waits") - waits, 2);
 }
 
-/// Requests for other nodes' keys are waited for once; those for own keys do not wait for them, but for
-/// earlier ones of the same key.
+/// A connection waits once for all requests for other nodes' keys. Requests for own keys do not wait for
+/// those, but only for earlier requests with the same key.
 #[test]
 fn own_keys_in_a_pipeline_do_not_wait_for_those_of_other_nodes() {
     let nodes = Nodes::three();
@@ -77,13 +77,13 @@ fn own_keys_in_a_pipeline_do_not_wait_for_those_of_other_nodes() {
     assert_eq!(grouped(&mut client) - members, 20);
     let together = count(&nodes, 0, "waits") - waits;
     assert!(together < 20, "{together}");
-    // MSET is refused, as its keys are at several nodes; the requests behind it come after it.
+    // MSET is refused because its keys are at several nodes. Later requests run after it.
     let replies =
         pipeline(&mut client, &["SET z 1", "MSET a 1 z 2", "GET a", "SET a 5", "GET a", "GET z", "PING"]);
     assert_eq!(replies[0], "OK");
     assert!(replies[1].starts_with("-CROSSNODE"), "{replies:?}");
     assert_eq!(replies[2..], ["nil", "OK", "5", "1", "PONG"]);
-    // An error of the protocol comes after all replies, and a closing request too.
+    // A protocol error is reported after all replies, and a closing request takes effect after them too.
     client.send_raw(b"SET a 6\r\nSET z 2\r\nSET a7 7\r\n*x\r\n").unwrap();
     assert_eq!([client.reply(), client.reply(), client.reply()], ["OK"; 3]);
     assert!(client.reply().starts_with("-ERR Protocol error"));
@@ -92,7 +92,7 @@ fn own_keys_in_a_pipeline_do_not_wait_for_those_of_other_nodes() {
     assert_eq!(nodes.client(1).ask("MGET a z a7"), "[8 3 7]");
 }
 
-/// The node hears of the growth of its leaves, though it does none of the work.
+/// The node splits and merges leaves by the reported growth, although its thread executes none of the writes.
 #[test]
 fn leaves_grow_by_writes_of_other_threads_and_are_split_and_merged() {
     let nodes = Nodes::with(&[""], |options| options.leaf_rows = 16);
@@ -104,7 +104,7 @@ fn leaves_grow_by_writes_of_other_threads_and_are_split_and_merged() {
     }
     assert_eq!(count(&nodes, 0, "worked"), worked);
     while leaves(&nodes) < 400 / 32 {
-        // The reports go to the node's thread, which may be late; each write reports a row here.
+        // The reports reach the node's thread with a delay. Each write here reports one row.
         client.ask("SET more x");
         client.ask("DEL more");
     }
@@ -119,7 +119,7 @@ fn leaves_grow_by_writes_of_other_threads_and_are_split_and_merged() {
     assert!(count(&nodes, 0, "merges") > 0);
 }
 
-/// Commands on all keys read one snapshot on the connection's thread, if all keys are at its node.
+/// Commands on all keys read one snapshot on the connection's thread if its node owns all keys.
 #[test]
 fn walks_over_the_keys_of_a_node_that_has_all_need_no_other_thread() {
     let nodes = Nodes::with(&["", "m"], |options| options.leaf_rows = 4);
@@ -131,7 +131,7 @@ fn walks_over_the_keys_of_a_node_that_has_all_need_no_other_thread() {
         ["DBSIZE", "AZ.COUNT - +", "KEYS a1*", "AZ.RANGE a10 a12", "SCAN 0 COUNT 100 MATCH a2*"]
             .map(|request| client.ask(request))
     };
-    // By all nodes, before the other one's keys come.
+    // Before the move, these commands read snapshots of both nodes.
     let expected = ask(&mut client);
     assert_eq!(expected[..2], [":30", ":30"]);
     assert_eq!(client.ask("AZ.CLUSTER MOVE m 0"), "OK");
@@ -145,7 +145,8 @@ fn walks_over_the_keys_of_a_node_that_has_all_need_no_other_thread() {
     assert_eq!(count(&nodes, 0, "worked"), worked);
 }
 
-/// A request for a key that an interactive transaction of this node has locked waits for it, at the node.
+/// A request for a key that an interactive transaction of this node has locked waits for the lock at the
+/// node.
 #[test]
 fn a_request_that_waits_for_a_lock_goes_through_the_node() {
     let nodes = Nodes::with(&[""], |_| ());

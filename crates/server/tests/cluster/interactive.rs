@@ -1,5 +1,5 @@
-//! `AZ.BEGIN` through any node: the transaction takes place at the node of its first key, and ends there
-//! whatever becomes of its client (hazard B5).
+//! `AZ.BEGIN` through any node. The transaction runs at the node of its first key, and ends there even if the
+//! client or the gateway fails (hazard B5).
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
         assert!(reply.starts_with(wanted), "{request}: {reply}");
     }
     assert_eq!(nodes.told(1, "open_transactions"), "1");
-    // The other one waits for the row.
+    // The other client waits for the row lock.
     other.send(&["GET", "i"]);
     assert_eq!(client.ask("AZ.COMMIT"), "OK");
     assert_eq!(other.reply(), "2");
@@ -43,7 +43,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
         ("MGET i j k", "[2 2x 1]"),
         ("AZ.COMMIT", "-ERR AZ.COMMIT without AZ.BEGIN"),
         ("AZ.ABORT", "-ERR AZ.ABORT without AZ.BEGIN"),
-        // One that nothing was asked of is nowhere.
+        // A transaction without any request runs at no node.
         ("AZ.BEGIN", "OK"),
         ("AZ.COMMIT", "OK"),
         ("AZ.BEGIN RO", "OK"),
@@ -51,7 +51,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
         ("SET i 9", "-NOPERM the transaction is read-only"),
         ("GET i", "2"),
         ("AZ.TXN COMMIT", "OK"),
-        // The first key's node is another one now: the gateway itself.
+        // The first key now belongs to another node, the gateway itself.
         ("AZ.BEGIN", "OK"),
         ("SET a 1", "OK"),
         ("GET i", "-CROSSNODE"),
@@ -69,7 +69,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
     }
 }
 
-/// Walks over all nodes read snapshots: they do not wait for a transaction that has changed rows, and show
+/// Walks over all nodes read snapshots. They do not wait for a transaction that has changed rows, and return
 /// none of its changes.
 #[test]
 fn walks_over_all_nodes_do_not_wait_for_an_open_transaction() {
@@ -98,12 +98,12 @@ fn a_deadlock_through_two_gateways_ends_one_of_both_transactions() {
 fn an_interactive_transaction_whose_time_is_over_is_rolled_back_at_its_home() {
     let nodes = Nodes::with_transactions_of(Duration::from_secs(1), &["", "h", "p"], |_| ());
     let (mut client, mut other) = (nodes.client(0), nodes.client(2));
-    // On a slow machine its time may be over before it has done anything.
+    // On a slow machine the transaction may time out before its first request.
     let begins = |client: &mut Client| client.ask("AZ.BEGIN") == "OK" && client.ask("SET i 1") == "OK";
     while !begins(&mut client) {
         assert_eq!(client.ask("AZ.ABORT"), "OK");
     }
-    // It waits for the lock, and gets it when the time is over.
+    // The other client waits for the lock, and gets it when the transaction times out.
     assert_eq!(other.ask("GET i"), "nil");
     let reply = client.ask("SET i 2");
     assert!(reply.starts_with("-RETRY") && reply.contains("open for more than 1000 ms"), "{reply}");
@@ -138,7 +138,7 @@ fn a_transaction_whose_home_was_started_anew_is_gone() {
         assert_eq!(client.ask("SET i 1"), "OK");
         nodes.stop(1);
         nodes.start(1);
-        // A read is tried until the way there is a new one.
+        // A read is retried until the new connection to the node is established.
         assert_eq!(nodes.client(0).ask("GET i"), "nil");
         let reply = client.ask(last);
         assert!(reply.starts_with("-RETRY") && reply.contains("started anew"), "{reply}");
@@ -153,26 +153,27 @@ fn a_leaf_moves_though_open_transactions_have_touched_it_and_these_are_rolled_ba
     let (mut client, mut reader, mut untouched) = (nodes.client(0), nodes.client(1), nodes.client(2));
     assert_eq!(client.ask("MSET i 1 j 1"), "OK");
     assert_eq!(untouched.ask("AZ.CLUSTER SPLIT j"), "OK");
-    // They do not wait for each other: `reader` looks at a row that is not there.
+    // These transactions do not wait for each other: `reader` reads a key that does not exist.
     for (client, request) in [(&mut client, "INCR i"), (&mut reader, "GET ia"), (&mut untouched, "INCR j")] {
         assert_eq!(client.ask("AZ.BEGIN"), "OK");
         assert!(!client.ask(request).starts_with('-'));
     }
     assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE i 2"), "OK");
-    // A key that is at another node now, since its leaf was moved there: not a key of another node, as
-    // another transaction's would be.
+    // The key's leaf has moved to another node since the transaction used it. So the reply is `RETRY`, not
+    // the `CROSSNODE` that a new transaction would get.
     let reply = client.ask("GET i");
     assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
     assert!(client.ask("AZ.COMMIT").starts_with("-RETRY"));
     assert!(reader.ask("AZ.COMMIT").starts_with("-RETRY"));
-    // The other leaf stayed: what it holds up, if anything, ends it at most.
+    // The leaf of this transaction did not move. The transaction can only have ended because it held up the
+    // move of the other leaf.
     let done = untouched.ask("AZ.COMMIT");
     assert!(done == "OK" || done.contains("held up"), "{done}");
     assert_eq!(client.ask("GET i"), "1");
     assert_eq!(nodes.owner("i"), 2);
 }
 
-/// The keys that a walk returns, and the leaves that it covers.
+/// A walk is part of the transaction: it locks the keys that it returns and the leaves that it covers.
 #[test]
 fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
     let nodes = Nodes::three();
@@ -180,7 +181,7 @@ fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
     for key in ["a", "i", "j", "k", "q"] {
         assert_eq!(other.ask(&format!("SET {key} 1")), "OK");
     }
-    // Three leaves at the coordinator, and one that is empty.
+    // The coordinator has three leaves with rows, and an empty leaf.
     for middle in ["j", "k", "l"] {
         assert_eq!(other.ask(&format!("AZ.CLUSTER SPLIT {middle}")), "OK");
     }
@@ -193,7 +194,7 @@ fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
         ("SET jj 1", "OK"),
         ("AZ.COUNT [h (p", ":4"),
         ("KEYS j*", "[j jj]"),
-        // The range reaches to another node: nothing of it is done.
+        // The range extends to another node, so nothing of it is executed.
         ("AZ.COUNT [h +", "-CROSSNODE the range spans"),
         ("AZ.RANGE [h + KEYS", "-CROSSNODE the range spans"),
         ("AZ.RANGE - (p REV", "-CROSSNODE the range spans"),
@@ -207,8 +208,8 @@ fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
         let reply = client.ask(request);
         assert!(reply.starts_with(wanted), "{request}: {reply}");
     }
-    // A key that would come into a range that it has looked at waits for its end, also where the leaf is
-    // empty.
+    // A key that would be inserted into a range that the transaction has read waits for the end of the
+    // transaction, also in an empty leaf.
     other.send(&["SET", "n", "1"]);
     assert_eq!(client.ask("AZ.COUNT [h (p"), ":2");
     assert_eq!(client.ask("AZ.COMMIT"), "OK");
@@ -228,7 +229,7 @@ fn a_transaction_that_begins_with_a_walk_takes_place_where_the_walk_begins() {
         ("GET q", "nil"),
         ("AZ.COMMIT", "OK"),
         ("AZ.BEGIN", "OK"),
-        // Backwards from the end of all keys.
+        // A walk backward from the end of all keys.
         ("AZ.RANGE - + REV LIMIT 1", "-CROSSNODE the range spans"),
         ("SET z 1", "OK"),
         ("AZ.RANGE - + REV LIMIT 1", "[z 1]"),
@@ -240,7 +241,7 @@ fn a_transaction_that_begins_with_a_walk_takes_place_where_the_walk_begins() {
         assert!(reply.starts_with(wanted), "{request}: {reply}");
     }
     assert_eq!(nodes.told(2, "open_transactions"), "0");
-    // Its leaves are those that it has walked over, the empty ones too.
+    // The transaction's leaves are the leaves that it has walked over, including empty leaves.
     assert_eq!(client.ask("AZ.CLUSTER SPLIT j"), "OK");
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("AZ.RANGE [h (p"), "[]");
@@ -257,7 +258,7 @@ fn a_leaf_of_any_key_of_a_request_takes_the_transaction_along_when_it_moves() {
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("MSET i 1 k 1"), "OK");
     assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE k 2"), "OK");
-    // One that stays at its coordinator, and so does the first key.
+    // The leaf of `i`, which has the transaction's first key, stayed at the coordinator.
     let reply = client.ask("GET i");
     assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
     assert_eq!(client.ask("AZ.ABORT"), "OK");
@@ -270,10 +271,10 @@ fn a_leaf_is_split_though_an_open_transaction_has_its_rows() {
     let mut client = nodes.client(0);
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("MSET i 1 j 1"), "OK");
-    // The split itself needs no rows.
+    // The split needs no lock of a row.
     assert_eq!(nodes.client(1).ask("AZ.CLUSTER SPLIT ia"), "OK");
     assert_eq!(client.ask("GET i"), "1");
-    // A request waits at the leaf, and the split has to wait for it.
+    // A request waits for the row lock and holds the leaf, so the split has to wait for the request.
     let waits = || nodes.database(1).stats().locks.waits;
     let (mut other, before) = (nodes.client(2), waits());
     other.send(&["INCR", "i"]);
@@ -285,12 +286,12 @@ fn a_leaf_is_split_though_an_open_transaction_has_its_rows() {
     assert_eq!(client.ask("MGET i j"), "[1 nil]");
 }
 
-/// More than a node has threads.
+/// Number of waiting clients: more than the threads of a node.
 const WAITING: usize = 100;
 
 #[test]
 fn a_hundred_that_wait_for_an_open_transaction_keep_nobody_from_being_served_and_it_from_its_end() {
-    // On a slow machine they wait for long.
+    // On a slow machine the clients wait for long.
     let nodes = Nodes::with(&["", "h", "p"], |options| options.request_timeout = Duration::from_secs(300));
     let mut client = nodes.client(0);
     assert_eq!(client.ask("AZ.BEGIN"), "OK");

@@ -1,4 +1,4 @@
-//! Requests about one key, several, and ranges of them.
+//! Requests for one key, for several keys, and for ranges of keys.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -55,7 +55,7 @@ fn transactions_take_place_at_one_node_and_others_are_refused_whole() {
     assert_eq!(client.ask("RENAME a x"), refused());
     assert_eq!(client.ask("MGET c a b"), "[3 1 2]");
     assert_eq!(client.ask("RENAME a aa"), "OK");
-    // Key by key.
+    // These requests run key by key at several nodes.
     assert_eq!(client.ask("SET x 7"), "OK");
     assert_eq!(client.ask("MGET x nothing aa i"), "[7 nil 1 nil]");
     assert_eq!(client.ask("EXISTS x x aa i"), ":3");
@@ -70,7 +70,7 @@ fn transactions_take_place_at_one_node_and_others_are_refused_whole() {
     }
     assert_eq!(client.ask("EXEC"), refused());
     assert_eq!(client.ask("MGET b x"), "[3 nil]");
-    // A leaf moves, and then the same keys are at one node.
+    // After the move of a leaf, the same keys are at one node.
     assert_eq!(client.ask("AZ.CLUSTER MOVE x 0"), "OK");
     for request in ["MULTI", "SET b 0", "INCR b", "SET x 0", "INCR y", "LPUSH x"] {
         client.ask(request);
@@ -94,7 +94,7 @@ fn refused() -> String {
 
 #[test]
 fn ranges_are_walked_over_all_nodes_in_order_both_ways() {
-    // Leaves of five rows: a walk crosses many.
+    // A leaf has at most five rows, so that a walk crosses many leaves.
     let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 5);
     let mut client = nodes.client(2);
     let keys: Vec<String> =

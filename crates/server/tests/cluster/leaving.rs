@@ -1,4 +1,4 @@
-//! A node leaves while clients are at work; nothing is lost, and it does not come back.
+//! A node leaves the cluster while clients run requests. No write is lost, and the node cannot return.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -33,8 +33,8 @@ fn a_node_leaves_while_clients_write_and_nothing_is_lost() {
         }
         let stale = nodes.client(1).ask("AZ.CLUSTER LEAVE VERSION 7");
         assert!(stale.starts_with("-ERR wrong version: this node goes by version 1"), "{stale}");
-        // A receiver that is busy may take longer than a leaf is kept from writers: then it stays a member,
-        // and is told again.
+        // On a busy machine the transfer of a leaf may exceed its time limit. The node then remains a member,
+        // and `LEAVE` is repeated.
         let mut client = nodes.client(1);
         let is_left = (0..20).any(|_| client.ask("AZ.CLUSTER LEAVE") == "OK");
         assert!(is_left, "{}", client.ask("AZ.CLUSTER LEAVE"));
@@ -58,12 +58,12 @@ fn a_node_leaves_while_clients_write_and_nothing_is_lost() {
         let refused = client.ask("AZ.CLUSTER MOVE a 1");
         assert!(refused.contains("not a member of the cluster"), "{refused}");
     }
-    // It comes back with its store: it knows that it has left, and so do the others.
+    // The node restarts with its store. Both this node and the other nodes have recorded that it has left.
     nodes.launch(1);
     let reply = nodes.client(1).ask("SET k 1");
     assert!(reply.contains("has left the cluster"), "{reply}");
     assert!(nodes.client(0).ask("INCR k").starts_with(':'));
-    // The others go on: one of them leaves, and the last cannot.
+    // A second node leaves; the last node cannot leave.
     let mut client = nodes.client(2);
     assert!((0..20).any(|_| client.ask("AZ.CLUSTER LEAVE") == "OK"), "{}", client.ask("AZ.CLUSTER LEAVE"));
     nodes.stop(2);

@@ -1,6 +1,6 @@
-//! Servers that are nodes of a cluster: any node accepts requests for any key.
+//! Servers that are nodes of a cluster. Every node accepts requests for any key.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod here;
 mod interactive;

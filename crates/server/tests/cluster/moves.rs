@@ -1,4 +1,4 @@
-//! Splits and moves of leaves while clients are at work.
+//! Splits and moves of leaves during requests of clients.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,19 +11,19 @@ use rand::{RngExt, SeedableRng};
 
 use crate::nodes::Nodes;
 
-/// Moves and splits leaves at random while `work` runs; returns the number of moves that were carried out.
+/// Moves and splits leaves at random while `work` runs. Returns the number of completed moves.
 fn while_leaves_move(nodes: &Nodes, seed: u64, work: impl FnOnce()) -> usize {
     while_leaves_move_at_times(nodes, seed, 0, work)
 }
 
-/// As [`while_leaves_move`], with at most `most` other requests between two moves.
+/// Like [`while_leaves_move`], with at most `most` other requests between two moves.
 fn while_leaves_move_at_times(nodes: &Nodes, seed: u64, most: usize, work: impl FnOnce()) -> usize {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let mover = scope.spawn(|| {
             let (mut rng, mut moved) = (SmallRng::seed_from_u64(seed), 0);
             let mut client = nodes.client(0);
-            // At least ten moves, also if `work` ends early.
+            // Makes at least ten moves, even if `work` ends early.
             while !is_over.load(Relaxed) || moved < 10 {
                 let key = char::from(rng.random_range(b'a'..=b'z'));
                 let to = rng.random_range(0..nodes.len());
@@ -168,7 +168,7 @@ fn transfers_between_keys_of_several_leaves_keep_the_sum_while_leaves_split_and_
                         client.ask(&format!("DECR {}", char::from(from)));
                         client.ask(&format!("INCR {}", char::from(to)));
                         let reply = client.ask("EXEC");
-                        // The two keys are at different nodes: nothing was changed.
+                        // The two keys are at different nodes, so nothing was changed.
                         if !reply.starts_with("-CROSSNODE") {
                             assert!(reply.starts_with("[:"), "seed {seed}: {reply}");
                             done += 1;

@@ -1,4 +1,4 @@
-//! Nodes of a cluster in this process, over loopback TCP, each with a store in memory or on disk.
+//! Nodes of a cluster in this process, connected over loopback TCP, each with a store in memory or on disk.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use azekura_server::{Clock, ClusterOptions, Server, ServerOptions};
 
 use crate::support::{BEGAN_MS, Client};
 
-/// A cluster with all keys at the first node, and splits at these keys.
+/// A cluster of nodes with a key range each.
 pub(crate) struct Nodes {
     pub(crate) members: Membership,
     pub(crate) now_ms: Arc<AtomicU64>,
@@ -21,7 +21,7 @@ pub(crate) struct Nodes {
     options: Options,
     transaction_timeout: Duration,
     databases: Vec<Database>,
-    /// One for all, until a test separates one.
+    /// Clock of each node. All nodes share one clock until a test separates a node's clock.
     clocks: Vec<Arc<AtomicU64>>,
     servers: Vec<Option<Server>>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Nodes {
 pub(crate) const KEY: &[u8] = b"a key that these nodes share";
 
 impl Nodes {
-    /// Three nodes; the keys from `h` on are the second's, from `p` on the third's.
+    /// Starts three nodes. The second node owns the keys from `h` on, the third node the keys from `p` on.
     pub(crate) fn three() -> Self {
         Self::with(&["", "h", "p"], |_| ())
     }
@@ -39,7 +39,7 @@ impl Nodes {
         Self::with_transactions_of(Duration::from_secs(300), shares, change)
     }
 
-    /// The same with a limit for interactive transactions.
+    /// Like [`with`](Self::with), with a time limit for interactive transactions.
     pub(crate) fn with_transactions_of(
         transaction_timeout: Duration,
         shares: &[&str],
@@ -60,7 +60,7 @@ impl Nodes {
         options.request_timeout = Duration::from_secs(30);
         options.move_timeout = Duration::from_secs(20);
         options.remind_interval = Duration::from_millis(20);
-        // A machine that is busy with other tests may keep a node from saying anything for long.
+        // On a busy machine, heartbeats of a live node may be delayed for long, so they are disabled.
         options.heartbeat_interval = None;
         change(&mut options);
         let now_ms = Arc::new(AtomicU64::new(BEGAN_MS));
@@ -80,15 +80,15 @@ impl Nodes {
         nodes
     }
 
-    /// New nodes have to hear of each other first, whatever their requests' time.
+    /// Waits until each new node has its keys. This may take longer than the time limit of one request.
     fn wait_until_all_have_their_keys(&self) {
         let mut client = self.client(0);
         let is_counted = (0..600).any(|_| client.ask("DBSIZE").starts_with(':'));
         assert!(is_counted, "{}", client.ask("DBSIZE"));
     }
 
-    /// Starts a node, and waits until all that run reach each other: requests for keys of a node that is not
-    /// reached are refused at once.
+    /// Starts a node, and waits until all running nodes are connected: requests for keys of an unconnected
+    /// node are refused at once.
     pub(crate) fn start(&mut self, node: usize) {
         self.launch(node);
         self.wait_until_all_are_connected();
@@ -106,7 +106,7 @@ impl Nodes {
         }
     }
 
-    /// Starts a node.
+    /// Starts a node without waiting for connections.
     pub(crate) fn launch(&mut self, node: usize) {
         let key = AuthKey::new(KEY).unwrap();
         let mut cluster = ClusterOptions::new(Arc::new(self.members.clone()), PeId(node as u16), key);
@@ -121,13 +121,13 @@ impl Nodes {
         self.servers[node] = Some(Server::start(self.databases[node].clone(), options).unwrap());
     }
 
-    /// Gives a node, from its next start on, a clock of its own that tells the same time at first.
+    /// Gives a node its own clock from its next start on. The clock begins with the shared time.
     pub(crate) fn separate_clock(&mut self, node: usize) -> Arc<AtomicU64> {
         self.clocks[node] = Arc::new(AtomicU64::new(self.now_ms.load(SeqCst)));
         Arc::clone(&self.clocks[node])
     }
 
-    /// A page of the port of metrics, with its head.
+    /// Returns a page of the metrics port, including the head.
     pub(crate) fn page(&self, node: usize, path: &str) -> String {
         let address = self.servers[node].as_ref().unwrap().metrics_address().unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
@@ -141,7 +141,8 @@ impl Nodes {
         self.databases[node].clone()
     }
 
-    /// Stops a node and deletes its store; there is an empty one now, which the options may accept.
+    /// Stops a node and replaces its store by an empty one. The node refuses that store unless the options
+    /// accept the loss.
     pub(crate) fn lose(&mut self, node: usize) {
         self.stop(node);
         self.databases[node] = Database::in_memory().unwrap();
@@ -152,7 +153,7 @@ impl Nodes {
         change(&mut self.options);
     }
 
-    /// Stops a node; its store stays.
+    /// Stops a node; its store is kept.
     pub(crate) fn stop(&mut self, node: usize) {
         self.servers[node] = None;
     }
@@ -173,14 +174,14 @@ impl Nodes {
         Client::new(TcpStream::connect(self.client_address(node)).unwrap())
     }
 
-    /// Returns the node that has the leaf of a key, as node 0 finds it.
+    /// Returns the node that owns the leaf of a key, according to node 0.
     pub(crate) fn owner(&self, key: &str) -> usize {
         let leaf = self.client(0).ask(&format!("AZ.CLUSTER MAP FROM {key} LIMIT 1"));
         let words: Vec<_> = leaf.trim_matches(['[', ']']).split(' ').collect();
         words[words.len() - 3].trim_start_matches(':').parse().unwrap()
     }
 
-    /// A number that a node tells of itself.
+    /// Returns a value from a node's reply to `INFO cluster`.
     pub(crate) fn told(&self, node: usize, name: &str) -> String {
         let info = self.client(node).ask("INFO cluster");
         let line = info.lines().find_map(|line| line.strip_prefix(&format!("azekura_{name}:")));

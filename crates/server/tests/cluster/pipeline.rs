@@ -1,4 +1,4 @@
-//! Requests that are sent without waiting for replies: those for different keys go to their owners together.
+//! Pipelined requests: requests for different keys are sent to their owners together.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use crate::nodes::Nodes;
 use crate::support::{Client, encoded, seed};
 
-/// Sends all requests in one piece, and gives back their replies.
+/// Sends all requests in one piece, and returns their replies.
 fn pipeline<T: AsRef<str>>(client: &mut Client, requests: &[T]) -> Vec<String> {
     let words = |request: &T| encoded(&request.as_ref().split(' ').collect::<Vec<_>>());
     let bytes: Vec<u8> = requests.iter().flat_map(words).collect();
@@ -14,7 +14,7 @@ fn pipeline<T: AsRef<str>>(client: &mut Client, requests: &[T]) -> Vec<String> {
     requests.iter().map(|_| client.reply()).collect()
 }
 
-/// Number of times that connections of node 0 have waited for the owners of keys.
+/// Returns how often connections of node 0 have waited for the owners of keys.
 fn waits(nodes: &Nodes) -> u64 {
     nodes.told(0, "waits").parse().unwrap()
 }
@@ -27,13 +27,13 @@ fn requests_for_different_keys_are_waited_for_together() {
     let before = waits(&nodes);
     let requests: Vec<_> = (0..256).map(|number| format!("SET z{number:x} {number}")).collect();
     assert!(pipeline(&mut client, &requests).iter().all(|reply| reply == "OK"));
-    // Four flights of 64, should all of it arrive in one piece; and never one for each.
+    // Four waits for 64 requests each if all input arrives in one piece, and never one wait for each request.
     let together = waits(&nodes) - before;
     assert!((4..=64).contains(&together), "{together}");
     let requests: Vec<_> = (0..256).map(|number| format!("GET z{number:x}")).collect();
     let replies = pipeline(&mut client, &requests);
     assert!(replies.iter().enumerate().all(|(number, reply)| *reply == number.to_string()), "{replies:?}");
-    // Those for one key are waited for one by one.
+    // Requests for the same key are waited for one by one.
     let before = waits(&nodes);
     let replies = pipeline(&mut client, &["INCR z"; 20]);
     assert_eq!(replies, (1..=20).map(|number| format!(":{number}")).collect::<Vec<_>>());

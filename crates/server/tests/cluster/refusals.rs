@@ -1,5 +1,5 @@
-//! Foreign processes, wrong keys, other versions and malformed bytes at the listener for nodes: each is
-//! refused with a clear error, and nothing else is disturbed.
+//! Foreign processes, wrong keys, other versions and malformed bytes at the listener for nodes. Each is
+//! refused with a clear error, and other connections are not disturbed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ const CLUSTER: u64 = 0xc1;
 
 fn connect(nodes: &Nodes) -> TcpStream {
     let stream = TcpStream::connect(nodes.node_address(0)).unwrap();
-    // A test that hangs fails instead.
+    // Time limit, so that a hanging test fails.
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream
 }
@@ -27,7 +27,8 @@ fn is_closed(mut stream: TcpStream) -> bool {
     stream.read_to_end(&mut rest).is_ok() || stream.read(&mut [0]).is_ok()
 }
 
-/// Introduces itself as another node, which has the same list of members; the stream if that went well.
+/// Runs the handshake as node `pe`, with the cluster's list of members. Returns the stream if the handshake
+/// succeeds.
 fn introduce(nodes: &Nodes, cluster: u64, pe: u16, key: &[u8]) -> Result<TcpStream, HandshakeError> {
     introduce_by_list(nodes, nodes.members.mark(), cluster, pe, key)
 }
@@ -58,7 +59,7 @@ fn introduce_by_list(
     Ok(stream)
 }
 
-/// Asks until a node says so; there is no way to know when it has noticed.
+/// Waits until a value of node 0's `INFO cluster` contains `wanted`. No event announces the change.
 fn comes_to_say(nodes: &Nodes, name: &str, wanted: &str) {
     let is_said = (0..3000).any(|_| {
         let said = nodes.told(0, name).contains(wanted);
@@ -96,7 +97,7 @@ fn strangers_are_refused_by_name_and_members_are_served_meanwhile() {
     http.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     assert!(is_closed(http));
     comes_to_say(&nodes, "last_refusals", "not an azekura node");
-    drop(connect(&nodes)); // says nothing at all
+    drop(connect(&nodes)); // closes without sending anything
     comes_to_say(&nodes, "last_refusals", "ended in the handshake");
     assert_eq!(client.ask("GET z"), "1");
 }
@@ -113,7 +114,7 @@ fn a_flood_of_silent_connections_keeps_no_member_out() {
 
 #[test]
 fn a_member_that_sends_rubbish_loses_its_connection_and_nothing_else() {
-    // The last node is stopped, so that it does not accept the connection in its name.
+    // Node 3 is stopped, so that it accepts no connection of the cluster while the test acts as node 3.
     let mut nodes = Nodes::with(&["", "h", "p", "x"], |_| ());
     nodes.stop(3);
     let mut client = nodes.client(0);

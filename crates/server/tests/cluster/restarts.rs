@@ -1,4 +1,4 @@
-//! Nodes of a cluster that stop and start again.
+//! Nodes of a cluster that stop and restart.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn keys_of_a_stopped_node_are_refused_and_return_with_it() {
         options.read_timeout = Duration::from_millis(100);
     });
     let mut client = nodes.client(0);
-    // The first connections may still be in flight.
+    // The first connections may not be established yet.
     let until = |nodes: &Nodes, request: &str, wanted: &str| {
         let mut client = nodes.client(0);
         (0..200).any(|_| client.ask(request) == wanted)
@@ -44,7 +44,7 @@ fn keys_of_a_stopped_node_are_refused_and_return_with_it() {
     assert_eq!(nodes.client(2).ask("GET a"), "nil");
 }
 
-/// The time limits are an hour, so a reply within the test comes without waiting for them.
+/// The time limits are an hour, so a reply within the test did not wait for them.
 #[test]
 fn requests_for_keys_of_a_dead_node_are_refused_at_once_and_others_go_on() {
     let mut nodes = Nodes::with(&["", "h", "p"], |options| {
@@ -89,7 +89,7 @@ fn health_names_a_node_that_cannot_be_reached() {
     assert!(nodes.page(0, "/healthz").starts_with("HTTP/1.1 200 OK"));
 }
 
-/// The clock of a node jumps an hour ahead while the node runs, and is wrong at its next start too.
+/// A node's clock jumps an hour ahead while the node runs, and is still wrong at the next start.
 #[test]
 fn a_node_with_a_clock_far_off_is_refused_by_name_and_no_key_expires_by_that_clock() {
     const HOUR_MS: u64 = 3_600_000;
@@ -118,7 +118,7 @@ fn a_node_with_a_clock_far_off_is_refused_by_name_and_no_key_expires_by_that_clo
     assert_eq!(client.ask("GET a"), "1");
 
     clock.fetch_sub(HOUR_MS, SeqCst);
-    // A busy machine may delay heartbeats for longer than four of these.
+    // A busy machine may delay heartbeats for more than four heartbeat intervals.
     wait_until("the node is accepted again", || client.ask("AZ.CLUSTER MOVE a 2") == "OK");
     wait_until("it has the key", || client.ask("GET a") == "1");
 }
@@ -141,7 +141,7 @@ fn a_request_that_removes_keys_of_a_dead_node_too_removes_none() {
         );
         assert_eq!(client.ask("MGET a i"), "[1 1]", "{request}");
     }
-    // The dead node is not needed for these.
+    // These requests need no key of the dead node.
     assert_eq!(client.ask("AZ.DELRANGE - + LIMIT 1"), ":1");
     assert_eq!(client.ask("AZ.DELRANGE - [i"), ":1");
     nodes.start(2);
@@ -159,7 +159,7 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
     });
     nodes.lose(1);
     nodes.launch(1);
-    // The node refuses itself once another node has told it; until then it has no keys.
+    // The node refuses requests when another node has reported the mismatch. Until then it has no keys.
     let refused = (0..600).any(|_| {
         let reply = nodes.client(1).ask("GET i");
         assert!(reply.starts_with('-'), "{reply}");
@@ -184,7 +184,7 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
     assert_eq!(nodes.client(1).ask("GET i"), "nil");
     assert_eq!(nodes.client(1).ask("GET a"), "1");
     assert_eq!(nodes.client(1).ask("SET i 2"), "OK");
-    // The acceptance is recorded: the option is not needed again.
+    // The nodes have recorded the acceptance, so the option is not needed again.
     nodes.stop(1);
     nodes.change(|options| options.is_loss_accepted = false);
     nodes.start(1);

@@ -1,5 +1,5 @@
-//! One order explains what clients of all nodes saw by single requests, `MULTI`, `WATCH` and interactive
-//! transactions with walks, while leaves split and move.
+//! One serial order explains all replies to single requests, `MULTI`, `WATCH` and interactive transactions
+//! with walks, sent to all nodes while leaves split and move.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use crate::nodes::Nodes;
 use crate::support::{Client, seed};
 
-/// Two at each of two nodes to begin with; leaves of two rows are cut between them.
+/// Two keys at each of two nodes at first. A leaf has at most two rows, so leaves split between the keys.
 const KEYS: [&str; 4] = ["i1", "i2", "s1", "s2"];
 const CLIENTS: usize = 6;
 const EACH: usize = 40;
@@ -25,7 +25,7 @@ fn request((key, appended): Step) -> String {
     }
 }
 
-/// The numbers of a list that `APPEND` wrote.
+/// Parses the numbers of a list that `APPEND` wrote.
 fn list(reply: &str) -> Vec<u64> {
     if reply == "nil" {
         Vec::new()
@@ -41,13 +41,14 @@ fn note(running: &mut Running<'_>, (key, appended): Step, reply: &str) {
     }
 }
 
-/// Nothing was done; anything else would be a mistake where nothing fails.
+/// Returns `true` if the request was refused without an effect. No other error is allowed, because no node
+/// fails.
 fn is_refused(reply: &str) -> bool {
     assert!(!reply.starts_with("-UN"), "{reply}");
     reply.starts_with("-CROSSNODE") || reply.starts_with("-RETRY")
 }
 
-/// `EXEC`: whether it ran.
+/// Runs `EXEC`. Returns `true` if the queue ran.
 fn exec(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
     client.send(&["EXEC"]);
     let mut head = String::new();
@@ -75,7 +76,7 @@ fn watched(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bo
     queued(client, running, steps)
 }
 
-/// Looks at all lists between the first and the last of some keys, by one walk; an empty one is not there.
+/// Reads all lists between the first and the last key of `steps` by one walk. An empty list has no row.
 fn walk(client: &mut Client, running: &mut Running<'_>, steps: &[Step]) -> bool {
     let keys = || steps.iter().map(|step| step.0);
     let (first, last) = (keys().min().unwrap(), keys().max().unwrap());
@@ -111,7 +112,7 @@ fn interactive(client: &mut Client, running: &mut Running<'_>, steps: &[Step], w
 }
 
 fn transaction(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) -> bool {
-    // Keys of one half for the most part: moves bring them apart, and together.
+    // Usually selects keys of one half, which begin at one node. Moves may separate or join them.
     let half = rng.random_range(0..2) * 2;
     let mut step = || {
         let key = if rng.random_bool(0.9) { half + rng.random_range(0..2) } else { rng.random_range(0..4) };
@@ -152,7 +153,7 @@ fn one_order_explains_what_all_clients_of_all_nodes_saw_while_leaves_split_and_m
                     for turn in 0..EACH {
                         committed += usize::from(transaction(&mut client, recorder, &mut rng));
                         if turn % 4 == 0 {
-                            // A refused step was done already, or is in progress.
+                            // The reply is ignored: the split or move may be already done, or in progress.
                             let key = KEYS[rng.random_range(0..4)];
                             let request = match rng.random_range(0..3) {
                                 0 => format!("AZ.CLUSTER SPLIT {key}"),

@@ -1,5 +1,5 @@
-//! Reads of several nodes: a snapshot of each. Transfers run at one node each and keep a sum, so every
-//! reading of all keys adds up to it, whatever clients and moves of leaves do meanwhile.
+//! Reads over snapshots of several nodes. Each transfer runs at one node and keeps the sum of all values, so
+//! every read of all keys must return that sum, whatever clients and moves of leaves do meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::support::{Client, seed};
 
 const WRITERS: usize = 3;
 
-/// Three nodes with small leaves, and a key for each letter.
+/// Starts three nodes with small leaves, and stores a key for each letter.
 fn three() -> Nodes {
     let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 3);
     let mut client = nodes.client(0);
@@ -22,7 +22,8 @@ fn three() -> Nodes {
     nodes
 }
 
-/// Transfers between any two keys that are at one node, until `is_over`; a key gets another name at times.
+/// Transfers between two random keys of one node until `is_over` is set. Sometimes renames a key. Returns the
+/// number of transfers.
 fn transfer(nodes: &Nodes, number: usize, seed: u64, is_over: &AtomicBool) -> usize {
     let mut client = nodes.client(number % nodes.len());
     let (mut rng, mut done) = (SmallRng::seed_from_u64(seed.wrapping_add(number as u64)), 0);
@@ -36,7 +37,7 @@ fn transfer(nodes: &Nodes, number: usize, seed: u64, is_over: &AtomicBool) -> us
         assert!(reply.starts_with("[:") || reply.starts_with("-CROSSNODE"), "seed {seed}: {reply}");
         done += usize::from(reply.starts_with("[:"));
         let there = format!("{from}x");
-        // It keeps its value.
+        // A renamed key keeps its value.
         let (one, two) =
             if rng.random_bool(0.5) { (from.to_string(), there) } else { (there, from.to_string()) };
         client.ask("MULTI");
@@ -48,22 +49,22 @@ fn transfer(nodes: &Nodes, number: usize, seed: u64, is_over: &AtomicBool) -> us
     done
 }
 
-/// The sum of all values of keys and values in turn.
+/// Returns the sum of the values in a reply of alternating keys and values.
 fn sum(reply: &str) -> i64 {
     let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
     words.chunks(2).map(|row| row[1].parse::<i64>().unwrap()).sum()
 }
 
-/// Lets the threads beside a test end, also if the test fails.
+/// Guard that ends the other threads of a test, also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Relaxed); // a flag that orders nothing
+        self.0.store(true, Relaxed); // Relaxed: a flag that orders nothing
     }
 }
 
-/// Runs writers, and moves leaves if that is wanted, while `work` runs; how many transfers there were.
+/// Runs writers while `work` runs, and moves leaves if `moves` is set. Returns the number of transfers.
 fn beside_writers(nodes: &Nodes, seed: u64, moves: bool, work: impl FnOnce()) -> usize {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -90,7 +91,7 @@ fn beside_writers(nodes: &Nodes, seed: u64, moves: bool, work: impl FnOnce()) ->
     })
 }
 
-/// A reply, unless the request was refused because a leaf had moved.
+/// Returns a reply, or `None` if the request was refused because a leaf had moved.
 fn read(client: &mut Client, request: &str, refused: &mut usize) -> Option<String> {
     let reply = client.ask(request);
     if reply.starts_with("-RETRY") {
@@ -145,7 +146,7 @@ fn a_snapshot_of_the_cluster_stays_as_it_was() {
                     let (names, count) = (client.ask("KEYS *"), client.ask("DBSIZE"));
                     let names: Vec<_> = names.trim_matches(['[', ']']).split(' ').collect();
                     assert_eq!(format!(":{}", names.len()), count);
-                    // A key alone, and keys of one node and of several.
+                    // A request for one key, and requests for keys of several nodes.
                     let words: Vec<_> = both[0].trim_matches(['[', ']']).split(' ').collect();
                     assert_eq!(client.ask(&format!("GET {}", words[0])), words[1]);
                     assert!(client.ask("MGET a q").starts_with("-CROSSNODE"));
@@ -174,7 +175,7 @@ fn a_read_only_transaction_does_not_wait_and_makes_nobody_wait() {
     for (request, wanted) in [("AZ.BEGIN RO", "OK"), ("GET i", "1"), ("MGET j k", "[2 nil]")] {
         assert_eq!(reader.ask(request), wanted);
     }
-    // The writer does not wait for the reader, and the reader goes on to see the state at its first request.
+    // The writer does not wait for the reader. The reader still reads the state of its first request.
     assert_eq!(writer.ask("AZ.COMMIT"), "OK");
     for (request, wanted) in [
         ("GET i", "1"),
@@ -190,7 +191,7 @@ fn a_read_only_transaction_does_not_wait_and_makes_nobody_wait() {
     assert_eq!(nodes.told(1, "open_transactions"), "0");
 }
 
-/// Reads are refused as soon as nodes cannot promise that they see each of them at one moment.
+/// A snapshot of the cluster ends with `RETRY` when one of its leaves moves to another node (READER-3).
 #[test]
 fn a_snapshot_of_the_cluster_ends_when_a_leaf_moves() {
     let nodes = Nodes::three();
@@ -206,12 +207,12 @@ fn a_snapshot_of_the_cluster_ends_when_a_leaf_moves() {
     assert!(reply.starts_with("-RETRY") && reply.contains("moved"), "{reply}");
     assert!(client.ask("GET a").starts_with("-RETRY"));
     assert!(client.ask("AZ.COMMIT").starts_with("-RETRY"));
-    // So does every later transaction over it.
+    // Every later transaction over this snapshot ends with `RETRY` too.
     assert_eq!(client.ask(&format!("AZ.BEGIN RO AT {number}")), "OK");
     assert!(client.ask("GET q").starts_with("-RETRY"));
     assert_eq!(client.ask("AZ.ABORT"), "OK");
     assert_eq!(client.ask(&format!("AZ.SNAPSHOT CLOSE {number}")), "OK");
-    // Another one sees the leaf where it is; snapshots end with the connection.
+    // A new snapshot finds the leaf at its new node. Snapshots are closed when their connection resets.
     let reply = client.ask("AZ.SNAPSHOT");
     assert_eq!(client.ask(&format!("AZ.BEGIN RO AT {}", reply.trim_start_matches(':'))), "OK");
     assert_eq!(client.ask("AZ.RANGE - +"), "[a 1 i 1 q 1]");

@@ -1,4 +1,4 @@
-//! `WATCH` through any node: `EXEC` goes ahead exactly if the watched keys are as they were.
+//! `WATCH` through any node: `EXEC` runs the queue exactly if the watched keys are unchanged.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use crate::nodes::Nodes;
 use crate::support::Client;
 
-/// `MULTI`, the requests, `EXEC`; what that answers.
+/// Runs the requests between `MULTI` and `EXEC`; returns the reply to `EXEC`.
 fn transaction(client: &mut Client, requests: &[&str]) -> String {
     assert_eq!(client.ask("MULTI"), "OK");
     for request in requests {
@@ -26,7 +26,7 @@ fn a_change_through_another_node_makes_exec_answer_nil() {
             other.ask(change);
         }
         let done = transaction(&mut client, &["INCR j", "GET i"]);
-        // After any result, no key is watched.
+        // No key is watched after `EXEC`, whatever its result.
         assert!(transaction(&mut client, &["GET j"]).starts_with('['));
         done
     };
@@ -37,14 +37,14 @@ fn a_change_through_another_node_makes_exec_answer_nil() {
     assert_eq!(watched("SET i 2 PX 5000"), "nil-array");
     assert_eq!(watched("PERSIST i"), "nil-array");
     assert_eq!(watched("GET i"), "[:4 2]");
-    // As it was is as good as untouched.
+    // A write of the same value does not count as a change.
     assert_eq!(watched("SETRANGE i 0 2"), "[:5 2]");
-    // A key that ends has changed, though nobody wrote.
+    // An expired key has changed, although no client wrote it.
     assert_eq!(nodes.client(1).ask("PEXPIRE i 1000"), ":1");
     assert_eq!(client.ask("WATCH i"), "OK");
     nodes.now_ms.fetch_add(2000, Relaxed);
     assert_eq!(transaction(&mut client, &["GET j"]), "nil-array");
-    // Nor is one that came.
+    // A key that was added after `WATCH` has changed.
     assert_eq!(client.ask("WATCH i"), "OK");
     assert_eq!(nodes.client(2).ask("SET i new"), "OK");
     assert_eq!(transaction(&mut client, &["GET j"]), "nil-array");
@@ -111,7 +111,7 @@ fn any_key_of_any_node_can_come_at_random() {
         assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
     }
     let mut missing: std::collections::BTreeSet<_> = keys.iter().cloned().collect();
-    // Twelve of equal chance: that one does not come in 2000 draws is less likely than a wrong bit in memory.
+    // Each of the twelve keys is equally likely, so 2000 replies almost certainly contain all of them.
     for _ in 0..2000 {
         let key = client.ask("RANDOMKEY");
         assert!(keys.contains(&key), "{key}");

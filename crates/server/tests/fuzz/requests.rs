@@ -1,11 +1,12 @@
-//! Entry: what a connection sends. Requests or a refusal, the same however the bytes come in pieces, and no
-//! more memory than a few times what came.
+//! Fuzz entry: input of a connection. The result is requests or an error, is independent of how the bytes are
+//! divided into reads, and uses at most a few times the memory of the input.
 
 use azekura_server::{ProtocolError, RequestReader, WireLimits};
 
 const LIMITS: WireLimits = WireLimits { max_bulk_bytes: 300, max_arguments: 40, max_request_bytes: 1000 };
 
-/// The first byte is the size of the pieces, the rest what is sent.
+/// Parses the input. The first byte determines the size of the pieces; the rest is the input of the
+/// connection.
 pub(crate) fn requests(data: &[u8]) {
     let (&size, bytes) = data.split_first().unwrap_or((&0, &[]));
     let whole = read(bytes, bytes.len().max(1));

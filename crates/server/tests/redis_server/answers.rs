@@ -1,4 +1,4 @@
-//! Answers that must be those of Redis, byte for byte.
+//! Replies that must equal those of Redis, byte for byte.
 
 use crate::support::{Client, TestServer};
 
@@ -133,7 +133,7 @@ fn transactions_queue_and_watch_as_in_redis() {
     );
     say(&mut other, &[("SET other 1", "OK"), ("FLUSHALL", "OK"), ("FLUSHDB SYNC", "OK")]);
     say(&mut client, &[("EXEC", "[OK OK]"), ("GET a", "1")]);
-    // A key that was there, and is there again.
+    // The key existed at `WATCH`, and was removed and stored again.
     say(&mut client, &[("WATCH a", "OK")]);
     say(&mut other, &[("FLUSHALL", "OK"), ("SET a 1", "OK")]);
     say(&mut client, &[("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "nil-array")]);

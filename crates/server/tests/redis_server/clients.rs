@@ -1,4 +1,4 @@
-//! A client library that is not ours, in both versions of the protocol.
+//! A test with the `redis` client library, in both versions of the protocol.
 
 use redis::{Commands, Connection};
 

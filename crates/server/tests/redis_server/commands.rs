@@ -1,8 +1,8 @@
-//! Each command by itself, as a conversation.
+//! Tests of single commands, written as lines `request => reply`.
 
 use crate::support::{Client, TestServer};
 
-/// Lines `request => reply`, said one after another.
+/// Runs lines `request => reply` one after another.
 fn talk(client: &mut Client, lines: &str) {
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (request, wanted) = line.split_once(" =>").unwrap();
@@ -192,7 +192,7 @@ fn every_key_can_be_the_random_one_and_none_that_has_ended() {
     assert_eq!(client.ask("SET aa 1 PX 5"), "OK");
     redis.pass_ms(10);
     let mut missing: std::collections::BTreeSet<_> = keys.iter().map(ToString::to_string).collect();
-    // The rarest comes once in 104 times: that it does not in so many is less likely than a broken machine.
+    // The rarest key is returned once in 104 replies on average, so 5000 replies almost certainly contain it.
     for _ in 0..5000 {
         let key = client.ask("RANDOMKEY");
         assert!(keys.contains(&&*key), "{key}");
@@ -312,7 +312,7 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
         1018
     );
     assert_eq!(client.ask_raw(&[b"KEYS".as_slice(), &long]), "[]");
-    // One key too long: nothing of the command happens.
+    // One key is too long, so the whole command has no effect.
     assert!(
         client.ask_raw(&[b"MSET".as_slice(), b"first", b"1", &long, b"2"]).starts_with("-ERR the key has")
     );

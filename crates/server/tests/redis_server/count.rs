@@ -1,4 +1,4 @@
-//! `DBSIZE` replies the number of keys without counting them. `AZ.COUNT - +` counts, so both must agree.
+//! `DBSIZE` returns the kept number of keys. `AZ.COUNT - +` counts the keys, so both must agree.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn draw(rng: &mut StdRng) -> String {
         14 => format!("BITOP AND {a} {b} {c}"),
         15 if a < b => format!("AZ.DELRANGE [{a} ({b}"),
         16 if rng.random_range(0..8) == 0 => "FLUSHALL".into(),
-        // Refused after it has stored a key.
+        // Refused after the first key was stored.
         17 => format!("MSET {a} 1 {} 2", "k".repeat(2000)),
         _ => format!("PERSIST {a}"),
     }
@@ -61,7 +61,7 @@ fn the_number_of_keys_is_right_after_any_commands() {
                 for command in &commands {
                     other.ask(command);
                     if begin == "AZ.BEGIN" {
-                        // It sees its own changes.
+                        // A transaction sees its own changes.
                         assert_counted(&mut other, command);
                     }
                 }
@@ -91,7 +91,7 @@ fn the_number_of_keys_is_right_after_a_crash() {
         let mut open_transaction = redis.client();
         assert_eq!(open_transaction.ask("AZ.BEGIN"), "OK");
         assert_eq!(open_transaction.ask(&format!("SET open:{round} 1")), "OK");
-        // In flight at the crash: any of them may be lost.
+        // These requests are in flight at the crash, so any of them may be lost.
         let sets = |i| encoded(&["SET", &format!("k{round}:{i}"), "1"]);
         client.send_raw(&(0..40).flat_map(sets).collect::<Vec<_>>()).unwrap();
         for _ in 0..rng.random_range(0..40) {

@@ -1,10 +1,10 @@
-//! Ends of keys, with a clock that the test moves.
+//! Expiry of keys, with a clock that the test advances.
 
 use std::time::Duration;
 
 use crate::support::{BEGAN_MS, TestServer};
 
-/// A server in which expired keys stay until the test removes them.
+/// Starts a server in which expired keys stay until the test removes them.
 fn server_without_removal() -> TestServer {
     TestServer::with(|options| options.expiry_interval = Duration::from_secs(3600))
 }
@@ -112,13 +112,13 @@ fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
         assert_eq!(client.ask(&format!("SET gone:{i} x PX {}", 100 + i % 7)), "OK");
         assert_eq!(client.ask(&format!("SET later:{i} x PX 100000")), "OK");
     }
-    // Renewed, moved and freed: their old rows must not remove them.
+    // The expiry of these keys was replaced, moved or removed. Their old rows must not remove them.
     assert_eq!(client.ask("SET gone:0 x PX 100000"), "OK");
     assert_eq!(client.ask("PERSIST gone:1"), ":1");
     assert_eq!(client.ask("RENAME gone:2 kept"), "OK");
     assert_eq!(client.ask("PEXPIRE kept 100000"), ":1");
     assert_eq!(client.ask("SET gone:3 x"), "OK");
-    // The rows of ends that never come must go at once.
+    // These expiries are replaced or removed, so their rows must be removed at once.
     assert_eq!(client.ask("SET later:0 x"), "OK");
     assert_eq!(client.ask("DEL later:1"), ":1");
     assert_eq!(client.ask("RENAME later:2 later:3"), "OK");
@@ -133,7 +133,7 @@ fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
     }
     assert_eq!(client.ask("DBSIZE"), ":702");
     assert_eq!(removed(&mut client), 696);
-    // KEY-1: as many rows as keys that end.
+    // KEY-1: there is one row for each key that expires.
     let rows = redis
         .db
         .transact(|tx| {

@@ -1,4 +1,4 @@
-//! A disk that fails under the server.
+//! A disk that fails while the server runs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,15 +17,16 @@ fn a_write_that_is_not_known_to_last_is_never_answered_with_ok() {
     let mut client = redis.client();
     assert_eq!(client.ask("SET a 1"), "OK");
     disk.fail_from(0, FailKind::Io);
-    // One error for the whole pipeline, and the end; or, if the log was found to have failed before, one for
-    // each request.
+    // The whole pipeline gets one error and the connection ends, or each request gets an error if the log is
+    // already known to have failed.
     client.send_raw(&encoded(&["SET", "a", "2"]).repeat(5)).unwrap();
     let reply = client.reply();
     assert!(reply.starts_with("-UNAVAIL"), "{reply}");
     for reply in (1..5).map_while(|_| client.try_reply().ok()) {
         assert!(reply.starts_with("-UNAVAIL"), "{reply}");
     }
-    // Reads of durable data work, writes are refused, and watching clients are told.
+    // After the failure, writes are refused, reads of durable data work, and the health page reports the
+    // error.
     assert!(redis.client().ask("SET b 1").starts_with("-UNAVAIL"));
     assert_eq!(redis.client().ask("GET nokey"), "nil");
     let mut health = TcpStream::connect(redis.server.metrics_address().unwrap()).unwrap();

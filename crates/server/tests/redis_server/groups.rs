@@ -1,4 +1,4 @@
-//! Writes that share a transaction: each is answered as if it were alone, and delays no unrelated client.
+//! Writes that share a transaction. Each is answered as if it ran alone, and delays no unrelated client.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use azekura_io::fault::FaultFs;
 
 use crate::support::{Client, TestServer, encoded, told};
 
-/// One reactor: writes that arrive together are run by one thread.
+/// Starts a server with one reactor, so that one thread runs writes that arrive together.
 fn redis() -> TestServer {
     over(Database::in_memory().unwrap())
 }
@@ -15,12 +15,12 @@ fn redis() -> TestServer {
 fn over(db: Database) -> TestServer {
     TestServer::over(db, |options| {
         options.reactors = 1;
-        // No test here is about time.
+        // Long enough that no transaction times out in these tests.
         options.transaction_timeout = std::time::Duration::from_secs(600);
     })
 }
 
-/// Sends all of these requests at once.
+/// Sends all requests at once.
 fn send_all<R: AsRef<str>>(client: &mut Client, requests: &[R]) {
     let words = |request: &R| encoded(&request.as_ref().split(' ').collect::<Vec<_>>());
     let bytes: Vec<u8> = requests.iter().flat_map(words).collect();
@@ -40,7 +40,7 @@ fn writes_that_arrive_together_share_a_transaction() {
     send_all(&mut client, &sets);
     (0..100).for_each(|_| assert_eq!(client.reply(), "OK"));
     assert_eq!(told(&mut client, "grouped_writes"), 100);
-    // One read or two take them up, and a group has an end.
+    // The server reads the requests in one or two reads, and the size of a group is bounded.
     assert!(told(&mut client, "write_groups") <= 10);
     for i in 0..100 {
         assert_eq!(client.ask(&format!("GET k{i}")), i.to_string());
@@ -146,7 +146,7 @@ fn what_comes_between_them_sees_those_before_and_not_those_after() {
     }
 }
 
-/// GROUP-3
+/// GROUP-3: a refused write does not affect the other members of its group.
 #[test]
 fn a_write_that_is_refused_leaves_those_beside_it() {
     let redis = TestServer::with(|options| options.wire.max_bulk_bytes = 100);
@@ -176,7 +176,8 @@ fn a_write_that_is_refused_leaves_those_beside_it() {
     assert_eq!(client.ask("MGET x y"), "[9 nil]");
 }
 
-/// GROUP-1: the others of its connection and its reactor are answered though it waits.
+/// GROUP-1: while a write waits for a lock, earlier writes of its connection and all other connections
+/// continue.
 #[test]
 fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
     let redis = redis();
@@ -193,7 +194,7 @@ fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
         for other in &mut others {
             assert_eq!((other.reply().as_str(), other.reply()), ("OK", round.to_string()));
         }
-        // Those before it are done.
+        // The writes before the waiting one have committed.
         let mut reader = redis.client();
         while reader.ask("MGET a b") != "[1 1]" {}
         assert_eq!(reader.ask("GET c"), "nil", "and that after it is not");
@@ -204,8 +205,8 @@ fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
     }
 }
 
-/// GROUP-3: the row of a key's expiration is stored after its record, and waits for the thread that reads the
-/// expirations.
+/// GROUP-3: a member that is undone after half of its work leaves no trace. The row in `redis.expiry` is
+/// stored after the record, and waits for the transaction that has read the table.
 #[test]
 fn a_write_that_falls_out_half_done_leaves_nothing() {
     let redis = redis();
@@ -222,8 +223,8 @@ fn a_write_that_falls_out_half_done_leaves_nothing() {
     }
 }
 
-/// GROUP-1: a transaction that held the locks of some and waited for others would be in a circle with one
-/// that does it the other way round.
+/// GROUP-1: a group that waited for a lock would deadlock with a transaction that locks the same keys in
+/// another order.
 #[test]
 fn a_group_is_in_no_deadlock() {
     let redis = redis();
@@ -252,7 +253,7 @@ fn a_watched_key_that_changes_in_a_group_is_noticed() {
     }
 }
 
-/// KEY-1, KEY-2
+/// KEY-1, KEY-2: each key of a group has its own expiry.
 #[test]
 fn ends_of_keys_that_are_stored_together_are_their_own() {
     let redis = redis();
@@ -284,7 +285,7 @@ fn ends_of_keys_that_are_stored_together_are_their_own() {
     }
 }
 
-/// GROUP-4: what was answered is there after the power was cut, whatever the others of its group were told.
+/// GROUP-4: an acknowledged write survives a power loss, whatever reply other members of its group received.
 #[test]
 fn what_was_answered_survives_the_loss_of_power() {
     for cut_at in (1..120).step_by(7) {

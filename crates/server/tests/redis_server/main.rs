@@ -1,6 +1,6 @@
-//! The server through its protocol: a server in this process, clients over loopback.
+//! Tests of the server through its protocol: a server in this process, and clients over loopback.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod answers;
 mod clients;

@@ -1,4 +1,4 @@
-//! Random commands on the server and on a map, side by side.
+//! Random commands on the server and on a model; both must give the same replies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::support::{BEGAN_MS, TestServer, seed};
 
-/// Redis' documented behavior of the commands below, over a map.
+/// A model of the commands below over a map, as Redis documents them.
 struct Model {
     keys: BTreeMap<String, (String, Option<u64>)>,
     now_ms: u64,

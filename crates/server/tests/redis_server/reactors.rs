@@ -1,4 +1,5 @@
-//! Hand-over of reactors: a waiting request delays no other one, and no input that arrives meanwhile is lost.
+//! Hand-over of reactors: a waiting request delays no other request, and no input that arrives meanwhile is
+//! lost.
 
 use std::io::Read;
 use std::net::Shutdown;
@@ -11,16 +12,16 @@ use azekura_io::device::{Device, DeviceFs, DeviceModel};
 
 use crate::support::{Client, TestServer, encoded};
 
-/// One reactor: all connections are each other's company.
+/// Starts a server with one reactor, which all connections share.
 fn redis() -> TestServer {
     TestServer::with(|options| {
         options.reactors = 1;
-        // No test here is about time.
+        // Long enough that no transaction times out in these tests.
         options.transaction_timeout = Duration::from_secs(600);
     })
 }
 
-/// A transaction of the program's own that keeps `key` locked.
+/// Begins a transaction of the store, outside the server, that holds the lock of `key`.
 fn holding(redis: &TestServer, key: &str) -> Transaction {
     let tx = redis.db.begin().unwrap();
     tx.table(&TableDefinition::<[u8], [u8]>::new("redis.keys"))
@@ -57,7 +58,7 @@ fn the_wait_of_the_only_connection_keeps_no_new_one_from_being_served() {
         let waits = redis.db.stats().locks.waits;
         let mut first = redis.client();
         first.send(&["GET", "k"]);
-        // Sooner or later it waits, and its thread leaves the reactor.
+        // Waits until the request waits for the lock and its thread has handed over the reactor.
         while redis.db.stats().locks.waits == waits {
             std::thread::yield_now();
         }
@@ -147,8 +148,8 @@ fn many_connections_share_few_threads_and_each_gets_its_own_answers() {
 
 #[test]
 fn commits_are_answered_in_order_whether_their_thread_keeps_the_reactor_meanwhile_or_gives_it_away() {
-    // By turns the device takes no time, so the thread comes to keep its reactor, and a millisecond and more,
-    // so it gives it away.
+    // The device alternates between free writes, during which the thread keeps its reactor, and flushes of at
+    // least a millisecond, during which the thread hands it over.
     let device = Device::new(DeviceModel::free());
     let disk = DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device));
     let db = Database::builder().file_system(Arc::new(disk)).cache_bytes(32 << 20).wal_streams(1).open("/db");

@@ -1,4 +1,4 @@
-//! Scans with long pauses between the steps of their cursors: beside other scans, across a restart, over keys
+//! Scans with long pauses between their steps: concurrently with other scans, across a restart, and over keys
 //! with long common prefixes.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::support::{Client, TestServer, seed};
 
-/// A step of a scan: the next cursor, and the keys.
+/// Runs a step of a scan. Returns the next cursor and the keys.
 fn step(client: &mut Client, cursor: &str, count: usize) -> (String, Vec<String>) {
     let reply = client.ask(&format!("SCAN {cursor} COUNT {count}"));
     let (next, keys) = reply[1..].split_once(" [").unwrap_or_else(|| panic!("SCAN {cursor}: {reply}"));
@@ -43,7 +43,7 @@ fn a_cursor_is_good_after_100_000_steps_of_others_and_a_restart() {
             found.extend(some);
             cursor = next;
         }
-        // Others, in pipelines: each goes on where its last step ended.
+        // 500 other scans, in pipelines. Each continues where its previous step ended.
         let mut cursors = vec!["0".to_owned(); 500];
         for _ in 0..200 {
             cursors.iter().for_each(|cursor| client.send(&["SCAN", cursor, "COUNT", "3"]));
@@ -68,8 +68,8 @@ fn a_cursor_is_good_after_100_000_steps_of_others_and_a_restart() {
     assert_eq!(found, keys, "each once, in order");
 }
 
-/// Keys come and go at random; those that stay are returned once. Every cursor that was ever given out is
-/// used again, at any time.
+/// Random keys are added and removed during the scans. Keys that stay are returned exactly once, from every
+/// cursor that was ever returned, at any later time.
 #[test]
 fn every_cursor_of_the_past_leads_to_all_keys_above_it() {
     let seed = seed("SCAN_SEED");
@@ -87,7 +87,7 @@ fn every_cursor_of_the_past_leads_to_all_keys_above_it() {
     let mut stays = stays;
     stays.sort();
     stays.dedup();
-    // Each cursor, and the last key before it.
+    // Each returned cursor, with the last key before it.
     let mut past: BTreeMap<String, String> = BTreeMap::new();
     let mut walks = 0;
     while walks < 60 || past.len() <= 100 {
@@ -129,7 +129,7 @@ fn a_cursor_outlives_the_transaction_in_which_it_was_made() {
     assert_eq!(client.ask("AZ.BEGIN RO"), "OK");
     let (cursor, mut found) = step(&mut client, "0", 700);
     assert_eq!(client.ask("AZ.ABORT"), "OK");
-    // Other prefixes are added meanwhile.
+    // Other scans add prefixes meanwhile.
     fill(&mut other, &(0..2000).map(|i| format!("another:kind:{i:08}")).collect::<Vec<_>>());
     let mut cursors = (cursor, "0".to_owned());
     loop {

@@ -1,4 +1,4 @@
-//! Passwords, and what others may reach.
+//! Passwords, and limits for clients that are not logged in.
 
 use azekura::Database;
 use azekura_server::{Password, Server, ServerError, ServerOptions};
@@ -51,7 +51,7 @@ fn a_connection_that_shows_no_password_in_time_is_closed_and_others_stay() {
     assert!(silent.try_reply().is_err());
     assert!(talking.try_reply().is_err());
     assert_eq!(member.ask("PING"), "PONG");
-    // It is as one that has just come again.
+    // After `RESET` the client counts as not logged in.
     assert_eq!(member.ask("RESET"), "RESET");
     assert!(member.try_reply().is_err());
 }

@@ -1,4 +1,4 @@
-//! Many clients at once: nothing is lost, and one order explains what all of them saw.
+//! Many concurrent clients: no write is lost, and one serial order explains all replies.
 
 use std::thread;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn watched_read_modify_writes_of_many_clients_lose_nothing() {
     assert_eq!(first.ask("GET n"), (CLIENTS * 40).to_string());
 }
 
-/// The numbers of a list that `APPEND` wrote.
+/// Parses the numbers of a list that `APPEND` wrote.
 fn list(reply: &str) -> Vec<u64> {
     if reply == "nil" {
         Vec::new()
@@ -64,8 +64,8 @@ fn list(reply: &str) -> Vec<u64> {
     }
 }
 
-/// One to six requests that are sent together, each a transaction of its own: appends next to each other may
-/// share the store's.
+/// Sends one to six requests together. Each is a separate transaction for the client; adjacent appends may
+/// share a transaction of the store.
 fn singles(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) {
     let steps: Vec<(u64, Option<u64>)> = (0..rng.random_range(1..7))
         .map(|_| (rng.random_range(0..4), rng.random_bool(0.7).then(|| recorder.value())))
@@ -94,7 +94,7 @@ fn request((key, appended): (u64, Option<u64>)) -> String {
     }
 }
 
-/// One transaction of two to four steps on a few lists, by `MULTI` or interactively.
+/// Runs one transaction of two to four steps on a few lists, by `MULTI` or interactively.
 fn transaction(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) {
     let steps: Vec<(u64, Option<u64>)> = (0..rng.random_range(2..5))
         .map(|_| (rng.random_range(0..4), rng.random_bool(0.5).then(|| recorder.value())))

@@ -1,5 +1,5 @@
-//! Commands that read ranges, and read-only transactions, use snapshots: no writer makes them wait, and they
-//! make no writer wait.
+//! Commands that read ranges, and read-only transactions, use snapshots: they wait for no writer, and no
+//! writer waits for them.
 
 use crate::support::{Client, TestServer};
 
@@ -16,7 +16,7 @@ fn the_locks_of_a_writer_make_no_reader_of_ranges_wait() {
     assert_eq!(writer.ask("MSET a 1 b 2 c 3"), "OK");
     let waits = redis.db.stats().locks.waits;
     ask_all(&mut writer, &[("AZ.BEGIN", "OK"), ("SET a 9", "OK"), ("DEL b", ":1"), ("SET d 4", "OK")]);
-    // Each would wait for the end of the writer if it locked what it reads.
+    // Each of these commands would wait for the writer if it locked the rows that it reads.
     let as_before = [
         ("SCAN 0", "[0 [a b c]]"),
         ("KEYS *", "[a b c]"),
@@ -90,7 +90,7 @@ fn several_connections_read_one_snapshot() {
     ] {
         assert!(owner.ask(wrong).starts_with("-ERR "), "{wrong}");
     }
-    // A connection leaves none behind.
+    // When a connection ends, its snapshots are closed.
     for _ in 0..16 {
         assert!(owner.ask("AZ.SNAPSHOT OPEN").starts_with(':'));
     }

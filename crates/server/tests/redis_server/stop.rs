@@ -1,4 +1,4 @@
-//! Stopping, killing connections, and the second port.
+//! Shutdown, `CLIENT KILL`, and the port for metrics.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,14 +23,14 @@ fn stopping_answers_what_was_sent_and_closes_the_store() {
     let requests: Vec<u8> = (0..1000).flat_map(|i| encoded(&["SET", &format!("k{i}"), "x"])).collect();
     client.send_raw(&requests).unwrap();
     server.stop().unwrap();
-    // Every request that was read is answered; then the connection ends.
+    // Every request that was read is answered before the connection ends.
     let mut answered = 0;
     while let Ok(reply) = client.try_reply() {
         assert_eq!(reply, "OK");
         answered += 1;
     }
     assert!(TcpStream::connect(address).is_err());
-    // Closed: it opens at once again, with what was answered and nothing of what was open.
+    // The store is closed, so it opens again. It has all acknowledged writes and no uncommitted ones.
     let db = Database::open(dir.path()).unwrap();
     let keys = azekura::TableDefinition::<[u8], [u8]>::new("redis.keys");
     let rows = db.transact(|tx| Ok(tx.table(&keys)?.iter().count())).unwrap();

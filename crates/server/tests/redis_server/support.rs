@@ -1,4 +1,4 @@
-//! A server for one test, and a client that shows replies as text.
+//! A server for one test, and a client that returns replies as text.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use azekura::Database;
 use azekura_server::{Clock, Server, ServerOptions};
 
-/// Time at which the clock of a test begins.
+/// Initial time of the clock of a test.
 pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
 
-/// A server over a store in memory, with a clock that stands still.
+/// A server over a store in memory, with a clock that only the test advances.
 pub(crate) struct TestServer {
     pub(crate) server: Server,
     pub(crate) db: Database,
@@ -33,7 +33,7 @@ impl TestServer {
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();
         options.clock = Clock::Manual(Arc::clone(&now_ms));
-        options.adapts_reactors = false; // all of them, for what they may do to each other
+        options.adapts_reactors = false; // all reactors are in use, to test their interaction
         change(&mut options);
         Self { server: Server::start(db.clone(), options).unwrap(), db, now_ms }
     }
@@ -47,15 +47,15 @@ impl TestServer {
     }
 }
 
-/// A client with its own reading of replies: text as it is, numbers as `:1`, nothing as `nil`, errors as
-/// `-CODE …`, arrays as `[a b]`.
+/// A client that parses replies itself. It shows text unchanged, numbers as `:1`, nil as `nil`, errors as
+/// `-CODE …`, and arrays as `[a b]`.
 pub(crate) struct Client {
     pub(crate) stream: BufReader<TcpStream>,
 }
 
 impl Client {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        // A test that hangs fails instead.
+        // Time limit, so that a hanging test fails.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream: BufReader::new(stream) }
@@ -70,7 +70,7 @@ impl Client {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// The next reply, as text.
+    /// Returns the next reply, as text.
     pub(crate) fn reply(&mut self) -> String {
         self.try_reply().unwrap()
     }
@@ -103,13 +103,13 @@ impl Client {
         })
     }
 
-    /// Sends words and gives back the reply.
+    /// Sends the words of a request and returns the reply.
     pub(crate) fn ask(&mut self, words: &str) -> String {
         self.send(&words.split(' ').collect::<Vec<_>>());
         self.reply()
     }
 
-    /// The same of arguments that may hold anything.
+    /// Sends a request with arbitrary bytes as arguments and returns the reply.
     pub(crate) fn ask_raw<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> String {
         self.send(arguments);
         self.reply()
@@ -126,14 +126,14 @@ pub(crate) fn encoded<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
     bytes
 }
 
-/// A number that `INFO` tells.
+/// Returns a number from the reply to `INFO stats`.
 pub(crate) fn told(client: &mut Client, name: &str) -> u64 {
     let info = client.ask("INFO stats");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.parse().unwrap()
 }
 
-/// The seed of a random test: of the environment, or a new one, which is printed.
+/// Returns the seed of a random test: from the environment, or a new one. Prints it.
 pub(crate) fn seed(variable: &str) -> u64 {
     let seed = std::env::var(variable).ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(rand::random);
@@ -141,8 +141,8 @@ pub(crate) fn seed(variable: &str) -> u64 {
     seed
 }
 
-/// Two interactive transactions have a key each and want that of the other: one is ended, and its later
-/// commands, on the key `later`, do not run alone; the other goes on and commits.
+/// Runs two interactive transactions that lock one key each and then request the other's key. One of them is
+/// rolled back, and its later command on the key `later` does not run alone. The other one commits.
 pub(crate) fn deadlock((mut a, of_a): (Client, &str), (mut b, of_b): (Client, &str), later: &str) {
     for (client, key) in [(&mut a, of_a), (&mut b, of_b)] {
         assert_eq!(client.ask("AZ.BEGIN"), "OK");
@@ -154,7 +154,7 @@ pub(crate) fn deadlock((mut a, of_a): (Client, &str), (mut b, of_b): (Client, &s
         (client.reply(), client.ask(&format!("SET {later} 1")), client.ask("AZ.COMMIT"))
     };
     let replies = std::thread::scope(|scope| {
-        // The transaction that lost allows the other to continue.
+        // The rollback of one transaction lets the other one continue.
         let b = scope.spawn(|| ends(&mut b));
         [ends(&mut a), b.join().unwrap()]
     });

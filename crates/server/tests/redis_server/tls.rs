@@ -48,7 +48,7 @@ fn requests_and_replies_of_any_size_are_encrypted() {
         stream.read_exact(&mut reply).unwrap();
         assert!(reply.starts_with(b"+OK\r\n$300000\r\nxxx"));
     }
-    // One that does not know the certificate, and one that speaks in the clear, get nothing.
+    // A client that does not trust the certificate, and a client without TLS, get no reply.
     let mut stranger = connect(&redis, RootCertStore::empty());
     let asked = stranger.write_all(b"PING\r\n").and_then(|()| stranger.read_exact(&mut [0; 7]));
     assert!(asked.is_err());

@@ -1,4 +1,4 @@
-//! MULTI, WATCH, and interactive transactions: what each conversation may see.
+//! `MULTI`, `WATCH`, and interactive transactions: replies, isolation and timeouts.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn exec_runs_when_only_others_keys_changed_or_nothing_is_watched_any_more() {
         assert_eq!(client.ask("GET a"), "QUEUED");
         assert!(client.ask("EXEC").starts_with('['), "{change} {between}");
     }
-    // EXEC, also in vain, and DISCARD end the watching.
+    // `EXEC`, even a failed one, and `DISCARD` unwatch all keys.
     assert_eq!(client.ask("WATCH a"), "OK");
     other.ask("SET a 6");
     assert_eq!(client.ask("MULTI"), "OK");
@@ -128,7 +128,7 @@ fn a_watched_key_whose_end_came_has_changed() {
     redis.pass_ms(10);
     assert_eq!(client.ask("MULTI"), "OK");
     assert_eq!(client.ask("EXEC"), "nil-array");
-    // It had ended before: then nothing changes.
+    // The key had expired before `WATCH`, so it has not changed since.
     assert_eq!(client.ask("WATCH a"), "OK");
     redis.pass_ms(10);
     assert_eq!(client.ask("MULTI"), "OK");
@@ -151,7 +151,7 @@ fn an_interactive_transaction_is_alone_until_it_commits() {
     ] {
         assert_eq!(client.ask(request), wanted, "{request}");
     }
-    // The other one waits for the row.
+    // The other client waits for the row lock.
     other.send(&["GET", "a"]);
     assert_eq!(client.ask("AZ.COMMIT"), "OK");
     assert_eq!(other.reply(), "2");
@@ -204,7 +204,7 @@ fn an_interactive_transaction_that_stays_open_too_long_is_rolled_back() {
     let (mut client, mut other) = (redis.client(), redis.client());
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("SET a 1"), "OK");
-    // It waits for the lock, and gets it when the time is over.
+    // The other client waits for the lock, and gets it when the transaction times out.
     assert_eq!(other.ask("GET a"), "nil");
     assert!(client.ask("SET b 1").starts_with("-RETRY the transaction was open for more than 1000 ms"));
     assert_eq!(client.ask("AZ.ABORT"), "OK");

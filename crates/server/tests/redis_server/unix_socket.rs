@@ -1,4 +1,4 @@
-//! A server at a Unix socket: its file, the users that may connect, the file of a killed server.
+//! A server on a Unix socket: the socket file, the users that may connect, and the file of a killed server.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -21,7 +21,7 @@ fn start(path: &Path) -> Result<Server, ServerError> {
 /// Sends a line, and returns the first line of the reply; empty if the server closes the connection.
 fn ask(path: &Path, line: &str) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
-    // The server may close it before it has read the line.
+    // The server may close the connection before it has read the line.
     let _ = stream.write_all(format!("{line}\r\n").as_bytes());
     let mut reply = String::new();
     let read = BufReader::new(stream).read_line(&mut reply);
@@ -56,7 +56,7 @@ fn clients_of_a_unix_socket_are_served_and_its_file_goes_with_the_server() {
 fn the_socket_of_a_killed_server_is_replaced_and_nothing_else_is() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("redis.sock");
-    // Like a killed process, the drop leaves the file.
+    // Dropping the listener leaves the file, as a killed process does.
     drop(UnixListener::bind(&path).unwrap());
     let server = start(&path).unwrap();
     assert_eq!(ask(&path, "PING"), "+PONG\r\n");
@@ -91,7 +91,7 @@ fn another_user_is_refused_although_the_file_admits_it() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let path = path.clone();
         let other = std::thread::spawn(move || {
-            // Linux has a user for each thread.
+            // In Linux, each thread has its own user id.
             set_thread_uid(Uid::from_raw(65_534)).unwrap();
             ask(&path, "PING")
         });

@@ -1,4 +1,4 @@
-//! Input that is malformed, too large, or too slow.
+//! Malformed, oversized and slow input.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -29,9 +29,9 @@ fn what_is_no_request_gets_an_error_and_the_end_of_its_connection_only() {
         (&long_line, "-ERR Protocol error: a line of more than"),
     ] {
         let mut client = redis.client();
-        // A request that was accepted before gets its reply.
+        // A request that was accepted before the malformed one gets its reply.
         client.send(&["PING"]);
-        // The server may close while we write.
+        // The server may close the connection while the client writes.
         let _ = client.send_raw(bytes);
         assert_eq!(client.reply(), "PONG");
         let reply = client.reply();
@@ -68,7 +68,7 @@ fn random_bytes_never_end_the_server() {
         let _ = client.send_raw(&bytes);
         let _ = client.stream.get_ref().shutdown(std::net::Shutdown::Write);
         let mut rest = Vec::new();
-        // It ends, by a reset at worst.
+        // The connection ends, possibly by a reset.
         let _ = client.stream.read_to_end(&mut rest);
     }
     assert_eq!(redis.client().ask("PING"), "PONG");
@@ -116,7 +116,7 @@ fn a_connection_beyond_the_limit_is_told_and_closed() {
     assert_eq!(c.reply(), "-ERR max number of clients reached");
     assert!(c.try_reply().is_err());
     drop(b);
-    // There is room again once the server has noticed.
+    // A connection is accepted again after the server has noticed the disconnection.
     loop {
         let mut d = redis.client();
         d.stream.get_mut().write_all(&encoded(&["PING"])).unwrap();
@@ -135,10 +135,10 @@ fn unfinished_requests_of_all_connections_together_are_bounded() {
     let mut clients: Vec<_> = (0..16).map(|_| redis.client()).collect();
     for client in &mut clients {
         let before = told(&mut observer, "total_net_input_bytes");
-        // A client that is refused may be closed before it has sent all.
+        // The server may close a refused connection before the client has sent everything.
         let _ = client.send_raw(head.as_bytes());
         let _ = client.send_raw(&value[..BYTES - 1000]);
-        // Until the server has read all of it, or has refused it.
+        // Waits until the server has read everything, or has refused the request.
         client.stream.get_ref().set_nonblocking(true).unwrap();
         let is_refused = |client: &Client| match client.stream.get_ref().peek(&mut [0]) {
             Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
@@ -158,13 +158,13 @@ fn unfinished_requests_of_all_connections_together_are_bounded() {
         match client.try_reply() {
             Ok(reply) if reply.starts_with("-ERR the unfinished requests") => refused += 1,
             Ok(reply) => assert!(reply.as_bytes() == value, "{} bytes", reply.len()),
-            // The server had not read all when it closed: the reply went with that.
+            // The server closed the connection with unread input, so the reset discarded the reply.
             Err(_) => refused += 1,
         }
     }
-    // Each holds a buffer of 1 to 2 MiB.
+    // Each connection holds a buffer of 1 to 2 MiB.
     assert!((8..16).contains(&refused), "{refused} of 16 refused");
-    // All is given back; a queue of MULTI counts too.
+    // All memory has been released. The queue of `MULTI` counts too.
     let mut client = redis.client();
     assert_eq!(client.ask_raw(&[&b"ECHO"[..], &value]).len(), BYTES);
     assert_eq!(client.ask("MULTI"), "OK");

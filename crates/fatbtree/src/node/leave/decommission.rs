@@ -1,5 +1,5 @@
-//! The decommission message of a leaving node, on both sides: its durable route entries, which all other
-//! nodes store (LEAVE-1, LEAVE-3).
+//! The decommission message of a leaving node, at both sides. It contains the node's durable route entries,
+//! which all other nodes store (LEAVE-1, LEAVE-3).
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::node::state::route_entries;
 use crate::node::transfer::DECISIONS;
 use crate::store::Change;
 
-/// Route entries in one part of a decommission message.
+/// Maximum of route entries in one part of a decommission message.
 const ENTRIES_PER_PART: usize = 1024;
 
-/// Progress of the decommission message that is being sent.
+/// Progress of sending the decommission message.
 pub(super) struct Decommission {
     id: DecommissionId,
     kept: BTreeSet<(PeId, u32)>,
@@ -35,7 +35,7 @@ impl Leaving {
 }
 
 impl Node {
-    /// Step 2.
+    /// Step 2: sends the decommission message until all nodes have acknowledged all its parts.
     pub(super) async fn send_decommission(&self) -> Result<(), LeaveError> {
         let (id, route_entries) = {
             let mut state = self.state.borrow_mut();
@@ -49,7 +49,7 @@ impl Node {
         if parts.is_empty() {
             parts.push(&[]); // all nodes have to confirm that they use the same list
         }
-        // The others store it first, as the receiver of a leaf does.
+        // The other nodes first store a part durably, as the receiver of a leaf does.
         let time = self.options.request_timeout.max(self.options.move_timeout);
         let deadline = self.world.clock.now() + time;
         let list = self.list();
@@ -75,7 +75,7 @@ impl Node {
         }
     }
 
-    /// Sends the parts that are not acknowledged; returns a node that has not acknowledged all.
+    /// Sends the parts that are not acknowledged. Returns a node that has not acknowledged all parts.
     fn say_what_is_not_kept(
         &self,
         id: DecommissionId,
@@ -83,7 +83,7 @@ impl Node {
         parts: &[&[RouteEntry]],
     ) -> Option<PeId> {
         let mut open = None;
-        // Nodes that were admitted since are among them.
+        // The nodes are determined anew, because further nodes may have been admitted.
         for pe in self.witnesses() {
             for (part, route_entries) in (0..).zip(parts) {
                 if !self.leaving.has_kept(pe, part) {
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Another node is leaving: stores its route entries durably, then acknowledges (LEAVE-1).
+    /// Stores the route entries of a leaving node durably, then acknowledges (LEAVE-1).
     pub(in crate::node) async fn keep_decommission(
         &self,
         from: PeId,
@@ -125,7 +125,7 @@ impl Node {
     ) {
         let own = self.list();
         let is_same = list.version == own.version && !list.contradicts(own);
-        // LEAVE-5: refuses at once, because this node may itself be waiting for the leaving one.
+        // LEAVE-5: refuses at once, because this node may itself be waiting for the leaving node.
         let not_ready = self.failure().or_else(|| self.unsettled()).map(DecommissionRefusal::NotReady);
         if let Some(why) = not_ready.or_else(|| (!is_same).then_some(DecommissionRefusal::List(own))) {
             self.heard_of_list(from, list);
@@ -150,7 +150,7 @@ impl Node {
         Ok(())
     }
 
-    /// LEAVE-3.
+    /// Records an acknowledgment, if it is for the present decommission (LEAVE-3).
     pub(in crate::node) fn decommission_acknowledged(&self, from: PeId, id: DecommissionId, part: u32) {
         if let Some(decommission) =
             self.leaving.decommission.borrow_mut().as_mut().filter(|decommission| decommission.id == id)

@@ -4,11 +4,11 @@ use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
 use crate::leaf::MoveId;
 
-/// A node could not leave. It is still a member, with the leaves that it still has.
+/// The reason that a node could not leave. The node is still a member, with its remaining leaves.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaveError {
-    /// The paper's protocols do not move leaves, and the single index does not move at all.
+    /// The paper's protocols do not move leaves, and the single index cannot move.
     #[error(
         "{0} cannot leave: leaves are moved by the lazy protocol only, and an index that is at one node \
          stays there"
@@ -18,26 +18,25 @@ pub enum LeaveError {
     /// There is no other node.
     #[error("{0} is the last node; stop it instead")]
     Last(PeId),
-    /// The node, or one that has to store its decommission message, does not have its keys yet or refuses
-    /// requests.
+    /// The node, or a node that has to store its decommission message, is not settled or refuses requests.
     #[error("{0}")]
     NotReady(String),
     /// The node is leaving already.
     #[error("{0} is leaving already")]
     Busy(PeId),
-    /// Not all nodes go by the same list of members.
+    /// Nodes use different versions of the list of members.
     #[error(
         "wrong version: {pe} uses version {theirs} of the list of members, {me} uses version {ours}; \
          give both the same list and reload it (AZ.CLUSTER RELOAD)"
     )]
     Version {
-        /// The node that would leave.
+        /// The node that was to leave.
         me: PeId,
-        /// Its version.
+        /// Version that this node uses.
         ours: u64,
         /// The node with another version.
         pe: PeId,
-        /// Its version.
+        /// Version that the other node uses.
         theirs: u64,
     },
     /// Another node uses another list of the same version.
@@ -51,18 +50,18 @@ pub enum LeaveError {
         /// The version.
         version: u64,
     },
-    /// No other node takes a leaf.
+    /// No other node accepts a leaf.
     #[error("no node took {page}: {reason}; try again")]
     NotTaken {
         /// The leaf.
         page: PageNo,
-        /// The reason that the last node asked did not take it.
+        /// The reason that the last requested node did not accept the leaf.
         reason: String,
     },
     /// A move was not decided in time, because its other node cannot be reached.
     #[error("the outcome of {0} is not decided; run the command again when its other node is reachable")]
     OpenMove(MoveId),
-    /// All other nodes have to acknowledge the decommission.
+    /// A node did not acknowledge the decommission in time. All other nodes have to acknowledge it.
     #[error(
         "{0} did not acknowledge the decommission in time; run the command again when all nodes are reachable"
     )]

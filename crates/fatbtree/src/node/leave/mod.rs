@@ -3,25 +3,25 @@
 //!
 //! | step | leaving node | each other node | after a crash of the leaving node |
 //! |---|---|---|---|
-//! | 1 | moves its leaves away, takes none (`Declined`) | takes them | member with its remaining leaves |
+//! | 1 | moves its leaves away, accepts none (`Declined`) | accepts them | member with its remaining leaves |
 //! | 2 | no leaf, no open move; sends `Decommission` | stores it, acknowledges | member without leaves |
 //! | 3 | all acknowledged: one transaction, state *left* | | no member |
-//! | 4 | sends `Left` until all know; may be stopped | stores `LeftNoted` | no member; repeats `Left` |
+//! | 4 | sends `Left` until all know; may stop | stores it, sends `LeftNoted` | no member; repeats `Left` |
 //!
-//! After a crash in step 1 or 2 the node is an ordinary member; the operator gives the command again.
+//! After a crash in step 1 or 2 the node is an ordinary member. The operator repeats the command.
 //!
-//! - **LEAVE-1** No durable route entry leads to a node that has left. The leaving node owns nothing, so
-//!   for each key it has a newer entry than each one that leads to it (I3), and all other nodes store these
-//!   entries before step 3. Older entries in messages or index pages are corrected by the durable ones
-//!   (`find`). So I3 holds without the node that has left.
-//! - **LEAVE-2** Between the first part of the decommission message and step 3 the node owns nothing and
+//! - **LEAVE-1** No durable route entry leads to a node that has left. The leaving node owns no keys, so for
+//!   each key it has a newer entry than each one that leads to it (I3). All other nodes store these entries
+//!   before step 3. Older entries in messages or index pages are corrected by the durable ones (`find`). So
+//!   I3 holds without the node that has left.
+//! - **LEAVE-2** Between the first part of the decommission message and step 3 the node owns no keys and
 //!   cannot become an owner: no staged leaf is undecided (`staged`), no leaf is being stored (`arriving`),
-//!   and the node takes none.
-//! - **LEAVE-3** An acknowledgment counts for one decommission only: its name has the start number of the
-//!   node and a number of its own. Before a second decommission the node may have taken leaves and moved
-//!   them away, which the acknowledgments of the first do not cover.
+//!   and the node accepts no leaf.
+//! - **LEAVE-3** An acknowledgment counts for one decommission only. The decommission's id contains the
+//!   node's incarnation and a number. Before a second decommission the node may have received leaves and
+//!   moved them away, which the acknowledgments of the first one do not cover.
 //! - **LEAVE-4** Step 3 is the decision. Only the leaving node makes it, once and durably. No other node
-//!   treats it as gone before.
+//!   treats this node as departed before.
 //! - **LEAVE-5** A node without its own keys refuses a decommission message at once. A leaving node admits
 //!   no new store. A node that is collecting route entries starts over when a node has left, because
 //!   entries that it has collected may be older than the decommission message.
@@ -44,9 +44,9 @@ use crate::world::Notify;
 use decommission::Decommission;
 pub use error::LeaveError;
 
-/// Pause before a refused leaf is offered again.
+/// Pause before a refused leaf is offered to another node.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The decommission is abandoned after this many move timeouts without progress.
+/// Number of move timeouts without progress after which the decommission is abandoned.
 const MAX_IDLE_TIMEOUTS: u32 = 5;
 
 /// Progress of this node's decommission.
@@ -56,7 +56,7 @@ pub(super) struct Leaving {
     /// Leaves and stores that are being stored and are not visible yet.
     arriving: Cell<usize>,
     decommission: RefCell<Option<Decommission>>,
-    /// Something was answered.
+    /// Signals an answer.
     notify: Notify,
     /// Nodes that have acknowledged that this node has left.
     told: RefCell<BTreeSet<PeId>>,
@@ -72,7 +72,7 @@ impl Drop for Arrival<'_> {
 }
 
 impl Leaving {
-    /// Admits an arrival, unless the node is leaving or has left (LEAVE-2, LEAVE-5).
+    /// Admits a leaf or store that arrives, unless the node is leaving or has left (LEAVE-2, LEAVE-5).
     pub(super) fn let_come(&self) -> Option<Arrival<'_>> {
         (!self.is_begun.get()).then(|| {
             self.arriving.set(self.arriving.get() + 1);
@@ -86,9 +86,9 @@ impl Leaving {
 }
 
 impl Node {
-    /// Leaves the cluster, while clients go on. Returns when that is decided; the others are told then
-    /// ([`untold`](Self::untold)), and after that the node can be stopped. All nodes have to be reached, and
-    /// to go by the same version of the list of members.
+    /// Leaves the cluster, while clients continue. Returns when the departure is decided. The other nodes are
+    /// notified afterward ([`untold`](Self::untold)), and then the node can be stopped. All nodes must be
+    /// reachable and must use the same version of the list of members.
     ///
     /// # Errors
     ///
@@ -102,8 +102,8 @@ impl Node {
         self.leaving.is_begun.set(true);
         let done = self.go_away().await;
         self.leaving.decommission.replace(None);
-        // LEAVE-2: a node that has left never takes a leaf again. Nor does a node with a failed store, which
-        // may have recorded that it has left.
+        // LEAVE-2: a node that has left never accepts a leaf again. Nor does a node with a failed store,
+        // because the store may have recorded the departure.
         self.leaving.is_begun.set(self.has_left(self.me) || self.failure().is_some());
         done
     }
@@ -135,7 +135,7 @@ impl Node {
     async fn go_away(&self) -> Result<(), LeaveError> {
         self.give_all_away().await?;
         self.send_decommission().await?;
-        // Step 3. Nothing has come since the decommission message's first word (LEAVE-2).
+        // Step 3. The node has received nothing since the first part of the decommission message (LEAVE-2).
         assert!(self.unclear().is_none(), "who is leaving takes nothing");
         let change = Change { left: Some(self.me), ..Change::default() };
         if let Err(error) = self.store.change(change).await {
@@ -147,7 +147,7 @@ impl Node {
         Ok(())
     }
 
-    /// Step 1.
+    /// Step 1: moves all leaves away.
     async fn give_all_away(&self) -> Result<(), LeaveError> {
         let limit = self.options.move_timeout * MAX_IDLE_TIMEOUTS;
         let (mut last_success, mut turn) = (self.world.clock.now(), 0);
@@ -179,13 +179,13 @@ impl Node {
     async fn give_away(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
         match self.move_leaf(page, to).await {
             Err(MoveError::TooLarge { .. }) => self.halve(page).await,
-            // It was merged, or another request has moved it.
+            // The leaf was merged, or another request has moved it.
             Err(MoveError::NotHere(_)) => Ok(()),
             done => done,
         }
     }
 
-    /// The reason to wait before a decommission message: leaves, and moves that are not over
+    /// Returns the reason to wait before the decommission message: a remaining leaf, or an open move
     /// (LEAVE-2).
     fn unclear(&self) -> Option<LeaveError> {
         let state = self.state.borrow();
@@ -203,8 +203,8 @@ impl Node {
         }
     }
 
-    /// Step 4. When all know it, nobody asks here any more, but for clients that are still connected: they
-    /// are told.
+    /// Step 4: notifies the other nodes until all have acknowledged. Then only clients that are still
+    /// connected send requests, and these are refused.
     pub(super) fn tell_that_it_has_left(&self) {
         self.leaving.is_begun.set(true);
         self.spawn(|node| {

@@ -1,5 +1,5 @@
-//! Ends of open transactions without a request of their clients: they block a structure change, their client
-//! is gone, or their time is over.
+//! Ends of open transactions without a request of their clients: a transaction blocks a structure change, its
+//! client's node is unreachable, or its timeout has passed.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use crate::node::open::{Open, Phase};
 /// Longest wait of a structure change before it ends the transactions that may block it.
 const BLOCKED_LIMIT: Duration = Duration::from_millis(50);
 impl Node {
-    /// Rolls back the waiting transactions for which `which` is true.
+    /// Rolls back the idle transactions for which `which` returns `true`.
     async fn end_idle(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) {
         loop {
             let next = {
@@ -30,9 +30,9 @@ impl Node {
         }
     }
 
-    /// Ends all transactions in a locked leaf's range that wait for their clients. Returns `None` if none is
-    /// left (OPEN-1), otherwise a task that waits for the next one to end: outside of the leaf's lock,
-    /// because that transaction may wait for a thread that wants this lock.
+    /// Ends all idle transactions in a locked leaf's range. Returns `None` if no transaction is left
+    /// (OPEN-1). Otherwise returns a task that waits for the next one to end. Release the leaf's lock before
+    /// awaiting it, because that transaction may wait for a thread that needs this lock.
     pub(in crate::node) async fn end_those_in(
         &self,
         range: &KeyRange,
@@ -42,7 +42,7 @@ impl Node {
         self.open.request_end(WHY, |_, open| open.touches(range)).then(|| self.open.gone.notified())
     }
 
-    /// Waits for `task`, which is part of a change of structure, and makes way for it (OPEN-2).
+    /// Waits for `task`, which is part of a structure change. Ends idle transactions that block it (OPEN-2).
     pub(in crate::node) async fn go_ahead<T>(&self, task: impl Future<Output = T>) -> T {
         let mut task = pin!(task);
         loop {
@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    /// Ends the transactions that came by a node that cannot be reached any more.
+    /// Ends the transactions of clients of a node that is unreachable.
     pub(in crate::node) fn end_those_of(&self, gateway: PeId) {
         const WHY: &str = "the connection to the node of its client was lost";
         if self.open.len() == 0 {
@@ -73,7 +73,7 @@ impl Node {
         });
     }
 
-    /// OPEN-3: ends overdue transactions, as long as there are open ones.
+    /// OPEN-3: ends overdue transactions, until no transaction is open.
     pub(super) fn watch_time(&self) {
         if self.open.is_watched.replace(true) {
             return;
@@ -84,7 +84,8 @@ impl Node {
                 while let Some(deadline) = node.open.next_deadline() {
                     let now = node.world.clock.now();
                     if now < deadline {
-                        // One that begins meanwhile may have an earlier deadline than all that are open.
+                        // A transaction that begins meanwhile may have an earlier deadline than all open
+                        // ones.
                         let shortest = open_timeout.min(reader_timeout);
                         node.world.clock.sleep((deadline - now).min(shortest)).await;
                         continue;

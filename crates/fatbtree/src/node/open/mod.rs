@@ -10,31 +10,32 @@
 //! Between requests a transaction holds the store's row locks and no leaf lock. So leaves may split and merge
 //! while the client is idle.
 //!
-//! - **OPEN-1** Before a leaf moves, every transaction that has touched it has ended. So all that a
-//!   transaction read and wrote stays at its coordinator, under the store's locks, until it ends. A commit
-//!   at another node is ordered before or after the whole transaction.
-//! - **OPEN-2** Structure changes do not wait for clients: after `end::BLOCKED_LIMIT` a blocked one ends all
-//!   idle transactions in its way ([`Node::go_ahead`]).
-//! - **OPEN-3** A transaction ends at its timeout (`open_timeout`), also if its client or the client's node
-//!   is gone.
+//! - **OPEN-1** Before a leaf moves, every transaction that has used the leaf has ended. So all data that a
+//!   transaction has read or written stays at its coordinator, under the store's locks, until the transaction
+//!   ends. A commit at another node is ordered before or after the whole transaction.
+//! - **OPEN-2** Structure changes do not wait for clients. After `end::BLOCKED_LIMIT` a blocked change ends
+//!   all idle transactions in its way ([`Node::go_ahead`]).
+//! - **OPEN-3** A transaction ends at its timeout (`open_timeout`), even if its client or the client's node
+//!   has failed.
 //! - **OPEN-4** Only the first step begins a transaction, and one step runs at a time. A late step finds no
 //!   transaction and does nothing.
 //!
 //! **Readers.** A transaction that changes nothing reads a snapshot of its node and holds no locks. A reader
-//! of several nodes ([`Work::Read`](crate::Work::Read)) has a snapshot of each. A structure change waits for
-//! no reader, so OPEN-2 does not concern it. A reader of several nodes has no time limit, but its snapshot is
-//! closed after `reader_timeout` without a step.
+//! of several nodes ([`Work::Read`](crate::Work::Read)) has a snapshot at each of them. A structure change
+//! waits for no reader, so OPEN-2 does not concern readers. A reader of several nodes has no time limit, but
+//! its snapshot is closed after `reader_timeout` without a step.
 //!
 //! - **OPEN-5** A step of a reader reads a leaf only if this node has owned all keys of the leaf since the
-//!   snapshot was opened. Each move to this node is noted at every reader that is open (`arrived`): the
-//!   snapshot may lack the rows. A reader that asks for them ends.
-//! - **OPEN-6** A reader of several nodes counts as having touched all keys that it may read (`within`), so
-//!   by OPEN-1 it ends at a node when one of them moves away. A reader that has not ended at any of its nodes
-//!   has seen each transaction whole or not at all: all keys that the transaction had changed were read in
-//!   the snapshot of its node, or had moved away before that snapshot was opened.
+//!   snapshot was opened. Each move to this node is recorded at every open reader (`arrived`), because the
+//!   snapshot may lack the rows. A reader that requests such rows ends.
+//! - **OPEN-6** A reader of several nodes counts as having used all keys that it may read (`within`). So by
+//!   OPEN-1 it ends at a node when one of these keys moves away. A reader that has ended at none of its nodes
+//!   has seen each transaction completely or not at all. All keys that the transaction had changed were read
+//!   in the snapshot of its node, or had moved away before that snapshot was opened.
 //!
-//! Without OPEN-6: the reader opens its snapshot at A; T changes k and m at A and commits; the leaf of m
-//! moves from A to B; the reader opens its snapshot at B, and reads m with T's change, but k without.
+//! Without OPEN-6 this could happen: the reader opens its snapshot at A; T changes k and m at A and commits;
+//! the leaf of m moves from A to B; the reader opens its snapshot at B. It reads m with T's change, but k
+//! without.
 
 mod end;
 mod step;
@@ -49,18 +50,19 @@ use crate::message::TransactionId;
 use crate::node::{Asked, Ran, RunError};
 use crate::world::{Notify, Task};
 
-/// Ended transactions that are remembered, so that their clients get the reason.
+/// Number of ended transactions that are remembered, so that their clients get the reason.
 const MOST_REMEMBERED: usize = 1024;
 
-/// A transaction of an application that goes on from request to request. Dropped, it is rolled back.
+/// A transaction of an application that stays open over several requests. Dropping it rolls it back.
 pub trait OpenTransaction {
     /// Runs the client's next request.
     fn step(&mut self, asked: Asked) -> Task<'_, Stepped>;
 
-    /// Makes its changes last. After an error they are not there, or it is not known ([`RunError::Failed`]).
+    /// Commits the transaction. After an error its changes are rolled back, or the outcome is unknown
+    /// ([`RunError::Failed`]).
     fn commit(self: Box<Self>) -> Task<'static, Result<Ran, RunError>>;
 
-    /// Takes its changes back. Must not wait for another transaction.
+    /// Rolls the transaction back. Must not wait for another transaction.
     fn abort(self: Box<Self>) -> Task<'static, ()>;
 }
 
@@ -69,7 +71,7 @@ pub trait OpenTransaction {
 pub struct Stepped {
     /// The answer. A refused step has changed nothing.
     pub ran: Result<Ran, RunError>,
-    /// The whole transaction was rolled back, to end a deadlock for instance.
+    /// `true` if the whole transaction was rolled back, for instance to end a deadlock.
     pub is_over: bool,
 }
 
@@ -81,13 +83,14 @@ enum Phase {
 
 struct Open {
     phase: Phase,
-    /// Only for a reader: the keys that have come to this node since it began (OPEN-5).
+    /// Keys that have arrived at this node since the reader began (OPEN-5); `None` if it is not a reader.
     arrived: Option<Vec<KeyRange>>,
-    /// A reader of several nodes: its time runs from its last step.
+    /// `true` for a reader of several nodes: its timeout restarts with each step.
     is_of_several: bool,
-    /// The leaves of its keys at the time of access. Later leaves lie in these, or have grown.
+    /// Ranges of the used leaves at the time of access. A later leaf with these keys overlaps one of these
+    /// ranges.
     touched: Vec<KeyRange>,
-    /// Rows and bytes that its leaves will have more, about.
+    /// Estimated growth of its leaves in rows and bytes, if it commits.
     grown: BTreeMap<PageNo, (isize, usize)>,
     deadline: Duration,
     /// The reason that the transaction is rolled back after the running step.
@@ -131,7 +134,7 @@ impl Open {
         matches!(self.phase, Phase::Idle(_))
     }
 
-    /// Takes it away from where it waits for its client.
+    /// Takes an idle transaction, and sets its next phase. Returns `None` if the transaction is not idle.
     fn take(&mut self, next: Phase) -> Option<Box<dyn OpenTransaction>> {
         match std::mem::replace(&mut self.phase, next) {
             Phase::Idle(work) => Some(work),
@@ -148,7 +151,7 @@ struct Beginning {
     is_reader: bool,
     /// All keys that a reader of several nodes may read.
     within: Option<KeyRange>,
-    /// Time after which it ends.
+    /// Time after which the transaction ends.
     limit: Duration,
 }
 
@@ -156,7 +159,7 @@ struct Beginning {
 #[derive(Default)]
 pub(super) struct OpenTransactions {
     open: RefCell<BTreeMap<TransactionId, Open>>,
-    /// The reasons that the latest transactions were ended.
+    /// The reasons of the latest ends.
     ended: RefCell<VecDeque<(TransactionId, String)>>,
     began: Notify,
     gone: Notify,
@@ -168,12 +171,12 @@ impl OpenTransactions {
         self.open.borrow().len()
     }
 
-    /// Number of readers, or of the others.
+    /// Returns the number of readers, or of the other transactions.
     fn count(&self, of_readers: bool) -> usize {
         self.open.borrow().values().filter(|open| open.is_reader() == of_readers).count()
     }
 
-    /// OPEN-5: the leaf of a range has come to this node.
+    /// OPEN-5: records that the leaf of a range has arrived at this node.
     pub(super) fn note_arrival(&self, range: &KeyRange) {
         for open in self.open.borrow_mut().values_mut() {
             if let Some(arrived) = &mut open.arrived {
@@ -182,7 +185,7 @@ impl OpenTransactions {
         }
     }
 
-    /// OPEN-5: returns `true` if the snapshot of a reader may lack rows of one of these ranges.
+    /// Returns `true` if the snapshot of a reader may lack rows of one of these ranges (OPEN-5).
     fn lacks_any(&self, id: TransactionId, ranges: &[KeyRange]) -> bool {
         let open = self.open.borrow();
         open.get(&id).is_some_and(|open| ranges.iter().any(|range| open.lacks(range)))
@@ -192,12 +195,12 @@ impl OpenTransactions {
         self.open.borrow().contains_key(&id)
     }
 
-    /// Returns `true` if one that may have locks has touched keys of this range.
+    /// Returns `true` if a transaction that may hold locks has used keys of this range.
     pub(super) fn touch(&self, range: &KeyRange) -> bool {
         self.open.borrow().values().any(|open| !open.is_reader() && open.touches(range))
     }
 
-    /// Returns the reason that a transaction is over or about to be; `None` if it goes on.
+    /// Returns the reason that a transaction has ended or will end after its step; `None` if it stays open.
     fn why_over(&self, id: TransactionId) -> Option<String> {
         match self.open.borrow().get(&id) {
             Some(Open { phase: Phase::Idle(_) | Phase::Running, end_request, .. }) => end_request.clone(),
@@ -211,7 +214,7 @@ impl OpenTransactions {
         known.unwrap_or_else(|| "its node knows nothing of it: it was started anew".to_owned())
     }
 
-    /// Keeps the reason of an ended transaction for its client's next request.
+    /// Records the reason of an ended transaction for its client's next request.
     fn remember(&self, id: TransactionId, why: String) {
         let mut ended = self.ended.borrow_mut();
         ended.push_back((id, why));
@@ -226,8 +229,8 @@ impl OpenTransactions {
         open
     }
 
-    /// Those that are at work in these keys will be rolled back when they have done with it; whether there
-    /// are any.
+    /// Requests the rollback of the selected transactions after their running steps. Returns `true` if any
+    /// was selected.
     fn request_end(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) -> bool {
         let mut is_any = false;
         for (_, open) in self.open.borrow_mut().iter_mut().filter(|(id, open)| which(**id, open)) {
@@ -237,7 +240,7 @@ impl OpenTransactions {
         is_any
     }
 
-    /// Time of the next timeout.
+    /// Returns the time of the next timeout.
     fn next_deadline(&self) -> Option<Duration> {
         let open = self.open.borrow();
         let waits = |open: &&Open| open.end_request.is_none() && !matches!(open.phase, Phase::Ending);

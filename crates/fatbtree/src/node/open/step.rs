@@ -1,4 +1,4 @@
-//! Steps of open transactions, and their ends at their clients' requests.
+//! Steps of open transactions, and their commits and rollbacks at the request of their clients.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::node::open::{Beginning, Open, OpenTransaction, Phase, Stepped};
 use crate::node::work::Worked;
 use crate::node::{Asked, Node, Ran, RunError};
 
-/// Most readers with a snapshot at this node: each keeps row versions in memory.
+/// Maximum of readers with a snapshot at this node. Each snapshot keeps row versions in memory.
 const MOST_READERS: usize = 1024;
 
 impl Node {
@@ -57,12 +57,12 @@ impl Node {
         let durable = stepped.ran.as_mut().ok().and_then(|ran| ran.durable.take());
         let result = self.after_step(id, leaf.page, work, stepped).await;
         drop(locked);
-        // The answer to a transaction of one node need not be durable before its commit.
+        // For a transaction of one node, only the commit has to be durable, not the answer to a step.
         let is_read = matches!(find.work, Work::Read { .. });
         Worked { durable: durable.filter(|_| is_read), ..result.into() }
     }
 
-    /// Takes a transaction out of its rest, or begins it (OPEN-4).
+    /// Takes an idle transaction for its next step, or begins it (OPEN-4).
     fn resume_or_begin(
         &self,
         id: TransactionId,
@@ -91,20 +91,20 @@ impl Node {
         };
         let Some(work) = open.take(Phase::Running) else {
             return Err(match open.phase {
-                // The reason of its end is recorded.
+                // The reason of the end is recorded.
                 Phase::Ending => Refusal::Ended { pe: self.me, reason: self.open.why_ended(id) },
                 _ => refused("another step of this transaction is running".to_owned()),
             });
         };
         if open.is_of_several {
-            open.deadline = now + self.options.reader_timeout; // it counts as having touched all (OPEN-6)
+            open.deadline = now + self.options.reader_timeout; // it counts as using all its keys (OPEN-6)
         } else {
             ranges.iter().for_each(|range| open.touch(range.clone()));
         }
         Ok(work)
     }
 
-    /// OPEN-5: ends a reader with a snapshot that lacks rows of a leaf.
+    /// Ends a reader with a snapshot that lacks rows of a leaf (OPEN-5).
     async fn end_outdated(&self, id: TransactionId, work: Box<dyn OpenTransaction>) -> Refusal {
         let reason = "a leaf that it reads was moved to this node after its snapshot was opened".to_owned();
         self.open.remember(id, reason.clone());
@@ -132,8 +132,8 @@ impl Node {
         }
     }
 
-    /// Lets a transaction rest until its next step; or rolls it back, if somebody wanted that meanwhile, and
-    /// says why.
+    /// Makes a transaction idle until its next step. If its rollback was requested meanwhile, rolls it back
+    /// and returns the reason.
     async fn put_back(
         &self,
         id: TransactionId,
@@ -143,7 +143,7 @@ impl Node {
     ) -> Option<String> {
         let why = {
             let mut open = self.open.open.borrow_mut();
-            // No other task ends it while its step runs.
+            // No other task ends a transaction while its step runs.
             let Some(open) = open.get_mut(&id) else { return Some(self.open.why_ended(id)) };
             match open.end_request.take() {
                 None => {
@@ -171,8 +171,9 @@ impl Node {
             false => None,
         };
         let Some(work) = work else {
-            // If a step of it is at work, its client has given it up. A reader of several nodes may have a
-            // part here although this request is about another one: that part ends by itself.
+            // If a step of the transaction is running, its client has abandoned it. A reader of several nodes
+            // may have a snapshot here although this request is for another node; that snapshot is closed by
+            // its own timeout.
             if coordinator == self.me {
                 self.open.request_end("its client gave it up", |other, _| other == id);
             }
@@ -202,8 +203,8 @@ impl Node {
         }
     }
 
-    /// Tells whether a transaction goes on. Where its first key is at another node than its coordinator,
-    /// OPEN-1 says that it does not.
+    /// Checks that a transaction is still open. If its first key is not at its coordinator any more, it has
+    /// ended by OPEN-1.
     pub(in crate::node) fn check(&self, id: TransactionId, coordinator: PeId) -> Worked {
         let why = match coordinator == self.me {
             true => self.open.why_over(id),
@@ -215,7 +216,7 @@ impl Node {
         }
     }
 
-    /// Reason for a transaction with its first key here and its coordinator elsewhere.
+    /// Returns the reason for a transaction with its first key here and its coordinator at another node.
     fn why_left(&self, coordinator: PeId) -> String {
         format!("a leaf that it touched was moved to another node: from {coordinator} to {}", self.me)
     }

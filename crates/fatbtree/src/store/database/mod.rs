@@ -3,9 +3,9 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | the rows' (named by the caller) | key | value |
-//! | `fat.self` | `identity`, `shares`, `next_page` | owner and openings; first shares of keys; next leaf |
-//! | | `birth`, `settled` | the store's own name; there once it has its keys |
-//! | | `list` | the newest version of the list of members that it has used |
+//! | `fat.self` | `identity`, `shares`, `next_page` | owner, starts; initial key ranges; next leaf number |
+//! | | `birth`, `settled` | name of the store; present once it has its keys |
+//! | | `list` | newest used version of the list of members |
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
 //! | `fat.left` | PE, big-endian | nothing: that PE has left the cluster |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
@@ -44,13 +44,13 @@ const BIRTH: &[u8] = b"birth";
 const SETTLED: &[u8] = b"settled";
 const LIST: &[u8] = b"list";
 
-/// Runs work that may block on a thread that may wait.
+/// Runs jobs that may block on other threads.
 pub trait Offload {
-    /// Runs `job`; the task ends after it.
+    /// Runs `job`. The returned task ends after the job.
     fn run(&self, job: Box<dyn FnOnce() + Send>) -> Task<'static, ()>;
 }
 
-/// Runs it at once, on this thread: for simulations and tests without other lock holders.
+/// Runs a job at once on this thread: for simulations and tests without other lock holders.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inline;
 
@@ -61,25 +61,25 @@ impl Offload for Inline {
     }
 }
 
-/// Rows that an application keeps beside each row, an index for instance: created where a row arrives,
-/// removed where it leaves.
+/// Rows that an application stores in addition to each row, for instance an index. They are created where a
+/// row arrives, and removed where it leaves.
 pub trait Attachments: Send + Sync {
-    /// A row came with a leaf.
+    /// Adds the attached rows of a row that has arrived with a leaf.
     ///
     /// # Errors
     ///
-    /// Undoes the whole change.
+    /// An error rolls back the whole change.
     fn arrive(&self, tx: &Transaction, key: &[u8], value: &[u8]) -> Result<(), Error>;
 
-    /// A row goes with its leaf.
+    /// Removes the attached rows of a row that leaves with its leaf.
     ///
     /// # Errors
     ///
-    /// Undoes the whole change.
+    /// An error rolls back the whole change.
     fn leave(&self, tx: &Transaction, key: &[u8], value: &[u8]) -> Result<(), Error>;
 }
 
-/// Nothing beside the rows.
+/// An application without attached rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoAttachments;
 
@@ -97,7 +97,7 @@ impl Attachments for NoAttachments {
 ///
 /// # Errors
 ///
-/// [`StoreError`]
+/// [`StoreError`]: the record cannot be read.
 pub fn owner(db: &Database) -> Result<Option<(u64, PeId)>, StoreError> {
     let identity = db.transact(|tx| {
         if !tx.table_exists(SELF.name())? {
@@ -110,11 +110,12 @@ pub fn owner(db: &Database) -> Result<Option<(u64, PeId)>, StoreError> {
     Ok(Some((cluster, pe)))
 }
 
-/// The name of a node's store, drawn when it was made. `None`: it is no node's.
+/// Returns the name of a node's store, drawn when the store was created; `None` if the store belongs to no
+/// node.
 ///
 /// # Errors
 ///
-/// [`StoreError`]
+/// [`StoreError`]: the record cannot be read.
 pub fn birth(db: &Database) -> Result<Option<u64>, StoreError> {
     let birth = db.transact(|tx| {
         if !tx.table_exists(SELF.name())? {
@@ -125,7 +126,7 @@ pub fn birth(db: &Database) -> Result<Option<u64>, StoreError> {
     birth.map(|bytes| decode("name of the store", BIRTH, &bytes)).transpose()
 }
 
-/// A store in a database.
+/// A node's store in a database.
 #[derive(Clone)]
 pub struct DatabaseStore {
     base: Arc<Base>,
@@ -145,7 +146,7 @@ impl fmt::Debug for DatabaseStore {
 }
 
 impl DatabaseStore {
-    /// The store of a node: rows are in the table `rows`.
+    /// Creates the store of a node with its rows in the table `rows`.
     #[must_use]
     pub fn new(
         db: Database,
@@ -210,8 +211,8 @@ impl Base {
         })
     }
 
-    /// By a snapshot: it waits for no transaction, and no writer waits for it. Other threads may write into
-    /// the leaf meanwhile, so the result is an estimate anyway.
+    /// Reads a snapshot, so this waits for no transaction, and no writer waits for it. Other threads may
+    /// write into the leaf meanwhile, so the result is an estimate.
     fn weigh(&self, range: &KeyRange) -> Result<Weight, Error> {
         if range.is_empty() {
             return Ok(Weight::default());

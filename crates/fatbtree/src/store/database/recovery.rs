@@ -1,4 +1,4 @@
-//! Opening a store: reads its state, and verifies that it belongs to this node.
+//! Opening a store: reads its state, and checks that it belongs to this node.
 
 use serde::de::DeserializeOwned;
 
@@ -13,7 +13,7 @@ use crate::id::PeId;
 use crate::leaf::{LeafHead, RouteEntry, Row, Staged};
 use crate::store::{Founding, Recovered};
 
-/// All rows as written.
+/// The node's tables as stored, not decoded.
 struct Written {
     identity: Option<Vec<u8>>,
     shares: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Written {
         })
     }
 
-    /// Number of earlier openings, if the store belongs to this node. `None`: it belongs to no node.
+    /// Returns the number of earlier starts, or `None` if the store belongs to no node yet.
     fn incarnation(&self, founding: &Founding) -> Result<Option<u64>, StoreError> {
         if self.shares.as_ref().is_some_and(|found| *found != encode(&founding.shares)) {
             return Err(StoreError::OtherShares);
@@ -83,7 +83,7 @@ impl Written {
                 Some(bytes) => decode("name of the store", BIRTH, bytes)?,
                 None => new_name()?,
             },
-            // Stores from before there were names have had their keys for long.
+            // A store without a name was written by a version before names. Such a store has its keys.
             is_settled: self.is_settled || (self.identity.is_some() && self.birth.is_none()),
             met: self.met.iter().map(met).collect::<Result<_, StoreError>>()?,
             left: self.left.iter().map(|(key, _)| pe_of(key)).collect::<Result<_, _>>()?,
@@ -98,7 +98,7 @@ impl Written {
 impl Base {
     pub(super) fn recover(&self, founding: &Founding) -> Result<Recovered, StoreError> {
         let written = self.db.transact(|tx| {
-            tx.table(&self.rows)?; // made if it is new
+            tx.table(&self.rows)?; // creates the table in a new store
             Written::read(tx)
         })?;
         let before = written.incarnation(founding)?;
@@ -120,7 +120,7 @@ impl Base {
         Ok(found)
     }
 
-    /// A store that has not belonged to a node may have rows, but not such as would not be found here.
+    /// Refuses a database that is new to a node and has rows that belong to other nodes.
     fn refuse_rows_of_others(&self, founding: &Founding) -> Result<(), StoreError> {
         for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != founding.pe) {
             if let Some((key, _)) = self.rows(&range, 1, false)?.into_iter().next() {
@@ -144,7 +144,7 @@ fn pe_of(key: &[u8]) -> Result<PeId, StoreError> {
     Ok(PeId(u16::from_be_bytes(bytes)))
 }
 
-/// A name that no other store has.
+/// Returns a random name for a new store.
 fn new_name() -> Result<u64, StoreError> {
     azekura_auth::nonce::<8>().map(u64::from_le_bytes).map_err(StoreError::Name)
 }
