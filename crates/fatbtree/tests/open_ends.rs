@@ -104,7 +104,7 @@ fn who_changes_the_structure_does_not_wait_for_a_client() {
     assert_eq!((coordinator.open_transactions(), coordinator.leaves().len()), (0, 2));
     cluster.executor().run_for(Duration::from_millis(10));
     assert!(matches!(*written.borrow(), Some(Ok(_))), "{written:?}");
-    assert!(is_ended(end(&cluster, id, true), "held up a leaf"));
+    assert!(is_ended(end(&cluster, id, true), "delayed the split"));
 }
 
 /// OPEN-3: a transaction with a lost client ends at its timeout, and not before.
@@ -207,13 +207,13 @@ fn a_transaction_that_is_given_up_while_its_step_is_at_work_ends_with_the_step()
         let stepped = begin(&cluster, step(&cluster, id, Some(COORDINATOR), 2));
         let given_up = end(&cluster, id, is_commit);
         match is_commit {
-            true => assert!(is_ended(given_up, "gave it up"), "nothing is committed in the midst of a step"),
+            true => assert!(is_ended(given_up, "its client ended it"), "nothing is committed in the midst of a step"),
             false => assert!(matches!(given_up, Ok((Answer::Done { existed: false }, _)))),
         }
         locks.borrow_mut().remove(&vec![2]);
         cluster.executor().run_for(Duration::from_millis(10));
         let stepped = stepped.borrow_mut().take().expect("the lock is free");
-        assert!(is_ended(stepped, "gave it up"));
+        assert!(is_ended(stepped, "its client ended it"));
         assert_eq!((cluster.running(COORDINATOR).open_transactions(), locks.borrow().len()), (0, 0));
     }
 }

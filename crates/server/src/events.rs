@@ -48,7 +48,7 @@ impl Refusal {
             Self::Tls => "the TLS handshake failed: the client may use no TLS, or another version of it",
             Self::Protocol => "not a request of RESP2 or RESP3",
             Self::TooMuchUnfinished => "the unfinished requests of all connections exceed --max-unfinished",
-            Self::RepliesNotTaken => "the client took no byte of its replies within the write timeout",
+            Self::RepliesNotTaken => "the client read no byte of its replies within the write timeout",
         }
     }
 }

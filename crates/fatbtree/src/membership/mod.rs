@@ -7,13 +7,13 @@
 //! use azekura_fatbtree::Membership;
 //! let text = r#"
 //!     cluster = "00000000000000a7"    # its name: 16 hexadecimal digits
-//!     key_file = "cluster.key"        # what nodes show that they know; beside this file
+//!     key_file = "cluster.key"        # the shared key of the nodes; beside this file
 //!     version = 3                     # of this list: grows with each change
 //!
 //!     [[node]]
 //!     id = 0
 //!     address = "127.0.0.1:7100"      # where other nodes reach it
-//!     clients = "127.0.0.1:6379"      # where its clients do
+//!     clients = "127.0.0.1:6379"      # address for clients
 //!     from = ""                       # when the cluster began, its keys began here
 //!
 //!     [[node]]
@@ -25,7 +25,7 @@
 //!     id = 2
 //!     address = "127.0.0.1:7102"
 //!
-//!     [[node]]                        # has left; its number is not given again
+//!     [[node]]                        # has left; its number is not used again
 //!     id = 3
 //!     address = "127.0.0.1:7103"
 //!     left = true

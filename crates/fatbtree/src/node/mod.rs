@@ -299,7 +299,7 @@ impl Node {
             format!("what is kept of {:?} leads to {}, which has left", route_entry.range, route_entry.pe)
         }));
         if self.has_left(self.me) && !(state.leaves.is_empty() && state.staged.is_empty()) {
-            wrong.push("it has left, and owns something".to_owned());
+            wrong.push("it has left the cluster and still owns pages".to_owned());
         }
         wrong
     }

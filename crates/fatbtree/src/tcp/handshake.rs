@@ -126,7 +126,7 @@ pub enum HandshakeError {
     )]
     OtherStore(PeId),
     /// The peer has recorded another store of this node.
-    #[error("{0} knows another store of this node; start this node with that store")]
+    #[error("{0} has recorded another store for this node; start this node with that store")]
     Displaced(PeId),
 }
 

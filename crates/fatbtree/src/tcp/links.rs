@@ -382,8 +382,8 @@ impl Link {
                 ended.err().map_or_else(String::new, |error| error.to_string())
             }
             read = reader.read(&mut byte) => match read {
-                Ok(0) => "by the other side".to_owned(),
-                Ok(_) => "the other side said what it should not".to_owned(),
+                Ok(0) => "by the peer".to_owned(),
+                Ok(_) => "the peer sent an unexpected message".to_owned(),
                 Err(error) => error.to_string(),
             },
         }

@@ -53,7 +53,7 @@ impl Node {
             } else if let Some(done) = self.world.timeout(BLOCKED_LIMIT, task.as_mut()).await {
                 return done;
             } else {
-                const WHY: &str = "it held up a leaf that was split, merged or moved";
+                const WHY: &str = "it delayed the split, merge or move of a leaf for too long";
                 self.end_idle(WHY, |_, open| !open.is_reader()).await;
             }
         }

@@ -211,7 +211,7 @@ impl OpenTransactions {
     fn why_ended(&self, id: TransactionId) -> String {
         let ended = self.ended.borrow();
         let known = ended.iter().rev().find(|(ended, _)| *ended == id).map(|(_, why)| why.clone());
-        known.unwrap_or_else(|| "its node knows nothing of it: it was started anew".to_owned())
+        known.unwrap_or_else(|| "its coordinator was restarted and does not know it".to_owned())
     }
 
     /// Records the reason of an ended transaction for its client's next request.

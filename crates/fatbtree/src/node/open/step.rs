@@ -175,7 +175,7 @@ impl Node {
             // may have a snapshot here although this request is for another node; that snapshot is closed by
             // its own timeout.
             if coordinator == self.me {
-                self.open.request_end("its client gave it up", |other, _| other == id);
+                self.open.request_end("its client ended it", |other, _| other == id);
             }
             let reason = match coordinator == self.me {
                 true => self.open.why_over(id).unwrap_or_else(|| self.open.why_ended(id)),
