@@ -1,7 +1,7 @@
 # Functions of .ci/run and .ci/full, which source this file. Needs a Rust toolchain and a C compiler.
 #
-# Each step's output goes to a file; a failing step prints the end of it, and the next steps still run. The
-# last line that `finish` prints has the test counts.
+# The output of each step is written to a file. A failing step prints the end of it, and the next steps still
+# run. The last line of `finish` has the test counts.
 set -uo pipefail
 export CARGO_TERM_COLOR=never
 logs=$(mktemp -d)
@@ -10,11 +10,11 @@ passed=0 failed=0 broken=()
 only=("$@") # names of steps: the other ones are left out
 root=$PWD
 target=${CARGO_TARGET_DIR:-$root/target}
-# A test program that hangs is ended, so that the output names it and the other steps run.
+# A test program that hangs is ended, so that the output names it, and the other steps run.
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER='timeout --kill-after=10 900'
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
 
-# counted passed|failed LOG: the sum of that number over the "test result:" lines of a log.
+# counted passed|failed LOG: prints the sum of that number over the "test result:" lines of a log.
 counted() {
     awk -v word="$1;" '/^test result:/ { for (i = 1; i < NF; i++) if ($(i + 1) == word) n += $i }
         END { print n + 0 }' "$2"
@@ -38,7 +38,7 @@ step() { # step NAME COMMAND...
     else
         count "$logs/$name"
         echo "FAILED: $*"
-        # The cause may lie far above the end.
+        # The cause may be far above the end.
         grep -E -A 25 '^(---- .* stdout ----|error(\[|:))' "$logs/$name" | head -n 300
         tail -n 100 "$logs/$name"
         broken+=("$name")

@@ -1,7 +1,7 @@
-//! Seeded changes of valid inputs, for the runs of the fuzz entries under plain `cargo test`. Included by
-//! path, so that no crate depends on it.
+//! Seeded mutations of valid inputs, for runs of the fuzz targets under plain `cargo test`. Included by path,
+//! so that no crate depends on this file.
 
-/// SplitMix64: a seed is all it needs.
+/// A SplitMix64 generator; its only state is the seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -17,14 +17,14 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 }
 
-/// Changes `bytes` in one to eight places: bits, bytes, numbers at their edges, pieces copied, cut out or
-/// appended.
+/// Mutates one to eight places of `bytes`: flips bits, writes edge values, and copies, removes or appends
+/// bytes.
 pub(crate) fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(8) {
         let at = random.below(bytes.len() + 1);
@@ -53,7 +53,8 @@ pub(crate) fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Runs `entry` on each of `seeds`, and on `runs` changed ones; what fails is told with its seed.
+/// Runs `entry` on each of `seeds`, and on `runs` mutated inputs. A failure is reported with the mutator's
+/// seed and the input.
 pub(crate) fn run_mutated(runs: u64, seeds: &[Vec<u8>], entry: fn(&[u8])) {
     seeds.iter().for_each(|seed| entry(seed));
     for seed in 0..runs {

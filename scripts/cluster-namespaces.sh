@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# A cluster of four nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links
-# are cut and leaves move. Half-way the last node leaves: refused while another is away, done when all are
-# there again; then its process is killed and its store deleted. Clients at every node write all the time,
-# single keys and pairs of keys in interactive transactions (AZ.BEGIN … AZ.COMMIT); in the end each key with
-# an answered write must be found from every node, once and in order, and of each pair both keys or neither:
-# both if the commit was answered, neither if it was refused, either if its outcome is not known.
+# Tests a cluster of four nodes, each in a network namespace of its own, while nodes are killed with SIGKILL,
+# links are cut and leaves move. At half time the last node leaves the cluster: this is refused while another
+# node is down, and succeeds when all nodes run again. Then its process is killed and its store deleted.
+#
+# Clients at every node write all the time: single keys, and pairs of keys in interactive transactions
+# (AZ.BEGIN … AZ.COMMIT). At the end, every node must find each key with an acknowledged write, once and in
+# order. Of each pair it must find both keys or neither: both if the commit was acknowledged, neither if it
+# was refused, either if its outcome is unknown.
 #
 #   scripts/cluster-namespaces.sh [AZEKURA]        target/release/azekura unless given
 #
-# ROUNDS (6) faults; SEED makes the same choices again, though not at the same moments. Needs root and `ip
-# netns` (iproute2); says so and ends well where they are missing. Ends by itself, and leaves neither
-# namespaces nor processes behind. Exit code 0: nothing was lost.
+# ROUNDS is the number of faults (default: 6). SEED repeats the choices of a run, but not their times. Needs
+# root and `ip netns` (iproute2); without them, the script prints a note and succeeds. It removes its
+# namespaces and processes at the end. Exit code 0: no write was lost.
 set -euo pipefail
 export LC_ALL=C
 
@@ -43,7 +45,7 @@ fail() {
     exit 1
 }
 
-# The net: a bridge in a namespace of its own, and a cable to each node.
+# The network: a bridge in a namespace of its own, and a link to each node.
 ip -n "$tag-hub" link add bridge type bridge 2>/dev/null || skip "this kernel has no bridges"
 ip -n "$tag-hub" link set bridge up
 for n in 0 1 2 3; do
@@ -60,7 +62,8 @@ head -c 32 /dev/urandom | base64 >"$dir/cluster.key"
 members=(0 1 2 3)
 from=("" h n t)
 
-# list VERSION: writes the list of members without the nodes that have left; replaces the old list atomically.
+# list VERSION: writes the list of members, with the nodes that have left marked; replaces the old list
+# atomically.
 list() {
     local n
     {
@@ -82,7 +85,8 @@ start() { # start N
     node[$1]=$!
 }
 
-# ask N SECONDS REQUEST: sends one request to node N from where it is, and prints the first line of the reply.
+# ask N SECONDS REQUEST: sends one request to node N from its namespace, and prints the first line of the
+# reply.
 ask() {
     timeout "$2" ip netns exec "$tag-$1" bash -c '
         exec 3<>"/dev/tcp/10.77.0.$(($1 + 1))/6379" || exit 1
@@ -102,7 +106,7 @@ wait_for() { # wait_for N: until it takes requests for keys of every node
     done
 }
 
-# write N: a client at node N, until the end of the test. Notes each key with an answered write.
+# write N: runs a client at node N until the end of the test. Prints each key with an acknowledged write.
 write() {
     ip netns exec "$tag-$1" bash -c '
         letters=abcdefghijklmnopqrstuvwxyz number=0
@@ -121,8 +125,8 @@ write() {
         done' _ "$1" "$dir" >"$dir/acked.$1" 2>/dev/null
 }
 
-# transact N: a client beside node N that writes two keys in one transaction, by whichever node has them,
-# until it is over. Notes each pair and what came of its commit: yes, no (refused or rolled back), or unknown.
+# transact N: runs a client at node N that writes two keys in each transaction, until the end of the test.
+# Prints each pair and the outcome of its commit: yes, no (refused or rolled back), or unknown.
 transact() {
     ip netns exec "$tag-$1" bash -c '
         letters=abcdefghijklmnopqrstuvwxyz number=0
@@ -155,17 +159,17 @@ transact() {
         done' _ "$1" "$dir" >"$dir/pairs.$1" 2>/dev/null
 }
 
-# any: one of the members.
+# any: prints one of the members.
 any() { echo "${members[RANDOM % ${#members[@]}]}"; }
 
-# crash N: ends its process as a crash would.
+# crash N: kills the process of node N.
 crash() {
     kill -9 "${node[$1]}"
     wait "${node[$1]}" 2>/dev/null || true
     unset "node[$1]"
 }
 
-# leave N OTHER: node N leaves the cluster; not while node OTHER does not run.
+# leave N OTHER: node N leaves the cluster; this must be refused while node OTHER does not run.
 leave() {
     local reply m
     crash "$2"
@@ -218,7 +222,7 @@ for round in $(seq "$rounds"); do
 done
 touch "$dir/over"
 for pid in "${writers[@]}"; do
-    # Each ends after its last answer, which comes within 20 seconds or not at all.
+    # Each client ends after its last reply, for which it waits at most 20 seconds.
     wait "$pid" || true
 done
 writers=()
@@ -239,7 +243,7 @@ for n in "${members[@]}"; do
     sort -c -u -k1,1 "$dir/found.$n" || fail "node $n: a key twice, or out of order"
     lost=$(sort "$dir/found.$n" | comm -23 "$dir/acked" - | head -n 3)
     [ -z "$lost" ] || fail "node $n does not find what was answered: $lost"
-    # The last line of a pair has its outcome: a pair without a commit request must not be found.
+    # The last line of a pair has its outcome. A pair without a commit request must not be found.
     wrong=$(awk 'NR == FNR {came[$1] = $2; next}
         match($1, /\.[ab]$/) {there[substr($1, 1, length($1) - 2)]++}
         END {for (pair in came) {

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Loads the Debian package catalogue of this machine with the `azekura` command and compares what it answers
-# with what sort and awk say about the same rows; then does it again with loads that are killed with -9 at
-# random moments.
+# Loads the Debian package catalogue of this machine with the `azekura` command, and compares the results with
+# those of sort and awk for the same rows. Then it repeats this with loads that are killed with SIGKILL at
+# random times.
 #
 #   scripts/debian-catalogue.sh [AZEKURA]     the command to test; target/release/azekura unless given
 #
-# SEED, SAMPLE (rows fetched one by one), SCANS (of each kind) and KILLS may be set in the environment. Needs
-# apt-cache with package lists (`apt-get update` once). Leaves nothing behind. Exit code 0: everything as it
-# must be.
+# The environment may set SEED, SAMPLE (rows fetched one by one), SCANS (of each kind) and KILLS. Needs
+# apt-cache with package lists (`apt-get update` once). Leaves no files behind. Exit code 0: all results are
+# as expected.
 set -euo pipefail
 export LC_ALL=C
 
@@ -24,13 +24,13 @@ RANDOM=$((seed % 32768))
 
 say() { printf '%s\n' "$*"; }
 fail() { say "FAILED (seed $seed): $*" >&2; exit 1; }
-# same WHAT EXPECTED FOUND: two files are equal, or their first differences are shown.
+# same WHAT EXPECTED FOUND: fails and shows the first differences if two files differ.
 same() {
     cmp -s "$2" "$3" || { diff "$2" "$3" | head -n 10 >&2 || true; fail "$1"; }
 }
 
-# raw.tsv: Package, Version, Section, first line of Description, with tabs between; in the catalogue's order,
-# names repeat.
+# Writes raw.tsv: Package, Version, Section, first line of Description, separated by tabs, in the catalogue's
+# order. A name can occur several times.
 catalogue() {
     apt-cache dumpavail | tr -d '\000-\010\013-\037\177' | awk '
         function flush_row() { if (name != "") print name "\t" version "\t" section "\t" text;
@@ -44,7 +44,7 @@ catalogue() {
     [ -s raw.tsv ] || fail "apt-cache dumpavail tells nothing; run apt-get update"
 }
 
-# Reads raw.tsv; writes what `load` reads (load.tsv, load.jsonl) and what it must come to (expected.*).
+# Reads raw.tsv; writes the inputs of `load` (load.tsv, load.jsonl) and the expected contents (expected.*).
 inputs() {
     awk -F '\t' '{ value = $2 "\t" $3 "\t" $4; gsub(/\\/, "&&", value); gsub(/\t/, "\\t", value);
         print $1 "\t" value }' \
@@ -89,8 +89,8 @@ compare_gets() {
 
 random_key() { sed -n "$(((RANDOM * 32768 + RANDOM) % rows + 1))p" expected.raw | cut -f 1; }
 
-# compare_scan DB CONDITION ARGUMENT..: scan, forwards, backwards and limited, against awk's choice by
-# CONDITION.
+# compare_scan DB CONDITION ARGUMENT..: scans forward, backward and with limits, and compares with the rows
+# that awk selects by CONDITION.
 compare_scan() {
     local db=$1 condition=$2 limit=$((RANDOM % 40)); shift 2
     awk -F '\t' "$condition" expected.load > chosen
@@ -126,8 +126,7 @@ load_both() {
         { cat load.out >&2; fail "load of JSON lines"; }
 }
 
-# A load is killed at a random moment, what is there is examined, and the load run again: until the last,
-# which may finish.
+# Kills each load at a random time, checks the store, and runs the next load. The last one may finish.
 killed_loads() {
     local kill_at loader rows_before=0 rows_after killed=0
     sort -u load.tsv > possible
@@ -150,7 +149,7 @@ killed_loads() {
         [ "$rows_after" -ge "$rows_before" ] || fail "after kill $i: $rows_after rows, $rows_before before"
         say "  killed after $kill_at s: $rows_after rows, check clean"
         rows_before=$rows_after
-        # Once all is there a load only replaces: every other time begin anew.
+        # When all rows are present, a load only replaces them. So every other time, the store is deleted.
         if [ "$rows_after" -eq "$rows" ] && [ $((i % 2)) = 0 ]; then rm -rf killed.db; rows_before=0; fi
     done
     load_both killed.db

@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 LOADER = importlib.machinery.SourceFileLoader("far_programs", str(HERE / "far-programs.py"))
 tools = importlib.util.module_from_spec(importlib.util.spec_from_loader("far_programs", LOADER))
 LOADER.exec_module(tools)
-# A program is given so many seconds.
+# Time limit of a program, in seconds.
 LONGEST = 60
 
 JAVA = """import java.util.*;

@@ -45,13 +45,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
-# A first guess at what of a program is not in large blocks.
+# A first estimate of a program's memory outside of large blocks.
 SMALL = 10 * MIB
-# No program is given less for its large blocks.
+# Least local memory for a program's large blocks.
 LEAST = 4 * MIB
 # Address space of large blocks.
 SPACE = "1G"
-# A program that takes so many seconds hangs.
+# Time limit in seconds; a program that takes longer counts as hanging.
 HANGS = 600
 
 SQL = """pragma journal_mode = off; create table t(a integer primary key, b text, c blob);
@@ -114,7 +114,8 @@ def programs(scratch, python, share):
 
 def prepare(scratch, share):
     with open(scratch / "lines", "w") as lines:
-        for i in range(1_200_000):  # with fewer, its local half is less than its text: see docs/testing.md
+        # With fewer lines, the local half is smaller than the program's text: see docs/testing.md.
+        for i in range(1_200_000):
             lines.write(f"{i} {i * 7919 % 1_000_003} {i * i % 97:040}\n")
     (scratch / "sql").write_text(SQL.format(rows=int(250_000 * share), offset=int(100_000 * share)))
     (scratch / "model.py").write_text(NUMPY.format(columns=3000, rows=200_000))
@@ -339,7 +340,8 @@ def main():
                 chosen = None
                 for mechanism in mechanisms:
                     if mechanism == "sigsegv" and program.name in ("redis", "C forks", "C statics"):
-                        continue  # children and static arrays are not for it; it says so
+                        # sigsegv does not support child processes and static arrays, and reports this.
+                        continue
                     if mechanism == chosen:
                         continue
                     code, out, err, seconds, resident, away, name = far_run(

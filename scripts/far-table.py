@@ -45,7 +45,7 @@ LOADER = importlib.machinery.SourceFileLoader("far_programs", str(HERE / "far-pr
 tools = importlib.util.module_from_spec(importlib.util.spec_from_loader("far_programs", LOADER))
 LOADER.exec_module(tools)
 ZRAM, ZRAM_BLOCK = Path("/dev/zram0"), Path("/sys/block/zram0")
-# The least local memory of a region is eight pages.
+# Least local memory of a region: eight pages.
 LEAST = 8 * (64 << 10)
 
 SQL = """pragma journal_mode = off; create table a(n integer primary key, k integer, t text);
@@ -125,7 +125,7 @@ class Swap:
             raise OSError("swap needs root")
         if (ZRAM_BLOCK / "disksize").read_text().strip() != "0":
             raise OSError(f"{ZRAM} is in use")
-        self.run(["true"], None, 10, 1 << 30)  # is there a memory cgroup?
+        self.run(["true"], None, 10, 1 << 30)  # fails if there is no memory cgroup
         (ZRAM_BLOCK / "disksize").write_text(str(size))
         for command in (["mkswap", ZRAM], ["swapon", "-p", "1", ZRAM]):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -146,7 +146,7 @@ class Swap:
                 try:
                     group.rmdir()
                     break
-                except OSError:  # its last process is still being taken down
+                except OSError:  # the kernel is still removing the group's last process
                     time.sleep(0.05)
 
     @staticmethod
@@ -219,7 +219,7 @@ class Table:
             local = max(data * share // 100, LEAST) // 65536 * 65536
             limit = max(charged - data, 0) + local
             swap, far = [], []
-            for _ in range(self.given.runs):  # in turns
+            for _ in range(self.given.runs):  # swap and far memory alternate
                 if self.swap:
                     swap.append(self.swap.run(command, source, self.given.longest, limit))
                 far.append(self.far(program, local))

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Backs up to an S3 server and restores from it, with kills of the command and of the server:
+# Backs up to an S3 server and restores from it, while the command and the server are killed:
 #   scripts/object-store.sh --install     builds MinIO, an S3 server, into target/tools (Go, network)
 #   scripts/object-store.sh AZEKURA       runs the checks; AZEKURA is a command with the feature object-store
-# Needs curl 7.75 or newer. MINIO names another MinIO program. Everything stays on this machine: the server
-# listens on 127.0.0.1 and keeps its files in a scratch directory.
+# Needs curl 7.75 or newer. MINIO names another MinIO program. The server listens on 127.0.0.1 and stores its
+# files in a scratch directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=latest
@@ -56,7 +56,7 @@ fails() { # fails TEXT COMMAND...: the command ends with exit code 1 and this te
     echo "refused: $(cut -c1-200 err.txt)"
 }
 
-# Uploads that were begun and not completed. MinIO lists those of one object only.
+# Counts the uploads that were begun and not completed. MinIO lists those of one object only.
 begun_uploads() { s3 GET "backups?prefix=killed%2Fbackup.azk&uploads=" | grep -o '<UploadId>' | wc -l; }
 
 start

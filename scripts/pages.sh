@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The pages that Azekura writes, opened in a headless Chromium: no script of theirs fails, what they show is
-# there, and tables sort when their heads are clicked.
+# Opens the pages that Azekura writes in a headless Chromium: no script of a page fails, the contents are
+# displayed, and tables are sorted when their headings are clicked.
 #
 #   scripts/pages.sh [--pictures DIR] [AZEKURA] [PAGE...]
 #
-# Opens the pages given, and those of a recording that it makes. AZEKURA: target/release/azekura unless given.
+# Opens the given pages, and those of a recording that it makes. AZEKURA: target/release/azekura unless given.
 #
-# Leaves nothing behind but the pictures. Exit code 0: everything as it must be, or there is no Chromium here.
+# Leaves only the pictures behind. Exit code 0: all pages are as expected, or Chromium is not installed.
 set -euo pipefail
 
 pictures=
@@ -19,7 +19,7 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/pages.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# browse PAGE OPTIONS...: a browser of its own, that asks nobody outside.
+# browse PAGE OPTIONS...: runs a browser with a profile of its own and without background requests.
 browse() {
     local page=$1
     shift
@@ -29,15 +29,15 @@ browse() {
         "file://$page" 2>"$dir/log"
 }
 
-# opened PAGE: what the page is after its scripts, which must not have failed, in $dir/dom.
+# opened PAGE: writes the page as changed by its scripts to $dir/dom; fails if a script fails.
 opened() {
     browse "$1" --enable-logging=stderr --v=0 --dump-dom >"$dir/dom" ||
         fail "chromium does not open $1: $(tail -n 3 "$dir/log")"
     ! grep -E 'Uncaught|CONSOLE.*[Ee]rror' "$dir/log" || fail "a script of $1 fails"
 }
 
-# A page of the report of a trace: each head of its tables is clicked twice, and the first column of the table
-# of operations is told after each.
+# A report of a trace. Each heading of its tables is clicked twice. For the table of operations, the order of
+# the first column is read after each click of the first heading.
 report() {
     local page=$1 probe="$dir/probe.html" seen
     cp "$page" "$probe"
@@ -65,7 +65,7 @@ SCRIPT
     echo "$(basename "$page"): $tables tables that sort, $bars bars, a timeline"
 }
 
-# A page of a lab or a benchmark: a heading, charts with something in them.
+# A page of the lab or a benchmark: must have a heading, and charts with contents.
 lab() {
     local charts shapes
     opened "$1"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the Python package and tests it in a new virtual environment:
 # scripts/python.sh [--debug | --bench | --types]
-# Needs python3 (3.10 or newer, with venv) and a network, or a pip cache, with maturin and pytest.
-# --bench measures it beside lmdb, sqlite3 and diskcache instead, and prints a table.
+# Needs python3 (3.10 or newer, with venv), and network access or a pip cache with maturin and pytest.
+# --bench compares the package with lmdb, sqlite3 and diskcache instead, and prints a table.
 # --types compares the stubs with the package (stubtest of mypy) instead.
 set -euo pipefail
 cd "$(dirname "$0")/../crates/python"
@@ -14,7 +14,7 @@ python3 -m venv "$scratch/build"
 "$scratch/build/bin/pip" install --quiet 'maturin>=1.7,<2'
 # shellcheck disable=SC2086
 "$scratch/build/bin/maturin" build $profile --locked --out "$scratch/wheels"
-# The wheel alone, in an environment that has nothing else of ours.
+# The wheel is tested in an environment with no other package of this repository.
 python3 -m venv "$scratch/test"
 "$scratch/test/bin/pip" install --quiet --no-index "$scratch"/wheels/azekura-*.whl
 if [ "${1:-}" = --bench ]; then

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The programs of others that some checks run: servers, clients, a browser. Tells which are here, and which
-# check goes without.
+# The third-party programs that some checks run: servers, clients, a browser. Prints which are installed, and
+# which checks are skipped.
 #
 #   scripts/real-programs.sh              names them
 #   scripts/real-programs.sh --install    installs those that are missing with apt-get first, as root
 #
-# Exit code 0 also where some cannot be had: each check that needs one says that it skips it.
+# Exit code 0 also if programs are missing: each check that needs one reports that it is skipped.
 set -uo pipefail
 
 # Program or library, Debian's package, the checks that need it.
@@ -27,7 +27,7 @@ where_is() {
 
 install_missing() {
     local program package policy=/usr/sbin/policy-rc.d updated=
-    # Nothing is started by being installed: each check starts its own servers.
+    # Services are not started at installation, because each check starts its own servers.
     if [ ! -e $policy ]; then
         printf '#!/bin/sh\nexit 101\n' >$policy && chmod +x $policy
         trap "rm -f $policy" EXIT
@@ -36,7 +36,7 @@ install_missing() {
         where_is "$program" >/dev/null && continue
         [ -n "$updated" ] || timeout 300 apt-get update -q
         updated=yes
-        # One by one: what cannot be had keeps no other away.
+        # One by one, so that a package that cannot be installed does not prevent the others.
         DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -q -y --no-install-recommends "$package" ||
             echo "cannot install $package"
     done <<<"$programs"

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Unmodified Redis clients against `azekura serve`: redis-cli, redis-benchmark and redis-py, each if it is
-# installed; those that are not are named.
+# Runs unmodified Redis clients against `azekura serve`: redis-cli, redis-benchmark and redis-py. Clients that
+# are not installed are reported.
 #
 #   scripts/redis-clients.sh [AZEKURA]             compares replies; target/release/azekura unless given
-#   scripts/redis-clients.sh --bench [AZEKURA]     requests per second, beside redis-server and kvrocks
-#   scripts/redis-clients.sh --costs [AZEKURA]     processor time of a request, beside redis-server, in turns
-#   scripts/redis-clients.sh --ceiling [AZEKURA]   durable SETs per second, beside a server that does nothing
+#   scripts/redis-clients.sh --bench [AZEKURA]     requests per second, with redis-server and kvrocks
+#   scripts/redis-clients.sh --costs [AZEKURA]     processor time per request, alternating with redis-server
+#   scripts/redis-clients.sh --ceiling [AZEKURA]   durable SETs per second, with a server that does nothing
 #   scripts/redis-clients.sh --functions [AZEKURA] instructions per request by function (valgrind)
 #   scripts/redis-clients.sh --ycsb [AZEKURA]      YCSB A to F, all servers in turn, and three nodes
 #
 # --bench measures redis-server with appendfsync always and everysec; --costs with always. --ceiling measures
-# with redis-benchmark, and with a client that takes less of the processors (cargo build --release -p
-# azekura-server --example light). --functions counts the same on a busy machine. YCSB-E is ordered scans,
-# which Redis does not have.
+# with redis-benchmark, and with a client that needs less processor time (cargo build --release -p
+# azekura-server --example light). The counts of --functions do not depend on the load of the machine. YCSB-E
+# consists of ordered scans, which Redis does not have.
 #
-# PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50)
-# size the benchmark; for YCSB RECORDS (100000) and SECONDS_EACH (2) too, and OPTIONS may be --json. For
-# --costs and --functions TESTS (set get) too, and SERVE may hold options of the server; TOP (40) functions
-# are shown. Debian has the programs in redis-tools and redis-server. Leaves nothing behind. Exit code 0:
-# everything as it must be.
+# PYTHON may name an interpreter that has the package `redis`. RUNS (3), REQUESTS (200000) and CLIENTS (50)
+# set the size of the benchmark; for YCSB, also RECORDS (100000) and SECONDS_EACH (2), and OPTIONS may be
+# --json. For --costs and --functions, TESTS (set get) selects the tests, SERVE may contain options of the
+# server, and TOP (40) is the number of functions shown. Debian has the programs in redis-tools and
+# redis-server. Leaves no files behind. Exit code 0: all replies are as expected.
 set -euo pipefail
 export LC_ALL=C
 
@@ -43,7 +43,7 @@ say() { printf '%s\n' "$*"; }
 fail() { say "FAILED: $*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null || { say "skipped: no $1 here"; return 1; }; }
 
-# serve NAME OPTIONS...: starts a server on a free port, which is left in $port.
+# serve NAME OPTIONS...: starts a server on a free port, and sets $port.
 serve() {
     local name=$1
     shift
@@ -58,8 +58,8 @@ serve() {
     fail "the server does not start: $(cat "$dir/$name.err")"
 }
 
-# nodes NAME: starts a cluster of three nodes and sets $doors to their client addresses, with + between them.
-# The benchmark's keys are any bytes; their shares begin at 0, 55 and c2aa.
+# nodes NAME: starts a cluster of three nodes, and sets $doors to their client addresses, separated by +. The
+# benchmark's keys begin with any byte; the nodes' key ranges begin at the bytes 0, 55 and c2aa (hexadecimal).
 nodes() {
     clusters+=("$dir/$1")
     "$azekura" cluster start --dir "$dir/$1" --split-at U,ª >"$dir/$1.out" 2>&1 ||
@@ -67,7 +67,7 @@ nodes() {
     doors=$(sed -n 's/^node .* serves clients on \([0-9.:]*\):.*$/\1/p' "$dir/$1.out" | paste -sd+)
 }
 
-# is WANTED WORDS...: redis-cli answers WANTED, in both versions of the protocol.
+# is WANTED WORDS...: checks that redis-cli prints WANTED, in both versions of the protocol.
 is() {
     local wanted=$1 got version
     shift
@@ -156,7 +156,7 @@ benchmark() {
     say "redis-benchmark: set, get, incr, mset, with and without pipelines: all answered"
 }
 
-# redis NAME SYNC: starts redis-server, durable as SYNC says, on a port that is left in $port.
+# redis NAME SYNC: starts redis-server with appendfsync SYNC, and sets $port.
 redis() {
     mkdir "$dir/$1"
     port=$((20000 + RANDOM % 20000))
@@ -166,7 +166,7 @@ redis() {
     answers "$1"
 }
 
-# kvrocks NAME: starts it, with each write synced.
+# kvrocks_server NAME: starts kvrocks with each write synced, and sets $port.
 kvrocks_server() {
     mkdir "$dir/$1"
     port=$((20000 + RANDOM % 20000))
@@ -177,7 +177,7 @@ kvrocks_server() {
     answers "$1"
 }
 
-# answers NAME: waits until the server on $port does.
+# answers NAME: waits until the server on $port answers.
 answers() {
     local turn
     for turn in $(seq 200); do
@@ -187,14 +187,14 @@ answers() {
     fail "$1 does not start: $(tail -n 3 "$dir/$1.out")"
 }
 
-# end: ends the server that was started last.
+# end: stops the server that was started last.
 end() {
     kill "${pids[-1]}"
     wait "${pids[-1]}" 2>/dev/null || true
     unset 'pids[-1]'
 }
 
-# measure NAME OPTIONS...: the median rate of each test of a run's repetitions.
+# measure NAME OPTIONS...: prints the median rate of each test over the runs.
 measure() {
     local name=$1 run
     shift
@@ -246,20 +246,20 @@ compare() {
     done
 }
 
-# spent PID: microseconds of user and of system time, and switches between threads (of their own will, or
-# not), so far.
+# spent PID: prints the microseconds of user and system time so far, and the voluntary and involuntary context
+# switches.
 spent() {
     awk -v tick="$(getconf CLK_TCK)" '{ print $14 * 1e6 / tick, $15 * 1e6 / tick }' "/proc/$1/stat"
     cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 }
         END { print own, forced }'
 }
 
-# flushed: flushes of the log so far, from the server on $port; nothing for Redis, where the calls of
-# fdatasync are counted.
+# flushed: prints the number of log flushes so far of the server on $port. Prints nothing for Redis, for which
+# calls of fdatasync are counted.
 flushed() { redis-cli -p "$port" info persistence | tr -d '\r' | sed -n 's/^log_flushes://p'; }
 
-# cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line of what a request
-# took.
+# cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line with the cost of a
+# request.
 cost() {
     local name=$1 pid=$2 test=$3 before after counts="" counter="" flushes
     local events=instructions:u,instructions:k sync=syscalls:sys_enter_fdatasync
@@ -292,7 +292,7 @@ cost() {
             printf "%-34s%-5s%10d%8.2f%8.2f%8.2f%8.2f%8.3f%8.3f", name, test, rate, (a[1] - b[1]) / n,
                 (a[2] - b[2]) / n, c[1] * 1e6 / n, c[2] * 1e6 / n,
                 (a[3] - b[3]) / n, (a[4] - b[4]) / n
-            # Fewer are of the background, not of these requests.
+            # A smaller number of flushes comes from background work, not from these requests.
             if (1000 * flushes > n) printf "%8.1f", n / flushes
             else printf "%8s", "-"
             if (counts != "") printf "%9.0f%9.0f", i[1] / n, i[2] / n
@@ -322,10 +322,10 @@ costs() {
     done
 }
 
-# median: the one in the middle of the numbers that come in, one a line.
+# median: prints the median of the numbers on standard input, one per line.
 median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
-# A line for each client, with the median of its turns at each server.
+# Prints a line for each client, with the median of its runs at each server.
 ceiling() {
     have redis-benchmark && have redis-server || return 0
     local light=${LIGHT:-$(dirname "$azekura")/examples/light} n=${REQUESTS:-50000} run client name
@@ -371,8 +371,8 @@ ceiling() {
     done
 }
 
-# The server's threads take turns under valgrind, and it is some thirty times as slow, so what happens by the
-# clock (cleaning, checkpoints) counts for more than it does otherwise.
+# Under valgrind, the server's threads run one at a time, and about thirty times slower. So the share of work
+# that depends on time (cleaning, checkpoints) is larger than usual.
 functions() {
     have redis-benchmark && have valgrind && have callgrind_control || return 0
     local test pid n=${REQUESTS:-15000} number=0
@@ -416,7 +416,7 @@ functions() {
     done
 }
 
-# The servers run side by side, but only one of them is asked at a time.
+# The servers run at the same time, but only one of them receives requests at a time.
 ycsb() {
     local addresses sync
     serve ycsb

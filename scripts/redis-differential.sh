@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Random commands, also malformed ones, to a real redis-server and to `azekura serve`: every reply must be the
-# same, byte for byte.
+# Sends random commands, including malformed ones, to a real redis-server and to `azekura serve`. Every reply
+# must be the same, byte for byte.
 #
 #   scripts/redis-differential.sh [AZEKURA] [COMMANDS] [SEED]   (target/release/azekura, 200000, random)
 #
-# scripts/redis-differential/differences.txt states the differences that are meant, each with its reason.
-# Needs python3 (standard library only) and Debian's redis-server; without them it says so and ends well.
-# Leaves nothing behind. About two minutes. Exit code 0: no other difference; 1: the first ones are shown with
-# the commands that led there.
+# scripts/redis-differential/differences.txt lists the intended differences, each with its reason. Needs
+# python3 (standard library only) and Debian's redis-server; without them, the script prints a note and
+# succeeds. Leaves no files behind. Takes about two minutes. Exit code 0: no other difference; 1: the first
+# differences are shown, with the commands that led to them.
 set -euo pipefail
 export LC_ALL=C
 

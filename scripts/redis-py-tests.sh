@@ -4,16 +4,16 @@
 #   scripts/redis-py-tests.sh [AZEKURA]            target/release/azekura unless given
 #   scripts/redis-py-tests.sh --update [AZEKURA]   writes the list of the tests that pass; read its diff
 #
-# Gets redis-py's source archive and pytest from PyPI into a temporary directory, as
-# scripts/redis-py/requirements.txt says; PIP_INDEX_URL and the like are pip's. Without python3 or PyPI it
-# prints a note and succeeds. Leaves no files behind. Takes about a minute.
+# Downloads redis-py's source archive and pytest from PyPI into a temporary directory, as listed in
+# scripts/redis-py/requirements.txt. PIP_INDEX_URL and the like are passed to pip. Without python3 or PyPI,
+# the script prints a note and succeeds. Leaves no files behind. Takes about a minute.
 #
-# scripts/redis-py/expected.txt: tests that must pass, by file and class, behind the versions of the protocol.
+# scripts/redis-py/expected.txt: tests that must pass, by file and class, after the versions of the protocol.
 # scripts/redis-py/deviations.txt: tests that are not run, each with the reason.
 # scripts/redis-py/verdict.py: distinguishes "uses an unsupported feature" from "wrong".
 #
-# Some of these tests measure time. A failed test is run once more alone, and that result counts. Exit code 0:
-# all results are as expected.
+# Some of these tests measure time. A failed test is run once more, without the other tests, and the second
+# result counts. Exit code 0: all results are as expected.
 set -euo pipefail
 export LC_ALL=C
 
@@ -57,7 +57,7 @@ files+=(tests/test_asyncio/test_commands.py tests/test_asyncio/test_pipeline.py
     tests/test_asyncio/test_connection_pool.py)
 files+=(tests/test_asyncio/test_encoding.py)
 
-# run VERSION: the tests, on a server of their own.
+# run VERSION: runs the tests against a server of their own.
 run() {
     local version=$1 port=
     "$azekura" serve "$dir/db$version" --listen 127.0.0.1:0 >"$dir/out$version" 2>"$dir/err$version" &
@@ -69,7 +69,7 @@ run() {
     done
     [ -n "$port" ] || fail "the server does not start: $(cat "$dir/err$version")"
     local code=0
-    # -s is what redis-py asks for; the paths are relative to its own directory.
+    # redis-py requires -s; its paths are relative to its own directory.
     (cd "$dir/redis-py" && PYTHONPATH="$lists" PYTHONDONTWRITEBYTECODE=1 AZEKURA_LISTS="$lists" \
         AZEKURA_WRONG="$dir/wrong$version" \
         AZEKURA_PASSED="$([ "$update" = 1 ] && echo "$dir/passed$version")" \
@@ -88,7 +88,7 @@ judge() {
         grep -E '^(WRONG|RESP)' "$dir/tests$version" | sed 's/^/once more: /'
         run "$version" || true
     fi
-    # No verdict: pytest itself failed.
+    # Without a verdict, pytest itself failed.
     grep -q '^RESP' "$dir/tests$version" || cp "$dir/tests$version" "$dir/broken$version"
     grep -E '^(WRONG|RESP)' "$dir/tests$version" || tail -n 30 "$dir/tests$version"
     [ ! -e "$dir/broken$version" ] && [ ! -s "$dir/wrong$version" ]

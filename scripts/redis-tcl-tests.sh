@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Redis' own test suite (its Tcl units for strings, keys and connections) against `azekura serve`.
+# Runs Redis' own test suite (its Tcl units for strings, keys and connections) against `azekura serve`.
 #
 #   scripts/redis-tcl-tests.sh [AZEKURA] [UNIT...]   target/release/azekura and ten units unless given
 #
-# A test that fails is one of three: it needs a command or a setting that the server does not have (its
-# reply says so), it is listed with its reason in scripts/redis-tcl/differences.txt, or it is a defect.
-# Needs tclsh, and the source of Redis 7.0 from Debian's source package, which apt-get fetches into
-# target/redis-source (or REDIS_SOURCE names an unpacked one); without them it says so and ends well.
-# Exit code 0: no defect; 1: the defects are listed. About two minutes.
+# A failing test has one of three causes. It needs a command or a setting that the server does not have, as
+# the reply says. It is listed with its reason in scripts/redis-tcl/differences.txt. Or it is a defect. Needs
+# tclsh, and the source of Redis 7.0 from Debian's source package, which apt-get downloads into
+# target/redis-source (or REDIS_SOURCE names an unpacked one). Without them, the script prints a note and
+# succeeds. Exit code 0: no defect; 1: the defects are listed. Takes about two minutes.
 set -euo pipefail
 export LC_ALL=C
 
@@ -53,8 +53,8 @@ cleanup() {
 trap cleanup EXIT
 cp -r "$(dirname "$(dirname "$helper")")/tests" "$dir/tests"
 mkdir "$dir/src"
-# The suite clears functions between tests, which the server does not have; and a test that fails must not
-# leave its connection in MULTI.
+# The suite clears functions between tests, which the server does not have. A failing test must not leave its
+# connection in MULTI.
 sed -i 's/^\( *\)r function flush/\1catch {r function flush}/' "$dir/tests/support/server.tcl"
 sed -i '/set assertion \[string match "assertion:\*" $error\]/a if {!$assertion} { catch {r discard} }' \
     "$dir/tests/support/test.tcl"

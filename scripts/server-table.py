@@ -45,7 +45,7 @@ SIZES = [100, 4 << 10, 64 << 10, 1_000_000]
 KEYS = {100: 100_000, 4 << 10: 10_000, 64 << 10: 1_000, 1_000_000: 50}
 MAX_IN_FLIGHT = 128 << 20
 MGET_KEYS = 10
-# CPUCLOCK_SCHED: the clock that counts nanoseconds.
+# CPUCLOCK_SCHED: the clock that counts scheduled nanoseconds.
 CPU_CLOCK = 2
 WRITES = ("SET", "INCR", "DEL")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A store on a file system that is full, and on one that is mounted read-only; openings by the command,
-# clean and killed. Needs the right to mount; without it, the parts that mount are left out.
+# Tests a store on a full file system and on one that is mounted read-only. Also tests repeated openings by
+# the command, some of them killed. Needs the right to mount; without it, the parts that mount are skipped.
 #   scripts/small-disks.sh AZEKURA [OPENINGS]
 set -euo pipefail
 azekura=$1 openings=${2:-300}
@@ -12,7 +12,8 @@ fail() { echo "small-disks: $*" >&2; exit 1; }
 size() { du -sk --apparent-size "$1" | cut -f1; }
 files() { find "$1" -type f | wc -l; }
 
-# Openings leave nothing: as large and as many files as after the third, but for the rows.
+# Openings leave nothing behind: except for the rows, the store has the size and the number of files that it
+# had after the third.
 for n in $(seq "$openings"); do
     "$azekura" put "$scratch/db" t "k$n" v
     if [ "$n" = 3 ]; then kept="$(size "$scratch/db") $(files "$scratch/db")"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints every text of the command that a person reads, to be read in one sitting: the help of all
-# commands, then all error messages of all crates with their places.
+# Prints every text of the command that users read, for a review: the help of all commands, then all error
+# messages of all crates with their places.
 #
 #   scripts/texts.sh target/debug/azekura | less
 set -euo pipefail

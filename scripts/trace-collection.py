@@ -23,11 +23,12 @@ import tempfile
 SOURCES = pathlib.Path(__file__).resolve().parent.parent / "crates/record/tests/collection"
 MOST_SECONDS = 120
 LEAST_RIGHT, MOST_WRONG = 0.90, 0.03
-# Part of the time in idle waits from which on a report of idle threads is right.
+# Least share of the time in idle waits for which a report of idle threads is right.
 IDLE = 0.5
-# Part of the wake-ups in vain that is a thundering herd.
+# Least share of the wake-ups in vain for a thundering herd.
 HERD = 0.5
-# Part of the used processor time below which other programs keep the processors busy.
+# Share of the used processor time below which a run is not judged, because other programs kept the processors
+# busy.
 OWN = 0.5
 COMPILERS = {
     ".c": ["cc", "-std=gnu11", "-g", "-O1", "-pthread"],
@@ -44,7 +45,7 @@ def commands(directory):
         if source.suffix not in (".py", *COMPILERS):
             continue
         if source.suffix == ".py":
-            # The interpreter itself: a wrapper script would be recorded too.
+            # The interpreter itself, because a wrapper script would be recorded too.
             found[source.name] = [os.path.realpath(sys.executable), str(source)]
             continue
         compiler = COMPILERS[source.suffix]
@@ -53,7 +54,7 @@ def commands(directory):
         program = directory / source.name.replace(".", "-")
         if source.suffix == ".java":
             subprocess.run([*compiler, "-d", str(program), str(source)], check=True)
-            # A compiled class, a small heap: the start of the machine is not part of the question.
+            # A compiled class and a small heap, so that the start of the virtual machine takes little time.
             java = os.path.realpath(shutil.which("java"))
             found[source.name] = [java, "-Xmx64m", "-XX:+UseSerialGC", "-cp", str(program), source.stem]
         else:

@@ -39,12 +39,13 @@ import time
 import urllib.request
 
 SOURCES = pathlib.Path(__file__).resolve().parent.parent / "crates/record/tests/programs"
-# Seconds of a load, and of a start or an end.
+# Seconds of a load, and the time limit of a start or an end.
 LOAD, MOST = 3.0, 90
 CLIENTS = 6
-# More work without the bottleneck than with it, from which on it is proven.
+# Least ratio of the work without the bottleneck to that with it, as proof of the bottleneck.
 PROVEN = 1.5
-# Part of the used processor time below which other programs keep the processors busy.
+# Share of the used processor time below which a run is not judged, because other programs kept the processors
+# busy.
 OWN = 0.5
 NOBODY = "nobody"
 
@@ -157,7 +158,7 @@ def postgres(prefix, is_planted, directory):
     pattern = "/usr/lib/postgresql/*/bin/"
     server, make = find(pattern + "postgres"), find(pattern + "initdb")
     client = find(pattern + "psql", "psql")
-    # The server refuses to run as root; a recorder of the same user records it.
+    # The server refuses to run as root. A recorder of the same user records it.
     other = [find("setpriv"), f"--reuid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
     if other:
         shutil.chown(directory, NOBODY)
@@ -213,7 +214,7 @@ def bank(command, prefix, is_planted):
 
 
 def java(prefix, is_planted, directory):
-    # The machine itself: a wrapper script would be recorded too.
+    # The virtual machine itself, because a wrapper script would be recorded too.
     compiler, machine = find("javac"), os.path.realpath(find("java"))
     call(compiler, "-d", directory, str(SOURCES / "Bank.java"))
     return bank([machine, "-Xmx64m", "-XX:+UseSerialGC", "-cp", directory, "Bank"], prefix, is_planted)

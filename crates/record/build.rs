@@ -1,4 +1,4 @@
-//! Builds the library that is loaded into recorded programs.
+//! Builds the library that is preloaded into recorded programs.
 
 fn main() {
     azekura_embed::build(&azekura_embed::Embedded {

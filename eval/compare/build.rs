@@ -1,5 +1,5 @@
-//! Compiles the WiredTiger shim: its C interface is structs of function pointers, and only its header defines
-//! their layout.
+//! Compiles the WiredTiger shim. WiredTiger's C interface consists of structs of function pointers, and only
+//! its header defines their layout.
 
 fn main() {
     println!("cargo::rerun-if-changed=shim/wiredtiger.c");

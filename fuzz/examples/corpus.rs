@@ -1,5 +1,5 @@
-//! Writes the valid inputs that the targets start from into `corpus/TARGET`: run it in this directory.
-#![allow(dead_code, reason = "only the seeds are used here")]
+//! Writes the valid inputs from which the fuzz targets start to `corpus/TARGET` in the current directory.
+#![allow(dead_code, reason = "this program only uses the seeds")]
 
 #[path = "../../crates/azekura/tests/fuzz/control_file.rs"]
 mod control_file;

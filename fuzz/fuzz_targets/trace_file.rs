@@ -1,7 +1,7 @@
 #![no_main]
 
 #[path = "../../crates/trace/tests/fuzz/trace_file.rs"]
-#[allow(dead_code, reason = "the seeds are for examples/corpus.rs")]
+#[allow(dead_code, reason = "only examples/corpus.rs uses the seeds")]
 mod entry;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::trace_file(data));

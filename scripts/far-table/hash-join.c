@@ -1,5 +1,5 @@
-/* Hash join: builds a table with open addressing of one relation, probes it with another one of twice as many
-   rows in random order, and prints the number and a checksum of the joined rows. */
+/* Hash join: builds a hash table (open addressing) from one relation, and probes it with another relation of
+   twice as many rows in random order. Prints the number and a checksum of the joined rows. */
 #include "draw.h"
 #include <stdio.h>
 #include <stdlib.h>

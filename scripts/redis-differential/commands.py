@@ -171,7 +171,8 @@ class Generator:
         request = self.well_formed()
         roll = self.chance.random()
         if request[0] in (b"COMMAND", b"SCAN"):
-            # Versions of Redis differ in the number of arguments of GETKEYS; other cursors mean nothing.
+            # Versions of Redis differ in the number of arguments of GETKEYS. Cursors of the other server are
+            # meaningless.
             return request
         if roll < 0.02 and len(request) > 1:
             request.pop(self.chance.randrange(1, len(request)))

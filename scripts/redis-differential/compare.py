@@ -13,7 +13,7 @@ from commands import Generator, shown
 
 BATCH = 40
 SHOWN_DIFFERENCES = 10
-# Times to live are read a moment apart.
+# The two servers are read at slightly different times.
 TIME_TOLERANCE = {b"ttl": 2, b"pttl": 3000, b"expiretime": 2, b"pexpiretime": 3000}
 
 
@@ -98,7 +98,7 @@ def same(request, redis, azekura):
     if redis == azekura:
         return True
     if redis[:1] == azekura[:1] == b"-":
-        # Azekura's error messages are text: other bytes of a request appear in them as replacement
+        # Azekura's error messages are text: bytes of a request that are not UTF-8 appear as replacement
         # characters.
         return redis.decode("utf-8", "replace") == azekura.decode("utf-8", "replace")
     name = request[0].lower() if request else b""
@@ -127,7 +127,7 @@ def main():
     chance = random.Random(seed)
     generator, differences = Generator(chance), Differences()
     pairs = [[Connection(redis_address), Connection(("127.0.0.1", port))] for _ in range(3)]
-    # One of the connections speaks the third version of the protocol.
+    # One of the connections uses version 3 of the protocol.
     for connection in pairs[1]:
         connection.send([[b"HELLO", b"3"]])
         connection.reply()

@@ -207,7 +207,10 @@ fn a_transaction_that_is_given_up_while_its_step_is_at_work_ends_with_the_step()
         let stepped = begin(&cluster, step(&cluster, id, Some(COORDINATOR), 2));
         let given_up = end(&cluster, id, is_commit);
         match is_commit {
-            true => assert!(is_ended(given_up, "its client ended it"), "nothing is committed in the midst of a step"),
+            true => assert!(
+                is_ended(given_up, "its client ended it"),
+                "nothing is committed in the midst of a step"
+            ),
             false => assert!(matches!(given_up, Ok((Answer::Done { existed: false }, _)))),
         }
         locks.borrow_mut().remove(&vec![2]);

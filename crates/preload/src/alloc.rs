@@ -1,9 +1,9 @@
-//! Memory from the C library's own heap, whatever allocator the program brought.
+//! Memory from the C library's own heap, regardless of the program's allocator.
 //!
-//! A hook may run while the program's allocator holds its locks (jemalloc's are pthread mutexes): to ask that
-//! allocator for memory could wait for ourselves (HOOK-2). The C library's own entry points stay reachable
-//! under these names when a program replaces `malloc`, and their locks are not pthread mutexes, so no hook
-//! ever runs under them.
+//! A hook may run while the program's allocator holds its locks (jemalloc's are pthread mutexes). A request
+//! to that allocator could then wait for its own thread (HOOK-2). The C library's entry points below stay
+//! reachable when a program replaces `malloc`. Their locks are not pthread mutexes, so no hook runs while
+//! they are held.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
@@ -17,14 +17,14 @@ unsafe extern "C" {
     fn __libc_free(old: *mut c_void);
 }
 
-/// Alignment that the C library always gives.
+/// Alignment of every block of the C library's heap.
 const ALIGNED: usize = 16;
 
-/// Called with the number of bytes when the heap has none left.
+/// Called with the requested number of bytes when the heap has no memory left.
 static ON_EXHAUSTION: OnceLock<fn(usize)> = OnceLock::new();
 
 /// Sets the function that is called when the heap has no memory left, before the call returns null.
-#[allow(dead_code, reason = "only far memory ends the process itself")]
+#[allow(dead_code, reason = "only the far-memory library ends the process in this case")]
 pub(crate) fn on_exhaustion(tell: fn(usize)) {
     let _ = ON_EXHAUSTION.set(tell);
 }
@@ -43,11 +43,11 @@ struct CHeap;
 #[global_allocator]
 static HEAP: CHeap = CHeap;
 
-// SAFETY: blocks come from the C library's heap, which is thread-safe, gives what was asked for or null, and
-// aligns to 16 bytes or as told; all of one block's calls go to the same heap.
+// SAFETY: blocks come from the C library's heap, which is thread-safe, returns the requested size or null,
+// and aligns to 16 bytes or as requested. All calls for one block go to the same heap.
 unsafe impl GlobalAlloc for CHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the sizes are those of a layout; memalign takes powers of two.
+        // SAFETY: the sizes are those of a valid layout; memalign accepts powers of two.
         unsafe {
             if layout.align() <= ALIGNED {
                 told(__libc_malloc(layout.size()), layout.size())
@@ -59,10 +59,10 @@ unsafe impl GlobalAlloc for CHeap {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= ALIGNED {
-            // SAFETY: as above.
+            // SAFETY: as in `alloc`.
             return told(unsafe { __libc_calloc(1, layout.size()) }, layout.size());
         }
-        // SAFETY: as above; the block is of this size.
+        // SAFETY: as in `alloc`; the block has this size.
         unsafe {
             let block = self.alloc(layout);
             if !block.is_null() {
@@ -73,16 +73,16 @@ unsafe impl GlobalAlloc for CHeap {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
-        // SAFETY: the caller got the block from here.
+        // SAFETY: the block is from this allocator, by the caller's contract.
         unsafe { __libc_free(block.cast()) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if layout.align() <= ALIGNED {
-            // SAFETY: the caller got the block from here.
+            // SAFETY: the block is from this allocator, by the caller's contract.
             return told(unsafe { __libc_realloc(block.cast(), size) }, size);
         }
-        // SAFETY: both blocks are at least as long as the copy, and are not the same.
+        // SAFETY: both blocks are at least as long as the copy, and they do not overlap.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !new.is_null() {

@@ -1,13 +1,13 @@
-//! Callers of the function that waits: the frames further up, for now and then a wait.
+//! The callers of the function that waits, recorded for a sample of the waits.
 //!
-//! Programs lock through functions of their own and of their language's library, and every call site is then
-//! the same. One wait of sixteen (and the first of each thread) is preceded by marks that tell, for the
-//! object, the return addresses of the frames further up, the nearest first. The first walk of a thread goes
-//! on to the function that the thread began with. Walking up costs some microseconds, and only a thread that
-//! is about to wait pays for it.
+//! Programs lock through functions of their own and of their language's library, so all locks can have the
+//! same call site. Before one wait of sixteen, and the first of each thread, marks record the return
+//! addresses of the outer frames, the innermost first. A thread's first walk continues up to the function
+//! that the thread began with. A walk costs some microseconds, but only threads that are about to wait pay
+//! for it.
 //!
-//! The unwinder finds a program's tables without a lock where the C library can (`_dl_find_object`, glibc
-//! 2.35); where it cannot, nothing is walked (HOOK-2).
+//! With glibc 2.35 or later, the unwinder finds a program's tables without a lock (`_dl_find_object`). With
+//! an older one, no stack is walked (HOOK-2).
 
 use crate::local::local;
 use crate::next::exists;
@@ -19,17 +19,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const ONE_OF: u32 = 16;
 /// Frames recorded for a wait: enough for the layers of a language's library.
 const LEVELS: usize = 8;
-/// Frames recorded for a thread's first wait: as a rule up to the beginning of the thread.
+/// Frames recorded for a thread's first wait: usually enough to reach the thread's first function.
 const FIRST_LEVELS: usize = 32;
 /// Set if the unwinder finds tables without a lock. Relaxed: stored while the process has one thread.
 static IS_FREE_OF_LOCKS: AtomicBool = AtomicBool::new(false);
 
-/// Looks up the unwinder once; call while the library is loaded.
+/// Checks once whether the unwinder needs a lock. Call while the library is loaded.
 pub(crate) fn settle() {
     IS_FREE_OF_LOCKS.store(exists(c"_dl_find_object"), Relaxed);
 }
 
-/// Frames of ours between the unwinder and the program, and then some.
+/// Number of frames searched for `from`: more than this library has between the unwinder and the program.
 const MOST_FRAMES: u32 = 24;
 
 unsafe extern "C" {
@@ -38,18 +38,18 @@ unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// A walk up the stack, to the frames behind `from`.
+/// A walk up the stack that collects the frames above `from`.
 struct Walk {
     from: usize,
     left: u32,
-    /// Frames found behind `from`; `None` before it.
+    /// Number of frames found above `from`; `None` until the walk reaches `from`.
     found: Option<usize>,
     levels: usize,
     callers: [usize; FIRST_LEVELS],
 }
 
-/// Records, for a sample of the calls, the caller of the function that called us from `from`; inside
-/// `recording`.
+/// Records, for a sample of the waits, the callers of the function that called the hook from `from`. Call
+/// inside `recording`.
 pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
     let waits = local().waits.get();
     local().waits.set(waits.wrapping_add(1));
@@ -61,7 +61,7 @@ pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
 #[cold]
 fn tell_now(thread: &mut Thread, from: usize, object: usize, levels: usize) {
     let mut walk = Walk { from, left: MOST_FRAMES, found: None, levels, callers: [0; FIRST_LEVELS] };
-    // SAFETY: `step` gets back the pointer that is passed here, and does not unwind.
+    // SAFETY: `step` receives the pointer that is passed here, and does not unwind.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     for caller in walk.callers.into_iter().take_while(|caller| *caller != 0) {
         thread.mark(Called::Caller, caller, object);
@@ -71,9 +71,9 @@ fn tell_now(thread: &mut Thread, from: usize, object: usize, levels: usize) {
 extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
     const GO_ON: c_int = 0;
     const ENOUGH: c_int = 4;
-    // SAFETY: from `tell_now`, which waits for the walk's end.
+    // SAFETY: the pointer is from `tell_now`, which waits for the end of the walk.
     let walk = unsafe { &mut *walk.cast::<Walk>() };
-    // SAFETY: the unwinder's own context.
+    // SAFETY: `context` is the unwinder's own.
     let address = unsafe { _Unwind_GetIP(context) };
     if let Some(found) = &mut walk.found {
         walk.callers[*found] = address;

@@ -1,38 +1,38 @@
 //! This library's state of the calling thread: 64 bytes at a fixed distance from the thread pointer.
 //!
-//! Rust's `thread_local!` in a library that is loaded goes through `__tls_get_addr`, which may call the
-//! program's `malloc` after a `dlopen`; with a destructor it calls `__cxa_thread_atexit_impl`, which calls
-//! `calloc`. The *initial-exec* model does neither: the loader reserves the block for every thread at the
-//! program's start (HOOK-2). The compiler has no stable switch for the model, so the block and the
-//! instruction that finds it are written here.
+//! Rust's `thread_local!` in a loaded library uses `__tls_get_addr`, which may call the program's `malloc`
+//! after a `dlopen`. With a destructor it calls `__cxa_thread_atexit_impl`, which calls `calloc`. The
+//! *initial-exec* model calls neither: the loader reserves the block for every thread at the program's start
+//! (HOOK-2). The stable compiler has no switch for the model, so the block and the instruction that finds it
+//! are written here.
 
 use crate::recorder::Thread;
 use std::cell::Cell;
 use std::ptr;
 
-/// All zero in a new thread.
+/// The thread's block; all zero in a new thread.
 #[repr(C)]
 pub(crate) struct Local {
     /// The recorder of this thread, or null.
     pub(crate) thread: Cell<*mut Thread>,
-    /// The function that the thread began with; 0 for a process's first one.
+    /// The function that the thread began with; 0 for the first thread of a process.
     pub(crate) start: Cell<usize>,
-    /// The recording that `thread` belongs to, or that found no slot for this thread.
+    /// The recording that `thread` belongs to, or in which no slot was free for this thread.
     pub(crate) command: Cell<u32>,
-    /// Holds up to and with the next one that the recorder looks at.
+    /// Number of holds up to and including the next one that the recorder examines.
     pub(crate) holds_left: Cell<u32>,
-    /// Not 0: the thread waited, so the recorder looks at the very next hold, and so many would have been
-    /// left.
+    /// The value of `holds_left` before the thread's last wait. Not 0 if the recorder examines the very next
+    /// hold because of that wait.
     pub(crate) holds_kept: Cell<u32>,
-    /// Holds under way that will be recorded.
+    /// Number of current holds that will be recorded.
     pub(crate) held: Cell<u32>,
-    /// Waits so far.
+    /// Number of waits so far.
     pub(crate) waits: Cell<u32>,
-    /// Looks for a slot that found none.
+    /// Number of searches that found no free slot.
     pub(crate) looks: Cell<u32>,
-    /// The thread is inside of ours.
+    /// The thread runs code of this library.
     pub(crate) quiet: Cell<bool>,
-    /// The thread is ending: it records no more.
+    /// The thread is ending and records nothing more.
     pub(crate) ended: Cell<bool>,
 }
 
@@ -50,13 +50,13 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// The calling thread's block.
+/// Returns the calling thread's block.
 #[inline(always)]
 pub(crate) fn local() -> &'static Local {
     let block: *const Local;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the ABI's initial-exec access: the word at fs:0 is the thread pointer, and the loader has put
-    // the block's distance from it into the table of offsets.
+    // SAFETY: the ABI's initial-exec access. The word at fs:0 is the thread pointer, and the loader has
+    // stored the block's distance from it in the offset table.
     unsafe {
         std::arch::asm!(
             "mov {block}, qword ptr [rip + azekura_preload_local@GOTTPOFF]",
@@ -66,7 +66,7 @@ pub(crate) fn local() -> &'static Local {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above, in the words of this ABI.
+    // SAFETY: the initial-exec access of this ABI.
     unsafe {
         std::arch::asm!(
             "mrs {pointer}, tpidr_el0",
@@ -78,36 +78,36 @@ pub(crate) fn local() -> &'static Local {
             options(nostack, pure, readonly),
         );
     }
-    // SAFETY: a block of this size and alignment, zero at first, that lives as long as the thread; only its
-    // thread gets the address. Fields are cells, so a signal handler in the middle of ours is no second
-    // reference that matters.
+    // SAFETY: a block of this size and alignment, initially zero, that lives as long as the thread. Only its
+    // thread has the address. The fields are cells, so an access by a signal handler that interrupts this
+    // code is allowed.
     unsafe { &*block }
 }
 
-/// Answers whether this thread is inside of ours.
+/// Returns `true` if this thread runs code of this library.
 #[inline]
 pub(crate) fn is_quiet() -> bool {
     local().quiet.get()
 }
 
-/// Runs `f`; all calls inside are passed on unrecorded (HOOK-3), and `errno` is unchanged afterwards
+/// Runs `f`. Calls inside are passed on without being recorded (HOOK-3), and `errno` is the same afterwards
 /// (HOOK-1).
 #[inline]
 pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the C library returns the address of this thread's errno, which is valid while the thread runs.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the same address.
     let before = unsafe { errno.read() };
     let was = local().quiet.replace(true);
     let result = f();
     local().quiet.set(was);
-    // SAFETY: as above.
+    // SAFETY: the same address.
     unsafe { errno.write(before) };
     result
 }
 
 impl Local {
-    /// Forgets the recorder: the thread is another one since a fork.
+    /// Clears the reference to the recorder: after a fork, it belongs to the parent's thread.
     pub(crate) fn forget(&self) {
         self.thread.set(ptr::null_mut());
         self.command.set(0);

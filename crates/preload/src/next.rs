@@ -1,13 +1,13 @@
-//! The C library's functions behind our own: found when first called, which may be before our constructor
-//! ran.
+//! The C library's functions behind the hooks. They are found at the first call, which may be before this
+//! library's constructor has run.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
-/// Defines a [`Next`] that is found while the library is loaded: a search takes a lock of the loader, and one
-/// that fails allocates.
-#[allow(unused_macros, reason = "what only recording's hooks need")]
+/// Defines a [`Next`] that is found while the library is loaded. A later search would take a lock of the
+/// loader, and would allocate if it failed.
+#[allow(unused_macros, reason = "used by the recording hooks only")]
 macro_rules! next {
     ($name:ident: $type:ty = $new:ident($symbol:literal)) => {
         static $name: crate::next::Next<$type> = crate::next::Next::$new($symbol);
@@ -23,28 +23,27 @@ macro_rules! next {
         };
     };
 }
-#[allow(unused_imports, reason = "as above")]
+#[allow(unused_imports, reason = "used by the recording hooks only")]
 pub(crate) use next;
 
-/// Returns whether the process has a function of this name. Call while the library is loaded.
-#[allow(dead_code, reason = "what only recording's hooks need")]
+/// Returns `true` if the process has a function of this name. Call while the library is loaded.
+#[allow(dead_code, reason = "used by the recording hooks only")]
 pub(crate) fn exists(name: &CStr) -> bool {
     // SAFETY: the name is NUL-terminated.
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
 }
 
-/// A function of the C library, or of another library that stands between.
+/// The next definition of a function: the C library's, or that of another library loaded before it.
 pub(crate) struct Next<F> {
     name: &'static CStr,
-    /// The version to ask for first; of some functions the C library keeps an older one with another layout,
-    /// which a search without version may find.
+    /// The version to search for first. Of some functions, the C library has an older version with another
+    /// layout, which a search without version may find.
     version: Option<&'static CStr>,
     found: AtomicPtr<c_void>,
     kind: std::marker::PhantomData<F>,
 }
 
-// SAFETY: holds a name and an atomic address; `F` is only the type that the address is given when it is
-// called.
+// SAFETY: contains a name and an atomic address; `F` is only the type with which the address is called.
 unsafe impl<F> Sync for Next<F> {}
 
 impl<F: Copy> Next<F> {
@@ -52,25 +51,28 @@ impl<F: Copy> Next<F> {
         Self { name, version: None, found: AtomicPtr::new(ptr::null_mut()), kind: std::marker::PhantomData }
     }
 
-    /// Condition variables: their present layout is that of version 2.3.2 (x86-64).
+    /// Creates the reference for a function of condition variables: their present layout is that of version
+    /// 2.3.2 (x86-64).
     pub(crate) const fn condvar(name: &'static CStr) -> Self {
         let version = if cfg!(target_arch = "x86_64") { Some(c"GLIBC_2.3.2") } else { None };
         Self { version, ..Self::new(name) }
     }
 
-    /// The function. Ends the process if the C library has none of this name: it could not have been linked.
+    /// Returns the function. Ends the process if no library has a function of this name: the program could
+    /// not have been linked.
     #[inline]
     pub(crate) fn get(&self) -> F {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let mut found = self.found.load(Relaxed); // an address and nothing else; two threads find the same
+        // Relaxed: the address publishes nothing, and two threads find the same one
+        let mut found = self.found.load(Relaxed);
         if found.is_null() {
             found = self.find();
         }
-        // SAFETY: the address of the function of this name; the author of the static gave its type.
+        // SAFETY: the address of the function of this name; the definition of the static states its type.
         unsafe { mem::transmute_copy(&found) }
     }
 
-    /// Finds the function now, if there is one.
+    /// Finds the function now, if it exists.
     pub(crate) fn settle(&self) {
         self.search();
     }
@@ -79,7 +81,7 @@ impl<F: Copy> Next<F> {
     fn find(&self) -> *mut c_void {
         let found = self.search();
         if found.is_null() {
-            // SAFETY: ends the process.
+            // SAFETY: `abort` has no precondition.
             unsafe { libc::abort() }
         }
         found

@@ -1,7 +1,7 @@
 //! The recorder of one thread, which writes events into the ring of a slot in the area.
 //!
-//! A recorder is stored in the slot's own memory, so that its creation allocates nothing. Only its thread
-//! uses it, and only inside `quietly`.
+//! A recorder is stored in the slot's own memory, so that creating it allocates nothing. Only its thread uses
+//! it, and only inside `quietly`.
 
 use crate::local::local;
 use crate::session::Session;
@@ -15,9 +15,9 @@ use azekura_trace::{HoldMode, WaitKind};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// On average one of this number of holds is sampled.
+/// On average, one of this number of holds is sampled.
 const HOLD_SAMPLING: u32 = 256;
-/// Holds of one thread that are recorded at a time: few, because few are drawn.
+/// Number of holds of one thread that can be recorded at a time: small, because few holds are sampled.
 const HOLDS: usize = 16;
 
 static DRAWN: SampleCounts = SampleCounts::new();
@@ -29,12 +29,12 @@ pub(crate) struct Thread {
     operation: u16,
     track: Track<Mapped>,
     sampler: Sampler<&'static SampleCounts>,
-    /// The object of the last wait: the hold that follows is recorded.
+    /// The object of the last wait: a hold of it that follows is recorded.
     waited: u64,
     held: [Held; HOLDS],
 }
 
-/// A hold that is recorded when it ends; `begin` is 0 where there is none.
+/// A hold that is recorded when it ends.
 #[derive(Clone, Copy)]
 struct Held {
     object: u64,
@@ -47,16 +47,16 @@ struct Held {
 
 const NONE: Held = Held { object: 0, begin: 0, site: 0, flags: 0, is_signal: false };
 
-/// Answers whether a thread need not let go of such an object: another one may signal it. That its waiter
-/// signals it itself shows that it is used as a lock (crates/record decides).
+/// Returns `true` if one thread may wait for an object of this sort and another signal it. Such an object is
+/// used as a lock if the waiter itself signals it afterwards; crates/record decides.
 fn is_signal(called: Called) -> bool {
     matches!(called, Called::Semaphore | Called::Condition | Called::Futex)
 }
 
 const _: () = assert!(size_of::<Thread>() <= area::SLOT_HEAD - area::OWN_AT && align_of::<Thread>() <= 64);
 
-/// Makes the calling thread part of recording `command`: a slot, and the event that its operation begins.
-/// Null: no slot is free, which is counted at a thread's first look.
+/// Adds the calling thread to recording `command`: claims a slot and records the begin of the thread's
+/// operation. Returns null if no slot is free. Such a thread is counted in its first call.
 #[cold]
 pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thread {
     let area = session.area;
@@ -82,25 +82,25 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     let operation = sites::operation(&area, start);
     let time: TimeSource = time_source();
     let track = Track::new(time, cpu, Producer::new(area.ring(index)));
-    // Relaxed: as above.
+    // Relaxed: published by the slot's state.
     slot.command.store(command, Relaxed);
     slot.os_id.store(thread_id(), Relaxed);
     slot.tag.store(tag, Relaxed);
     slot.process.store(session.process_index() as u32, Relaxed);
     slot.owner.store(session.owner(), Relaxed);
-    // Relaxed: as above.
+    // Relaxed: published by the slot's state.
     slot.cpu.store(track.cpu_source() as u32, Relaxed);
     slot.end.iter().for_each(|word| word.store(0, Relaxed));
     put_name(slot);
     let sampler = Sampler::new(HOLD_SAMPLING, tag, &DRAWN);
     let thread = area.own(index).cast::<Thread>().as_ptr();
     let fresh = Thread { area, index, operation, track, sampler, waited: 0, held: [NONE; HOLDS] };
-    // SAFETY: memory of the slot for this, as large and as aligned as it must be, claimed by this thread
-    // (AREA-2).
+    // SAFETY: the memory is the part of the slot for the recorder, large enough and aligned, and claimed by
+    // this thread (AREA-2).
     unsafe { thread.write(fresh) };
-    // Release: pairs with the Acquire of the recorder's look at the states; the head is visible.
+    // Release: pairs with the Acquire of the recorder, which reads the states; the slot's head is visible.
     area.state(index).store(u64::from(session.process_id()) << 32 | state::LIVE, Release);
-    // SAFETY: just made.
+    // SAFETY: initialized above.
     let track = unsafe { &mut (*thread).track };
     track.record(When::Before, Event { operation, ..Event::new(0, EventKind::Enter) });
     thread
@@ -115,13 +115,13 @@ fn claim(area: &Area, process: u32) -> Option<usize> {
     let claimed = u64::from(process) << 32 | state::CLAIMED;
     (0..ready).map(|i| (hint + i) % ready).find(|&index| {
         let word = area.state(index);
-        // AcqRel: pairs with the Release by which the recorder freed it after its last read.
+        // AcqRel: pairs with the Release by which the recorder freed the slot after its last read.
         word.load(Relaxed) == state::FREE
             && word.compare_exchange(state::FREE, claimed, AcqRel, Relaxed).is_ok()
     })
 }
 
-/// Stores the thread's present name: threads get theirs some time after their start.
+/// Stores the thread's present name. Threads often get their names some time after their start.
 fn put_name(slot: &ThreadSlot) {
     let mut name = [0_u64; 2];
     // SAFETY: the kernel writes 16 bytes.
@@ -130,7 +130,7 @@ fn put_name(slot: &ThreadSlot) {
 }
 
 impl Thread {
-    /// A wait begins; answers its site.
+    /// Records the begin of a wait; returns its site.
     pub(crate) fn begin_wait(&mut self, called: Called, from: usize, object: usize, kind: WaitKind) -> u32 {
         let site = sites::site(&self.area, called, from);
         let event = self.event(EventKind::WaitBegin, site, object as u64);
@@ -138,7 +138,8 @@ impl Thread {
         site
     }
 
-    /// The wait ends. The waiter now holds the resource, and others may be waiting for it: no anchor now.
+    /// Records the end of a wait, without an anchor: the thread now holds the resource, and others may wait
+    /// for it.
     pub(crate) fn end_wait(&mut self, site: u32, object: usize, is_woken: bool) {
         let event = self.event(EventKind::WaitEnd, site, object as u64);
         let flags = if is_woken { 0 } else { UNWOKEN };
@@ -150,17 +151,17 @@ impl Thread {
         }
     }
 
-    /// Begins to watch a call that seldom waits: see [`Track::watch`].
+    /// Starts to watch a call that seldom waits: see [`Track::watch`].
     pub(crate) fn watch(&mut self) -> Option<u64> {
         self.track.watch()
     }
 
-    /// Answers whether the thread left its processor since.
+    /// Returns `true` if the thread has left its processor since [`Thread::watch`].
     pub(crate) fn has_left(&self) -> bool {
         self.track.has_left()
     }
 
-    /// Records the call that was watched as a wait from `begin` until now.
+    /// Records the watched call as a wait from `begin` until now.
     pub(crate) fn waited(&mut self, begin: u64, called: Called, from: usize, object: usize, kind: WaitKind) {
         let site = sites::site(&self.area, called, from);
         let first = self.event(EventKind::WaitBegin, site, object as u64);
@@ -168,21 +169,22 @@ impl Thread {
         self.track.record_past(Event { ticks: begin, argument: kind as u64, ..first }, last);
     }
 
-    /// The thread is about to wake a waiter.
+    /// Records that the thread is about to wake a waiter.
     pub(crate) fn wakes(&mut self, called: Called, from: usize, object: usize) {
         let site = sites::site(&self.area, called, from);
         let event = self.event(EventKind::Release, site, object as u64);
         self.track.record(When::After, Event { flags: WOKE, ..event });
     }
 
-    /// Marks an object.
+    /// Records a mark for an object.
     pub(crate) fn mark(&mut self, called: Called, from: usize, object: usize) {
         let site = sites::site(&self.area, called, from);
         let event = self.event(EventKind::Mark, site, object as u64);
         self.track.record(When::After, event);
     }
 
-    /// A hold begins that the thread's count does not pass over.
+    /// Begins a hold, and decides whether it is recorded. Not called for holds that `passes_over_hold` has
+    /// counted.
     pub(crate) fn begin_hold(&mut self, called: Called, from: usize, object: usize, mode: HoldMode) {
         let local = local();
         let waited = std::mem::take(&mut self.waited) == object as u64;
@@ -211,8 +213,8 @@ impl Thread {
         local.held.set(count as u32 + 1);
     }
 
-    /// Makes room: a signal that was taken again, or one of another object if there is no place left, was not
-    /// passed on by this thread.
+    /// Removes a hold of a signal: one of the same object that is taken again, or any one if all places are
+    /// in use. This thread has not signaled that object.
     fn forget_signal(&mut self, object: u64, is_taken_again: bool) {
         let local = local();
         let count = (local.held.get() as usize).min(HOLDS);
@@ -224,7 +226,7 @@ impl Thread {
         }
     }
 
-    /// The lock at `object` was released.
+    /// Records the hold of the lock at `object`, if it was sampled, at its release.
     pub(crate) fn end_hold(&mut self, object: usize) {
         let local = local();
         let count = (local.held.get() as usize).min(HOLDS);
@@ -241,12 +243,12 @@ impl Thread {
         Event { operation: self.operation, site, object, ..Event::new(0, kind) }
     }
 
-    /// The thread has another name now.
+    /// Stores the thread's changed name.
     pub(crate) fn renamed(&mut self) {
         put_name(self.area.slot(self.index));
     }
 
-    /// The thread ends, or records no more: records that, and closes the slot.
+    /// Records the end of the thread's operation and closes the slot.
     pub(crate) fn leave(&mut self) {
         let exit = self.event(EventKind::Exit, 0, 0);
         self.track.record(When::After, exit);

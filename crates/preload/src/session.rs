@@ -1,12 +1,12 @@
 //! The recorder's area of this process, mapped when the library is loaded.
 //!
-//! `azekura trace record` passes a directory in the environment. The directory has the area, which all
-//! recorded processes map while they are loaded, so later changes of a program's rights, files or descriptors
-//! have no effect. A process records from its first thread or its first contended wait on; a process without
-//! threads records nothing.
+//! `azekura trace record` passes a directory in the environment, which contains the area. All recorded
+//! processes map the area while they are loaded, so later changes of a program's rights, files or descriptors
+//! have no effect. A process records from its first new thread on, or from its first wait for a contended
+//! lock, a file sync or epoll events. A process without any of these records nothing.
 //!
-//! The pointer to the session lies in a page that the kernel clears in the child of a fork. So a child that
-//! no handler of ours saw (a bare `clone`) records nothing, and never writes into a slot of its parent.
+//! The pointer to the session is in a page that the kernel clears in the child of a fork. So a child without
+//! this library's fork handler (a bare `clone`) records nothing, and never writes into a slot of its parent.
 
 use crate::callers;
 use crate::local::{is_quiet, local, quietly};
@@ -25,7 +25,7 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// [`area::DIRECTORY`] for the C library.
+/// [`area::DIRECTORY`] as a C string.
 const DIRECTORY: &CStr = c"AZEKURA_TRACE_DIR";
 
 /// The state of recording in this process.
@@ -60,24 +60,28 @@ impl Session {
     }
 }
 
-/// The session is null until the constructor found the area, and when this process records no more.
+/// A null session pointer, used until the constructor has created a page.
 static NOWHERE: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
-/// The word that holds the session's address: [`NOWHERE`], then one in a page of its own.
+/// The word with the session's address: first [`NOWHERE`], then a word in a page of its own. The word is null
+/// until the constructor has found the area, and after the end of recording.
 static PAGE: AtomicPtr<AtomicPtr<Session>> = AtomicPtr::new((&raw const NOWHERE).cast_mut());
-/// The session's memory: written by the constructor, and in the child of a fork, when there is one thread.
+/// The session's memory. Written by the constructor, and in the child of a fork, while the process has one
+/// thread.
 static mut SESSION: MaybeUninit<Session> = MaybeUninit::uninit();
-/// The key with the destructor that records a thread's end; [`NO_KEY`]: every free key would allocate.
+/// The key with the destructor that records a thread's end; [`NO_KEY`] if each key that was free would
+/// allocate.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
-/// No mutex is to be held longer.
+/// The planted object before the area is mapped: none.
 static NO_PLANT: AtomicU64 = AtomicU64::new(0);
-/// The address of the mutex that is: [`NO_PLANT`], then in the area's header.
+/// The word with the address of the mutex that is held longer: first [`NO_PLANT`], then a word in the area's
+/// header.
 static PLANT: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PLANT).cast_mut());
 
 #[inline]
 fn word() -> &'static AtomicPtr<Session> {
-    // SAFETY: the static, or the page of `load`, which is never unmapped. Relaxed: stored while the process
-    // had one thread.
+    // SAFETY: the static, or the page of `make_page`, which is never unmapped. Relaxed: stored while the
+    // process had one thread.
     unsafe { &*PAGE.load(Relaxed) }
 }
 
@@ -89,20 +93,19 @@ fn session() -> Option<&'static Session> {
     unsafe { session.as_ref() }
 }
 
-/// The present command; 0 without a recorder.
+/// Returns the number of the current recording; 0 if there is none.
 #[inline]
 fn command() -> u32 {
     session().map_or(0, |session| session.header().command.load(Relaxed))
 }
 
-/// Returns whether hooks record, or only call the next function.
+/// Returns `true` if hooks record; otherwise, they only call the next function.
 #[inline]
 pub(crate) fn is_on() -> bool {
     command() != 0 && !is_quiet()
 }
 
-/// Runs `record` with the recorder of this thread, which is made now if there is none: for the recording
-/// under way.
+/// Runs `record` with this thread's recorder for the current recording, which is created now if necessary.
 #[inline]
 pub(crate) fn recording<R>(record: impl FnOnce(&mut Thread) -> R) -> Option<R> {
     let session = session()?;
@@ -116,19 +119,20 @@ pub(crate) fn recording<R>(record: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         } else {
             joined(session, command)
         };
-        // SAFETY: null, or this thread's own, which lives as long as the thread does; `quietly`: there is no
-        // second reference.
+        // SAFETY: null, or this thread's own recorder, which lives as long as the thread. `quietly` prevents
+        // a second reference.
         unsafe { thread.as_mut() }.map(record)
     })
 }
 
-/// As [`recording`], if this process records already: for calls that are no reason to begin.
+/// Runs `record` as [`recording`] does, but only if this process records already: for calls that do not start
+/// a recording.
 #[inline]
 pub(crate) fn if_recording<R>(record: impl FnOnce(&mut Thread) -> R) -> Option<R> {
     if is_recording() { recording(record) } else { None }
 }
 
-/// The process begins to record, if it is to be recorded and has not begun.
+/// Starts the recording of this process, if one was requested and has not started.
 #[inline]
 pub(crate) fn begins() {
     if is_on() && !is_recording() {
@@ -136,7 +140,7 @@ pub(crate) fn begins() {
     }
 }
 
-/// Returns whether this process has begun to record.
+/// Returns `true` if this process has begun to record.
 #[inline]
 pub(crate) fn is_recording() -> bool {
     is_on() && (!local().thread.get().is_null() || session().is_some_and(has_begun))
@@ -146,7 +150,7 @@ fn has_begun(session: &Session) -> bool {
     session.process().flags.load(Relaxed) & flag::RECORDS != 0
 }
 
-/// Returns whether the hold that begins is not recorded, and counts it then.
+/// Returns `true` if the hold that begins is not recorded; counts it in this case.
 #[inline]
 pub(crate) fn passes_over_hold() -> bool {
     let left = local().holds_left.get();
@@ -159,13 +163,13 @@ pub(crate) fn passes_over_hold() -> bool {
 /// Returns `true` if the recorder requests a longer hold of the mutex at `object`.
 #[inline]
 pub(crate) fn is_planted(object: usize) -> bool {
-    // SAFETY: the static, or the header of the area, which is never unmapped. Relaxed: stored while the
-    // process had one thread; and a mutex that another thread may have begun to hold longer a moment ago.
+    // SAFETY: the static, or the header of the area, which is never unmapped. Relaxed: the pointer was stored
+    // while the process had one thread, and the value may be outdated.
     unsafe { (*PLANT.load(Relaxed)).load(Relaxed) == object as u64 }
 }
 
-/// Holds a mutex that was just taken longer, if the recorder asks for it: a delay planted under one lock
-/// shows up in whatever else counts the waits for it, and so tells what that calls it.
+/// Delays the holder of a mutex that was just taken, if the recorder requests it. The delay shows up in any
+/// other statistics about the lock, and so identifies the lock in them.
 #[inline]
 pub(crate) fn planted(object: usize) {
     if is_planted(object)
@@ -178,7 +182,7 @@ pub(crate) fn planted(object: usize) {
     }
 }
 
-/// This thread begins with this function.
+/// Records the function that this thread begins with.
 pub(crate) fn thread_begins(function: usize) {
     local().start.set(function);
     if is_on() {
@@ -189,7 +193,7 @@ pub(crate) fn thread_begins(function: usize) {
 #[cold]
 #[inline(never)]
 fn joined(session: &Session, command: u32) -> *mut Thread {
-    /// Every how many times a thread without a slot looks for one.
+    /// A thread without a slot searches for one in every call with this number.
     const LOOK_EVERY: u32 = 16;
     let local = local();
     let is_first = local.command.replace(command) != command;
@@ -210,15 +214,16 @@ fn joined(session: &Session, command: u32) -> *mut Thread {
     local.forget();
     local.command.set(command);
     local.thread.set(thread);
-    let key = KEY.load(Relaxed); // stored while the process had one thread
+    let key = KEY.load(Relaxed); // Relaxed: stored while the process had one thread
     if key != NO_KEY && !thread.is_null() {
-        // SAFETY: our key; its value is only looked at for being there. Allocates nothing: see `make_key`.
+        // SAFETY: a key of this library; only whether its value is null matters. Allocates nothing: see
+        // `make_key`.
         unsafe { libc::pthread_setspecific(key, thread.cast()) };
     }
     thread
 }
 
-/// The process begins to record, if it has not.
+/// Starts the recording of this process, if it has not started.
 fn begin(session: &Session) {
     let process = session.process();
     if process.flags.load(Relaxed) & flag::RECORDS != 0 {
@@ -236,13 +241,13 @@ fn begin(session: &Session) {
 /// Closes the slot of this thread, if it has one.
 fn leave() {
     let thread = local().thread.replace(ptr::null_mut());
-    // SAFETY: null, or this thread's own; the callers are inside `quietly`.
+    // SAFETY: null, or this thread's own recorder; the callers are inside `quietly`.
     if let Some(thread) = unsafe { thread.as_mut() } {
         thread.leave();
     }
 }
 
-/// The destructor of [`KEY`]: the thread ends.
+/// Records a thread's end: the destructor of [`KEY`].
 unsafe extern "C" fn thread_ends(_value: *mut c_void) {
     quietly(|| {
         if session().is_some() {
@@ -252,14 +257,14 @@ unsafe extern "C" fn thread_ends(_value: *mut c_void) {
     });
 }
 
-/// The process is about to end: nothing of it is recorded from here on.
+/// Ends the recording of this process, which is about to end.
 pub(crate) fn process_ends() {
     let Some(session) = session() else { return };
     if session.process_id != std::process::id() {
         return; // the child of a vfork, in its parent's memory
     }
     quietly(|| {
-        // AcqRel: one thread records the end.
+        // AcqRel: exactly one thread records the end.
         if word().swap(ptr::null_mut(), AcqRel).is_null() {
             return;
         }
@@ -270,9 +275,10 @@ pub(crate) fn process_ends() {
         }
         leave();
         let now = sample(time_source());
-        // Acquire: pairs with the Release in `Area::grow` (AREA-3). Relaxed: published by ENDED below.
+        // Acquire: pairs with the Release in `Area::grow` (AREA-3).
         let ready = (session.header().ready.load(Acquire) as usize).min(session.area.layout().slots);
-        let live = u64::from(session.process_id) << 32 | state::LIVE; // Relaxed: slots of this process
+        // Relaxed: only slots of this process match
+        let live = u64::from(session.process_id) << 32 | state::LIVE;
         for index in (0..ready).filter(|&index| session.area.state(index).load(Relaxed) == live) {
             let slot = session.area.slot(index);
             if let Some(cpu) = cpu_ns_of(slot.os_id.load(Relaxed)) {
@@ -281,24 +287,25 @@ pub(crate) fn process_ends() {
                 slot.end[0].store(now.ticks, Relaxed);
             }
         }
-        // Relaxed: published by ENDED.
+        // Relaxed: published by ENDED below.
         process.end[0].store(now.ticks, Relaxed);
         process.end[1].store(now.monotonic_ns, Relaxed);
         process.end[2].store(now.process_cpu_ns, Relaxed);
-        // Release: pairs with the Acquire of the recorder; all of the above is visible.
+        // Release: pairs with the Acquire of the recorder; all stores above are visible.
         process.flags.fetch_or(flag::ENDED, Release);
     });
 }
 
 fn variable(name: &CStr) -> Option<String> {
-    // SAFETY: a name ends in NUL, and so does the value, which is copied at once.
+    // SAFETY: the name ends with NUL. So does the value, which is copied at once.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
     }
 }
 
-/// The loader calls it before the program's `main`. All that is to be allocated, opened or looked up is here.
+/// Maps the area and prepares the recording. Called by the loader before the program's `main`. Everything
+/// that must be allocated, opened or looked up is done here.
 extern "C" fn load() {
     quietly(|| {
         callers::settle();
@@ -323,8 +330,8 @@ fn attach(directory: &str) -> Option<Area> {
     Area::open(&file)
 }
 
-/// Tells the recorder the program's path and what is mapped where: it may have ended by the time it is
-/// looked at.
+/// Writes the program's path and mappings to a file for the recorder, because the program may have ended when
+/// the recorder needs them.
 fn write_maps(directory: &str, serial: u32) {
     let Ok(mut maps) = File::open("/proc/self/maps") else { return };
     let mut text =
@@ -334,16 +341,17 @@ fn write_maps(directory: &str, serial: u32) {
     if maps.read_to_end(&mut text).is_ok()
         && let Ok(mut file) = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
     {
-        let _ = file.write_all(&text); // then addresses keep their numbers as names
+        let _ = file.write_all(&text); // without the file, addresses get no names
     }
 }
 
-/// A page that the kernel clears in the child of a fork.
+/// Creates a page that the kernel clears in the child of a fork.
 fn make_page() {
     const LEN: usize = 4096;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, wherever the kernel likes. Where it cannot be cleared, it is as good as NOWHERE.
+    // SAFETY: a new mapping at an address that the kernel chooses. If it cannot be cleared, it is used like
+    // NOWHERE.
     unsafe {
         let page = libc::mmap(ptr::null_mut(), LEN, rights, kind, -1, 0);
         if page != libc::MAP_FAILED {
@@ -353,9 +361,9 @@ fn make_page() {
     }
 }
 
-/// Makes a key with a destructor that tells ends of threads. The C library keeps the values of its first 32
-/// keys in the thread itself; for others it calls `calloc`, and they are not used: the recorder finds out
-/// by itself.
+/// Creates a key with a destructor that records ends of threads. The C library stores the values of the first
+/// 32 keys in the thread itself. It calls `calloc` for others, so these are not used; the recorder then
+/// detects ends of threads by itself.
 fn make_key() {
     const FIRST: u32 = 32;
     let mut key = 0;
@@ -365,14 +373,14 @@ fn make_key() {
     }
 }
 
-/// Takes a place in the table of processes; without one this process is not recorded.
+/// Claims an entry in the table of processes. If none is free, this process is not recorded.
 fn register(area: Area, serial: u32) {
     let process_id = std::process::id();
     let header = area.header();
     let owner = u64::from(process_id) << 32 | u64::from(header.tags.fetch_add(1, Relaxed) + 1);
     let free = (0..area::PROCESSES).find(|&index| {
         let word = &area.process(index).owner;
-        // Acquire: pairs with the Release of the recorder that freed it.
+        // Acquire: pairs with the Release of the recorder that freed the entry.
         word.load(Relaxed) == 0 && word.compare_exchange(0, owner, Acquire, Relaxed).is_ok()
     });
     let Some(process_index) = free else {
@@ -390,11 +398,11 @@ fn register(area: Area, serial: u32) {
     word().store(session, Release);
 }
 
-/// In the child of a fork, which has one thread.
+/// Registers the child of a fork, which has one thread.
 unsafe extern "C" fn forked() {
     quietly(|| {
         local().forget();
-        // SAFETY: written by `load`, which has requested this call.
+        // SAFETY: initialized by `load`, which has registered this handler.
         let (area, serial) = unsafe {
             let session = &*(&raw const SESSION).cast::<Session>();
             (session.area, session.serial)
@@ -404,7 +412,7 @@ unsafe extern "C" fn forked() {
     });
 }
 
-/// The loader calls it after the program's end.
+/// Ends the recording. Called by the loader after the program's end.
 extern "C" fn unload() {
     process_ends();
 }

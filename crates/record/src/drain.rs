@@ -1,8 +1,8 @@
 //! Moves the events of all recorded programs from the area to one file per process.
 //!
-//! One thread of the recorder does it every few milliseconds, earlier when a ring fills. It also detects
-//! threads and processes that have ended, frees their slots, and allocates more slots before they are
-//! needed.
+//! One thread of the recorder drains all rings every few milliseconds, and at once if a ring is half full. It
+//! also detects threads and processes that have ended, frees their slots, and allocates more slots before
+//! they are needed.
 
 use crate::process;
 use crate::spool::{End, Spool, Spooled, cpu_source};
@@ -18,12 +18,13 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// Slots that exist before the first thread needs one, and that are free at any time if there is room.
+/// Number of slots that exist before the first thread needs one. More slots are created when fewer than half
+/// of this number are free.
 const SPARE_SLOTS: usize = 32;
 const PROCESSES_EVERY: Duration = Duration::from_millis(20);
 const THREADS_EVERY: Duration = Duration::from_millis(500);
 
-/// The recorder's end of an area.
+/// The recorder's side of an area.
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub(crate) area: Area,
@@ -33,14 +34,14 @@ pub(crate) struct Drain {
     /// The directory of the traces.
     spools: PathBuf,
     info: SessionInfo,
-    /// The recording under way, or the last one, and when it began.
+    /// The number of the current or last recording; `since` is its start, in ticks.
     number: u32,
     since: u64,
     is_recording: bool,
     ready: usize,
     open: HashMap<usize, Open>,
     programs: HashMap<u64, Program>,
-    /// Recordings that are over, of recording `number`.
+    /// The finished files of recording `number`.
     finished: Vec<Spooled>,
     looked_at_processes: Instant,
     looked_at_threads: Instant,
@@ -53,14 +54,14 @@ struct Open {
     owner: u64,
     tag: u32,
     os_id: u32,
-    /// Set if it belongs to the recording under way.
+    /// The slot belongs to the current recording.
     is_recorded: bool,
-    /// Ticks of its latest event.
+    /// Ticks of the slot's latest event.
     last: u64,
     consumer: Consumer<Mapped>,
 }
 
-/// A process that records.
+/// A process that is being recorded.
 #[derive(Debug)]
 struct Program {
     index: usize,
@@ -97,7 +98,7 @@ impl Drain {
         })
     }
 
-    /// Recording `number` begins.
+    /// Starts recording `number`.
     pub(crate) fn begin(&mut self, number: u32) {
         self.number = number;
         self.is_recording = true;
@@ -106,13 +107,13 @@ impl Drain {
         self.area.header().command.store(number, Release);
     }
 
-    /// The recording under way is over, and all that was recorded is in files.
+    /// Ends the current recording and writes all recorded events to the files.
     pub(crate) fn end(&mut self) {
         if !self.is_recording {
             return;
         }
         self.area.header().command.store(0, Release);
-        // Threads may be writing events at this instant.
+        // Gives threads time to finish an event that they are writing.
         std::thread::sleep(Duration::from_millis(1));
         self.look_at_processes(true);
         self.turn();
@@ -125,22 +126,22 @@ impl Drain {
         self.is_recording = false;
     }
 
-    /// Gives the area's memory back, if no program is left that uses it.
+    /// Frees the area's memory, if no running program uses it.
     pub(crate) fn close(&mut self) {
         let owners = (0..PROCESSES).map(|index| self.area.process(index).owner.load(Acquire));
         if !owners.filter(|owner| *owner != 0).any(|owner| process::is_alive(process_of(owner))) {
             self.open.clear();
             self.ready = 0;
-            let _ = self.area.empty(&self.file); // then the memory goes with our process
+            let _ = self.area.empty(&self.file); // otherwise, the memory is freed when this process ends
         }
     }
 
-    /// The recordings of recording `number`.
+    /// Returns the finished files of recording `number`, and removes them from the list.
     pub(crate) fn take_finished(&mut self) -> Vec<Spooled> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Drains all rings; answers whether one was half full.
+    /// Drains all rings; returns `true` if one was at least half full.
     pub(crate) fn turn(&mut self) -> bool {
         let (mut busy, mut free, mut first_free) = (false, 0, None);
         for index in 0..self.ready {
@@ -156,10 +157,10 @@ impl Drain {
                 _ => {}
             }
         }
-        // Relaxed: a hint.
+        // Relaxed: the hint orders nothing else.
         self.area.header().hint.store(first_free.unwrap_or(0) as u32, Relaxed);
         if free < SPARE_SLOTS / 2 {
-            // Without room the slots that are there must do; threads without one are counted.
+            // If the area cannot grow, the existing slots remain in use. Threads without a slot are counted.
             let more = self.ready + SPARE_SLOTS.max(self.ready / 2);
             self.ready = self.area.grow(&self.file, self.ready, more).unwrap_or(self.ready);
         }
@@ -183,7 +184,7 @@ impl Drain {
         open.last = events.iter().map(|event| event.ticks).fold(open.last, u64::max);
         let ended = self.area.slot(index).end.each_ref().map(|word| word.load(Relaxed));
         if is_closed && ended[0] != 0 && open.last != 0 {
-            // Its process recorded the thread's CPU time when it ended.
+            // The process recorded the thread's CPU time when the thread ended.
             events.push(anchor(ended[0].max(open.last), ended[1]));
         }
         if open.is_recorded
@@ -197,14 +198,14 @@ impl Drain {
         let is_busy = taken * 2 >= open.consumer.capacity();
         if is_closed {
             self.open.remove(&index);
-            // Release: pairs with the Acquire of the thread that claims it; our reads are over. A claim is no
-            // matter here: only free slots are claimed.
+            // Release: pairs with the Acquire of the thread that claims the slot; all reads of the slot are
+            // done. Relaxed on failure: the value is not used.
             let _ = self.area.state(index).compare_exchange(word, state::FREE, Release, Relaxed);
         }
         is_busy
     }
 
-    /// Learns the owner of a slot that is seen for the first time.
+    /// Registers a slot that is drained for the first time, with its owner.
     fn admit(&mut self, index: usize) {
         if self.open.contains_key(&index) {
             return;
@@ -213,7 +214,7 @@ impl Drain {
         let (owner, tag) = (slot.owner.load(Relaxed), slot.tag.load(Relaxed));
         let os_id = slot.os_id.load(Relaxed);
         let place = slot.process.load(Relaxed) as usize;
-        // Relaxed: published by the slot's state, as the rest of its head.
+        // Relaxed: published by the slot's state, as the rest of the slot's head.
         let is_recorded = self.is_recording
             && slot.command.load(Relaxed) == self.number
             && place < PROCESSES
@@ -226,7 +227,7 @@ impl Drain {
                 let spool = Spool::new(process, slot, &self.info, self.since, &self.directory, path);
                 Program { index: place, spool, has_news: true }
             });
-            let cpu = cpu_source(slot.cpu.load(Relaxed)); // as above
+            let cpu = cpu_source(slot.cpu.load(Relaxed)); // Relaxed: published by the slot's state
             let name = name_in(slot.name.each_ref());
             program.spool.thread(&ThreadInfo { tag, os_id, name, cpu });
         }
@@ -234,7 +235,7 @@ impl Drain {
         self.open.insert(index, Open { owner, tag, os_id, is_recorded, last: 0, consumer });
     }
 
-    /// Finds processes that have ended, and periodically threads that have.
+    /// Finds processes that have ended, and periodically, threads that have ended.
     fn look_at_processes(&mut self, is_last: bool) {
         self.looked_at_processes = Instant::now();
         let area = self.area;
@@ -242,8 +243,8 @@ impl Drain {
         let known: Vec<(usize, u64, bool)> = (owners().filter(|&(_, owner)| owner != 0))
             .map(|(index, owner)| (index, owner, process::is_alive(process_of(owner))))
             .collect();
-        // Read after the processes were asked for: one that has ended has made all its entries, so an `exec`
-        // just before its end is seen.
+        // The table is read again after the liveness checks. A process that has ended has made all its
+        // entries, so an `exec` just before its end is found.
         let mut newest: HashMap<u32, u64> = HashMap::new();
         for (_, owner) in owners().filter(|&(_, owner)| owner != 0) {
             let newest = newest.entry(process_of(owner)).or_default();
@@ -276,11 +277,11 @@ impl Drain {
         }
         self.finish(owner, end);
         reset(area.process(index));
-        // Release: pairs with the Acquire of the process that claims it.
+        // Release: pairs with the Acquire of the process that claims the entry.
         let _ = area.process(index).owner.compare_exchange(owner, 0, Release, Relaxed);
     }
 
-    /// Closes the live slots for which `is_gone` returns `true`, in the place of their threads.
+    /// Closes the live slots for which `is_gone` returns `true`, because their threads cannot.
     fn close_slots(&self, is_gone: impl Fn(u64, Option<&Open>) -> bool) {
         for index in 0..self.ready {
             let word = self.area.state(index).load(Acquire);
@@ -288,10 +289,11 @@ impl Drain {
             match word & u64::from(u32::MAX) {
                 state::LIVE if is_gone(owner, self.open.get(&index)) => {
                     let closed = word >> 32 << 32 | state::CLOSED;
-                    // AcqRel: the thread may have closed it at this moment.
+                    // AcqRel: the thread may have closed the slot since the load.
                     let _ = self.area.state(index).compare_exchange(word, closed, AcqRel, Relaxed);
                 }
-                // Its head may have any content, but the word has the process that claimed it.
+                // The slot's head may have any content, but the state word contains the process that claimed
+                // the slot.
                 state::CLAIMED if !process::is_alive((word >> 32) as u32) => {
                     let _ = self.area.state(index).compare_exchange(word, state::FREE, AcqRel, Relaxed);
                 }
@@ -300,7 +302,7 @@ impl Drain {
         }
     }
 
-    /// The recording of a process is over.
+    /// Ends the recording of a process.
     fn finish(&mut self, owner: u64, end: End) {
         let Some(Program { index, mut spool, .. }) = self.programs.remove(&owner) else { return };
         let process = process_of(owner);
@@ -327,12 +329,12 @@ fn process_of(owner: u64) -> u32 {
 }
 
 fn reset(slot: &ProcessSlot) {
-    // Relaxed: published by the owner's 0.
+    // Relaxed: published by the store of 0 to the owner.
     slot.flags.store(0, Relaxed);
     slot.begin.iter().chain(&slot.end).for_each(|word| word.store(0, Relaxed));
 }
 
-/// The name that a thread has put into two words.
+/// The name that a thread has stored in two words.
 fn name_in(words: [&std::sync::atomic::AtomicU64; 2]) -> String {
     let bytes: Vec<u8> = words.into_iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
     let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

@@ -4,23 +4,23 @@ use azekura_trace::ReadError;
 use std::io;
 use std::path::PathBuf;
 
-/// A program could not be recorded.
+/// The reason that a program could not be recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// Programs can be recorded on Linux with glibc only.
+    /// The build contains no preload library; it exists for Linux with glibc only.
     #[error("no library to preload in this build: build it for Linux with glibc, without AZEKURA_EMBED=none")]
     NoLibrary,
-    /// `AZEKURA_PRELOAD` is set and names no file: nothing would be recorded.
+    /// `AZEKURA_PRELOAD` is set, and names no file.
     #[error(
         "AZEKURA_PRELOAD is {value:?}, and there is no such library; unset it to use the built-in one, or \
          give the path of one"
     )]
     OtherLibrary {
-        /// Its value.
+        /// The value of `AZEKURA_PRELOAD`.
         value: String,
     },
-    /// The directory through which the program talks to us could not be made or used.
+    /// The directory that the recorder shares with the program could not be created or used.
     #[error("cannot use the recorder's directory {}", path.display())]
     Directory {
         /// The directory or a file in it.
@@ -31,34 +31,34 @@ pub enum RecordError {
     /// The program could not be started.
     #[error("cannot start {program}")]
     Start {
-        /// Its name.
+        /// The program's name.
         program: String,
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The library cannot be loaded into the program: checked before the program runs.
+    /// The library cannot be loaded into the program. This is checked before the program runs.
     #[error("cannot record {}: {reason}", path.display())]
     NotRecordable {
         /// The program, or the interpreter of the script.
         path: PathBuf,
-        /// The reason, and a way that works.
+        /// The reason, with an alternative if there is one.
         reason: &'static str,
     },
-    /// The program ran and the library never saw it.
+    /// The program ran without loading the library.
     #[error(
         "the program did not load the recorder: it is statically linked, runs with another user's rights, \
          uses another C library than glibc, or the directory for temporary files (TMPDIR) is mounted noexec"
     )]
     NotLoaded,
-    /// The recording has no events: the program started no thread and waited for nothing.
+    /// The recording has no events: the program started no thread and waited for nothing that is recorded.
     #[error(
         "nothing was recorded: the program started no thread and waited for no lock, file sync or epoll event"
     )]
     NothingRecorded,
-    /// A recording could not be written where it was to go.
+    /// A recording could not be written to the requested file.
     #[error("{source}; the recordings, with addresses in the place of names, are kept in {}", path.display())]
     Kept {
-        /// Path of the recordings that are kept.
+        /// Directory of the recordings.
         path: PathBuf,
         /// The reason.
         source: Box<RecordError>,
@@ -69,17 +69,17 @@ pub enum RecordError {
          perf_event_paranoid up to 2 is enough; now it is {paranoid})"
     )]
     NotPermitted {
-        /// The requested object.
+        /// The event that was requested.
         what: &'static str,
-        /// The present setting.
+        /// The present value of `perf_event_paranoid`.
         paranoid: String,
     },
     /// The kernel does not support the requested event.
     #[error("the kernel does not support {what}")]
     Kernel {
-        /// The requested object.
+        /// The event that was requested.
         what: &'static str,
-        /// Its reason.
+        /// The operating system's reason.
         source: io::Error,
     },
     /// There is no such process.
@@ -98,7 +98,7 @@ pub enum RecordError {
         /// The reason.
         source: io::Error,
     },
-    /// A function is not in its file: misspelled, stripped, or made part of its callers.
+    /// A function is not in its file: it is misspelled, stripped, or inlined into its callers.
     #[error(
         "no function {name} in {}{}", file.display(),
         if alike.is_empty() { String::new() } else { format!("; like it: {}", alike.join(", ")) }
@@ -108,7 +108,7 @@ pub enum RecordError {
         name: String,
         /// The file that was searched.
         file: PathBuf,
-        /// Names that have it in them.
+        /// Names in the file that contain the requested name.
         alike: Vec<String>,
     },
     /// The recording of a process cannot be read.
@@ -129,7 +129,7 @@ pub enum RecordError {
     },
 }
 
-/// An error with its reasons in one line.
+/// Returns an error's message with those of its causes, in one line.
 pub(crate) fn in_full(error: &RecordError) -> String {
     let mut text = error.to_string();
     let mut reason = std::error::Error::source(error);

@@ -1,7 +1,7 @@
-//! Finds the frame of a stack that a reader looks for: the first one of the program's own code.
+//! Selects the frame of a stack to show to the user: the first one of the program's own code.
 //!
-//! A wait of a C++ or Rust program is in a function of its language's library, or of a library of locks; the
-//! line that the reader can change is in a caller.
+//! A wait of a C++ or Rust program is in a function of the language's library, or of a lock library. The line
+//! that the user can change is in a caller of this function.
 
 use crate::symbols::{Place, Symbols};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Addresses of the frames of a wait, the nearest first.
 pub(crate) type Stack = Vec<u64>;
 
-/// Prefixes of the names of functions that are not the program's own: language and lock libraries.
+/// Prefixes of the names of library functions: language and lock libraries.
 const LIBRARIES: [&str; 16] = [
     "std::",
     "core::",
@@ -29,20 +29,19 @@ const LIBRARIES: [&str; 16] = [
     "__clone",
 ];
 
-/// Parts of the source paths of libraries: the headers of C++, the standard library of Rust.
+/// Parts of the source paths of libraries: C++ headers and Rust's standard library.
 const HEADERS: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
 
-/// The place of some waits.
+/// The place of most waits for an object.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// The program's own function, else the one that waits.
+    /// The innermost function of the program; if there is none, the innermost function of the stack.
     pub(crate) own: Place,
-    /// The function that called it.
+    /// The function of the program that called `own`.
     pub(crate) from: Option<String>,
 }
 
-/// The place of most waits, by their stacks; if none is known, by the `address` from which the function that
-/// waits was called most.
+/// Returns the place of most waits, by their stacks. If there are no stacks, the place is that of `address`.
 pub(crate) fn of_waits(stacks: &BTreeMap<Stack, u64>, address: u64, symbols: &Symbols) -> Waits {
     let mut counts: BTreeMap<(Place, Option<String>), u64> = BTreeMap::new();
     for (stack, count) in stacks {
@@ -60,12 +59,13 @@ pub(crate) fn of_waits(stacks: &BTreeMap<Stack, u64>, address: u64, symbols: &Sy
     }
 }
 
-/// The first frame of the program's own code, else the first one.
+/// Returns the first frame of the program's own code; if there is none, the first frame.
 pub(crate) fn own(frames: &[Place]) -> Place {
     frames.get(first_own(frames)).cloned().unwrap_or_default()
 }
 
-/// The last frame of the program's own code: the function of the program that a thread begins with.
+/// Returns the last frame of the program's own code: the first function of the program that the thread
+/// called.
 pub(crate) fn outermost_own(frames: &[Place]) -> Option<&Place> {
     frames.iter().rev().find(|frame| is_own(frame))
 }
@@ -88,18 +88,19 @@ fn is_own_name(function: &str) -> bool {
     is_named(function) && !LIBRARIES.iter().any(|library| path.starts_with(library)) && !is_parameter(path)
 }
 
-/// A type parameter, of which the trait decides: `<F as core::ops::FnOnce>`. A method of a library's trait
-/// for a type of the program is the program's.
+/// Returns `true` if `path` is a method of a library trait for a type parameter, such as `<F as
+/// core::ops::FnOnce>`. A method of a library trait for a type of the program is the program's own code.
 fn is_parameter(path: &str) -> bool {
     let trait_of = path.split_once(" as ").filter(|(name, _)| name.len() <= 2);
     trait_of.is_some_and(|(_, name)| !is_own_name(name))
 }
 
-/// The frames of a stack, with those of inlined functions.
+/// Returns the frames of a stack, including those of inlined functions.
 pub(crate) fn of<'s>(stack: impl IntoIterator<Item = &'s u64>, symbols: &Symbols) -> Vec<Place> {
     let mut frames: Vec<Place> = stack.into_iter().flat_map(|address| symbols.frames(*address)).collect();
     for at in 0..frames.len() {
-        // Debug information of C++ has no better name for a lambda; that of its caller in the library has.
+        // The debug information of C++ has no name for a lambda, but the name of the lambda's caller in the
+        // library contains one.
         if frames[at].function == "operator()" {
             let callers = frames[at + 1..].iter().take(2);
             let lambda = callers.filter_map(|caller| lambda(&caller.function)).next().map(str::to_owned);
@@ -109,7 +110,7 @@ pub(crate) fn of<'s>(stack: impl IntoIterator<Item = &'s u64>, symbols: &Symbols
     frames
 }
 
-/// `f()::<lambda()>` of `__invoke_impl<void, f()::<lambda()> >`: the last template argument.
+/// Returns the last template argument: `f()::<lambda()>` of `__invoke_impl<void, f()::<lambda()> >`.
 fn lambda(function: &str) -> Option<&str> {
     let arguments = function.strip_suffix('>')?.split_once('<')?.1;
     let (mut depth, mut begin) = (0, 0);

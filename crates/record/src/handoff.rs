@@ -1,13 +1,15 @@
-//! Locks with waiters that sleep on objects of their own: each waiter has a condition variable, a semaphore
-//! or a futex, on which no other thread waits meanwhile. The Java VM's monitors and `java.util.concurrent`,
-//! CPython's `Condition` and `Semaphore`, and queue locks of programs are of this kind.
+//! Detects locks with a separate object for each waiter: a condition variable, a semaphore or a futex on
+//! which only one thread waits at a time. Examples are the Java VM's monitors, `java.util.concurrent`,
+//! CPython's `Condition` and `Semaphore`, and queue locks.
 //!
-//! A single such object looks idle, because its waiter never signals it. The evidence is the order of the
-//! wake-ups. A *turn* of a thread ends when the thread wakes another one. It begins at the end of the
-//! thread's last wait, or at its last wake-up of another thread if it has not waited since. All of these
-//! are at one call site. (A holder can wake the next waiter and take the lock again before that waiter
-//! runs; the wake-up was then in vain.) At a lock the turns of the threads exclude each other and fill the
-//! time of the waits, and during a wait a turn of a second thread follows one of a third:
+//! A single object of such a lock looks idle, because its waiter never signals it. The order of the wake-ups
+//! is the evidence. A *turn* of a thread ends when the thread wakes another one. It begins at the end of the
+//! thread's last wait, or at the thread's last wake-up of another thread if there was no wait since. All of
+//! these waits are at one call site. (A holder can wake the next waiter and take the lock again before that
+//! waiter runs; the wake-up is then in vain.)
+//!
+//! At a lock, the turns of the threads exclude each other and fill the time of the waits. During a wait, a
+//! turn of a second thread follows one of a third:
 //!
 //! ```text
 //! A   holds ──wakes B┐        ┌ waits …
@@ -15,39 +17,39 @@
 //! C   waits ──────────────────────────┴ turn …
 //! ```
 //!
-//! - A pool's threads are woken by a thread that does not wait there; if one of them wakes the next, its turn
-//!   ends at once and fills no time. It wakes no other when its job is done.
-//! - A pipeline's last stage wakes no stage, and the turns of its stages overlap.
-//! - A thread that hands work to others and waits for each result is in every second wake-up.
+//! - A pool's threads are woken by a thread that does not wait at that call site. If one of them wakes the
+//!   next, its turn ends at once and fills no time. It wakes no thread when its job is done.
+//! - The last stage of a pipeline wakes no other stage, and the turns of the stages overlap.
+//! - A thread that hands work to others and waits for each result takes part in every second wake-up.
 //!
-//! The waits of a proven lock get one object, and its turns become holds of it.
+//! The waits for a detected lock get one common object, and its turns become holds of that object.
 
 use crate::name::{Called, SIGNALS};
 use azekura_trace::event::{Event, EventKind, UNWOKEN, WAITED};
 use azekura_trace::file::Trace;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Least number of threads; two threads may pass work and results to each other.
+/// Least number of threads: two threads alone may pass work and results to each other.
 const LEAST_THREADS: usize = 3;
-/// Least number of waits behind the turn of another waiter.
+/// Least number of turns that show a queue; see [`is_lock`].
 const LEAST_QUEUED: usize = 3;
-/// At least one of this number of waits is behind the turn of another waiter.
+/// At least one of this number of waits must have a turn that shows a queue.
 const QUEUED_OF: usize = 8;
-/// If a thread has a larger part of these turns, the others work for it.
+/// Largest part of these turns that one thread may have. With more, the other threads work for it.
 const MOST_OF_ONE: f64 = 0.75;
-/// Least part of the waiting time that the turns of other threads fill.
+/// Least part of the waiting time that turns of other threads fill.
 const LEAST_FILLED: f64 = 0.75;
-/// The sum of the turns over the time in which there is one, at most: they exclude each other. A turn may
-/// begin with some time before its thread took the lock.
+/// Largest ratio of the sum of the turns to the time in which there is a turn. Turns at a lock exclude each
+/// other, but a turn may begin some time before its thread took the lock.
 const MOST_OVERLAP: f64 = 1.5;
-/// Bit of an object that is also waited for in another way, in the place of the object of a lock.
+/// Bit that is added to the common object if other waits use the same object.
 const APART: u64 = 1 << 63;
 
-/// A wait that another thread ended.
+/// A wait that was ended by another thread.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     thread: usize,
-    /// The index of its `WaitBegin` among the thread's events, and of its `WaitEnd`.
+    /// The indices of its `WaitBegin` and `WaitEnd` among the thread's events.
     at: (usize, usize),
     begin: u64,
     end: u64,
@@ -57,19 +59,19 @@ struct Wait {
     woken: (u64, usize),
 }
 
-/// A turn of a thread; see the head of the module.
+/// A turn of a thread, as defined in the module's documentation.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     thread: usize,
     begin: u64,
     end: u64,
-    /// The index of the wait that it begins behind, if it does.
+    /// The index of the wait after which the turn begins; `None` if it begins at a wake-up.
     after: Option<usize>,
-    /// The index of the wait that the wake-up ends.
+    /// The index of the wait that the turn ends.
     ends: usize,
 }
 
-/// Gives all waits of each such lock one object, and holds. Returns these objects.
+/// Finds the locks, gives the waits for each lock one object, and adds holds. Returns these objects.
 pub(crate) fn unite(trace: &mut Trace, calls: &HashMap<u32, Called>) -> HashSet<u64> {
     let mut sites = waits(trace, calls);
     let mut proven: Vec<(Vec<Wait>, Vec<Turn>)> = Vec::new();
@@ -88,7 +90,8 @@ pub(crate) fn unite(trace: &mut Trace, calls: &HashMap<u32, Called>) -> HashSet<
     write(trace, &proven)
 }
 
-/// The waits that another thread ended, by call site, of objects on which one thread waits at a time.
+/// Returns the waits that another thread ended, by call site. Objects on which several threads wait at a time
+/// are left out.
 fn waits(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Vec<Wait>> {
     let mut by_object: BTreeMap<u64, Vec<(u64, Wait)>> = BTreeMap::new();
     let mut wakes: HashMap<u64, Vec<(u64, usize, usize)>> = HashMap::new();
@@ -137,7 +140,7 @@ fn waits(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Vec<Wait>
     sites
 }
 
-/// The turns at a site, by their begin, of waits in the order of their threads and times.
+/// Returns the turns at a call site, sorted by their begin. The waits are sorted by thread and time.
 fn turns(waits: &[Wait]) -> Vec<Turn> {
     let mut wakes: HashMap<usize, Vec<(u64, usize)>> = HashMap::new();
     for (index, wait) in waits.iter().enumerate() {
@@ -150,8 +153,8 @@ fn turns(waits: &[Wait]) -> Vec<Turn> {
         let own = &waits[first..waits.partition_point(|wait| wait.thread <= thread)];
         let mut last_wake = None;
         for (end, ends) in wakes {
-            // The thread's last wait before; a wait that began before the wake-up and ended after it is none
-            // of the thread's own doing.
+            // The thread's last wait before the wake-up. If this wait ended later, the wake-up was not made
+            // by the thread's own code.
             let place = own.partition_point(|wait| wait.begin <= end);
             let wait = place.checked_sub(1).map(|place| (own[place].end, Some(first + place)));
             let begin = wait.filter(|wait| wait.0 <= end).max(last_wake.map(|ticks| (ticks, None)));
@@ -165,7 +168,8 @@ fn turns(waits: &[Wait]) -> Vec<Turn> {
     turns
 }
 
-/// Threads that wake each other in turns, directly or through others; each wakes one and is woken by one.
+/// Returns groups of threads that wake each other, directly or through others. Each thread wakes one of the
+/// group and is woken by one.
 fn groups(waits: &[Wait], turns: &[Turn]) -> Vec<BTreeSet<usize>> {
     let mut edges: BTreeSet<(usize, usize)> =
         turns.iter().map(|turn| (turn.thread, waits[turn.ends].thread)).collect();
@@ -194,10 +198,10 @@ fn groups(waits: &[Wait], turns: &[Turn]) -> Vec<BTreeSet<usize>> {
     groups
 }
 
-/// Answers whether the turns of a group are holds of one lock; see the module. `all` are the waits that the
-/// turns name by their indices, `own` those of the group.
+/// Returns `true` if the turns of a group are holds of one lock, as described in the module's documentation.
+/// `all` contains the waits that the turns refer to, `own` those of the group.
 fn is_lock(all: &[Wait], own: &[Wait], turns: &[Turn]) -> bool {
-    // The wait that the turn ends began before it, and a third thread gave the turn.
+    // The woken thread waited before the turn began, and a third thread had woken the turn's thread.
     let shows_a_queue = |turn: &&Turn| {
         let to = &all[turn.ends];
         turn.after.is_some_and(|after| to.begin < turn.begin && all[after].waker != to.thread)
@@ -223,7 +227,8 @@ fn is_lock(all: &[Wait], own: &[Wait], turns: &[Turn]) -> bool {
     sum as f64 <= MOST_OVERLAP * union as f64 && filled(own, turns) >= LEAST_FILLED
 }
 
-/// The part of the waits that the turns of other threads fill; `turns` by their begin.
+/// Returns the part of the waiting time that turns of other threads fill. The turns are sorted by their
+/// begin.
 fn filled(waits: &[Wait], turns: &[Turn]) -> f64 {
     let longest = turns.iter().map(|turn| turn.end - turn.begin).max().unwrap_or(0);
     let (mut all, mut part) = (0_u64, 0_u64);
@@ -242,7 +247,7 @@ fn filled(waits: &[Wait], turns: &[Turn]) -> f64 {
     part as f64 / all.max(1) as f64
 }
 
-/// Writes the proven turns into the trace. Returns the objects of the locks.
+/// Writes the detected waits and turns into the trace. Returns the objects of the locks.
 fn write(trace: &mut Trace, proven: &[(Vec<Wait>, Vec<Turn>)]) -> HashSet<u64> {
     let mut objects = HashSet::new();
     let mut holds: HashMap<usize, Vec<(usize, Event)>> = HashMap::new();
@@ -264,8 +269,8 @@ fn write(trace: &mut Trace, proven: &[(Vec<Wait>, Vec<Turn>)]) -> HashSet<u64> {
         for wait in waits {
             let events = &mut trace.threads[wait.thread].events;
             (events[wait.at.0].object, events[wait.at.1].object) = (object, object);
-            // Each wake-up is for one waiter. In vain it is where a holder takes the lock again before that
-            // waiter runs, and not because all waiters are woken.
+            // Each wake-up is for one waiter. A wait is in vain if a holder takes the lock again before the
+            // waiter runs, not because all waiters are woken.
             events[wait.at.1].flags |= UNWOKEN;
         }
         for turn in turns {
@@ -306,7 +311,7 @@ mod tests {
     const WAITER: u32 = 1;
     const WAKER: u32 = 2;
 
-    /// Threads that wait for objects of their own, thread `n` for object `n`.
+    /// Threads that wait, each for an object of its own: thread `n` for object `0x1000 + n`.
     struct Threads(Vec<Vec<Event>>);
 
     impl Threads {
@@ -314,7 +319,7 @@ mod tests {
             Self(vec![Vec::new(); count])
         }
 
-        /// `waker` wakes `thread`, which waits since `begin`, at `end`.
+        /// Records that `thread` waits from `begin` to `end`, and that `waker` wakes it.
         fn wake(&mut self, thread: usize, (begin, end): (u64, u64), waker: usize) {
             let object = 0x1000 + thread as u64;
             let at = |ticks, kind, site, flags| Event { site, object, flags, ..Event::new(ticks, kind) };
@@ -323,7 +328,7 @@ mod tests {
             self.0[waker].push(at(end - 1, EventKind::Release, WAKER, WOKE));
         }
 
-        /// The part of the waits that are for a lock, their objects, and the number of holds.
+        /// Returns whether a wait is for a lock, the number of objects waited for, and the number of holds.
         fn judged(mut self) -> (bool, usize, usize) {
             let mut encoder = Encoder::new();
             encoder.session(&crate::test_session("queue"));
@@ -346,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Three threads hold something for 90 ticks, in turn; each has `own` waits of its own.
+    /// Three threads that hold a lock for 90 ticks each, in turn, and wait for objects of their own.
     fn queue() -> Threads {
         let mut threads = Threads::new(4);
         for turn in 2..20_u64 {
@@ -361,7 +366,7 @@ mod tests {
         let (is_lock, objects, holds) = queue().judged();
         assert!(is_lock);
         assert_eq!((objects, holds), (1, 17), "each turn but the last wake-up's is a hold");
-        // A thread that waits for work with the same call stays idle.
+        // A thread that waits for work at the same call site stays idle.
         let mut threads = queue();
         threads.wake(3, (5, 1_500), 0);
         assert_eq!(threads.judged().1, 2);
@@ -389,7 +394,7 @@ mod tests {
         let mut cascade = Threads::new(4);
         // One job at a time: the last thread waits for each result.
         let mut results = Threads::new(4);
-        // Stages that work at the same time, and wait little.
+        // Stages that work concurrently, and wait little.
         let mut stages = Threads::new(4);
         for round in 1..20_u64 {
             let (at, thread) = (round * 1_000, (round % 3) as usize);

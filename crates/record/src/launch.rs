@@ -1,4 +1,4 @@
-//! The run of a program under the recorder, from start to end.
+//! Runs a program under the recorder from start to end.
 
 use crate::error::RecordError;
 use crate::kernel::{Function, Kernel, Target, program};
@@ -22,14 +22,14 @@ pub struct Launch {
     pub output: PathBuf,
     /// Time from the start of the program to the start of the recording.
     pub delay: Duration,
-    /// Duration of the recording; the program goes on afterwards.
+    /// Duration of the recording; the program runs on after it.
     pub duration: Option<Duration>,
     /// Capacity of a thread's ring, in events.
     pub ring_events: Option<usize>,
-    /// Also records context switches, by the kernel.
+    /// Also records context switches, through the kernel.
     pub switches: bool,
-    /// Functions to record as operations, if the kernel permits it: see [`Function::find`]. Switches are then
-    /// recorded too.
+    /// Functions to record as operations, if the kernel permits it: see [`Function::find`]. Implies recording
+    /// of switches.
     pub functions: Vec<String>,
 }
 
@@ -40,19 +40,19 @@ pub struct Launched {
     pub status: ExitStatus,
     /// Duration of the run.
     pub ran: Duration,
-    /// Recordings of its processes, the largest first.
+    /// Recordings of the program's processes; that of the program itself comes first, then the largest.
     pub recorded: Vec<Recorded>,
     /// Requests that the kernel refused, in sentences.
     pub refusals: Vec<String>,
     /// Parts that the recordings lack, in sentences.
     pub missing: Vec<String>,
-    /// The reason for a missing recording.
+    /// The reason that there is no recording.
     pub nothing: Option<RecordError>,
 }
 
 /// Runs a program to its end and records it.
 ///
-/// Ctrl-C ends the program, not the recording of it; a termination signal is passed on to the program.
+/// Ctrl-C ends the program, but not its recording. A termination signal is passed on to the program.
 ///
 /// # Errors
 ///
@@ -76,7 +76,8 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     if launch.delay.is_zero() {
         recorder.begin()?;
     }
-    // On the thread that starts the program, because the kernel watches the programs that a thread starts.
+    // Called on the thread that starts the program, because the kernel watches the processes that this thread
+    // starts.
     let kernel = Kernel::watch(Target::Started, functions, launch.switches);
     kernel.keep_samples(launch.delay.is_zero());
     let refusals = kernel.refusals().to_vec();
@@ -105,13 +106,13 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         Launched { status, ran, refusals, recorded: Vec::new(), missing: Vec::new(), nothing: None };
     Ok(match recorder.collect_with(&launch.output, child.id(), &kernel.finish()) {
         Ok(Collected { recorded, missing }) => Launched { recorded, missing, ..launched },
-        // The program has run: its status is returned in any case.
+        // The program has run, so its status is returned even if there is no recording.
         Err(nothing) => Launched { nothing: Some(nothing), ..launched },
     })
 }
 
-/// Records a running process from outside and writes the recording to `output`. Ends with the process, after
-/// the given duration, or on Ctrl-C.
+/// Records a running process from outside and writes the recording to `output`. The recording ends with the
+/// process, after the given duration, or on Ctrl-C.
 ///
 /// # Errors
 ///
@@ -133,13 +134,13 @@ pub fn attach_until(
     crate::recorder::write(process, &trace, output.to_owned())
 }
 
-/// Returns an error if the recording's file cannot be written: checked before the program runs.
+/// Returns an error if the file of the recording cannot be written. Called before the program runs.
 fn try_output(output: &Path) -> Result<(), RecordError> {
     let failed = |source| RecordError::Write { path: output.to_owned(), source };
     let is_there = output.exists();
     File::options().create(true).append(true).open(output).map_err(failed)?;
     if !is_there {
-        // Resolves a symbolic link.
+        // Resolves a symbolic link, so that the link itself is kept.
         let made = std::fs::canonicalize(output).map_err(failed)?;
         std::fs::remove_file(made).map_err(failed)?;
     }
@@ -177,7 +178,7 @@ impl Phase {
     }
 }
 
-/// Signals that must not end this process before the program.
+/// Handlers for signals that must not end this process before the program.
 struct Signals {
     term: Arc<AtomicBool>,
 }
@@ -194,7 +195,8 @@ impl Signals {
     fn pass_on(&self, child: &Child) {
         // Relaxed: a flag that publishes no other data.
         if self.term.swap(false, Relaxed) {
-            let _ = kill_process(Pid::from_child(child), Signal::TERM); // it may just have ended
+            // the program may have ended meanwhile
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
         }
     }
 }

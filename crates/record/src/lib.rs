@@ -1,4 +1,4 @@
-//! Records the waits of an unmodified program, and names the locks and operations.
+//! Records the waits of an unmodified program, and names the locks and operations in the recording.
 //!
 //! No debugger is involved: the program is started with one preloaded library (`crates/preload`), which
 //! records contended waits by address. After the program has ended, the addresses are replaced by names from
@@ -28,13 +28,13 @@
 //! | `process` | facts about a recorded process from the kernel |
 //! | `program` | programs that cannot be recorded |
 //! | [`mod@launch`] | a program run under a recorder from start to end |
-//! | [`kernel`] | what only the kernel sees: switches, calls of functions, a process that runs already |
-//! | [`symbols`] | addresses to functions, variables and lines |
-//! | `locks` | which name a lock gets: its variable, where it was made, or where it is waited for |
-//! | `handoff` | locks with waiters that sleep on objects of their own |
+//! | [`kernel`] | records of the kernel: context switches, calls of functions, a process that runs already |
+//! | [`symbols`] | translates addresses to functions, variables and lines |
+//! | `locks` | names a lock by its variable, the place that created it, or the place of most waits |
+//! | `handoff` | locks with a separate object for each waiter |
 //! | `spins` | spin loops, by samples of the program counter |
-//! | [`mod@name`] | a trace with addresses made into one with names |
-//! | [`error`] | what can go wrong |
+//! | [`mod@name`] | replaces the addresses of a trace by names |
+//! | [`error`] | the errors of a recording |
 
 #![forbid(unsafe_code)]
 
@@ -58,7 +58,7 @@ pub use error::RecordError;
 pub use launch::{Launch, Launched, attach_until, launch};
 pub use recorder::{Collected, Recorded, Recorder};
 
-/// The session of a trace that a test makes: times in nanoseconds, every hold recorded.
+/// The session of a trace for tests: times in nanoseconds, every hold recorded.
 #[cfg(test)]
 fn test_session(label: &str) -> azekura_trace::file::SessionInfo {
     use azekura_trace::file::{CpuSource, SessionInfo, TimeSource};

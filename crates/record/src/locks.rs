@@ -1,8 +1,8 @@
 //! The name of a lock: its variable, or the place that created it, or the place of most of its waits.
 //!
-//! The library records call sites only. A lock has many, and its waits and holds must have one name. So all
-//! events of one object get the site of that object, and objects with the same name (all mutexes created in
-//! one line) share a site, as instances.
+//! The library records call sites. A lock has many call sites, but its waits and holds need one name. So all
+//! events of an object get the site of that object. Objects with the same name, such as all mutexes created
+//! in one line, share a site as its instances.
 
 use crate::frames::{self, Stack};
 use crate::name::{CALLER, Called};
@@ -12,31 +12,31 @@ use azekura_trace::event::{EventKind, WAITED, WOKE};
 use azekura_trace::file::{Name, Trace};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Counts of waits by their stack.
+/// Number of waits by stack.
 type Stacks = BTreeMap<Stack, u64>;
 
-/// The facts about one object.
+/// The recorded facts about one object.
 #[derive(Debug, Default)]
 struct Known {
     what: &'static str,
     made: Option<u64>,
-    /// Ticks waited, by the address waited from.
+    /// Ticks waited, by the address of the call that waits.
     waited: BTreeMap<u64, u64>,
     stacks: Stacks,
-    /// An address seen with it, if no thread ever waited.
+    /// The address of a call on the object; names the object if no wait has ended.
     seen: u64,
-    /// Holds that followed a wait.
+    /// Number of holds that followed a wait.
     holds_after_waits: u64,
-    /// Waits that the library took for waits for a lock.
+    /// Number of waits that the library guessed to be for a lock.
     guessed: u64,
-    /// In the order of their threads; those of one thread in the order of time.
+    /// The waits, ordered by thread, then by time.
     waits: Vec<Span>,
     holds: Vec<Span>,
     /// Ticks and thread of each wake-up of a waiter.
     wake_ups: Vec<(u64, usize)>,
 }
 
-/// A stretch of one thread's time: a wait or a hold.
+/// An interval of one thread's time: a wait or a hold.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     thread: usize,
@@ -44,15 +44,15 @@ struct Span {
     end: u64,
 }
 
-/// Objects of one identity: they share a site.
+/// Totals of all objects with one identity, which share a site.
 #[derive(Debug, Default)]
 struct Group {
     waited: BTreeMap<u64, u64>,
     stacks: Stacks,
 }
 
-/// The name of each object, and the kind of its waits where the evidence decides it: `Other` (a lock) or
-/// `Idle`. The objects of `handed` are locks.
+/// Returns the name of each object, and the kind of its waits if the evidence decides it: `Other` (a lock) or
+/// `Idle`. The objects in `handed` are locks.
 pub(crate) fn names(
     trace: &Trace,
     calls: &HashMap<u32, Called>,
@@ -100,37 +100,38 @@ const ACQUIRE: [&str; 7] = [
 /// Functions that wait for work, in the same libraries and in CPython.
 const AWAIT: [&str; 6] =
     ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv", "SimpleQueue_get"];
-/// Frames of a wait among which the functions above are looked for.
+/// Number of frames of a wait that are searched for these functions.
 const NEAR_FRAMES: usize = 4;
-/// One of this number of waits, not counting those in vain, must be followed by a hold.
+/// At least one of this number of waits, without those in vain, must be followed by a hold.
 const HOLDS_OF_A_LOCK: u64 = 8;
-/// A thread that waits again within this part of a second (50 microseconds) has only looked at the lock.
+/// A thread that waits again within this part of a second (1/20,000 s = 50 microseconds) has not used the
+/// lock in between.
 const AT_ONCE_PER_SECOND: u64 = 20_000;
-/// Fewer waits for an object prove nothing about it.
+/// Least number of waits for an object that can prove a lock.
 const LEAST_WAITS: u64 = 2;
-/// Fewer holds that delay other threads prove nothing: a thread that waits for the start of another one, and
-/// later signals it to stop, has one such hold for each signal.
+/// Least number of holds that delay other threads, as proof of a lock. A thread that waits for the start of
+/// another thread, and later signals it to stop, has one such hold for each signal.
 const LEAST_HOLDS: usize = 3;
 /// Holds that end after the beginning of a wait and are compared with it: holds of a lock exclude each other,
 /// so the first of them blocks the wait if any does. Some more, for semaphores with several permits.
 const NEAR_HOLDS: usize = 8;
 
-/// Objects of one identity are the same to a reader.
+/// The name under which objects are grouped, before the group's waits are added to it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Identity {
     what: &'static str,
-    /// A variable, or the place that made it; empty when it is only known by where it is waited for.
+    /// The variable, or the place that created the object; empty if both are unknown.
     own: String,
-    /// Then: the program's function that waits, and the one that called it.
+    /// Set if `own` is empty: the program's function that waits, and its caller.
     waited_in: String,
 }
 
 impl Known {
-    /// The kind of the object's waits; `None`: each wait keeps the kind that the library guessed.
+    /// Returns the kind of the object's waits; `None` if each wait keeps the kind that the library guessed.
     ///
     /// The object is a lock if its waiters are in a function that acquires one, or if its holds prove it.
-    /// Otherwise, if the library took only the smaller part of the waits for waits for a lock, all are idle:
-    /// a counter that threads wait on passes through the values of a lock's word.
+    /// Otherwise, all waits are idle if the library guessed that less than half of them are for a lock: a
+    /// counter that threads wait on passes through the values of a lock word.
     fn kind(&self, symbols: &Symbols, at_once: u64) -> Option<WaitKind> {
         if self.is_lock(symbols, at_once) {
             return Some(WaitKind::Other);
@@ -142,7 +143,7 @@ impl Known {
         if self.waits.is_empty() {
             return false;
         }
-        // Further up are the program's own functions, which may have any name.
+        // Frames further out are the program's own functions, which may have any name.
         let near = self.stacks.keys().flat_map(|stack| stack.iter().take(NEAR_FRAMES));
         let functions = self.waited.keys().chain(near).map(|address| symbols.code(*address).function);
         let of = |patterns: &[&str], function: &str| patterns.iter().any(|part| function.contains(part));
@@ -156,9 +157,9 @@ impl Known {
         !is_awaited && self.holds_prove_a_lock(at_once)
     }
 
-    /// Answers whether waiters signal the object themselves afterwards, as holders do, and some of these
-    /// holds overlap waits of other threads. A thread that joins another, or that makes an object to be woken
-    /// by, signals it afterwards too, but no thread waits meanwhile. One wait is no pattern.
+    /// Returns `true` if waiters later signal the object themselves, as lock holders do, and some of these
+    /// holds overlap waits of other threads. A thread that joins another thread, or waits on an object of its
+    /// own, also signals the object later, but no thread waits meanwhile. A single wait proves nothing.
     fn holds_prove_a_lock(&self, at_once: u64) -> bool {
         let waits = self.waits.len();
         waits as u64 >= LEAST_WAITS
@@ -166,9 +167,10 @@ impl Known {
             && self.holds_after_waits * HOLDS_OF_A_LOCK >= (waits - self.waits_in_vain(at_once)) as u64
     }
 
-    /// Waits in vain: the thread was woken by another waiter of the object, completed no hold, and waits for
-    /// the object again within `at_once` ticks. A holder that takes the lock again before the woken thread
-    /// runs causes them. The waiters of a queue are woken by threads that do not wait there.
+    /// Returns the number of waits in vain. In such a wait, another waiter of the object woke the thread,
+    /// which completed no hold and waits for the object again within `at_once` ticks. The cause is a holder
+    /// that takes the lock again before the woken thread runs. A queue's waiters are woken by threads that do
+    /// not wait there.
     fn waits_in_vain(&self, at_once: u64) -> usize {
         let waiters: HashSet<usize> = self.waits.iter().map(|wait| wait.thread).collect();
         let mut wake_ups = self.wake_ups.clone();
@@ -194,7 +196,8 @@ impl Known {
         self.waits.windows(2).filter(is_vain).count()
     }
 
-    /// Holds that overlap a wait of another thread; at most a few more than prove a lock.
+    /// Returns the number of holds that overlap a wait of another thread. Stops counting when the number
+    /// proves a lock.
     fn holds_that_delay(&self) -> usize {
         let mut holds = self.holds.clone();
         holds.sort_unstable_by_key(|hold| hold.end);
@@ -233,7 +236,7 @@ impl Group {
     fn name(&self, identity: &Identity, symbols: &Symbols) -> Name {
         let place = frames::of_waits(&self.stacks, most(&self.waited).unwrap_or(0), symbols);
         let Place { function, file, line } = place.own;
-        // A lock with a name of its own needs no more.
+        // A lock with a name of its own needs no caller in its name.
         let from = place.from.filter(|_| identity.own.is_empty());
         let from = from.map_or_else(String::new, |caller| format!(" from {caller}"));
         let own =
@@ -262,7 +265,7 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
                 callers.push(called.address);
                 continue;
             }
-            // The frames of a wait stand right before it.
+            // The marks of a wait's frames precede the wait.
             let callers = std::mem::take(&mut callers);
             if !called.is_object() {
                 continue;
@@ -301,7 +304,7 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
                 }
             }
         }
-        // A wait that the end of the recording cuts off is a wait.
+        // A wait that the end of the recording cuts off counts as a wait.
         for (_, object, begin) in open {
             let wait = Span { thread: index, begin, end: trace.end.ticks.max(begin) };
             objects.entry(object).or_default().waits.push(wait);

@@ -1,8 +1,8 @@
-//! Replaces the addresses of a trace by names, and closes its open spans.
+//! Replaces the addresses of a trace by names, and closes its open operations and waits.
 //!
-//! The library writes a site as the name of the call, `@` and the address of the caller, and an operation as
-//! `@` and the address of a thread's first function. Open spans end with the recording: a thread is one
-//! operation, and most threads of a server outlive the recording.
+//! The library writes a site as the name of the call, with `@` and the caller's address as file. It writes an
+//! operation in the same way, with the address of a thread's first function. A thread is one operation, and
+//! most threads of a server outlive the recording, so open operations and waits end with the recording.
 
 use crate::symbols::Symbols;
 use crate::{frames, threads};
@@ -12,20 +12,20 @@ use azekura_trace::event::{Event, EventKind, WOKE};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A call site as recorded.
+/// A call site, as the library recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Called {
-    /// The call, in a word or two.
+    /// The name of the call.
     pub(crate) what: &'static str,
-    /// From where: the address behind the call.
+    /// The last byte of the call instruction, which precedes the recorded return address.
     pub(crate) address: u64,
 }
 
-/// Calls on objects that may be numerous, each with call sites of its own.
+/// Calls on objects; a program may have many objects of each of these sorts.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
 /// Objects that any thread may signal.
 pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
-/// A frame above the function that waits: marks right before the wait, the nearest first.
+/// A frame above the function that waits: recorded as marks directly before the wait, the innermost first.
 pub(crate) const CALLER: &str = "caller";
 /// Calls that are identified by their call site alone.
 const CALLS: [&str; 16] = [
@@ -50,7 +50,7 @@ const CALLS: [&str; 16] = [
 impl Called {
     fn of(name: &Name) -> Option<Self> {
         let what = OBJECTS.iter().chain(&CALLS).find(|what| **what == name.name)?;
-        // The address behind a call may be that of the next function.
+        // The return address may belong to the next function.
         Some(Self { what, address: address(&name.file)?.saturating_sub(1) })
     }
 
@@ -59,12 +59,13 @@ impl Called {
     }
 }
 
-/// The address in a recorded name.
+/// Returns the address in a recorded name.
 fn address(file: &str) -> Option<u64> {
     u64::from_str_radix(file.strip_prefix('@')?, 16).ok()
 }
 
-/// Gives names to addresses, closes what is open. A trace with no addresses in it keeps its names.
+/// Replaces addresses by names, and closes open operations and waits. A trace without addresses keeps its
+/// names.
 #[must_use]
 pub fn name(mut trace: Trace) -> Trace {
     let symbols = Symbols::new(&trace.modules);
@@ -83,7 +84,7 @@ pub fn name(mut trace: Trace) -> Trace {
         objects.into_iter().map(|(object, name)| (object, sites.id(name))).collect();
     let end = trace.end.ticks;
     for thread in &mut trace.threads {
-        // Wake-ups were needed as evidence only. (The kind of event, no ordering.)
+        // Wake-ups are used as evidence only. (The kind of event, no ordering.)
         thread.events.retain(|event| event.kind != EventKind::Release || event.flags & WOKE == 0);
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
         thread.events.retain(|event| event.kind != EventKind::Mark || !calls.contains_key(&event.site));
@@ -114,8 +115,8 @@ pub fn name(mut trace: Trace) -> Trace {
     trace
 }
 
-/// Gives the waits for semaphores, condition variables and futexes the kind that the evidence decides, and
-/// removes the holds of those that are not locks.
+/// Sets the kind of the waits for semaphores, condition variables and futexes as the evidence decides.
+/// Removes the holds of objects that are not locks.
 fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, kinds: &HashMap<u64, WaitKind>) {
     let is_signal =
         |event: &Event| calls.get(&event.site).is_some_and(|called| SIGNALS.contains(&called.what));
@@ -130,7 +131,7 @@ fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, kinds: &HashMa
     }
 }
 
-/// The name of a call site that is its own object.
+/// Returns the name of a call site that has no object.
 fn call_name(name: &Name, called: Option<&Called>, symbols: &Symbols) -> Name {
     match called {
         None => name.clone(),
@@ -145,8 +146,8 @@ fn call_name(name: &Name, called: Option<&Called>, symbols: &Symbols) -> Name {
     }
 }
 
-/// Ends what the thread was doing, at the end of the recording, and before events that were lost: there it
-/// goes on behind them, because a thread's first function has not ended.
+/// Ends the open operations and waits at the end of the recording, and before lost events. After lost events,
+/// the thread's first operation begins again, because the thread's first function has not ended.
 fn close(thread: &mut ThreadTrace, end: u64) {
     let Some(last) = thread.events.last().map(|event| event.ticks.max(end)) else { return };
     let mut open = Open::default();
@@ -197,7 +198,7 @@ impl Open {
         }
     }
 
-    /// Ends all of it at `ticks`.
+    /// Ends all open waits and operations at `ticks`.
     fn end(&mut self, ticks: u64, events: &mut Vec<Event>) {
         let operation = self.operations.last().copied().unwrap_or(0);
         for (site, object) in self.waits.drain(..).rev() {
@@ -209,7 +210,7 @@ impl Open {
     }
 }
 
-/// Sites by name: one id each.
+/// Site ids by name: each name has one id.
 #[derive(Debug, Default)]
 pub(crate) struct Sites(BTreeMap<Name, u32>);
 
@@ -230,7 +231,7 @@ mod tests {
     use azekura_trace::event::WAITED;
     use azekura_trace::file::{ClockSample, CpuSource, Encoder, ThreadInfo};
 
-    /// The kinds of the waits for objects that some threads use, after the evidence has decided.
+    /// Returns the kinds of the waits for the objects in these events, after the evidence has decided.
     fn kinds<const N: usize>(called: &str, threads: [&[Event]; N]) -> Vec<u64> {
         let mut encoder = Encoder::new();
         encoder.session(&crate::test_session("server"));
@@ -259,24 +260,24 @@ mod tests {
         let wait = |begin, end| [at(begin, WaitBegin, 0, IDLE), at(end, WaitEnd, 0, 0)];
         let held = |end, ticks| at(end, Hold, WAITED, ticks);
         let [[a, b], [c, d], [e, f]] = [wait(10, 20), wait(40, 50), wait(15, 30)];
-        // Woken and signaled by the same thread, as by a join or a queue's consumer: no thread is delayed.
+        // The same thread is woken and signals, as in a join or a queue's consumer: no thread is delayed.
         let alone: &[Event] = &[a, b, held(25, 5), c, d, held(55, 5)];
         assert_eq!(kinds("semaphore", [alone, &[]]), [IDLE, IDLE]);
-        // Holds from 20 to 29, from 30 to 39 and from 40 to 49 each keep the other thread waiting.
+        // Holds from 20 to 29, from 30 to 39 and from 40 to 49 each delay the other thread.
         let ([g, h], [i, j]) = (wait(32, 40), wait(42, 50));
         let first: &[Event] = &[a, b, held(29, 9), g, h, held(49, 9)];
         assert_eq!(kinds("semaphore", [first, &[e, f, held(39, 9), i, j, held(59, 9)]]), [LOCK; 4]);
         // A start and a stop: the first thread waits for the second one, and much later signals it.
         let ([k, l], [m, n]) = (wait(30, 500), wait(501, 991));
         assert_eq!(kinds("condition", [&[a, b, held(990, 970)], &[k, l, m, n]]), [IDLE; 3]);
-        // One wait is no pattern.
+        // One wait proves nothing.
         assert_eq!(kinds("semaphore", [&[a, b, held(25, 5)], &[held(15, 14)]]), [IDLE]);
     }
 
     #[test]
     fn waits_in_vain_behind_a_holder_that_comes_first_again_are_for_a_lock() {
         use EventKind::{Hold, Release, WaitBegin, WaitEnd};
-        // One thread takes the lock 40 times in a row, and wakes the other one in vain each time.
+        // One thread takes the lock 40 times in a row, and wakes the other thread in vain each time.
         let rounds = || (1..=40).map(|round| round * 1_000);
         let wakes: Vec<Event> = rounds().map(|end| at(end - 1, Release, WOKE, 0)).collect();
         let wait = |begin, end| [at(begin, WaitBegin, 0, IDLE), at(end, WaitEnd, 0, 0)];
@@ -288,10 +289,10 @@ mod tests {
         });
         let holder: Vec<Event> = holds.chain(wakes.iter().copied()).collect();
         assert_eq!(kinds("futex", [&holder, &waiter]), [LOCK; 43]);
-        // The same waits of a thread that a third one wakes, which never waits: they are for work.
+        // The same waits, but a third thread that never waits makes the wake-ups: the waits are for work.
         let (holder, idle) = (&holder[..9], [IDLE; 43]);
         assert_eq!(kinds("futex", [holder, &waiter, &wakes]), idle);
-        // Or work is done between the waits.
+        // The waiter works between its waits.
         let slow: Vec<Event> =
             rounds().map(|end| end * 1_000).flat_map(|end| wait(end - 1_000, end)).collect();
         let wakes = rounds().map(|end| at(end * 1_000 - 1, Release, WOKE, 0));

@@ -1,46 +1,47 @@
-//! Facts about a recorded process, from the kernel.
+//! Facts about a recorded process, read from the kernel.
 
 use rustix::process::{Pid, test_kill_process};
 use std::path::{Path, PathBuf};
 
-/// Answers whether the process exists and has not ended.
+/// Returns `true` if the process exists and has not ended.
 pub(crate) fn is_alive(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
-    // For another user's process the error means that it exists.
+    // For a process of another user, the call fails with another error; such a process exists.
     let is_there = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
     is_there && !is_zombie(process)
 }
 
-/// Returns whether the process has ended and its parent has not read its exit status.
+/// Returns `true` if the process has ended and its parent has not read its exit status.
 fn is_zombie(process: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
-    // The state stands behind the name, which is in parentheses and may hold anything.
+    // The state follows the name, which is in parentheses and may contain any character.
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Answers whether the process has this thread.
+/// Returns `true` if the process has this thread.
 pub(crate) fn has_thread(process: u32, thread: u32) -> bool {
     Path::new(&format!("/proc/{process}/task/{thread}")).exists()
 }
 
-/// CPU time of a thread, ns; up to a tick of the kernel's clock too little if it is running.
+/// Returns the CPU time of a thread, in ns. For a running thread, it may lack up to one tick of the kernel's
+/// timer.
 pub(crate) fn thread_cpu_ns(process: u32, thread: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
     stat.split_whitespace().next()?.parse().ok()
 }
 
-/// The name of a thread.
+/// Returns the name of a thread.
 pub(crate) fn thread_name(process: u32, thread: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
-/// The program that the process runs.
+/// Returns the path of the program that the process runs.
 pub(crate) fn executable(process: u32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{process}/exe")).ok()
 }
 
-/// The text of its mappings.
+/// Returns the text of the process's `maps` file.
 pub(crate) fn maps(process: u32) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{process}/maps")).ok().filter(|text| !text.is_empty())
 }

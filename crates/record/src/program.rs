@@ -1,4 +1,4 @@
-//! Programs that cannot load the library: refused before they run.
+//! Rejects programs that cannot load the library, before they run.
 
 use crate::error::RecordError;
 use crate::kernel::program;
@@ -9,15 +9,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Interpreters of scripts that are followed, as the kernel does.
+/// Number of nested script interpreters that are followed, as in the kernel.
 const SCRIPTS: u32 = 4;
 
 /// Returns an error if the program that `command` names cannot be recorded.
 ///
 /// # Errors
 ///
-/// [`RecordError::NotRecordable`], with the reason. A program that cannot be found or read is none: that is
-/// the error of its start.
+/// [`RecordError::NotRecordable`], with the reason. A program that cannot be found or read is no error here:
+/// starting it will fail.
 pub(crate) fn check(command: &Path) -> Result<(), RecordError> {
     let Ok(mut path) = program(command) else { return Ok(()) };
     for _ in 0..SCRIPTS {
@@ -30,7 +30,7 @@ pub(crate) fn check(command: &Path) -> Result<(), RecordError> {
     Ok(())
 }
 
-/// The result of a look at a file.
+/// The result of examining a file.
 enum Found {
     Nothing,
     Script(PathBuf),
@@ -70,7 +70,7 @@ fn reason(path: &Path) -> io::Result<Found> {
     })
 }
 
-/// Answers whether the kernel gives the program rights that its caller has not.
+/// Returns `true` if the kernel gives the program rights that its caller does not have.
 fn has_other_rights(file: &File, path: &Path) -> io::Result<bool> {
     const SET_USER: u32 = 0o4000;
     const SET_GROUP: u32 = 0o2010;
@@ -83,7 +83,7 @@ fn has_other_rights(file: &File, path: &Path) -> io::Result<bool> {
     Ok(sets_user || sets_group || (has_capabilities && !user.is_root()))
 }
 
-/// The facts of an executable file that decide.
+/// The facts about an executable file that decide whether it can be recorded.
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
     is_ours: bool,
@@ -91,11 +91,11 @@ struct Elf {
     is_go: bool,
 }
 
-/// Bytes of the parts that are read of a file.
+/// Largest size of a part of the file that is read.
 const MOST_BYTES: usize = 1 << 16;
 
 impl Elf {
-    /// `None`: the file is no such file, or its parts are not where they should be.
+    /// Returns `None` if the file is not an ELF file, or if its parts are not where they should be.
     fn read(file: &File, start: &[u8]) -> io::Result<Option<Self>> {
         const BITS_64: u8 = 2;
         const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
@@ -142,8 +142,8 @@ impl Elf {
     }
 }
 
-/// Answers whether one of the notes is the build's id of Go: type 4, owner `Go`. A program with cgo has the
-/// notes of the C linker before it.
+/// Returns `true` if one of the notes is Go's build id: type 4, owner `Go`. In a program with cgo, the notes
+/// of the C linker precede it.
 fn has_go_note(notes: &[u8]) -> bool {
     const HEAD: usize = 12;
     let mut rest = notes;
@@ -161,7 +161,8 @@ fn has_go_note(notes: &[u8]) -> bool {
     false
 }
 
-/// Some bytes of a file; `None` if they are more than any program has there, or the file ends before.
+/// Reads a part of a file. Returns `None` if the part is larger than in any valid program, or exceeds the
+/// file.
 fn part(file: &File, offset: u64, len: u64) -> io::Result<Option<Vec<u8>>> {
     let Some(len) = usize::try_from(len).ok().filter(|len| *len <= MOST_BYTES) else { return Ok(None) };
     let mut bytes = vec![0; len];
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A program with these parts: program headers of 56 bytes from offset 64 on.
+    /// Builds an ELF file with these parts; its program headers of 56 bytes begin at offset 64.
     fn program_of(machine: u16, parts: &[(u32, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56 * parts.len()];
         bytes[..5].copy_from_slice(b"\x7fELF\x02");
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(told("static", &program_of(machine, &[(1, b"code")])), STATIC);
         assert_eq!(told("go", &program_of(machine, &[(4, go)])), GO);
         assert_eq!(told("cgo", &program_of(machine, &[(3, glibc), (4, go)])), GO);
-        // The notes of the C linker, then that of Go.
+        // The notes of the C linker, then Go's note.
         let many = [b"\x04\0\0\0\x05\0\0\0\x05\0\0\0GNU\0abcde\0\0\0", go].concat();
         assert_eq!(told("cgo, linked outside", &program_of(machine, &[(3, glibc), (4, &many)])), GO);
         let endless = [0xff; 64];

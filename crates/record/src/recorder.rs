@@ -1,4 +1,4 @@
-//! The library in the programs, the area shared with them, the thread that drains it.
+//! The recorder: the library in the programs, the area shared with them, and the thread that drains it.
 
 use crate::drain::Drain;
 use crate::error::RecordError;
@@ -21,30 +21,30 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The library that is loaded into programs, built by this crate's build script; empty where it cannot be.
+/// The library that is loaded into programs, built by this crate's build script; empty if it cannot be built.
 static LIBRARY: &[u8] = include_bytes!(env!("AZEKURA_PRELOAD_BUILT"));
 const LIBRARY_FILE: &str = "libazekura_preload.so";
-/// The environment's name of another library to load instead of ours.
+/// Name of the environment variable with the path of another library to load.
 const OTHER_LIBRARY: &str = "AZEKURA_PRELOAD";
-/// The directory of memory that no disk stands behind.
+/// A directory in memory, without a disk.
 const SHARED_MEMORY: &str = "/dev/shm";
 const DEFAULT_RING_EVENTS: usize = 1 << 13;
-/// The thread drains as often, or sooner when a ring fills.
+/// Time between two drains. If a ring was half full, the thread drains again at once.
 const DRAINS_EVERY: Duration = Duration::from_millis(4);
 
-/// Records programs that were prepared by it, between [`Recorder::begin`] and [`Recorder::end`].
+/// Records the programs that it has prepared, between [`Recorder::begin`] and [`Recorder::end`].
 #[derive(Debug)]
 pub struct Recorder {
     library: PathBuf,
-    /// The library, and the traces while they are recorded.
+    /// Contains the library, and the traces during the recording.
     directory: TempDir,
-    /// The number of the recording under way: `begin` counts.
+    /// The number of the current recording: the count of calls of `begin`.
     begun: u32,
     ring_events: usize,
     shared: Option<Shared>,
 }
 
-/// The area, and the thread that drains it: made when the first program is prepared.
+/// The area and the thread that drains it; created when the first program is prepared.
 #[derive(Debug)]
 struct Shared {
     directory: TempDir,
@@ -54,36 +54,37 @@ struct Shared {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Recordings that are over.
+/// Finished recordings.
 #[derive(Debug)]
 pub struct Collected {
-    /// The recordings that were written, the one of the program that was started first.
+    /// The recordings that were written: that of process `first` of [`Recorder::collect`], then the others by
+    /// falling number of events.
     pub recorded: Vec<Recorded>,
-    /// Parts that are missing, in sentences.
+    /// Parts that the recordings lack, in sentences.
     pub missing: Vec<String>,
 }
 
-/// One process's recording.
+/// The recording of one process.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Its file.
+    /// The file of the recording.
     pub file: PathBuf,
-    /// The process.
+    /// The process id.
     pub process: u32,
     /// The program's name.
     pub program: String,
-    /// Threads that recorded something.
+    /// Number of threads in the recording.
     pub threads: usize,
-    /// Events.
+    /// Number of recorded events.
     pub events: u64,
-    /// Events that found their ring full, or could not be written.
+    /// Number of events that were lost because a ring was full or a write failed.
     pub lost: u64,
-    /// The process was killed before its recording ended, or a disk was full.
+    /// Set if the process was killed before its recording ended, or a disk was full.
     pub is_cut_short: bool,
 }
 
 impl Recorder {
-    /// A recorder that records nothing yet.
+    /// Creates a recorder; nothing is recorded yet.
     ///
     /// # Errors
     ///
@@ -98,19 +99,20 @@ impl Recorder {
         Ok(Self { library, directory, begun: 0, ring_events: DEFAULT_RING_EVENTS, shared: None })
     }
 
-    /// Events that each thread's ring holds, instead of 8192; more lose less. Of no effect once a program was
-    /// prepared.
+    /// Sets the number of events that each thread's ring holds (default: 8192). With larger rings, fewer
+    /// events are lost. Has no effect after a program was prepared.
     #[must_use]
     pub fn ring_events(mut self, events: usize) -> Self {
         self.ring_events = events;
         self
     }
 
-    /// Puts the library before the program's own. Programs that it starts are recorded as well.
+    /// Loads the library into the program, before its other libraries. Processes that the program starts are
+    /// recorded as well.
     ///
     /// # Errors
     ///
-    /// [`RecordError::Directory`]: there is no room for the memory shared with the program.
+    /// [`RecordError::Directory`]: the memory shared with the program cannot be created.
     pub fn prepare(&mut self, program: &mut Command) -> Result<(), RecordError> {
         let shared = self.shared()?.directory.path().to_owned();
         let mut preload = OsString::from(&self.library);
@@ -132,7 +134,7 @@ impl Recorder {
         Ok(self.shared.as_mut().expect("made above"))
     }
 
-    /// From now on prepared programs record; those that run already, from their next wait on.
+    /// Starts a recording in all prepared programs. Threads that run already record from their next wait on.
     ///
     /// # Errors
     ///
@@ -151,27 +153,27 @@ impl Recorder {
         }
     }
 
-    /// From now on, while recording, every hold of the mutex at this address lasts longer by `delay`; 0 is no
-    /// mutex. Addresses are [`InstanceRow::object`](azekura_trace::analyze::InstanceRow), good in one process
-    /// only.
+    /// Lengthens every hold of the mutex at address `object` by `delay` while a recording runs; address 0
+    /// stands for no mutex. Addresses are [`InstanceRow::object`](azekura_trace::analyze::InstanceRow) and
+    /// are valid in one process only.
     pub fn plant(&self, object: u64, delay: Duration) {
         if let Some(shared) = &self.shared {
             let header = shared.area.header();
-            // Relaxed: programs look at them now and then.
+            // Relaxed: programs read both values from time to time.
             header.plant_ns.store(u32::try_from(delay.as_nanos()).unwrap_or(u32::MAX), Relaxed);
             header.plant.store(object, Relaxed);
         }
     }
 
-    /// Processes that loaded the library so far.
+    /// Returns the number of processes that have loaded the library so far.
     #[must_use]
     pub fn loaded(&self) -> u32 {
         self.shared.as_ref().map_or(0, |shared| shared.area.header().loaded.load(Relaxed))
     }
 
-    /// Ends the recording, gives names to what was recorded last, and writes it: process `first` into
-    /// `output` (if it recorded, else the one with the most events), others beside it with their number at
-    /// the end.
+    /// Ends the recording, names the addresses in the last recording, and writes it. The trace of process
+    /// `first` is written to `output`; if that process has no recording, the one with the most events is. The
+    /// others are written to files beside `output`, with the process id appended to the name.
     ///
     /// # Errors
     ///
@@ -180,11 +182,11 @@ impl Recorder {
         self.collect_with(output, first, &Seen::default())
     }
 
-    /// As [`Recorder::collect`], with the kernel's events.
+    /// Ends the recording as [`Recorder::collect`] does, and adds the kernel's events.
     ///
     /// # Errors
     ///
-    /// [`RecordError`], likewise.
+    /// The errors of [`Recorder::collect`].
     pub fn collect_with(&mut self, output: &Path, first: u32, seen: &Seen) -> Result<Collected, RecordError> {
         self.end();
         let loaded = self.loaded();
@@ -221,7 +223,8 @@ impl Recorder {
         }
     }
 
-    /// Keeps the recordings that could not be written to the requested file.
+    /// Keeps the recordings in the temporary directory, because they could not be written to the requested
+    /// file.
     fn keep(&mut self, error: RecordError) -> RecordError {
         self.directory.disable_cleanup(true);
         RecordError::Kept { path: self.directory.path().join("recordings"), source: Box::new(error) }
@@ -243,7 +246,7 @@ impl Shared {
         let made = make(Path::new(SHARED_MEMORY)).or_else(|_| make(&temporary));
         let (directory, file, area) = made.map_err(|source| failed(&temporary, source))?;
         let info = session_info(&Options::default()).expect("no source of CPU time was insisted on");
-        // Relaxed: programs are started after this.
+        // Relaxed: programs are started after this store.
         area.header().cpu.store(info.cpu as u32, Relaxed);
         let drain = Drain::new(area, file, directory.path().to_owned(), spools, info);
         let drain = Arc::new(Mutex::new(drain.map_err(|source| failed(directory.path(), source))?));
@@ -269,7 +272,7 @@ impl Shared {
         self.drain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Threads and processes for which there was no room.
+    /// Reports the threads and processes that were not recorded because the area was full.
     fn missing(&self) -> Vec<String> {
         let header = self.area.header();
         let (threads, processes) = (&header.threads_missed, &header.processes_missed);
@@ -281,10 +284,10 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Relaxed: programs and our thread look at them now and then.
+        // Relaxed: programs and the draining thread read these flags from time to time.
         self.area.header().command.store(0, Relaxed);
         self.is_over.store(true, Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join); // it has nothing to tell
+        let _ = self.thread.take().map(JoinHandle::join); // the thread returns no value
         self.lock().close();
     }
 }
@@ -297,7 +300,7 @@ fn private(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Files of the recordings: the first one has the requested name.
+/// Names of the files of the recordings: the first one has the requested name.
 struct Names<'o> {
     output: &'o Path,
     used: Vec<PathBuf>,
@@ -314,7 +317,7 @@ impl<'o> Names<'o> {
             name.push(end);
             PathBuf::from(name)
         };
-        // A process that became another program has two recordings.
+        // A process has two recordings if it executed another program (`exec`).
         let ends = (2_u32..).map(|n| format!(".{process}.{n}"));
         let names = [String::new(), format!(".{process}")].into_iter().chain(ends);
         let skipped = usize::from(!self.used.is_empty());
@@ -332,7 +335,7 @@ fn write_one(spooled: &Spooled, seen: &Seen, file: PathBuf) -> Result<Recorded, 
     write(process, &name(trace), file)
 }
 
-/// Returns the reason that a recording is cut, unless that is the end of its process.
+/// Returns the reason that a recording is incomplete, unless the only reason is the end of its process.
 fn why_cut(spooled: &Spooled, recorded: &Recorded) -> Option<String> {
     let error = spooled.failed.as_ref()?;
     let (process, lost) = (spooled.process, recorded.lost);
@@ -355,7 +358,7 @@ pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Record
     })
 }
 
-/// The reason that the library could not be written.
+/// The error of [`put_library`].
 enum Put {
     No(RecordError),
     Io(io::Error),
@@ -367,8 +370,9 @@ impl From<io::Error> for Put {
     }
 }
 
-/// Writes the library where the loader of programs finds it, also of those that run as another user: without
-/// it the loader would complain on their standard error. Recordings are where only our user can see them.
+/// Writes the library to a file that every user can read, because the recorded program may run as another
+/// user. Without the library the loader would print a warning. The recordings are in directories that only
+/// the recorder's user can read.
 fn put_library(directory: &Path) -> Result<PathBuf, Put> {
     if let Some(value) = std::env::var_os(OTHER_LIBRARY) {
         let path = std::path::absolute(&value).ok().filter(|path| path.is_file());

@@ -1,16 +1,16 @@
-//! Spin loops, found in samples of the program counter: locks made of atomic instructions, and other waits
-//! that keep a processor busy. A spin loop makes no call that the preload library could record.
+//! Finds spin loops in samples of the program counter: locks made of atomic instructions, and other busy
+//! waits. A spin loop makes no call that the preload library could record.
 //!
 //! A sample lies in a spin loop if one of these holds:
 //!
-//! - A pause instruction is right before it. That hint to the processor has no other use.
+//! - The instruction before it is a pause instruction, which has no other use than busy waiting.
 //! - The smallest loop around it has a pause instruction.
-//! - The smallest loop around it can be ended by another thread only: it reads shared memory, calls no
-//!   function, writes memory by atomic instructions alone, and carries nothing from one iteration to the next
-//!   in a register or a word of the stack. A loop that computes carries a counter or a result.
+//! - The smallest loop around it can be ended by another thread only. Such a loop reads shared memory, calls
+//!   no function, and writes memory by atomic instructions only. It carries nothing from one iteration to the
+//!   next in a register or a word of the stack, whereas a loop that computes carries a counter or a result.
 //!
-//! The code is read from the files that the program had mapped; code that a virtual machine generated at run
-//! time is not known. Code of other processors than x86-64 is not decoded.
+//! The code is read from the files that the program had mapped, so code that a virtual machine generated at
+//! run time is not known. Only code for x86-64 is decoded.
 
 use crate::frames;
 use crate::name::Sites;
@@ -22,14 +22,14 @@ use iced_x86::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Bytes before and after a sample in which its loop lies.
+/// Number of bytes before and after a sample that are searched for its loop.
 const REACH: u64 = 96;
 
-/// Gives each sample the site of its spin loop, and joins those of one thread and site.
+/// Assigns each sample to the site of its spin loop, and adds up the samples of each thread and site.
 pub(crate) fn find(trace: &mut Trace, symbols: &Symbols, sites: &mut Sites) {
     let mut known: HashMap<u64, u32> = HashMap::new();
     let mut joined: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    // A loop is named by the line of its most frequent sample, which comes first.
+    // A loop is named by the line of its most frequent sample, so that sample is processed first.
     let mut order: Vec<CpuSample> = std::mem::take(&mut trace.samples);
     order.sort_by_key(|sample| (std::cmp::Reverse(sample.count), sample.address, sample.tag));
     let mut lines: HashMap<(String, String), u32> = HashMap::new();
@@ -51,7 +51,8 @@ pub(crate) fn find(trace: &mut Trace, symbols: &Symbols, sites: &mut Sites) {
     trace.samples = joined.into_iter().map(sample).collect();
 }
 
-/// Returns `true` if the instruction at `at` is in a spin loop; `bytes` is the code from `begin` on.
+/// Returns `true` if the instruction at address `at` is in a spin loop; `bytes` is the code from address
+/// `begin` on.
 fn is_in_spin_loop(bytes: &[u8], begin: u64, at: u64) -> bool {
     if !cfg!(target_arch = "x86_64") {
         return false;
@@ -65,8 +66,8 @@ fn is_in_spin_loop(bytes: &[u8], begin: u64, at: u64) -> bool {
     loop_around(bytes, begin, at).is_some_and(|instructions| is_spin(&instructions))
 }
 
-/// The smallest loop around the instruction at `at`: it ends with a branch back to an instruction before `at`
-/// or to `at` itself.
+/// Returns the smallest loop around the instruction at `at`. A loop ends with a branch back to `at` or to an
+/// instruction before it.
 fn loop_around(bytes: &[u8], begin: u64, at: u64) -> Option<Vec<Instruction>> {
     let rest = bytes.get(usize::try_from(at - begin).ok()?..)?;
     for branch in Decoder::with_ip(64, rest, at, DecoderOptions::NONE) {
@@ -92,7 +93,7 @@ fn loop_around(bytes: &[u8], begin: u64, at: u64) -> Option<Vec<Instruction>> {
     None
 }
 
-/// A register, or a word of the stack: the memory of a thread alone.
+/// Memory of one thread only: a register, or a word of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Private {
     Register(Register),
@@ -104,7 +105,7 @@ fn is_spin(instructions: &[Instruction]) -> bool {
     if instructions.iter().any(|instruction| instruction.mnemonic() == Mnemonic::Pause) {
         return true;
     }
-    // A failed compare-and-swap leaves the word's value in this register, for the next attempt.
+    // A failed compare-and-swap leaves the word's value in RAX, for the next attempt.
     let swaps = instructions.iter().any(|instruction| instruction.mnemonic() == Mnemonic::Cmpxchg);
     let carried_by_swap = |place: &Private| swaps && *place == Private::Register(Register::RAX);
     let mut factory = InstructionInfoFactory::new();
@@ -162,7 +163,7 @@ fn is_write(access: OpAccess) -> bool {
 mod tests {
     use super::*;
 
-    /// Answers for a sample at each instruction of the code, in order.
+    /// Tests a sample at each instruction of the code, in order.
     fn spins(code: &[&[u8]]) -> Vec<bool> {
         let bytes = code.concat();
         let at = |n: usize| 0x1000 + code[..n].iter().map(|i| i.len() as u64).sum::<u64>();
@@ -178,9 +179,9 @@ mod tests {
         assert_eq!(spins(&[&[0x8b, 0x47, 0x04], &[0x39, 0xd0], &[0x75, 0xf9]]), [true; 3]);
         // lea edx, [rax + 1]; lock cmpxchg [rdi], edx; jne
         assert_eq!(spins(&[&[0x8d, 0x50, 0x01], &[0xf0, 0x0f, 0xb1, 0x17], &[0x75, 0xf7]]), [true; 3]);
-        // pause; dec ecx; jne: a pause of some turns
+        // pause; dec ecx; jne: a pause with a count
         assert_eq!(spins(&[&[0xf3, 0x90], &[0xff, 0xc9], &[0x75, 0xfa]]), [true; 3]);
-        // pause; ret: a function
+        // pause; ret: a function without a loop
         assert_eq!(spins(&[&[0xf3, 0x90], &[0xc3]]), [false, true]);
         // Not optimized: mov rax, [rbp-8]; mov eax, [rax]; mov [rbp-12], eax; cmp dword [rbp-12], 0; jne
         let slow: [&[u8]; 5] = [
@@ -199,9 +200,9 @@ mod tests {
         assert_eq!(spins(&[&[0x48, 0x6b, 0xc0, 0x03], &[0xff, 0xc9], &[0x75, 0xf8]]), [false; 3]);
         // lock xadd [rdi], rax; dec ecx; jne: a counter
         assert_eq!(spins(&[&[0xf0, 0x48, 0x0f, 0xc1, 0x07], &[0xff, 0xc9], &[0x75, 0xf7]]), [false; 3]);
-        // mov rax, [rax]; test rax, rax; jne: a list
+        // mov rax, [rax]; test rax, rax; jne: walks a list
         assert_eq!(spins(&[&[0x48, 0x8b, 0x00], &[0x48, 0x85, 0xc0], &[0x75, 0xf8]]), [false; 3]);
-        // mov [rdi], eax; mov eax, [rsi]; test eax, eax; jne: it writes
+        // mov [rdi], eax; mov eax, [rsi]; test eax, eax; jne: writes memory
         let writes: [&[u8]; 4] = [&[0x89, 0x07], &[0x8b, 0x06], &[0x85, 0xc0], &[0x75, 0xf8]];
         assert_eq!(spins(&writes), [false; 4]);
         // add dword [rbp-4], 1; cmp dword [rbp-4], 9; jle: a counter on the stack
@@ -209,9 +210,9 @@ mod tests {
         assert_eq!(spins(&counts), [false; 3]);
         // mov eax, [rdi]; call; jne
         assert_eq!(spins(&[&[0x8b, 0x07], &[0xe8, 0, 0, 0, 0], &[0x75, 0xf7]]), [false; 3]);
-        // rdtsc; cmp eax, edx; jne: it waits for time
+        // rdtsc; cmp eax, edx; jne: waits for a time
         assert_eq!(spins(&[&[0x0f, 0x31], &[0x39, 0xd0], &[0x75, 0xfa]]), [false; 3]);
-        // Cut off, or no code.
+        // Truncated code, or no code.
         assert_eq!(spins(&[&[0x0f], &[]]), [false; 2]);
     }
 }

@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// A recording under way.
+/// The recording of a process, in progress.
 #[derive(Debug)]
 pub(crate) struct Spool {
     process: u32,
     encoder: Encoder,
     out: Out,
     time: azekura_trace::file::TimeSource,
-    /// The program, as its process reported it when it loaded the library.
+    /// The executable file, as the process reported it when it loaded the library.
     executable: PathBuf,
     sites: HashSet<u32>,
     operations: HashSet<u16>,
     threads: HashMap<u32, Told>,
-    /// Its CPU time when it was looked at last.
+    /// The process's CPU time at the last sample.
     cpu_ns: u64,
 }
 
@@ -37,28 +37,28 @@ pub(crate) struct Told {
     name: String,
 }
 
-/// A recording that is over.
+/// A finished recording.
 #[derive(Debug)]
 pub(crate) struct Spooled {
     pub(crate) process: u32,
     pub(crate) path: PathBuf,
     threads: HashMap<u32, Told>,
-    /// The reason that part of it could not be written.
+    /// The error of the first write that failed, if any.
     pub(crate) failed: Option<io::Error>,
 }
 
 /// The reason for a recording's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The recording was over before the process.
+    /// The recording was stopped while the process ran.
     Stopped,
-    /// The process became another program.
+    /// The process has executed another program (`exec`).
     Replaced,
     /// The process has ended.
     Gone,
 }
 
-/// A file to which no more is written once a write has failed.
+/// A file that receives no more writes after the first failed write.
 #[derive(Debug)]
 struct Out {
     path: PathBuf,
@@ -85,7 +85,8 @@ impl Out {
 }
 
 impl Spool {
-    /// The recording of a process, which begins now or began with the process's first event.
+    /// Starts the recording of a process. It begins with the process's first event if that is later than
+    /// `since`, else now.
     pub(crate) fn new(
         process: u32,
         slot: &ProcessSlot,
@@ -125,7 +126,7 @@ impl Spool {
         spool
     }
 
-    /// All clocks now, or when the process ended.
+    /// Returns all clocks as of now, or as of the end of the process if it has ended.
     fn sample(&mut self, slot: &ProcessSlot) -> ClockSample {
         ended(slot).unwrap_or_else(|| {
             self.cpu_ns = process_cpu_ns_of(self.process).unwrap_or(self.cpu_ns).max(self.cpu_ns);
@@ -133,24 +134,24 @@ impl Spool {
         })
     }
 
-    /// A thread that is about to have events.
+    /// Records a thread before its first event.
     pub(crate) fn thread(&mut self, thread: &ThreadInfo) {
         self.encoder.thread(thread);
         self.threads.insert(thread.tag, Told { name: thread.name.clone(), ..Told::default() });
     }
 
-    /// The thread's name now.
+    /// Records the present name of a thread.
     pub(crate) fn rename(&mut self, tag: u32, name: String) {
         if let Some(told) = self.threads.get_mut(&tag).filter(|_| !name.is_empty()) {
             told.name = name;
         }
     }
 
-    /// More events of a thread, and how many it has lost so far.
+    /// Appends events of a thread; `lost` is the number of events that the thread has lost so far.
     pub(crate) fn events(&mut self, area: &Area, tag: u32, lost: u64, events: &[Event]) {
         let is_new = self.name_new(area, events);
         if is_new && process::executable(self.process).is_some_and(|now| now == self.executable) {
-            // Libraries that it has loaded meanwhile.
+            // The process may have loaded more libraries since the last call.
             let maps = process::maps(self.process);
             maps.into_iter().for_each(|text| self.encoder.modules(&parse_maps(&text)));
         }
@@ -160,11 +161,12 @@ impl Spool {
         told.lost = lost;
     }
 
-    /// Writes the meaning of the numbers in `events`; returns whether there was a new call site.
+    /// Writes the names of the sites and operations that occur in `events` for the first time. Returns `true`
+    /// if there was a new call site.
     fn name_new(&mut self, area: &Area, events: &[Event]) -> bool {
         let before = self.sites.len();
         for event in events {
-            // Relaxed: the key itself is all there is.
+            // Relaxed: the key publishes no other data.
             if event.site != 0 && self.sites.insert(event.site) {
                 let index = event.site as usize - 1;
                 let key = if index < SITES { area.site(index).load(Relaxed) } else { 0 };
@@ -172,9 +174,8 @@ impl Spool {
                     self.encoder.sites([(event.site, name, format!("@{address:x}").as_str(), 0)]);
                 }
             }
-            // Relaxed: as above.
             if event.operation != 0 && self.operations.insert(event.operation) {
-                let index = usize::from(event.operation) - 1; // Relaxed: as above
+                let index = usize::from(event.operation) - 1; // Relaxed: the key publishes no other data
                 let key = if index < OPERATIONS { area.operation(index).load(Relaxed) } else { 0 };
                 let (name, place) = match key {
                     0 => ("more threads", String::new()),
@@ -188,7 +189,7 @@ impl Spool {
         self.sites.len() > before
     }
 
-    /// Ends a round of the drain: writes its events.
+    /// Writes the events of one round of the drain.
     pub(crate) fn flush(&mut self, slot: &ProcessSlot) {
         let sample = self.sample(slot);
         self.encoder.clock(&sample);
@@ -200,7 +201,7 @@ impl Spool {
         self.encoder.clear();
     }
 
-    /// The end of the recording, with the last event of threads that are alive.
+    /// Ends the recording; `last` has the last event of each thread that is alive.
     pub(crate) fn finish(mut self, slot: &ProcessSlot, end: End, last: &[(u32, Event)]) -> Spooled {
         for (tag, event) in last {
             let told = self.threads.entry(*tag).or_default();
@@ -239,13 +240,13 @@ impl Spooled {
         Ok(trace)
     }
 
-    /// Events that were recorded.
+    /// Returns the number of recorded events.
     pub(crate) fn recorded(&self) -> u64 {
         self.threads.values().map(|told| told.events).sum()
     }
 }
 
-/// The CPU source of a number in the area.
+/// Returns the CPU source for its number in the area.
 pub(crate) fn cpu_source(number: u32) -> CpuSource {
     match number {
         n if n == CpuSource::Rseq as u32 => CpuSource::Rseq,
@@ -254,7 +255,7 @@ pub(crate) fn cpu_source(number: u32) -> CpuSource {
     }
 }
 
-/// The three clocks when the process ended, if it recorded them.
+/// Returns the three clocks at the end of the process, if the process recorded them.
 fn ended(slot: &ProcessSlot) -> Option<ClockSample> {
     clocks(slot, flag::ENDED, &slot.end)
 }

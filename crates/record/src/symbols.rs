@@ -1,8 +1,8 @@
-//! Functions, variables and lines of addresses, from the files that the program had mapped.
+//! Translates addresses to functions, variables and lines, by the files that the program had mapped.
 //!
-//! Names come from the symbol tables (the dynamic one alone in a stripped program), lines from debug
-//! information, in the file itself or installed beside it by its build id. A file that has been removed or
-//! is no ELF file gives no names; the rest is unaffected.
+//! Names come from the symbol tables; a stripped program has the dynamic one only. Lines come from debug
+//! information, in the file itself or installed beside it by its build id. A file that was removed or is not
+//! an ELF file gives no names for its addresses.
 
 use azekura_trace::file::Module;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
@@ -12,18 +12,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The place of an address: its file, function and line.
+/// The source place of an address: file, function and line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
-    /// The function, demangled; or the file and the address in it.
+    /// The function's demangled name; if unknown, the file name and the address in the file.
     pub function: String,
-    /// Source file if known, else the program or library.
+    /// Source file; if unknown, the program or library.
     pub file: String,
-    /// Source line; 0 for unknown.
+    /// Source line; 0 if unknown.
     pub line: u32,
 }
 
-/// The names of one process.
+/// The symbols of all files that one process had mapped.
 #[derive(Debug)]
 pub struct Symbols {
     images: Vec<Image>,
@@ -59,8 +59,8 @@ impl Symbols {
         Place { function, file, line }
     }
 
-    /// The frames at `address`, the innermost first: a function that the compiler made part of another has a
-    /// frame of its own. The last one is the function of the symbol table.
+    /// Returns the frames at `address`, the innermost first. An inlined function has a frame of its own. The
+    /// last frame is the function in the symbol table.
     #[must_use]
     pub fn frames(&self, address: u64) -> Vec<Place> {
         let Some(image) = self.image(address) else { return vec![self.code(address)] };
@@ -73,7 +73,7 @@ impl Symbols {
         frames
     }
 
-    /// The variable at `address`: its name, and how far behind its beginning.
+    /// Returns the name of the variable at `address`, with the offset of `address` in it unless that is 0.
     #[must_use]
     pub fn variable(&self, address: u64) -> Option<String> {
         let image = self.image(address)?;
@@ -82,7 +82,7 @@ impl Symbols {
         Some(if behind == 0 { name } else { format!("{name}+{behind:#x}") })
     }
 
-    /// The code up to `reach` bytes before and behind `address`, and the address of its first byte.
+    /// Returns the code within `reach` bytes of `address`, and the address of its first byte.
     #[must_use]
     pub fn bytes(&self, address: u64, reach: u64) -> Option<(u64, Vec<u8>)> {
         let image = self.image(address)?;
@@ -117,16 +117,16 @@ struct Symbol {
     name: String,
 }
 
-/// A file in the memory of the process.
+/// A mapped file of the process.
 struct Image {
     path: PathBuf,
-    /// Offset that is added to the file's own addresses.
+    /// Difference between addresses in memory and the file's own addresses.
     bias: u64,
     begin: u64,
     end: u64,
-    /// Parts of the file in memory: address, length, offset in the file.
+    /// Parts of the file in memory: own address, length, offset in the file.
     segments: Vec<(u64, u64, u64)>,
-    /// By address.
+    /// Sorted by address.
     symbols: Vec<Symbol>,
     lines: Option<addr2line::Loader>,
 }
@@ -143,8 +143,7 @@ impl Image {
         let bytes = read_file(&path)?;
         let file = object::File::parse(&*bytes).ok()?;
         let segments: Vec<_> = file.segments().collect();
-        // The segment that the mapping shows: mappings begin at page boundaries, segments may begin behind
-        // them.
+        // The segment of the mapping. Mappings begin at page boundaries, segments may begin after them.
         let own = segments.iter().find_map(|segment| {
             let (offset, len) = segment.file_range();
             let page_offset = offset & !0xfff;
@@ -180,9 +179,10 @@ impl Image {
         })
     }
 
-    /// The symbol of this sort around `at`, and how far behind its beginning that is.
+    /// Returns the symbol of this sort that contains `at`, and the offset of `at` in it.
     fn symbol(&self, at: u64, sort: Sort) -> Option<(&Symbol, u64)> {
-        /// Symbols may nest; the one around lies only a few before.
+        /// Number of symbols searched before `at`: symbols may nest, but only a few begin inside the one that
+        /// contains `at`.
         const LOOK_BACK: usize = 8;
         let after = self.symbols.partition_point(|s| s.address <= at);
         let before = self.symbols[..after].iter().rev().filter(|s| s.sort == sort).take(LOOK_BACK);
@@ -194,7 +194,7 @@ impl Image {
         Some((location.file?.to_owned(), location.line?))
     }
 
-    /// Returns the frames of the debug information; the caller's line is that of the call.
+    /// Returns the frames in the debug information. The line of a caller is that of the call.
     fn inlined(&self, at: u64) -> Vec<Place> {
         let mut places = Vec::new();
         let Some(mut frames) = self.lines.as_ref().and_then(|lines| lines.find_frames(at).ok()) else {
@@ -214,8 +214,8 @@ impl Image {
     }
 }
 
-/// The bytes of a regular file. A device has no symbols, and `/dev/zero`, of which programs map shared
-/// memory, has no end.
+/// Returns the bytes of a regular file. A device has no symbols, and reading `/dev/zero`, which programs map
+/// as shared memory, would not end.
 pub(crate) fn read_file(path: &Path) -> Option<Vec<u8>> {
     std::fs::metadata(path).ok()?.is_file().then(|| std::fs::read(path).ok())?
 }
@@ -233,8 +233,8 @@ fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
     file.symbols().chain(file.dynamic_symbols()).filter_map(symbol).collect()
 }
 
-/// Returns the offsets in the file of the functions of this name (the symbol, or its demangled form); if
-/// there are none, up to five similar names.
+/// Returns the file offsets of the functions with this name, which is the symbol or its demangled form. If
+/// there are none, returns up to five similar names.
 pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, Vec<String>>> {
     let bytes = std::fs::read(path)?;
     let file = object::File::parse(&*bytes).map_err(io::Error::other)?;
@@ -265,7 +265,7 @@ pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, 
     Ok(if offsets.is_empty() { Err(alike) } else { Ok(offsets) })
 }
 
-/// Debug information installed beside the file.
+/// Returns the path of the debug information that is installed beside the file, if any.
 fn debug_file(file: &object::File<'_>) -> Option<PathBuf> {
     let id = file.build_id().ok()??;
     let (first, rest) = id.split_first()?;
@@ -274,10 +274,11 @@ fn debug_file(file: &object::File<'_>) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// The name as people write it: of C++ without argument list and result, of Rust without hash.
+/// Returns the name without decorations: C++ names without arguments and return type, Rust names without
+/// hash.
 fn demangled(name: &str) -> String {
     if !name.starts_with("_Z") && !name.starts_with("_R") {
-        return name.to_owned(); // `c` is a name of C, and C++ for `char`
+        return name.to_owned(); // `c` would be demangled to C++ `char`, but is a C function
     }
     let whole = addr2line::demangle_auto(name.into(), None).into_owned();
     if name.starts_with("_R") {
@@ -290,12 +291,12 @@ fn demangled(name: &str) -> String {
     }
 }
 
-/// The end of a legacy name of Rust.
+/// Returns `true` if this is the hash at the end of a legacy Rust name.
 fn is_hash(end: &str) -> bool {
     end.len() == 16 && end.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// `f(int) const` without `(int) const`: the last list of arguments at the end of the name.
+/// Removes the last list of arguments at the end of a name: `f(int) const` becomes `f`.
 fn without_arguments(name: &str) -> &str {
     let end = name.trim_end_matches(" const").trim_end_matches(" &&").trim_end_matches(" &");
     if !end.ends_with(')') {
@@ -311,7 +312,7 @@ fn without_arguments(name: &str) -> &str {
     name
 }
 
-/// `void f<int>` without `void`: the names of templates have the type of the result before them.
+/// Removes the return type, which names of templates begin with: `void f<int>` becomes `f<int>`.
 fn without_result(name: &str) -> &str {
     let mut depth = 0;
     for (at, byte) in name.bytes().enumerate() {
@@ -345,7 +346,7 @@ mod tests {
     fn what_is_not_mapped_or_not_there_has_its_address_for_a_name() {
         let gone = Module { base: 0x1000, len: 0x1000, offset: 0, path: "/nowhere/at all".into() };
         let rubbish = Module { path: "/proc/self/status".into(), ..gone.clone() };
-        // Shared memory of PostgreSQL; reading all of it would never end.
+        // Shared memory of PostgreSQL: reading `/dev/zero` would not end.
         let memory = Module { path: "/dev/zero (deleted)".into(), ..gone.clone() };
         let symbols = Symbols::new(&[gone, rubbish, memory]);
         assert_eq!(symbols.code(0x1010).function, "0x1010");

@@ -1,4 +1,4 @@
-//! Names the operation of a thread: the thread's own name, or else its first function.
+//! Names the operation of a thread by the thread's own name, or by its first function.
 //!
 //! All threads of a runtime (Rust's std, libstdc++, the Java VM) have the same start function. Such a thread
 //! is named by the first function of the program on its stack, unless it has a name.
@@ -10,23 +10,23 @@ use azekura_trace::event::EventKind;
 use azekura_trace::file::{Name, Trace};
 use std::collections::{BTreeMap, HashMap};
 
-/// Functions of runtimes with which all of a program's threads begin, by the parts of their names: Rust's std
-/// (in either mangling), libstdc++, the Java VM.
+/// Parts of the names of start functions that all threads of a runtime share: Rust's std (in either
+/// mangling), libstdc++, the Java VM.
 const RUNTIMES: [&[&str]; 4] = [
     &["std::sys::", "::thread_start"],
     &["execute_native_thread_routine"],
     &["libstdc++.so"],
     &["thread_native_entry"],
 ];
-/// Bytes of a thread's name that the kernel keeps.
+/// Bytes of a thread's name that the kernel stores.
 const NAME_BYTES: usize = 15;
 
 fn is_runtime(function: &str) -> bool {
     RUNTIMES.iter().any(|parts| parts.iter().all(|part| function.contains(part)))
 }
 
-/// By the thread's tag: the program's first function on its stack. Known for threads that begin in a runtime
-/// and have a wait with a whole stack.
+/// Returns the program's first function on the thread's stack, by the thread's tag. Only threads that begin
+/// in a runtime and have a wait with a whole stack are in the map.
 pub(crate) fn beginnings(
     trace: &Trace,
     calls: &HashMap<u32, Called>,
@@ -57,11 +57,11 @@ pub(crate) fn beginnings(
     found
 }
 
-/// Gives each thread's operation its name.
+/// Renames each thread's operation.
 ///
-/// The kernel gives a new thread the name of the thread that made it: a name is a thread's own if it is
-/// neither the program's nor the main thread's. Numbers at the end of names go: threads of a pool are one
-/// operation.
+/// The kernel gives a new thread the name of its creator. So a name is a thread's own if it is neither the
+/// program's nor the main thread's. Numbers at the end of names are removed, so that the threads of a pool
+/// share one operation.
 pub(crate) fn name(trace: &mut Trace, beginnings: &HashMap<u32, Name>) {
     let mut inherited = vec![prefix(&trace.session.label).to_owned()];
     let main = trace.operations.iter().find(|(_, name)| name.name == "main").map(|(id, _)| *id);
@@ -101,7 +101,7 @@ pub(crate) fn name(trace: &mut Trace, beginnings: &HashMap<u32, Name>) {
     unused.iter().for_each(|id| _ = trace.operations.remove(id));
 }
 
-/// The part of a program's name that its threads have.
+/// Returns the part of a program's name that the kernel stores as a thread name.
 fn prefix(label: &str) -> &str {
     let mut end = label.len().min(NAME_BYTES);
     while !label.is_char_boundary(end) {
@@ -122,7 +122,7 @@ mod tests {
 
     const RUST: &str = "<std::sys::thread::unix::Thread>::new::thread_start";
 
-    /// The operations of threads with these names, which begin with the functions of these numbers.
+    /// Returns the operations of threads with these names and numbers of first functions.
     fn operations(threads: &[(&str, u16)], beginnings: &HashMap<u32, Name>) -> Vec<String> {
         let mut encoder = Encoder::new();
         encoder.session(&crate::test_session("server-of-long-name"));

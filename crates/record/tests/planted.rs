@@ -1,11 +1,12 @@
-//! Programs with a planted bottleneck and a known answer: recorded unmodified, and judged.
+//! Programs with a planted bottleneck, recorded unmodified. Each test compares the verdict with the known
+//! answer.
 //!
-//! Each is a small program of its own in `tests/planted`, compiled here. They sleep while they hold their
-//! locks, so that the answers do not depend on the number of processors or on their other users; only the
-//! program with the processors as its bottleneck computes. On a machine with busy processors the same
-//! programs do have other bottlenecks: holders lose their processors, and all threads wait in that queue. So
-//! an ordinary test takes the best of three runs, and does not judge if the processors were busy in all of
-//! them. The share of single runs that are right is counted by
+//! Each program is a file in `tests/planted`, compiled here. The programs sleep while they hold their locks,
+//! so that the answers do not depend on the number of processors or on other programs. The
+//! exception is `processors`, which computes. On a machine with busy processors the programs have other
+//! bottlenecks: lock holders lose their processors, and all threads wait for these. So an ordinary test
+//! passes if one of three runs is right, and does not judge if the processors were busy in all of them. This
+//! command counts the share of single runs that are right:
 //!
 //! ```sh
 //! AZEKURA_PLANTED_RUNS=100 cargo test --release -p azekura-record --test planted -- --ignored --nocapture
@@ -29,7 +30,7 @@ mod harm;
 #[path = "planted/signals.rs"]
 mod signals;
 
-/// Expected verdict of a program.
+/// Expected verdict about a program.
 struct Case {
     program: &'static str,
     arguments: &'static [&'static str],
@@ -58,7 +59,7 @@ fn idle_is_no_contention(analysis: &Analysis) -> bool {
         && site(analysis, "queue_filled, condition, waited for in consumer").is_some()
 }
 
-/// Hazard T4: what is waited for inside must not be counted again outside.
+/// Hazard T4: a wait inside another wait must not be counted twice.
 fn counts_nothing_twice(analysis: &Analysis) -> bool {
     let waits: u64 = analysis.waits.iter().filter(|w| w.operation == "both").map(|w| w.net_ns).sum();
     analysis.chosen().is_some_and(|both| waits <= both.elapsed_ns)
@@ -165,7 +166,7 @@ const CASES: [Case; 15] = [
 
 type Programs = HashMap<&'static str, PathBuf>;
 
-/// One program at a time: they are not to disturb each other. The programs built so far.
+/// Returns the programs built so far, with the lock that lets only one program run at a time.
 fn turn() -> MutexGuard<'static, Programs> {
     static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
     PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -192,7 +193,8 @@ fn build(name: &'static str, programs: &mut Programs) -> PathBuf {
     programs.entry(name).or_insert_with(make).clone()
 }
 
-/// Runs the program under the recorder. In a shell that changes the directory, because some write files.
+/// Runs the program under the recorder. A shell changes the directory first, because some programs write
+/// files.
 fn record(program: &Path, arguments: &[&str], output: &Path) -> Result<i32, String> {
     let script = r#"cd "$0" && exec "$@""#;
     let mut command = vec!["sh".into(), "-c".into(), script.into(), scratch().into()];
@@ -213,7 +215,7 @@ fn analyze(case: &Case, programs: &mut Programs) -> Analysis {
     Analysis::new(&trace, &options).expect("the operation was recorded")
 }
 
-/// The part of the machine that others used meanwhile; `None`: too short to know.
+/// Returns the part of the machine that other programs used; `None` if the recording is too short.
 fn others(analysis: &Analysis) -> Option<f64> {
     Some(analysis.machine_utilisation? - analysis.cpu_utilisation?)
 }
@@ -364,7 +366,8 @@ fn t2_rings_that_are_too_small_lose_and_say_so() {
     assert!(analysis.recorded.lost > 0 && analysis.total.elapsed_ns > 0);
 }
 
-/// Depends on the kernel's permissions: as root both are available, otherwise the report has the reason.
+/// Depends on the kernel's permissions: as root, functions are operations; otherwise, the report has the
+/// reason.
 #[test]
 fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_not() {
     let mut programs = turn();
@@ -385,7 +388,7 @@ fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_n
     }
     let (post, add) = (row("post_entry").expect("probed"), row("add_up").expect("probed"));
     assert_eq!((post.executions, add.executions), (200, 200));
-    // The waits for the lock are in one of the two, and most of the computing in the other.
+    // The waits for the lock are in one of the two functions, most of the computing in the other.
     let told = format!("{post:?}\n{add:?}\n{clerk:?}");
     assert!(post.lock_wait_ns > 0 && post.lock_wait_ns * 100 >= clerk.lock_wait_ns * 98, "{told}");
     assert!(add.lock_wait_ns * 100 <= clerk.lock_wait_ns * 2, "{told}");
@@ -393,19 +396,19 @@ fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_n
     assert!(cpu(add) > cpu(post) && cpu(add) * 98 <= cpu(clerk) * 100, "{told}");
     assert!(matches!(trace.switches, Switches::Recorded { lost: 0 }), "{:?}", trace.switches);
     assert!(trace.threads.iter().filter(|t| !t.off.is_empty()).count() >= 4);
-    // Each stretch off its processor lies between two moments at which the thread did something.
+    // Intervals off a processor are ordered and do not overlap.
     for thread in &trace.threads {
         assert!(thread.off.windows(2).all(|w| w[0].begin_ns <= w[0].end_ns && w[0].end_ns <= w[1].begin_ns));
     }
 }
 
-/// As root its locks are there, else the reason is.
+/// As root, the report has the program's locks; otherwise, the test accepts the error with the reason.
 #[test]
 fn a_process_that_runs_already_is_recorded_where_the_kernel_permits() {
     let mut programs = turn();
     let program = build("server", &mut programs);
     let mut server = Command::new(program).spawn().unwrap();
-    // With all its threads, whenever they come.
+    // Waits until all threads have started.
     let tasks = format!("/proc/{}/task", server.id());
     while std::fs::read_dir(&tasks).expect("it runs").count() < 6 {
         std::thread::yield_now();
@@ -427,13 +430,13 @@ fn a_process_that_runs_already_is_recorded_where_the_kernel_permits() {
     let others = analysis.sites.iter().filter(|s| s.name.contains("transfer"));
     assert!(others.into_iter().all(|s| s.net_ns < locks[0].net_ns), "{:#?}", analysis.sites);
     assert!(accuses(&analysis, "busy_mutex") || others_were_busy(&analysis), "{:?}", analysis.verdict);
-    // Blame goes to the thread that released the lock: a worker, of which there are several.
+    // Blame goes to the thread that released the lock: one of several workers.
     let of_lock = || analysis.blame.iter().filter(|b| b.site.starts_with("busy_mutex"));
     let waited: u64 = of_lock().map(|b| b.wait_ns).sum();
     let known: u64 = of_lock().filter(|b| b.holder.is_some()).map(|b| b.wait_ns).sum();
     assert!(known > 0, "of {waited} ns: {:#?}", analysis.blame);
-    // A thread that waits for work all the time is no bottleneck, and no thread gets more CPU time than
-    // there is.
+    // A thread that waits for work all the time is no bottleneck. The CPU time of the threads does not exceed
+    // that of the process.
     assert!(!analysis.sites[0].name.contains("queue_mutex"));
     let cpu = analysis.recorded.traced_cpu_ns;
     assert!(cpu > 0 && cpu <= analysis.recorded.process_cpu_ns + 1_000_000, "{cpu}");
@@ -483,7 +486,7 @@ fn a_program_of_one_thread_that_waits_for_events_is_recorded() {
     assert_eq!(record(&program, &[], &output), Ok(0));
     let trace = Trace::read(&output).expect("a recording");
     assert!(trace.sites.values().any(|site| site.name == "epoll in main"), "{:?}", trace.sites);
-    // The allocators of programs start threads in that way.
+    // Allocators start threads in this way.
     let mut operations: Vec<&str> = trace.operations.values().map(|name| &*name.name).collect();
     operations.sort_unstable();
     assert_eq!(operations, ["main", "thread"], "one thread is not started by the hooked function");
@@ -512,12 +515,12 @@ fn verdicts_are_right_in_99_of_100_runs() {
     assert!(worst >= 0.99, "worst: {worst}");
 }
 
-/// Goal: throughput without a lock, predicted from a recording with it, against the same program really
-/// without it.
+/// Compares the predicted throughput without a lock with the measured throughput of the same program without
+/// this lock.
 #[test]
 #[ignore = "a minute and a half, and wants a quiet machine: real programs before and after"]
 fn what_if_predicts_real_programs() {
-    // Threads, time under the first lock, under the second, between, steps of computing.
+    // Threads, us under the first lock, us under the second, us between, steps of computing.
     let pairs = [
         ["8", "500", "0", "300", "0"],
         ["4", "300", "0", "900", "0"],
@@ -527,7 +530,7 @@ fn what_if_predicts_real_programs() {
         ["3", "600", "100", "100", "0"],
         ["6", "400", "0", "200", "60000"],
         ["10", "250", "400", "0", "0"],
-        // The model was made with those above in view, and not with these.
+        // The cases above were used to develop the model, those below were not.
         ["16", "200", "100", "0", "0"],
         ["8", "60", "30", "100", "0"],
         ["6", "300", "100", "0", "200000"],
@@ -545,7 +548,7 @@ fn what_if_predicts_real_programs() {
     };
     let mut errors = Vec::new();
     for pair in &pairs {
-        // Medians of five runs each, in turn: the machine may stand still in one of them.
+        // Medians of five runs each, alternating, so that one run that the machine delays has no effect.
         let (mut now, mut predicted, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..5 {
             let before = run(pair, "0");

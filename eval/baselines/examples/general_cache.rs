@@ -1,12 +1,12 @@
-//! A cache in front of something slow, shared by threads: each key is computed about once, and a scan over
-//! everything does not push out what is used.
+//! A cache for the results of a slow function, shared by threads. Each key is computed about once, and a scan
+//! over all keys does not evict the keys in use.
 //!
 //! `cargo run --release -p azekura-baselines --example general_cache`
 
 use azekura_baselines::general_cache::Cache;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The slow thing: the length of the Collatz sequence of a number.
+/// A slow function: the length of the Collatz sequence of a number.
 fn collatz(n: u64, computed: &AtomicU64) -> u32 {
     computed.fetch_add(1, Relaxed);
     let next = |n: &u64| (*n != 1).then(|| if n.is_multiple_of(2) { n / 2 } else { 3 * n + 1 });
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..2 {
             s.spawn(|| {
                 for n in (1..=5_000).cycle().take(50_000) {
-                    // All entries borrowed at once? Then without the cache this time.
+                    // If all entries are borrowed, the value is computed without the cache.
                     let length = match cache.get_or_insert_with(n, || collatz(n, &computed)) {
                         Ok(length) => *length,
                         Err(full) => full.value,

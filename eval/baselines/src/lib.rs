@@ -1,7 +1,7 @@
-//! Algorithms for the evaluation only: synchronization that the papers measured before they replaced it, and
-//! a cache of other values than pages.
+//! Algorithms for the evaluation only: synchronization that the papers measured and then replaced, and a
+//! cache for values other than pages.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`general_cache`] | the page cache's method for keyed values of any type |
 //! | [`rw`] | the reader–writer latch of InnoDB 5.0, with its state under a mutex or in one word |

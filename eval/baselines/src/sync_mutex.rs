@@ -1,17 +1,17 @@
 //! A mutex that spins, yields, then sleeps until it is released: the `mutex_t` of InnoDB 5.0.
 //!
-//! | word | meaning | transitions |
+//! | value of the word | meaning | transitions |
 //! |---|---|---|
 //! | 0 | free | any thread, by CAS to 1 or by swap to 2 |
 //! | 1 | held | its holder, to 0; a thread about to sleep, to 2 |
-//! | 2 | held, threads may sleep | its holder, to 0; it then wakes all |
+//! | 2 | held, threads may sleep | its holder, to 0; the holder then wakes all sleepers |
 //!
 //! - **SYNC-1** Only the thread that moved the word away from 0 uses the value, until it moves it back.
-//! - **SYNC-2** A sleeping thread has read the bucket's count, then stored 2 over a word that was not 0. So a
-//!   later release finds the 2, increments the count (PARK-1), and wakes.
+//! - **SYNC-2** A sleeping thread has read the bucket's count, then stored 2 over a value other than 0. So a
+//!   later release finds the 2, increments the count (PARK-1), and wakes the sleepers.
 //!
 //! A release wakes all sleepers, as InnoDB's `os_event_set` does. With many threads this is expensive, and
-//! one of the reasons for which contention grows by itself.
+//! one reason why contention increases itself.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -27,33 +27,34 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const HELD_WITH_SLEEPERS: u32 = 2;
 
-/// Looks at a held lock before its waiter gives the processor away (`SYNC_SPIN_ROUNDS`).
+/// Number of reads of a held lock before its waiter yields the processor (`SYNC_SPIN_ROUNDS`).
 const SPIN_ROUNDS: u32 = 20;
-/// Longest pause between two looks, in units of ten (`srv_spin_wait_delay`).
+/// Longest pause between two reads, in units of ten spin hints (`srv_spin_wait_delay`).
 const SPIN_DELAY: u32 = 6;
 
-/// Looks again and again, with pauses of uneven length, while `is_held`; then yields once.
+/// Calls `is_held` repeatedly, with pauses of varying length, until it returns `false` or the rounds are used
+/// up; then yields once.
 pub(crate) fn spin_while(is_held: impl Fn() -> bool) {
     if cfg!(loom) {
-        return; // models sleep at once: spinning is only more of the same
+        return; // models sleep at once: spinning adds no other behavior
     }
     for round in 0..SPIN_ROUNDS {
         if !is_held() {
             return;
         }
-        // Multiples of an odd number stand for random ones.
+        // Multiples of an odd number replace random numbers.
         (0..round.wrapping_mul(11) % SPIN_DELAY * 10).for_each(|_| hint::spin_loop());
     }
     thread::yield_now();
 }
 
-/// A mutex that knows the name under which its waits and holds are traced.
+/// A mutex with a site under which its waits and holds are traced.
 #[derive(Debug)]
 pub struct SyncMutex<T> {
     word: AtomicU32,
     site: &'static Site,
     value: UnsafeCell<T>,
-    /// Tells a model when two threads use the value with no order between them.
+    /// Lets a model detect that two threads use the value without an order between them.
     #[cfg(loom)]
     witness: loom::cell::UnsafeCell<()>,
 }
@@ -62,7 +63,7 @@ pub struct SyncMutex<T> {
 unsafe impl<T: Send> Sync for SyncMutex<T> {}
 
 impl<T> SyncMutex<T> {
-    /// A mutex around `value` that nobody holds.
+    /// Creates a free mutex around `value`.
     #[must_use]
     pub fn new(site: &'static Site, value: T) -> Self {
         Self {
@@ -74,7 +75,7 @@ impl<T> SyncMutex<T> {
         }
     }
 
-    /// The value, once nobody else holds the mutex. Blocks; a contended wait is told to the tracer.
+    /// Locks the mutex; blocks while another thread holds it. Contended waits are traced.
     #[inline]
     pub fn lock(&self) -> SyncMutexGuard<'_, T> {
         // Acquire: pairs with the Release of the guard's drop.
@@ -84,7 +85,7 @@ impl<T> SyncMutex<T> {
         self.entered()
     }
 
-    /// The value if nobody holds the mutex.
+    /// Locks the mutex if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<SyncMutexGuard<'_, T>> {
         // Acquire: as in `lock`.
@@ -107,7 +108,7 @@ impl<T> SyncMutex<T> {
     fn wait(&self) {
         let _waiting = wait(self.site, self.address(), WaitKind::Latch);
         loop {
-            // Relaxed: a look; the CAS decides.
+            // Relaxed: a hint; the CAS decides.
             spin_while(|| self.word.load(Relaxed) != FREE);
             // Acquire: as in `lock`.
             if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
@@ -115,8 +116,8 @@ impl<T> SyncMutex<T> {
             }
             let bucket = Bucket::of(self.address());
             let count = bucket.count();
-            // SYNC-2. Acquire: as in `lock`, for the case that it just became free. The 2 that is then stored
-            // costs the next release a needless wake-up.
+            // SYNC-2. Acquire: as in `lock`, if the mutex has just become free. The stored 2 then causes a
+            // needless wake-up at the next release.
             if self.word.swap(HELD_WITH_SLEEPERS, Acquire) == FREE {
                 return;
             }
@@ -124,13 +125,13 @@ impl<T> SyncMutex<T> {
         }
     }
 
-    /// The value, by exclusive reference.
+    /// Returns the value through the exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
-/// The right to use the value of a [`SyncMutex`]. Threads may share it only if they may share the value:
+/// Access to the value of a [`SyncMutex`]. Threads may share the guard only if they may share the value:
 ///
 /// ```compile_fail,E0277
 /// use std::cell::Cell;
@@ -141,16 +142,16 @@ impl<T> SyncMutex<T> {
 #[must_use]
 pub struct SyncMutexGuard<'a, T> {
     mutex: &'a SyncMutex<T>,
-    /// A guard is an exclusive reference to the value: `Sync` and `Send` where that is.
+    /// The guard is an exclusive reference to the value: it is `Sync` and `Send` if that reference is.
     value: PhantomData<&'a mut T>,
-    /// Dropped after the destructor has let go.
+    /// Dropped after the mutex is released.
     _hold: HoldGuard,
 }
 
 impl<T> Deref for SyncMutexGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: SYNC-1, and this guard is the proof that we are that thread.
+        // SAFETY: SYNC-1; this guard exists only in the thread that holds the mutex.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -188,7 +189,7 @@ mod tests {
                         let mut value = mutex.lock();
                         let seen = *value;
                         if i % 500 == 0 {
-                            // Longer than anybody spins: the others go to sleep.
+                            // Longer than a thread spins, so that the other threads sleep.
                             std::thread::sleep(std::time::Duration::from_micros(200));
                         }
                         *value = seen + 1;

@@ -8,14 +8,14 @@ use azekura_base::Backoff;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_trace::{Site, WaitKind};
 
-/// A mutex that spins, then yields; it never sleeps, so hold it for a few dozen instructions only.
+/// A mutex that spins, then yields. It never sleeps, so hold it for a few dozen instructions only.
 ///
-/// - **TTAS-1** A thread uses the value only if its CAS found `false`, and until it stores `false`.
+/// - **TTAS-1** A thread uses the value only from its CAS that replaced `false`, until it stores `false`.
 #[derive(Debug)]
 pub struct TtasLock<T> {
     is_held: AtomicBool,
     value: UnsafeCell<T>,
-    /// Tells a model when two threads use the value with no order between them.
+    /// Lets a model detect that two threads use the value without an order between them.
     #[cfg(loom)]
     witness: loom::cell::UnsafeCell<()>,
 }
@@ -24,7 +24,7 @@ pub struct TtasLock<T> {
 unsafe impl<T: Send> Sync for TtasLock<T> {}
 
 impl<T> TtasLock<T> {
-    /// A lock around `value` that nobody holds.
+    /// Creates a free lock around `value`.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self {
@@ -35,11 +35,11 @@ impl<T> TtasLock<T> {
         }
     }
 
-    /// The value if nobody holds the lock.
+    /// Locks the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<TtasGuard<'_, T>> {
-        // Relaxed test first: a held lock's line stays shared. Acquire: pairs with the Release in the guard's
-        // drop.
+        // Relaxed test first, so that the line of a held lock stays shared. Acquire: pairs with the Release
+        // in the guard's drop.
         let taken = !self.is_held.load(Relaxed)
             && self.is_held.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         taken.then(|| {
@@ -49,7 +49,7 @@ impl<T> TtasLock<T> {
         })
     }
 
-    /// The value, once nobody else holds the lock. A contended wait is told to the tracer under `site`.
+    /// Locks the lock; waits while another thread holds it. Contended waits are traced under `site`.
     #[inline]
     pub fn lock(&self, site: &'static Site) -> TtasGuard<'_, T> {
         self.try_lock().unwrap_or_else(|| self.spin(site))
@@ -67,31 +67,36 @@ impl<T> TtasLock<T> {
         }
     }
 
-    /// The value, by exclusive reference.
+    /// Returns the value through the exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
-/// The right to use the value of a [`TtasLock`]. Threads may share it only if they may share the value:
+/// Access to the value of a [`TtasLock`]. Threads may share the guard only if they may share the value:
+///
+/// ```
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<azekura_baselines::TtasGuard<'static, u32>>();
+/// ```
 ///
 /// ```compile_fail,E0277
 /// use std::cell::Cell;
 /// fn is_sync<T: Sync>() {}
-/// is_sync::<azekura_latch::TtasGuard<'static, Cell<u32>>>(); // a `Cell` is `Send`, and not `Sync`
+/// is_sync::<azekura_baselines::TtasGuard<'static, Cell<u32>>>(); // a `Cell` is `Send`, and not `Sync`
 /// ```
 #[derive(Debug)]
 #[must_use]
 pub struct TtasGuard<'a, T> {
     lock: &'a TtasLock<T>,
-    /// A guard is an exclusive reference to the value: `Sync` and `Send` where that is.
+    /// The guard is an exclusive reference to the value: it is `Sync` and `Send` if that reference is.
     value: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for TtasGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: TTAS-1, and this guard is the proof that we are that thread.
+        // SAFETY: TTAS-1; this guard exists only in the thread that holds the lock.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -1,6 +1,6 @@
-//! The general cache: a key has its own value or none, borrowed values stay, every value is dropped once,
-//! whatever is inserted, replaced, removed and evicted at the same time.
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+//! The general cache under concurrent insertions, replacements, removals and evictions: a key has its own
+//! value or none, borrowed values stay, and every value is dropped once.
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use azekura_buffer::{HandKind, Policy, PoolError};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// All keys have one hash.
+/// A hasher that gives all keys the same hash.
 #[derive(Default)]
 struct Constant;
 
@@ -56,7 +56,7 @@ fn a_borrowed_value_stays_when_its_key_is_removed_or_gets_another() {
         }
         assert_eq!((*old, *new, cache.get("a").map(|v| *v)), (1, 2, None));
         drop((old, new));
-        // The frames of both are found again.
+        // The frames of both entries can be used again.
         let all: Vec<_> = ["g", "h", "i", "j"].map(|key| cache.insert(key, 9).unwrap()).into();
         assert_eq!(all.len(), 4);
     }
@@ -80,7 +80,7 @@ fn g6_a_cache_told_to_wait_waits_until_a_borrow_ends() {
     let held = cache.insert(1, 1).unwrap();
     std::thread::scope(|s| {
         let waiting = s.spawn(|| *cache.insert(2, 2).unwrap());
-        std::thread::sleep(Duration::from_millis(20)); // some tries; however many, it cannot end
+        std::thread::sleep(Duration::from_millis(20)); // time for several attempts, which must all fail
         assert!(!waiting.is_finished(), "the only entry is borrowed");
         drop(held);
         assert_eq!(waiting.join().unwrap(), 2);
@@ -138,7 +138,7 @@ fn making_a_value_may_panic_and_nothing_is_lost() {
     assert_eq!((*both.0, *both.1), (1, 2));
 }
 
-/// A value that knows its key, and counts how many there are.
+/// A value with its key, which counts the live values.
 struct Counted {
     key: u64,
     version: u64,
@@ -158,8 +158,8 @@ impl Drop for Counted {
     }
 }
 
-/// Keys modulo the threads have one writer each, which knows the last version it finished: nobody may see an
-/// older one after that, nor one of a removed key.
+/// Each key has one writer, which stores the last version that it has finished. After that, no thread may
+/// read an older version, or a value of a removed key.
 #[test]
 fn under_threads_a_key_has_its_last_value_or_none_and_every_value_is_dropped_once() {
     const THREADS: u64 = 4;

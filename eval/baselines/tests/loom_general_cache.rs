@@ -1,7 +1,8 @@
-//! The general cache, with few forced switches: an entry is read only as the key's own, never while it is put
-//! in or taken out (CACHE-1), and two that miss on one key end with one value (CACHE-2).
+//! Models of the general cache with few forced switches. An entry is read only under its own key, and never
+//! while it is stored or removed (CACHE-1). Two threads that miss on one key receive the same value
+//! (CACHE-2).
 #![cfg(loom)]
-#![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the model")]
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +11,8 @@ use azekura_base::sync::{Arc, thread};
 use azekura_baselines::general_cache::{Cache, CacheOptions};
 use azekura_buffer::{HandKind, Policy};
 
-/// Runs a model with so many forced switches and counts its schedules; suspiciously few are a failure.
+/// Runs a model with at most `switches` forced switches and counts its schedules; fewer than `at_least` are a
+/// failure.
 fn model(name: &str, switches: usize, at_least: usize, run: impl Fn() + Sync + Send + 'static) {
     let schedules = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&schedules);
@@ -26,7 +28,7 @@ fn model(name: &str, switches: usize, at_least: usize, run: impl Fn() + Sync + S
     assert!(schedules >= at_least, "{name}: only {schedules} schedules");
 }
 
-/// The same in every run of a model.
+/// A hasher that is the same in every run of a model.
 #[derive(Default)]
 struct Identity(u64);
 

@@ -1,6 +1,6 @@
 //! Models of RW-1, RW-2, SYNC-1 and SYNC-2: the interleavings of two and three threads, with the state under
-//! a mutex and in one word. Each model also shows that no thread sleeps for ever: loom fails a run in which
-//! no thread can continue.
+//! a mutex and in one word. Each model also shows that no thread sleeps forever: loom fails a run in which no
+//! thread can continue.
 #![cfg(loom)]
 
 use azekura_baselines::SyncMutex;

@@ -1,10 +1,10 @@
 /*
- * WiredTiger's handles are structs of function pointers, and several of its functions take variable
- * arguments. This shim gives each call that the adapter needs a plain C function;
- * src/peers/wiredtiger.rs declares them.
+ * WiredTiger's handles are structs of function pointers, and several of its functions have variable
+ * arguments. This shim has a plain C function for each call that the adapter needs;
+ * src/peers/wiredtiger.rs declares these functions.
  *
- * Results: 0 done, 1 not found, 2 lost against another transaction (run it again), anything else
- * WiredTiger's code.
+ * Results: 0 success, 1 not found, 2 conflict with another transaction (run the transaction again),
+ * anything else an error code of WiredTiger.
  */
 #include <stddef.h>
 #include <wiredtiger.h>
@@ -44,7 +44,7 @@ azb_wt_create_table(WT_CONNECTION *conn)
 	return (result(ret != 0 ? ret : closed));
 }
 
-/* A session with isolation=snapshot, and a cursor that overwrites. */
+/* Opens a session with isolation=snapshot, and a cursor that overwrites existing records. */
 int
 azb_wt_session(WT_CONNECTION *conn, WT_SESSION **session, WT_CURSOR **cursor)
 {
@@ -106,7 +106,7 @@ azb_wt_remove(WT_CURSOR *cursor, const void *key, size_t key_len)
 	return (result(cursor->remove(cursor)));
 }
 
-/* The value is valid until the next call with the cursor. */
+/* Returns the value of a key. The value is valid until the next call with the cursor. */
 int
 azb_wt_get(WT_CURSOR *cursor, const void *key, size_t key_len, const void **value, size_t *value_len)
 {
@@ -123,7 +123,7 @@ azb_wt_get(WT_CURSOR *cursor, const void *key, size_t key_len, const void **valu
 	return (0);
 }
 
-/* Moves to the first key not below the given one. */
+/* Moves the cursor to the first key that is not below the given one. */
 int
 azb_wt_seek(WT_CURSOR *cursor, const void *key, size_t key_len)
 {
@@ -143,7 +143,7 @@ azb_wt_seek(WT_CURSOR *cursor, const void *key, size_t key_len)
 	return (exact < 0 ? result(cursor->next(cursor)) : 0);
 }
 
-/* Key and value under the cursor, valid until the next call with it. */
+/* Returns the key and value at the cursor. Both are valid until the next call with the cursor. */
 int
 azb_wt_item(WT_CURSOR *cursor, const void **key, size_t *key_len, const void **value, size_t *value_len)
 {

@@ -1,4 +1,4 @@
-//! The command line, and the plan made from it.
+//! The command line, and the plan of the run.
 
 use anyhow::{Result, bail};
 use azekura_lab::{Engine, Plan};
@@ -6,7 +6,7 @@ use azekura_workload::{Family, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Runs Azekura's benchmark workloads over other embedded stores, one run of each in turn, and compares.
+/// Runs Azekura's benchmark workloads over other embedded stores, interleaved, and compares the rates.
 #[derive(Debug, clap::Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -21,17 +21,17 @@ pub(crate) struct Arguments {
     /// Engines, or `all`
     #[arg(long, value_delimiter = ',', default_value = "all")]
     pub(crate) engines: Vec<String>,
-    /// Commits in flight over all threads, for engines that can commit asynchronously; besides the blocking
-    /// runs
+    /// Commits in flight over all threads, for engines that can commit asynchronously; in addition to the
+    /// blocking runs
     #[arg(long, value_delimiter = ',')]
     in_flight: Vec<usize>,
     /// Measured seconds of each run
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Seconds before them that are not measured
+    /// Seconds of warm-up before each run
     #[arg(long, default_value_t = 0.2)]
     warm_up: f64,
-    /// Runs of each cell; the median counts
+    /// Runs of each cell; the median is reported
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// Directory for the stores; they are removed afterwards
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     /// Keep the stores
     #[arg(long)]
     keep: bool,
-    /// Records, instead of each workload's usual number
+    /// Number of records, instead of each workload's default
     #[arg(long)]
     records: Option<u64>,
     /// Bytes of each value
@@ -49,13 +49,13 @@ pub(crate) struct Arguments {
     /// Cache of each engine, in MiB
     #[arg(long, default_value_t = 1024)]
     cache_mib: u64,
-    /// Cache for the rl workload, in MiB; its data are four times as large
+    /// Cache for the rl workload, in MiB; the data is four times as large
     #[arg(long, default_value_t = 64)]
     small_cache_mib: u64,
     /// Seed of the first run
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The commit that is measured, for the reports
+    /// The measured commit, for the reports
     #[arg(long)]
     revision: Option<String>,
     /// Write one JSON object per cell and engine to this file
@@ -75,16 +75,17 @@ pub(crate) struct Arguments {
 /// Other comparisons.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Compare page caches and general caches: ours with moka, quick_cache and foyer
+    /// Compare page caches and general caches: Azekura's with moka, quick_cache and foyer
     #[cfg(feature = "caches")]
     Cache(crate::cache::Cache),
-    /// Compare engines at their defaults with data larger than the memory, which a control group limits
+    /// Compare engines at their defaults with data larger than the memory, limited by a control group
     BeyondCache(crate::beyond::BeyondCache),
     /// Compare many small stores in one process: time, memory, disk, descriptors, threads, idle costs
     Many(crate::many::Many),
-    /// Measure the published table: all rows, all engines, rows in which Azekura is behind first
+    /// Measure the published table: all rows and engines; rows in which Azekura is slower come first
     Table(crate::table::Table),
-    /// Compare TPC-C: its tables in one ordered keyspace of each engine, its conditions checked afterwards
+    /// Compare TPC-C: its tables are in one ordered keyspace of each engine; its conditions are checked at
+    /// the end
     Tpcc(crate::tpcc::Tpcc),
 }
 
@@ -122,7 +123,7 @@ impl Arguments {
     }
 }
 
-/// The engines of those names, in the order of `all`.
+/// Returns the engines with these names, in the order of `all`.
 pub(crate) fn choose(mut all: Vec<Box<dyn Engine>>, names: &[String]) -> Result<Vec<Box<dyn Engine>>> {
     if names.iter().any(|name| name == "all") {
         return Ok(all);

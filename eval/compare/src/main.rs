@@ -1,4 +1,4 @@
-//! `azekura-compare`: Azekura's workloads over other engines, interleaved in one run.
+//! `azekura-compare`: runs Azekura's workloads over other engines, interleaved in one run.
 //!
 //! A separate program in a separate workspace, because it links libraries in C and C++ that the store does
 //! not need.
@@ -7,15 +7,15 @@
 //! azekura-compare --workloads u1,read --threads 1,8 --runs 3 --dir DIR --json results.jsonl
 //! ```
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`beyond`] | data larger than the memory |
-//! | `cache` | caches by themselves: ours with moka, quick_cache and foyer |
+//! | `cache` | caches alone: Azekura's with moka, quick_cache and foyer |
 //! | [`cli`] | the command line |
 //! | [`many`] | many small stores in one process |
 //! | [`peers`] | the engines |
 //! | [`mod@table`] | the published table: every row, every engine |
-//! | [`tpcc`] | TPC-C over all of them |
+//! | [`tpcc`] | TPC-C over all engines |
 
 mod beyond;
 #[cfg(feature = "caches")]
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the comparison; returns `true` if everything that was requested was measured.
+/// Runs the comparison; returns `true` if everything requested was measured.
 fn run(arguments: &cli::Arguments) -> Result<bool> {
     match &arguments.command {
         #[cfg(feature = "caches")]
@@ -79,7 +79,7 @@ fn measure(arguments: &cli::Arguments, engines: &[Box<dyn Engine>]) -> Result<(V
     };
     let mut unwritten = None;
     let outcome = compare(engines, &arguments.plan()?, &Progress::stderr(), &mut |report| {
-        // Written at once: an interrupted run leaves its results.
+        // Written at once, so that an interrupted run keeps its results.
         if let Some(file) = &mut json
             && let Err(error) = writeln!(file, "{}", report.to_json())
         {

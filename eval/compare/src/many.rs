@@ -1,9 +1,9 @@
 //! `many`: many small stores in one process, over every engine at its defaults.
 //!
 //! Programs open a store for each user, project or test, and leave most of them idle. Each engine runs in a
-//! process of its own, once for each number of stores: it makes the stores, puts one row into each, rests,
+//! process of its own, once for each number of stores. It creates the stores, writes one row to each, idles,
 //! closes all, opens them again and reads the rows. The process is this program with `--cell`; it writes one
-//! JSON object. Engines take turns for each number of stores.
+//! JSON object. For each number of stores, the engines run in turn.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -42,26 +42,26 @@ pub(crate) struct Many {
     /// Write one JSON object per engine and number of stores to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Measure this engine in this process, in `--dir`, with the only number of stores
+    /// Measure this engine in this process, in `--dir`, with the given number of stores (one only)
     #[arg(long, hide = true)]
     cell: Option<String>,
 }
 
-/// The figures of one engine with one number of stores.
+/// The measurements of one engine with one number of stores.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Figures {
     engine: String,
     stores: usize,
-    /// Making all stores, one after the other.
+    /// Time for creating all stores, one after the other.
     create_s: f64,
-    /// One durable row in each.
+    /// Time for writing one durable row to each store.
     put_s: f64,
     close_s: f64,
-    /// Opening all stores again, and reading the row of each.
+    /// Time for opening all stores again, and reading the row of each.
     reopen_s: f64,
-    /// Anonymous memory with all stores open.
+    /// Anonymous memory of the process while all stores are open.
     resident_mb: f64,
-    /// On disk while they are open.
+    /// Disk space of the stores while all are open.
     disk_mb: f64,
     files: usize,
     descriptors: usize,
@@ -139,7 +139,7 @@ impl Many {
     }
 }
 
-/// Runs all steps with one engine.
+/// Runs all steps of one engine.
 fn measure(engine: &dyn Engine, stores: usize, idle: Duration, dir: &Path) -> Result<Figures> {
     let settings =
         EngineSettings { cache_bytes: None, expected_bytes: 1 << 16, sessions: 2, bypass_page_cache: false };
@@ -203,10 +203,10 @@ fn check(store: &dyn Store) -> Result<()> {
     Ok(())
 }
 
-/// Milliseconds of the kernel's clock tick for processor times (`USER_HZ` is 100).
+/// Milliseconds per clock tick of the kernel's processor times (`USER_HZ` is 100).
 const MS_PER_TICK: u64 = 10;
 
-/// Counts of the kernel for all threads of this process but the calling one.
+/// The kernel's counts for all threads of this process except the calling one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Costs {
     switches: u64,
@@ -223,11 +223,11 @@ impl Costs {
                 continue;
             }
             let read = |name| std::fs::read_to_string(task.path().join(name));
-            // A thread that ends meanwhile is not there.
+            // The thread may have ended meanwhile.
             let (Ok(status), Ok(stat)) = (read("status"), read("stat")) else { continue };
             costs.switches +=
                 status.lines().filter(|line| line.contains("ctxt_switches")).map(field).sum::<u64>();
-            // The name may hold blanks; utime and stime are the 12th and 13th field after it.
+            // The thread's name may contain blanks; utime and stime are the 12th and 13th field after it.
             let times = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
             let ticks =
                 times.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
@@ -236,7 +236,7 @@ impl Costs {
         Ok(costs)
     }
 
-    /// After the work of the puts has ended; an engine that never rests gets ten seconds.
+    /// Returns the counts when the threads have become idle after the writes, or after at most 10 s.
     fn at_rest() -> Result<Self> {
         let mut before = Self::now()?;
         for _ in 0..20 {
@@ -251,7 +251,7 @@ impl Costs {
     }
 }
 
-/// The number of a line `name: number unit`.
+/// Returns the number in a line `name: number unit`.
 fn field(line: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
@@ -276,11 +276,11 @@ impl Held {
     }
 }
 
-/// Files below a directory.
+/// The files below a directory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Disk {
     files: usize,
-    /// Of 512 bytes.
+    /// Blocks of 512 bytes.
     blocks: u64,
 }
 
@@ -303,7 +303,7 @@ impl Disk {
     }
 }
 
-/// The table of one number of stores.
+/// Formats the table for one number of stores.
 fn render(stores: usize, rows: &[Figures]) -> String {
     let mut text = format!("{stores} stores, one row in each; idle: all are open and have no work\n");
     let width = rows.iter().map(|row| row.engine.len()).max().unwrap_or(0).max("engine".len());

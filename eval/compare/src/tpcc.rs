@@ -28,26 +28,26 @@ pub(crate) struct Tpcc {
     /// Divides the specification's numbers of rows: 1 is full scale
     #[arg(long, default_value_t = 10)]
     scale: u32,
-    /// New-Orders only, as the P-WAL paper has it
+    /// Run New-Order transactions only, as in the P-WAL paper
     #[arg(long)]
     new_order: bool,
     /// Numbers of client threads
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     threads: Vec<usize>,
-    /// Commits in flight over all threads, for engines that can commit asynchronously; besides the blocking
-    /// runs
+    /// Commits in flight over all threads, for engines that can commit asynchronously; in addition to the
+    /// blocking runs
     #[arg(long, value_delimiter = ',')]
     in_flight: Vec<usize>,
-    /// Engines, or `all`: engines without isolated transactions are left out
+    /// Engines, or `all`; engines without isolated transactions are skipped
     #[arg(long, value_delimiter = ',', default_value = "all")]
     engines: Vec<String>,
     /// Measured seconds of each run
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Seconds before them that are not measured
+    /// Seconds of warm-up before each run
     #[arg(long, default_value_t = 0.2)]
     warm_up: f64,
-    /// Runs of each cell; the median counts
+    /// Runs of each cell; the median is reported
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// Cache of each engine, in MiB
@@ -68,7 +68,8 @@ pub(crate) struct Tpcc {
 }
 
 impl Tpcc {
-    /// Runs the comparison; returns whether every engine requested by name was measured under the conditions.
+    /// Runs the comparison; returns `true` if all engines requested by name were measured and kept the
+    /// conditions.
     pub(crate) fn run(&self) -> Result<bool> {
         let mut engines = choose(peers::with_logs(), &self.engines)?;
         if self.engines.iter().any(|name| name == "all") {
@@ -76,7 +77,7 @@ impl Tpcc {
         }
         let contested = self.contest()?;
         let outcome = contest(&engines, &contested, &Progress::stderr(), &mut |_| {})?;
-        // A store that violates its conditions has no figures, so they are written at the end.
+        // A store that violates its conditions has no figures, so the results are written at the end.
         if let Some(path) = &self.json {
             let mut file = File::create(path).with_context(|| format!("create {}", path.display()))?;
             for line in outcome.standings.iter().map(serde_json::to_string) {

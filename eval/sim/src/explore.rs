@@ -1,5 +1,5 @@
-//! Exploration of schedules: random ones, all with a few interruptions, and those that stop a thread for ever
-//! at one of its accesses. A schedule that fails is shrunk and printed in columns.
+//! Explores schedules: random ones, all schedules with a few interruptions, and schedules that stop a thread
+//! forever at one of its accesses. A schedule that fails is shrunk and printed in columns.
 //!
 //! ```
 //! # if !cfg!(feature = "sim") { return }
@@ -34,10 +34,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 
-/// Steps after which running threads count as endless.
+/// Number of steps after which a run counts as endless.
 const MAX_STEPS: u64 = 200_000;
 
-/// Threads, and the condition that must hold when they have ended.
+/// Threads, and a condition that must hold when they have ended.
 #[derive(Default)]
 pub struct Scene {
     threads: Vec<Box<dyn FnOnce()>>,
@@ -88,16 +88,16 @@ impl Scene {
     }
 }
 
-/// A schedule that fails.
+/// A schedule in which a scene fails.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The failure.
+    /// The condition that failed, or the panic.
     pub reason: String,
-    /// The fewest interruptions found that lead to the failure.
+    /// The smallest set of interruptions found that leads to the failure.
     pub preemptions: Vec<Preemption>,
-    /// All accesses up to the end, or to the panic.
+    /// All accesses up to the failure.
     pub trace: Vec<Step>,
-    /// Number of the schedule that failed; for random schedules, the seed.
+    /// Number of the schedule that failed; for random schedules, the seed of the run.
     pub found_by: u64,
 }
 
@@ -141,14 +141,14 @@ fn file(place: &Location<'static>) -> &'static str {
     place.file().rsplit('/').next().unwrap_or_default()
 }
 
-/// Runs a scene with `runs` random schedules, the first of them of seed `seed`.
+/// Runs a scene under `runs` random schedules, with seeds from `seed` on.
 ///
 /// # Errors
 ///
 /// The first [`Failure`], shrunk.
 pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), Box<Failure>> {
     for seed in seed..seed + runs {
-        // Few interruptions find errors that need long uninterrupted runs; many find the others.
+        // Few interruptions find errors that need long uninterrupted runs, and many find the other errors.
         let one_in = 2 + seed % 30;
         let mut taken = Vec::new();
         let schedule = Schedule::Random { seed, one_in };
@@ -159,8 +159,8 @@ pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), 
     Ok(())
 }
 
-/// Runs a scene with every schedule of at most `most` interruptions, those with fewer first; returns the
-/// number of schedules.
+/// Runs a scene under every schedule of at most `most` interruptions, beginning with those of the fewest.
+/// Returns the number of schedules.
 ///
 /// # Errors
 ///
@@ -173,8 +173,8 @@ pub fn exhaust(most: usize, scene: impl Fn() -> Scene) -> Result<u64, Box<Failur
     Ok(runs)
 }
 
-/// Runs every schedule with this number of interruptions. The common prefix runs again, to find the points at
-/// which the next interruption is possible.
+/// Runs every schedule with this number of interruptions. Each prefix of a schedule runs first, to find the
+/// steps at which the next interruption is possible.
 fn exhaust_exactly(
     interruptions: usize,
     scene: &impl Fn() -> Scene,
@@ -187,7 +187,7 @@ fn exhaust_exactly(
             Ok(outcome) => outcome,
             Err(reason) => return Err(Box::new(shrink(scene, plan, reason, *runs))),
         };
-        // An interruption that was impossible adds nothing to a shorter plan.
+        // If the last interruption was impossible, the run equals that of a shorter plan.
         if plan.len() == interruptions || outcome.preemptions.len() < plan.len() {
             continue;
         }
@@ -200,38 +200,39 @@ fn exhaust_exactly(
     Ok(())
 }
 
-/// Results of stopping a thread for ever at each of its accesses.
+/// Results of stopping a thread at each of its accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// Accesses at which the thread was stopped while the others ended.
+    /// Number of accesses at which the thread was stopped while the others ended.
     pub accesses: u64,
-    /// Places of the last access before a stop, in order; each place once.
+    /// Places of the last accesses before the stops, in order, without repetitions.
     pub places: Vec<&'static Location<'static>>,
 }
 
 impl Stopped {
-    /// Returns `true` if the thread was stopped after an access in `file`, the end of a path.
+    /// Returns `true` if the thread was stopped after an access in a file with a path that ends with `file`.
     #[must_use]
     pub fn was_in(&self, file: &str) -> bool {
         self.places.iter().any(|place| place.file().ends_with(file))
     }
 }
 
-/// Stops thread 0 of a scene before its first access, before its second, and so on (hazard G10). The other
-/// threads must end while it is stopped. Then it continues and must end too, and the scene's check must hold.
+/// Stops thread 0 of a scene before its first access, then in another run before its second, and so on
+/// (hazard G10). The other threads must end while it is stopped. Then thread 0 continues and must end too,
+/// and the scene's condition must hold.
 ///
 /// # Errors
 ///
-/// The first access at which others could not end, or the check failed.
+/// The first access at which the other threads could not end, or at which the condition failed.
 pub fn stop_everywhere(scene: impl Fn() -> Scene) -> Result<Stopped, String> {
     stop_everywhere_under(0..0, scene)
 }
 
-/// As [`stop_everywhere`], and at each access also under each of these random schedules.
+/// Stops thread 0 as [`stop_everywhere`] does, and at each access also under each of these random schedules.
 ///
 /// # Errors
 ///
-/// As [`stop_everywhere`].
+/// The errors of [`stop_everywhere`].
 pub fn stop_everywhere_under(
     seeds: std::ops::Range<u64>,
     scene: impl Fn() -> Scene,
@@ -255,7 +256,7 @@ pub fn stop_everywhere_under(
     unreachable!("a thread ends, or the steps do")
 }
 
-/// Runs a scene, and keeps the list of interruptions even if a thread panics.
+/// Runs a scene, and returns the list of interruptions in `taken` even if a thread panics.
 fn run_noting(
     scene: &impl Fn() -> Scene,
     schedule: Schedule,
@@ -266,7 +267,7 @@ fn run_noting(
     result.map(drop)
 }
 
-/// Removes interruptions as long as the scene still fails.
+/// Removes interruptions while the scene still fails.
 fn shrink(scene: &impl Fn() -> Scene, plan: Vec<Preemption>, reason: String, found_by: u64) -> Failure {
     let (mut plan, mut reason) = (plan, reason);
     let mut chunk = plan.len().div_ceil(2);

@@ -1,9 +1,9 @@
-//! A thread of the machine: a coroutine with a stack of its own, all of them run by one operating-system
-//! thread.
+//! A thread of the machine: a coroutine with a stack of its own. One operating-system thread runs all
+//! coroutines.
 //!
-//! - **FIBER-1** [`YIELDER`] is null, or belongs to the running coroutine: the code that resumes a coroutine
-//!   sets it, and each coroutine sets it again when it goes on after a switch. A coroutine's yielder is valid
-//!   as long as its stack.
+//! - **FIBER-1** [`YIELDER`] is null, or belongs to the running coroutine. A coroutine sets it when it starts
+//!   and after each switch; the code that resumes coroutines clears it. A coroutine's yielder is valid as
+//!   long as its stack.
 
 use crate::handle::{end_thread, freed};
 use corosensei::stack::{DefaultStack, Stack};
@@ -16,16 +16,16 @@ thread_local! {
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
 }
 
-/// A thread.
+/// A coroutine and its stack.
 pub(crate) struct Fiber {
     coroutine: Coroutine<(), (), ()>,
-    /// Addresses of its stack.
+    /// Address range of the stack.
     stack: Range<usize>,
 }
 
 impl Fiber {
-    /// A thread that will do `body` on a stack of so many bytes, which are touched only as far as they are
-    /// used.
+    /// Returns a thread that will run `body` on a stack of `stack_bytes`. Memory is used only for the part of
+    /// the stack that is touched.
     pub(crate) fn new(body: impl FnOnce() + 'static, stack_bytes: usize) -> std::io::Result<Self> {
         let memory = DefaultStack::new(stack_bytes)?;
         let stack = memory.limit().get()..memory.base().get();
@@ -37,8 +37,8 @@ impl Fiber {
         Ok(Self { coroutine, stack })
     }
 
-    /// Lets it run until it gives way; whether it has ended. Its stack is freed then, as far as the machine
-    /// is concerned.
+    /// Runs the thread until it gives way; returns `true` if it has ended. The simulated machine then treats
+    /// its stack as freed.
     pub(crate) fn resume(&mut self) -> bool {
         let result = self.coroutine.resume(());
         YIELDER.set(ptr::null());
@@ -49,17 +49,17 @@ impl Fiber {
         has_ended
     }
 
-    /// Leaves it where it is, for ever: its borrows stay, its stack is lost.
+    /// Leaves the thread as it is, forever: its borrows remain, and its stack is leaked.
     pub(crate) fn abandon(self) {
         std::mem::forget(self);
     }
 }
 
-/// Gives way: returns when the running thread is resumed.
+/// Switches away from the running thread; returns when it is resumed.
 pub(crate) fn give_way() {
     let yielder = YIELDER.get();
     assert!(!yielder.is_null(), "only a thread of a machine gives way");
-    // SAFETY: FIBER-1: it belongs to the running coroutine, on the current stack.
+    // SAFETY: FIBER-1: the yielder belongs to the running coroutine, on the current stack.
     unsafe { (*yielder).suspend(()) };
     YIELDER.set(yielder);
 }

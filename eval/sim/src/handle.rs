@@ -1,5 +1,5 @@
-//! The interface of `azekura_base::sync` to the world of this operating-system thread, and the switches that
-//! the world demands.
+//! The interface between `azekura_base::sync` and the world of this operating-system thread, and the switches
+//! that the world requests.
 
 use crate::fiber::give_way;
 use crate::schedule::{Preemption, Step};
@@ -15,7 +15,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Sets the world, and returns the one before.
+/// Sets the world; returns the previous one.
 pub(crate) fn replace(world: Option<World>) -> Option<World> {
     WORLD.replace(world)
 }
@@ -25,18 +25,18 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a machine runs")))
 }
 
-/// Ends the running thread: drops its thread-locals, the newest first, as a system does. It may be switched
-/// meanwhile, and make new ones.
+/// Ends the running thread: drops its thread-locals, the newest first, as an operating system does. Their
+/// destructors may switch threads and create new thread-locals.
 pub(crate) fn end_thread() {
     while let Some(local) = with(World::take_local) {
         drop(local);
     }
 }
 
-/// A block was freed.
+/// Reports a freed block to the world, if there is one.
 pub(crate) fn freed(address: usize, bytes: usize) {
     let _ = WORLD.try_with(|world| {
-        // Borrowed: the world itself frees something, which is no line of the machine's.
+        // If the world is borrowed, it frees memory of its own, which is not part of the simulated machine.
         if let Ok(mut world) = world.try_borrow_mut()
             && let Some(world) = world.as_mut()
         {
@@ -45,14 +45,15 @@ pub(crate) fn freed(address: usize, bytes: usize) {
     });
 }
 
-/// The machine that all worlds are.
+/// The machine of `azekura_base::sync`; its state is the world of the calling thread.
 #[derive(Debug)]
 pub(crate) struct Handle;
 
 pub(crate) static HANDLE: Handle = Handle;
 
 impl Handle {
-    /// Waits for the running thread's turn, and makes the access. It [`writes`](World::access) or not.
+    /// Waits until the running thread is in turn, and makes the access. `writes` is as in
+    /// [`access`](World::access).
     fn step(address: usize, access: Access, writes: bool, place: &'static Location<'static>) -> u32 {
         loop {
             let arrived = with(|world| match world.arrive() {
@@ -61,7 +62,7 @@ impl Handle {
             });
             match arrived {
                 Ok(line) => return line,
-                Err(Arrival::Stops) => give_way(), // and comes again
+                Err(Arrival::Stops) => give_way(), // the thread arrives again after it was released
                 Err(_) => {
                     give_way();
                     return with(|world| world.access(address, access, writes, place));
@@ -73,7 +74,7 @@ impl Handle {
 
 impl Machine for Handle {
     fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>) {
-        // An empty slice may begin where its block ends: that line is another's (NUMBER-1).
+        // An empty slice may begin where its block ends; that line belongs to another block (NUMBER-1).
         let Some(more) = bytes.checked_sub(1) else { return };
         let last = address + more;
         if access != Access::Add || !with(|world| world.needs_loop(access, place)) {
@@ -89,7 +90,7 @@ impl Machine for Handle {
             let line = Self::step(address, Access::Load, false, place);
             let seen = with(|world| world.directory.writes(line));
             Self::step(address, Access::Swap, false, place);
-            // Else a write came between the two, and the compare-and-swap has failed.
+            // A write between the load and the swap makes the compare-and-swap fail.
             if with(|world| world.directory.writes(line)) == seen {
                 with(|world| world.directory.wrote(line));
                 return;
@@ -179,22 +180,22 @@ impl Machine for Handle {
 }
 
 thread_local! {
-    /// Record of the last run of this operating-system thread, however it ended.
+    /// The record of the last run on this operating-system thread, even of one that failed.
     static LAST: RefCell<(Vec<Preemption>, Vec<Step>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// Keeps the record of a run.
+/// Stores the record of a run.
 pub(crate) fn keep_last(world: &mut World) {
     let preemptions = world.chooser.as_mut().map(|chooser| std::mem::take(&mut chooser.taken));
     LAST.set((preemptions.unwrap_or_default(), world.trace.take().unwrap_or_default()));
 }
 
-/// Interruptions of the last run.
+/// Returns the interruptions of the last run.
 pub(crate) fn last_preemptions() -> Vec<Preemption> {
     LAST.with_borrow(|(preemptions, _)| preemptions.clone())
 }
 
-/// Accesses of the last run.
+/// Returns the accesses of the last run.
 pub(crate) fn last_trace() -> Vec<Step> {
     LAST.with_borrow(|(_, trace)| trace.clone())
 }

@@ -1,11 +1,11 @@
-//! A machine with as many processors as one likes: deterministic simulation of the shipped code.
+//! A simulated machine with any number of processors: deterministic simulation of the shipped code.
 //!
-//! Threads of a [`Simulation`] run the real pool, log, locks and trees, compiled with the feature `sim`: then
+//! Threads of a [`Simulation`] run the real pool, log, locks and trees, compiled with the feature `sim`. Then
 //! `azekura_base::sync` calls the simulation before each access to shared memory. The threads run on one
-//! operating-system thread, each on a stack of its own. The thread with the earliest virtual clock goes next,
-//! and each access takes the time that a model of caches gives. One seed gives one run, to the last byte. It
-//! is not a model of the algorithms, and does not count instructions: the code between two accesses takes a
-//! constant time, which calibration finds.
+//! operating-system thread, each on a stack of its own. The thread with the earliest virtual clock runs next,
+//! and a model of caches gives the time of each access. Runs with the same seed are identical, to the last
+//! byte. The algorithms are not modeled, and instructions are not counted: the code between two accesses
+//! takes a constant time, which calibration determines.
 //!
 //! ```
 //! use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,20 +26,20 @@
 //! # Ok::<(), azekura_sim::SimulationError>(())
 //! ```
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`simulation`] | one run |
 //! | [`profile`] | machines: processors, and their costs |
-//! | [`coherence`] | cost of an access to a cache line, by the threads that touched it before |
-//! | [`processors`] | which thread has which processor |
+//! | [`coherence`] | cost of an access to a cache line, by the earlier accesses to it |
+//! | [`processors`] | assignment of threads to processors |
 //! | [`schedule`] | choice of the next thread, if time does not decide |
-//! | [`explore`] | schedules at random and one by one; shrinking of a failing one; threads that are stopped |
+//! | [`explore`] | random and enumerated schedules; shrinking of a failing one; stopped threads |
 //! | [`stalls`] | places at which threads waited for lines |
-//! | [`measure`](mod@measure) | a stretch of a run that is measured |
+//! | [`measure`](mod@measure) | counts of a part of a run |
 //! | [`name`] | the accessed object at a place in the source |
 //! | [`what_if`] | lines that cost nothing, to see the next limit |
-//! | [`lines`] | cache lines by number, not by address |
-//! | `world`, `handle`, `fiber` | the state of a machine; its interface to `sync`; its threads' stacks |
+//! | [`lines`] | numbers of cache lines, instead of addresses |
+//! | `world`, `handle`, `fiber` | state of a machine; its interface to `sync`; stacks of its threads |
 
 pub mod coherence;
 pub mod explore;

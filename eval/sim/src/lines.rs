@@ -1,12 +1,13 @@
-//! Cache lines, numbered as they are first touched, so that addresses have no influence.
+//! Numbers of cache lines in the order of their first access, so that addresses have no influence.
 //!
-//! - **NUMBER-1** Objects must not share a line by the heap's history: [`LineAllocator`] begins each block
-//!   with a line of its own. An access to an empty slice touches no line: the slice may begin where its block
-//!   ends.
-//! - **NUMBER-2** A freed block returns its numbers to the core that freed it, and the lines that this core
-//!   touches first afterwards take the last of them: blocks are used again while they are still cached, as by
-//!   an allocator with caches per thread. So there are as many numbers as lines in use at once. A thread's
-//!   stack is such a block: the operating system may place the next one at the same addresses or not.
+//! - **NUMBER-1** Whether two objects share a line must not depend on the history of the heap. So
+//!   [`LineAllocator`] begins each block on a line of its own. An access to an empty slice touches no line,
+//!   because the slice may begin where its block ends.
+//! - **NUMBER-2** A freed block returns its numbers to the core that freed it. The lines that this core
+//!   touches first afterwards take these numbers, the last one first. So blocks are reused while they are
+//!   cached, as with an allocator with caches per thread, and there are only as many numbers as lines in use
+//!   at once. A thread's stack is also such a block, because the operating system may place the next stack at
+//!   the same addresses or not.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -17,7 +18,7 @@ use std::ops::Range;
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Fibonacci hashing of addresses and numbers: the maps are asked at each step.
+/// A Fibonacci hash for addresses and numbers: fast, because the maps are used at each step.
 #[derive(Debug, Default)]
 pub struct Multiplier(u64);
 
@@ -40,18 +41,18 @@ impl Hasher for Multiplier {
     }
 }
 
-/// A map with that hash.
+/// A hash map with this hash function.
 pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiplier>>;
 
-/// Lines that are looked up together: of 4 KiB of addresses. An access to one of them is soon followed by
-/// another, and 64 times fewer keys fit in the cache of the simulating machine.
+/// Number of lines that are looked up together: 4 KiB of addresses. Accesses are often close to each other,
+/// and 64 times fewer keys fit better in the cache of the simulating machine.
 const LINES_OF_BLOCK: usize = 64;
 
-/// The numbers of neighboring lines, each plus one; 0: has none.
+/// The numbers of neighboring lines, each plus one; 0 for a line without a number.
 #[derive(Debug)]
 struct Block {
     numbers: [u32; LINES_OF_BLOCK],
-    /// Of them, those that are not 0.
+    /// Number of elements that are not 0.
     numbered: u32,
 }
 
@@ -61,18 +62,18 @@ impl Default for Block {
     }
 }
 
-/// The numbers.
+/// The numbers of all lines.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// By address over the bytes of a block.
+    /// The blocks, by address divided by the bytes of a block.
     blocks: Map<usize, Box<Block>>,
     next: u32,
-    /// By core.
+    /// Free numbers, by core.
     free: Vec<Vec<u32>>,
 }
 
 impl Lines {
-    /// The number of the line at `address`, which `core` touches.
+    /// Returns the number of the line at `address`, which `core` touches.
     ///
     /// # Panics
     ///
@@ -94,13 +95,13 @@ impl Lines {
         *number - 1
     }
 
-    /// Most lines that were in use at once.
+    /// Returns the largest number of lines in use at once.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.next
     }
 
-    /// The block is gone: `core` freed it (NUMBER-2).
+    /// Frees the numbers of a block that `core` freed (NUMBER-2).
     pub fn forget(&mut self, address: usize, bytes: usize, core: usize) {
         let lines = address / LINE_BYTES..(address + bytes).div_ceil(LINE_BYTES);
         if self.free.len() <= core {
@@ -111,13 +112,13 @@ impl Lines {
             blocks.for_each(|block| self.forget_in(block, &lines, core));
             return;
         }
-        // In an order that does not depend on the map.
+        // Sorted, so that the order does not depend on the map.
         let mut there: Vec<usize> = self.blocks.keys().copied().filter(|at| blocks.contains(at)).collect();
         there.sort_unstable();
         there.into_iter().for_each(|block| self.forget_in(block, &lines, core));
     }
 
-    /// Those of `lines` that are in one block.
+    /// Frees the numbers of those of `lines` that are in block `at`.
     fn forget_in(&mut self, at: usize, lines: &Range<usize>, core: usize) {
         let Some(block) = self.blocks.get_mut(&at) else { return };
         let first = at * LINES_OF_BLOCK;
@@ -138,14 +139,14 @@ thread_local! {
     static FREED: Cell<Option<fn(usize, usize)>> = const { Cell::new(None) };
 }
 
-/// Tells `freed` of each block that this thread frees from now on.
+/// Sets the function that is called for each block that this thread frees.
 pub(crate) fn watch_frees(freed: Option<fn(usize, usize)>) {
     FREED.set(freed);
 }
 
-/// The system's allocator, with lines that blocks do not share (NUMBER-1).
+/// The system's allocator, but no two blocks share a line (NUMBER-1).
 ///
-/// Programs that simulate install it, or else two runs of one seed may differ:
+/// Programs that simulate must install it. Otherwise, two runs with one seed may differ:
 ///
 /// ```
 /// #[global_allocator]
@@ -166,20 +167,20 @@ impl LineAllocator {
     }
 }
 
-// SAFETY: every call goes to the system's allocator, with the same widened layout for one block each time: it
-// depends on nothing but the layout that the caller gave, and callers give the same one for a block.
+// SAFETY: every call goes to the system's allocator. The widened layout depends only on the caller's layout,
+// which is the same in all calls for one block.
 unsafe impl GlobalAlloc for LineAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's layout has a size; so has the widened one.
+        // SAFETY: the caller's layout has a size that is not 0, so the widened one has too.
         unsafe { System.alloc(Self::widened(layout)) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
+        // SAFETY: as in `alloc`.
         unsafe { System.alloc_zeroed(Self::widened(layout)) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         Self::freed(pointer, layout);
-        // SAFETY: the block came from `alloc` with this layout.
+        // SAFETY: the block is from `alloc` with this layout.
         unsafe { System.dealloc(pointer, Self::widened(layout)) }
     }
 }
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn blocks_share_no_line() {
         let layout = Layout::from_size_align(24, 8).expect("a layout");
-        // SAFETY: the layout has a size; what is allocated is freed with it.
+        // SAFETY: the layout's size is not 0, and each block is freed with the same layout.
         unsafe {
             let blocks = [(); 3].map(|()| LineAllocator.alloc(layout));
             assert!(blocks.iter().all(|block| block.addr().is_multiple_of(LINE_BYTES)));

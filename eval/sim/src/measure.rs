@@ -1,4 +1,4 @@
-//! A stretch of a run that is measured: for threads of a machine, which say when it begins and ends.
+//! Counts accesses in a part of a run. Threads of the machine say when this part begins and ends.
 
 use crate::coherence::{Time, picoseconds};
 use crate::handle::with;
@@ -6,16 +6,16 @@ use crate::stalls::{PlaceStalls, Stalls};
 use azekura_base::sync::machine;
 use std::time::Duration;
 
-/// Counts of a machine in a stretch of a run.
+/// Counts of a part of a run.
 #[derive(Clone, Debug)]
 pub struct Stretch {
-    /// Accesses.
+    /// Number of accesses.
     pub steps: u64,
     /// Places at which threads waited for lines, the costliest first.
     pub stalls: Vec<PlaceStalls>,
 }
 
-/// The accesses to count, and their counts.
+/// The period in which accesses are counted, and their counts.
 #[derive(Debug)]
 pub(crate) struct Counting {
     pub(crate) from: Time,
@@ -30,12 +30,12 @@ impl Default for Counting {
     }
 }
 
-/// Counts the accesses that threads make from one moment of the machine's clock until another, and forgets
-/// all others.
+/// Counts the accesses of all threads from one time of the machine's clock until another. Earlier counts are
+/// discarded.
 ///
 /// # Panics
 ///
-/// If the caller is no thread of a machine.
+/// If the caller is not a thread of a machine.
 pub fn between(from: Duration, until: Duration) {
     assert!(machine::current().is_some(), "a thread of a machine says what is measured");
     let time = |moment: Duration| picoseconds(moment.as_secs_f64() * 1e9);
@@ -47,7 +47,7 @@ pub fn between(from: Duration, until: Duration) {
 ///
 /// # Panics
 ///
-/// If the caller is no thread of a machine.
+/// If the caller is not a thread of a machine.
 #[must_use]
 pub fn counted() -> Stretch {
     assert!(machine::current().is_some(), "a thread of a machine asks what was measured");

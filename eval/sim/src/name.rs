@@ -1,8 +1,8 @@
-//! The accessed object at a place in the source: a field of a module.
+//! Finds the name of an accessed object by the place of the access in the source: a field of a module.
 //!
-//! The compiler keeps file, line and column of each access. The column is that of the method's name, so the
+//! The compiler stores file, line and column of each access. The column is that of the method's name, so the
 //! text before it is the accessed object: `self.marks[log_buffer].load(…)` in `crates/wal/src/durable_lsn.rs`
-//! is `marks[log_buffer]` of `wal::durable_lsn`. The source must be at its place of the build; otherwise a
+//! is `marks[log_buffer]` of `wal::durable_lsn`. The source must be at the path of the build. Otherwise, a
 //! place has only its file and line.
 
 use std::cell::RefCell;
@@ -12,16 +12,16 @@ use std::panic::Location;
 use std::path::Path;
 use std::rc::Rc;
 
-/// The name of what is accessed at a place.
+/// The name of the object that is accessed at a place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// As `wal::durable_lsn`.
+    /// The module, such as `wal::durable_lsn`.
     pub module: String,
-    /// The expression that is accessed, as `marks[worker]`; empty if the source is not there.
+    /// The accessed expression, such as `marks[worker]`; empty if the source is not found.
     pub field: String,
-    /// As `crates/wal/src/durable_lsn.rs`.
+    /// The file, such as `crates/wal/src/durable_lsn.rs`.
     pub file: String,
-    /// From 1.
+    /// The line, from 1.
     pub line: u32,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Of a place in this workspace.
+    /// Returns the name for a place in this workspace.
     #[must_use]
     pub fn of(place: &Location<'_>) -> Self {
         let file = in_repository(place.file());
@@ -59,14 +59,14 @@ thread_local! {
     static SOURCES: RefCell<HashMap<String, Option<Rc<str>>>> = RefCell::default();
 }
 
-/// The root of the repository: this crate is `eval/sim`.
+/// Returns the root of the repository. This crate is `eval/sim`.
 fn repository() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here)
 }
 
-/// The path of a source file from the root of the repository. The compiler gives files of this workspace by
-/// their path in `eval`, and those of the product by their whole path.
+/// Returns the path of a source file from the root of the repository. The compiler stores relative paths for
+/// files of the workspace in `eval`, and absolute paths for those of the product.
 pub(crate) fn in_repository(file: &str) -> String {
     let path = Path::new(file);
     let inside = path.strip_prefix(repository()).unwrap_or(path);
@@ -81,7 +81,7 @@ pub(crate) fn source(file: &str) -> Option<Rc<str>> {
     })
 }
 
-/// `crates/wal/src/stream/mod.rs` is `wal::stream`.
+/// Returns the module of a file: `wal::stream` for `crates/wal/src/stream/mod.rs`.
 fn module(file: &str) -> String {
     let inside = file.strip_prefix("crates/").or_else(|| file.strip_prefix("eval/")).unwrap_or(file);
     let inside = inside.trim_end_matches(".rs");
@@ -96,7 +96,7 @@ fn offset(text: &str, line: usize, column: usize) -> Option<usize> {
     Some(begin + within)
 }
 
-/// Returns the text before the method at `at`; or, if a function is there, its argument.
+/// Returns the receiver of the method at `at`; for a function at `at`, its argument.
 fn accessed(text: &str, at: usize) -> &str {
     let before = text[..at].trim_end();
     if let Some(receiver) = before.strip_suffix('.') {
@@ -109,7 +109,7 @@ fn accessed(text: &str, at: usize) -> &str {
     &given[..end_of_argument(given)]
 }
 
-/// Returns the begin of the chain of names, calls and indices at the end of `text`.
+/// Returns the offset of the chain of names, calls and indices at the end of `text`.
 fn begin_of_expression(text: &str) -> usize {
     let (mut begin, mut depth) = (text.len(), 0_u32);
     for (at, c) in text.char_indices().rev() {
@@ -118,7 +118,7 @@ fn begin_of_expression(text: &str) -> usize {
             '(' | '[' if depth == 0 => break,
             '(' | '[' => depth -= 1,
             _ if depth > 0 => {}
-            // Between the links of a chain.
+            // A line break before a `.` of the chain.
             c if c.is_whitespace() && text[begin..].starts_with('.') => continue,
             '.' => {}
             c if c.is_alphanumeric() || matches!(c, '_' | ':' | '?') => {}
@@ -143,7 +143,7 @@ fn end_of_argument(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at)
 }
 
-/// Without blanks in the middle of a chain, and without what says nothing.
+/// Removes blanks inside a chain, and a leading `&`, `mut` and `self.`.
 fn short(field: &str) -> String {
     let words: Vec<&str> = field.split_whitespace().collect();
     let text = words.join(" ").replace(" .", ".");

@@ -1,40 +1,41 @@
-//! Assignment of threads to processors: a queue of ready threads, and processors that take from it when they
-//! are idle.
+//! Assigns threads to processors: a queue of ready threads, and processors that take threads from it when
+//! they are idle.
 //!
-//! | thread is | leaves it |
+//! | thread is | leaves this state |
 //! |---|---|
-//! | on a processor | when it sleeps or ends, or its slice is over and others are ready |
-//! | ready | when a processor is idle: first a woken thread, then in order of readiness |
-//! | neither: asleep, stopped, ended | when it is woken |
+//! | on a processor | when it sleeps or ends, or when its slice is over and others are ready |
+//! | ready | when a processor is idle: woken threads first, then in order of readiness |
+//! | asleep or stopped | when it is woken or released |
 //!
-//! A woken thread goes to its last processor if that is idle, to any idle one, or to the front of the queue.
-//! In the last case the thread on its last processor gives way, as soon as the profile has it.
+//! A woken thread goes to its last processor if that is idle, otherwise to any idle one, otherwise to the
+//! front of the queue. In the last case the thread on its last processor gives way, at the time that the
+//! profile determines.
 
 use crate::coherence::Time;
 use std::collections::VecDeque;
 
-/// A thread's number.
+/// The number of a thread.
 pub type ThreadId = usize;
 
-/// A processor was given to a thread.
+/// The assignment of a processor to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The thread.
     pub thread: ThreadId,
-    /// On which processor.
+    /// The processor.
     pub processor: usize,
-    /// From when on.
+    /// The time from which the thread runs there.
     pub at: Time,
 }
 
-/// Result of a request for a processor.
+/// The result of a request for a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// The thread has one.
+    /// The thread has a processor.
     Granted(Start),
-    /// The thread is ready.
+    /// The thread is ready and waits for a processor.
     Waits {
-        /// The thread was woken, and this one has its last processor: schedulers prefer threads that slept.
+        /// The thread to interrupt: a woken thread goes before the thread on its last processor.
         instead_of: Option<ThreadId>,
     },
 }
@@ -49,20 +50,20 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// So many, all idle.
+    /// Returns the processors of a machine, all idle.
     #[must_use]
     pub fn new(processors: usize, context_switch: Time) -> Self {
         Self { on: vec![None; processors], ready: VecDeque::new(), idle: processors, context_switch }
     }
 
-    /// Returns whether a thread waits for a processor.
+    /// Returns `true` if a thread waits for a processor.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// `thread`, which last had the processor `last`, wants one from `at` on. An idle one is there `wake`
-    /// later; without a `wake` the thread was not asleep.
+    /// Requests a processor from time `at` on for `thread`, which was last on processor `last`. If one is
+    /// idle, a woken thread runs `wake` later. `wake` is `None` if the thread was not asleep.
     pub fn wants(&mut self, thread: ThreadId, last: Option<usize>, at: Time, wake: Option<Time>) -> Wish {
         let idle = || self.on.iter().position(Option::is_none);
         let Some(processor) = last.filter(|&last| self.on[last].is_none()).or_else(idle) else {
@@ -88,13 +89,13 @@ impl Processors {
         Some(Start { thread, processor, at: now.max(ready_at) + self.context_switch })
     }
 
-    /// Processors.
+    /// Returns the number of processors.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.on.len()
     }
 
-    /// Processors with nothing to do.
+    /// Returns the number of idle processors.
     #[must_use]
     pub const fn idle(&self) -> usize {
         self.idle

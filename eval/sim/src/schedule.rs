@@ -1,8 +1,9 @@
-//! Choice of the next thread, if time does not decide: the same thread, except at interruptions.
+//! Chooses the next thread if virtual time does not decide: the same thread continues, except at
+//! interruptions.
 //!
-//! A schedule is its list of interruptions. Between them a thread goes on until it sleeps, spins or ends, and
-//! then the next one in turn does. So a few numbers describe a schedule, and they can be left out one by one
-//! and enumerated.
+//! A schedule is its list of interruptions. Between them, a thread continues until it sleeps, spins or ends;
+//! then the thread with the next number runs. So a few numbers describe a schedule, and they can be
+//! enumerated, and removed one by one.
 
 use crate::processors::ThreadId;
 use crate::random::Random;
@@ -10,44 +11,44 @@ use azekura_base::sync::machine::Access;
 use std::collections::VecDeque;
 use std::panic::Location;
 
-/// An interruption.
+/// An interruption of the running thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Preemption {
-    /// Before this step of the run, from 0.
+    /// The step of the run before which the thread is interrupted, from 0.
     pub step: u64,
-    /// The thread that goes on instead.
+    /// The thread that runs instead.
     pub to: ThreadId,
 }
 
-/// Choice of the next thread.
+/// The way of choosing the next thread.
 #[derive(Clone, Debug, Default)]
 pub enum Schedule {
-    /// The thread with the earliest clock.
+    /// The thread with the earliest clock runs next.
     #[default]
     ByTime,
-    /// These interruptions, in order of steps.
+    /// Threads are interrupted at these steps, which must be sorted.
     Preempted(Vec<Preemption>),
-    /// An interruption at every step with a chance of one in so many, from a seed.
+    /// Threads are interrupted at random steps.
     Random {
         /// The seed.
         seed: u64,
-        /// One in how many.
+        /// The average number of steps for one interruption.
         one_in: u64,
     },
 }
 
-/// An access that was made.
+/// An access to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// By which thread.
+    /// The thread that made the access.
     pub thread: ThreadId,
-    /// The access.
+    /// The kind of access.
     pub access: Access,
     /// Its place in the source.
     pub place: &'static Location<'static>,
 }
 
-/// A schedule under way.
+/// A schedule in progress.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     planned: VecDeque<Preemption>,
@@ -66,11 +67,12 @@ impl Chooser {
         Some(Self { planned, random, taken: Vec::new(), next: None })
     }
 
-    /// Returns whether the running thread is interrupted before this step; `others` could go on.
+    /// Returns `true` if the running thread is interrupted before this step; `others` are the threads that
+    /// can run instead.
     pub(crate) fn preempts(&mut self, step: u64, others: &[ThreadId]) -> bool {
         let mut to = None;
         while let Some(planned) = self.planned.pop_front_if(|planned| planned.step <= step) {
-            // One that came too late, or to a thread that cannot go on, is no interruption.
+            // An interruption is dropped if its step has passed, or if its thread cannot run.
             to = Some(planned.to).filter(|to| planned.step == step && others.contains(to));
         }
         if let Some((random, one_in)) = &mut self.random

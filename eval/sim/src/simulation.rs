@@ -1,4 +1,4 @@
-//! One run: threads, a machine, a seed; what came of it.
+//! One run: threads, a machine and a seed, and the result.
 
 use crate::coherence::Time;
 use crate::fiber::Fiber;
@@ -15,7 +15,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A simulation that could not be run, or did not come to an end.
+/// The reason why a simulation could not run or did not end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulationError {
@@ -25,42 +25,42 @@ pub enum SimulationError {
          --features sim"
     )]
     NotBuilt,
-    /// More processors than the machine has.
+    /// The simulation has no processors, or more than the machine.
     #[error("{asked} processors asked for; the machine {profile} has {there}")]
     Processors {
-        /// Asked for.
+        /// The requested number.
         asked: usize,
-        /// There are.
+        /// The number of the machine.
         there: usize,
-        /// Its name.
+        /// The machine's name.
         profile: String,
     },
-    /// The system has no memory for another stack.
+    /// The operating system has no memory for another stack.
     #[error("no stack for thread {thread}")]
     Stack {
         /// The thread.
         thread: ThreadId,
-        /// The system's reason.
+        /// The operating system's reason.
         source: std::io::Error,
     },
-    /// Nobody can go on.
+    /// Every thread that has not ended waits for another one.
     #[error("after {steps} steps nobody can go on: {}", waits(.blocked))]
     Blocked {
-        /// Steps taken.
+        /// Number of steps taken.
         steps: u64,
         /// The threads that have not ended, and their last accesses.
         blocked: Vec<Blocked>,
     },
-    /// A line was to cost nothing that there is not.
+    /// No accessed object has the name of a line that was to cost nothing.
     #[error("nothing that was accessed is called {name}; reports have the names")]
     NoSuchLine {
-        /// The line.
+        /// The name of the line.
         name: LineName,
     },
     /// The run took more steps than the caller allowed.
     #[error("{steps} steps were not enough: {}", waits(.running))]
     Steps {
-        /// Steps taken.
+        /// Number of steps taken.
         steps: u64,
         /// The threads that have not ended, and their last accesses.
         running: Vec<Blocked>,
@@ -89,26 +89,26 @@ fn waits(blocked: &[Blocked]) -> String {
 pub struct Outcome {
     /// Time on the machine when the last thread ended.
     pub time: Duration,
-    /// Accesses, and turns of spins.
+    /// Number of accesses and of spin iterations.
     pub steps: u64,
-    /// Lines touched.
+    /// Number of lines touched.
     pub lines: u32,
     /// Places at which threads waited for lines, the costliest first.
     pub stalls: Vec<PlaceStalls>,
-    /// Place of the last access of the stopped thread, if it came to its stop.
+    /// Place of the last access of the stopped thread before its stop, if the thread reached the stop.
     pub stopped_at: Option<&'static Location<'static>>,
-    /// The thread came to its stop.
+    /// Set if the thread reached its stop.
     pub has_stopped: bool,
-    /// Accesses in their order, if they were asked for.
+    /// All accesses in order, if requested.
     pub trace: Vec<Step>,
-    /// Interruptions, if time did not decide.
+    /// The interruptions, if virtual time did not decide.
     pub preemptions: Vec<Preemption>,
 }
 
-/// A run to be: a machine, and threads.
+/// A simulation to run: a machine and threads.
 ///
 /// All threads run on the calling operating-system thread, each on a stack of its own, in the order of their
-/// virtual clocks. Nothing that they do may block the operating-system thread: what waits must wait through
+/// virtual clocks. A thread must not block the operating-system thread: all waits must go through
 /// `azekura_base::sync`.
 pub struct Simulation {
     profile: Rc<Profile>,
@@ -124,7 +124,7 @@ pub struct Simulation {
     free: Vec<LineName>,
 }
 
-/// Of a thread's stack, unless set.
+/// Default size of a thread's stack.
 const STACK_BYTES: usize = 256 << 10;
 
 impl std::fmt::Debug for Simulation {
@@ -138,8 +138,8 @@ impl std::fmt::Debug for Simulation {
 }
 
 impl Simulation {
-    /// Returns a simulation on so many processors of a machine. The seed decides between threads with equal
-    /// clocks, and the lengths of computations.
+    /// Returns a simulation on this number of processors of a machine. The seed decides between threads with
+    /// equal clocks, and varies the lengths of computations.
     #[must_use]
     pub fn new(profile: Rc<Profile>, processors: usize, seed: u64) -> Self {
         Self {
@@ -157,21 +157,21 @@ impl Simulation {
         }
     }
 
-    /// Accesses by these names cost what they cost a thread that uses the line alone.
+    /// Sets lines that cost nothing: an access to them takes the time of a line that only one thread uses.
     #[must_use]
     pub fn without(mut self, lines: &[LineName]) -> Self {
         self.free = lines.into();
         self
     }
 
-    /// Bytes of each thread's stack, instead of 256 KiB.
+    /// Sets the bytes of each thread's stack (default: 256 KiB).
     #[must_use]
     pub const fn stack_bytes(mut self, bytes: usize) -> Self {
         self.stack_bytes = bytes;
         self
     }
 
-    /// Plain computation between two accesses, in nanoseconds, instead of the profile's.
+    /// Sets the time of the computation between two accesses, in nanoseconds (default: the profile's).
     #[must_use]
     pub const fn between_accesses(mut self, nanoseconds: f64) -> Self {
         self.between_accesses = Some(nanoseconds);
@@ -185,28 +185,28 @@ impl Simulation {
         self
     }
 
-    /// Keeps all accesses in their order: [`Outcome::trace`].
+    /// Records all accesses in order: [`Outcome::trace`].
     #[must_use]
     pub const fn traced(mut self) -> Self {
         self.traces = true;
         self
     }
 
-    /// Gives up after so many steps.
+    /// Sets the number of steps after which the run fails.
     #[must_use]
     pub const fn max_steps(mut self, steps: u64) -> Self {
         self.max_steps = steps;
         self
     }
 
-    /// Stops a thread for ever before its `access`-th access, from 0. When all others have ended it goes on.
+    /// Stops a thread before its `access`-th access, from 0, until all other threads have ended.
     #[must_use]
     pub const fn stop(mut self, thread: ThreadId, access: u64) -> Self {
         self.stop = Some(Stop { thread, access });
         self
     }
 
-    /// A thread; they have numbers from 0.
+    /// Adds a thread. Threads are numbered from 0.
     pub fn thread(&mut self, body: impl FnOnce() + 'static) {
         self.bodies.push(Box::new(body));
     }
@@ -215,11 +215,11 @@ impl Simulation {
     ///
     /// # Errors
     ///
-    /// [`SimulationError`]. Threads that cannot end are abandoned where they are, with what they own.
+    /// [`SimulationError`]. Threads that cannot end are abandoned, and the memory that they own is leaked.
     ///
     /// # Panics
     ///
-    /// If a thread does, or if the caller is a thread of a machine.
+    /// If a thread panics, or if the caller is a thread of a machine.
     pub fn run(self) -> Result<Outcome, SimulationError> {
         if !cfg!(feature = "sim") {
             return Err(SimulationError::NotBuilt);
@@ -249,7 +249,7 @@ impl Simulation {
     }
 }
 
-/// A machine under way; leaves it when dropped.
+/// A machine in progress; it ends when dropped.
 struct Running {
     fibers: Vec<Option<Fiber>>,
     stack_bytes: usize,
@@ -340,8 +340,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         watch_frees(None);
-        // Their destructors would run in halves of operations, on a machine that is gone; those of their
-        // thread-locals too.
+        // The destructors would run in the middle of operations, after the machine has ended. This includes
+        // those of thread-locals.
         self.fibers.drain(..).flatten().for_each(Fiber::abandon);
         if let Some(mut world) = handle::replace(None) {
             handle::keep_last(&mut world);

@@ -1,29 +1,29 @@
-//! Waits of threads for cache lines: by line, and by the place in the source of the access.
+//! Counts the waits of threads for cache lines, by line and by the place of the access in the source.
 
 use crate::coherence::{Served, Time};
 use crate::lines::Map;
 use crate::name::{in_repository, source};
 use std::panic::Location;
 
-/// A place in the source, with what it cost.
+/// A place in the source, and the cost of its accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaceStalls {
     /// The place.
     pub place: &'static Location<'static>,
-    /// Accesses.
+    /// Number of accesses.
     pub accesses: u64,
-    /// Of these, the accesses with a transfer of the line.
+    /// Number of accesses with a transfer of the line.
     pub misses: u64,
-    /// Time beyond that of hits.
+    /// Time beyond that of hits, for all accesses.
     pub stall: Time,
-    /// Of that, time in the queue for a line that was busy.
+    /// The part of `stall` in the queue for a busy line.
     pub queued: Time,
-    /// Of the stall, the part on the one line that cost most.
+    /// The part of `stall` on the line that cost most.
     pub on_hottest_line: Time,
 }
 
-/// A place in words: file, line, and what stands there, if the source is where it was when the program was
-/// built.
+/// Returns a description of a place: file, line, and the accessed expression if the source is at the path of
+/// the build.
 #[must_use]
 pub fn name(place: &Location<'_>) -> String {
     let file = in_repository(place.file());
@@ -32,7 +32,7 @@ pub fn name(place: &Location<'_>) -> String {
     format!("{file}:{} {line}", place.line()).trim_end().to_owned()
 }
 
-/// Counts under way.
+/// Counts in progress.
 #[derive(Debug, Default)]
 pub struct Stalls {
     places: Map<usize, Tally>,
@@ -64,13 +64,13 @@ impl Stalls {
         }
     }
 
-    /// Forgets what was counted so far.
+    /// Removes all counts.
     pub fn clear(&mut self) {
         self.places.clear();
         self.lines.clear();
     }
 
-    /// Places, the costliest first.
+    /// Returns the places, the costliest first.
     #[must_use]
     pub fn by_place(&self) -> Vec<PlaceStalls> {
         let mut hottest: Map<u32, Time> = Map::default();
@@ -86,7 +86,7 @@ impl Stalls {
                 ..tally.stalls
             })
             .collect();
-        // The compiler may keep a place twice.
+        // The compiler may store one place several times.
         let at = |p: &PlaceStalls| (p.place.file(), p.place.line(), p.place.column());
         all.sort_by_key(at);
         all.dedup_by(|again, kept| {

@@ -1,8 +1,8 @@
-//! Predictions without the cost of a line: accesses by a name take the time of a line that the thread alone
-//! uses.
+//! Predicts the rate without the cost of a line: accesses to lines of a given name take the time of a line
+//! that only one thread uses.
 //!
-//! A curve stops at one line, and behind it is another. Without the cost of the first, the second is known
-//! before the first is removed from the code.
+//! A rate is limited by one line, then by the next. Without the cost of the first line, the second becomes
+//! visible before the first is removed from the code.
 
 use crate::lines::Map;
 use crate::name::Name;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
 
-/// Names of lines, as reports print them: of a field, everywhere or in one module.
+/// A name of lines as in reports: of a field in one module or in all modules.
 ///
 /// ```
 /// use azekura_sim::LineName;
@@ -25,7 +25,7 @@ pub struct LineName {
     module: Option<String>,
 }
 
-/// `FIELD`, or `FIELD@MODULE`.
+/// Parses `FIELD` or `FIELD@MODULE`.
 impl FromStr for LineName {
     type Err = String;
 
@@ -56,13 +56,13 @@ impl LineName {
     }
 }
 
-/// The lines of a run that cost nothing.
+/// The names of lines that cost nothing in a run.
 #[derive(Debug, Default)]
 pub(crate) struct Free {
     names: Vec<LineName>,
-    /// By name, whether anything was accessed that is called so.
+    /// By name: `true` if an object of this name was accessed.
     met: Vec<bool>,
-    /// By the address of the place.
+    /// By address of the place: `true` if its accesses cost nothing.
     places: Map<usize, bool>,
 }
 
@@ -71,7 +71,7 @@ impl Free {
         Self { met: vec![false; names.len()], names, places: Map::default() }
     }
 
-    /// Returns whether accesses at the place cost nothing.
+    /// Returns `true` if accesses at this place cost nothing.
     pub(crate) fn has(&mut self, place: &'static Location<'static>) -> bool {
         if self.names.is_empty() {
             return false;
@@ -89,7 +89,7 @@ impl Free {
         })
     }
 
-    /// A name that nothing had.
+    /// Returns a name of which no object was accessed.
     pub(crate) fn unmet(&self) -> Option<&LineName> {
         self.names.iter().zip(&self.met).find(|(_, met)| !**met).map(|(name, _)| name)
     }

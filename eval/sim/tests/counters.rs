@@ -1,6 +1,7 @@
-//! Threads that only count: what a line costs when all write it, and when each has its own.
+//! Threads that only count: the cost of a line that all threads write, and of lines that each belong to one
+//! thread.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::striped::Sequence;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -80,7 +81,7 @@ fn g10_who_stops_adding_to_a_counter_or_drawing_a_number_holds_up_nobody() {
                 }
             });
         }
-        // Nine numbers from 0, each once, and one more each time.
+        // The sum of the numbers from 0 to 8, plus 1 for each of the nine additions.
         scene.check(move || match (sequence.next(), counter.sum()) {
             (9, 45) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -90,7 +91,7 @@ fn g10_who_stops_adding_to_a_counter_or_drawing_a_number_holds_up_nobody() {
     assert!(stopped.unwrap().accesses >= 18);
 }
 
-/// Another block may begin at an empty slice: the slice's line is not touched.
+/// An access to an empty slice touches no line, because another block may begin there.
 #[test]
 fn who_touches_nothing_touches_no_line() {
     let mut simulation = Simulation::new(Rc::new(Profile::t2()), 1, 1);
@@ -103,7 +104,7 @@ fn who_touches_nothing_touches_no_line() {
     assert_eq!((outcome.steps, outcome.lines), (0, 0));
 }
 
-/// Stacks are blocks that are freed: their lines' numbers are used again, wherever the next stack lies.
+/// The lines of a stack are freed when its thread ends, and their numbers are used again.
 #[test]
 fn lines_of_a_stack_end_with_its_thread() {
     let mut simulation = Simulation::new(Rc::new(Profile::t2()), 1, 1);

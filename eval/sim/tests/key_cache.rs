@@ -1,7 +1,7 @@
-//! The cache of keyed values on a machine: a thread that stops for ever in a hit, an insertion or a removal
-//! blocks no other thread (hazard G10), and in random schedules no thread gets another key's value (CACHE-2).
+//! The cache of keyed values on a machine. A thread that stops forever in a hit, an insertion or a removal
+//! blocks no other thread (hazard G10). In random schedules no thread gets another key's value (CACHE-2).
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_baselines::general_cache::{Cache, CacheOptions};
 use azekura_buffer::{HandKind, Policy};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[global_allocator]
 static ALLOCATOR: LineAllocator = LineAllocator;
 
-/// Its hash is the same in each run.
+/// The cache under test. Its hash function is the same in each run.
 type Values = Cache<u64, u64, BuildHasherDefault<DefaultHasher>>;
 
 const POLICIES: [Policy; 2] = [Policy::NbGclock(HandKind::Striped), Policy::TwoRings];
@@ -27,12 +27,12 @@ fn cache(policy: Policy) -> Arc<Values> {
     Arc::new(cache)
 }
 
-/// Work of a thread.
+/// The work of a thread.
 type Work = fn(&Values);
 
 fn all_of_it(cache: &Values) {
     for key in 0..KEYS {
-        // Refused while the others borrow every entry: no wait.
+        // Fails without waiting while other threads borrow every entry.
         if let Ok(made) = cache.get_or_insert_with(key, || key) {
             assert_eq!(*made, key);
         }
@@ -49,7 +49,7 @@ fn scene(policy: Policy, first: Work) -> Scene {
         scene.thread(move || if thread == 0 { first(&cache) } else { all_of_it(&cache) });
     }
     scene.check(move || {
-        // Every entry is found again.
+        // All entries can be used again.
         let all: Vec<_> = (20..20 + ENTRIES).map_while(|key| cache.insert(key, key).ok()).collect();
         match all.len() as u64 {
             ENTRIES => Ok(()),

@@ -1,7 +1,7 @@
-//! The page latch on a machine: optimistic reads and tries never wait, whatever thread stops (hazard G10),
-//! and a validated optimistic read is consistent in every tried schedule (LATCH-3).
+//! The page latch on a machine. Optimistic reads and try-locks never wait, whichever thread stops (hazard
+//! G10). A validated optimistic read is consistent in every tested schedule (LATCH-3).
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_latch::HybridLatch;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[global_allocator]
 static ALLOCATOR: LineAllocator = LineAllocator;
 
-/// Two halves that are equal whenever nobody is in.
+/// Two words that are equal whenever no thread holds the latch exclusively.
 #[derive(Default)]
 struct Halves {
     latch: HybridLatch,
@@ -30,7 +30,7 @@ impl Halves {
         }
     }
 
-    /// A read that validated, if the latch let it.
+    /// Reads optimistically; returns the words if the read validates.
     fn read(&self) -> Option<[u64; 2]> {
         let version = self.latch.optimistic()?;
         let seen = self.look();
@@ -49,7 +49,7 @@ impl Halves {
         self.latch.unlock_shared();
     }
 
-    /// All that never waits.
+    /// Performs all operations that never wait.
     fn try_everything(&self) {
         assert!(self.read().is_none_or(is_whole));
         if self.latch.try_lock_shared() {
@@ -72,7 +72,7 @@ fn is_whole([left, right]: [u64; 2]) -> bool {
     left == right
 }
 
-/// Thread 0 does one thing, the others another.
+/// Three threads: thread 0 does `first`, the other two do `others`.
 fn scene(first: fn(&Halves), others: fn(&Halves)) -> Scene {
     let halves = Arc::new(Halves::default());
     let mut scene = Scene::new();
@@ -110,7 +110,7 @@ fn g10_whoever_stops_with_the_latch_holds_up_those_who_take_it_and_the_test_says
         let why = stop_everywhere_under(1..40, || scene(first, others)).unwrap_err();
         assert!(why.contains("nobody can go on") && why.contains("latch.rs"), "{why}");
     }
-    // Readers share.
+    // Readers do not block each other.
     stop_everywhere_under(1..40, || scene(Halves::read_shared, Halves::read_shared)).unwrap();
 }
 
@@ -132,7 +132,7 @@ fn latch_3_what_validates_is_whole_in_every_schedule_of_three_interruptions_and_
     at_random(500, 1, || scene(Halves::write, Halves::try_everything))
         .unwrap_or_else(|failure| panic!("{failure}"));
 
-    // A reader that believes without a second look is caught, by as few interruptions as it takes, in two
+    // A reader that does not validate fails with at most two interruptions. The failure is printed in two
     // columns.
     let careless: fn(&Halves) = |halves| {
         if halves.latch.optimistic().is_some() {

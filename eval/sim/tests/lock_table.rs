@@ -1,8 +1,8 @@
-//! The lock table on a machine. No lock is lock-free. The claim is that intents on a table delay only threads
-//! that lock the whole table, whatever thread stops for ever (hazard G10). Also schedules of grants, upgrades
-//! and deadlocks.
+//! The lock table on a machine. Its locks are not lock-free. The claim is that intents on a table delay only
+//! threads that lock the whole table, whichever thread stops forever (hazard G10). Also tests schedules of
+//! grants, upgrades and deadlocks.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, TreeId, TxnId};
@@ -22,10 +22,11 @@ fn table(stripes: usize) -> Arc<LockTable> {
     Arc::new(LockTable::new(LockOptions { stripes, dependency_slots: 1, timeout: None, seed: 1 }))
 }
 
-/// A transaction's work with its locks.
+/// A transaction's use of its locks.
 type Work = fn(&LockTable, &mut TxnLocks);
 
-/// Threads with a transaction each, begun before: thread 0 does one thing, the others another, three times.
+/// Three threads with a transaction each, all begun before the threads run. Thread 0 does `first` three
+/// times, the others do `others`.
 fn transactions(first: Work, others: Work) -> Scene {
     let table = table(64);
     let mut scene = Scene::new();
@@ -80,8 +81,7 @@ fn g10_who_stops_with_an_intent_holds_up_who_locks_the_table_and_with_a_key_who_
     }
 }
 
-/// Threads that add to a number under a lock which they get as `acquire` says, and are told how many gave
-/// way.
+/// Threads that add to a number under a lock acquired by `acquire`. Deadlock victims are counted.
 fn adding(
     threads: u64,
     acquire: impl Fn(&LockTable, &mut TxnLocks, u64) -> Result<(), LockError> + Copy + Send + 'static,
@@ -93,7 +93,7 @@ fn adding(
         scene.thread(move || {
             let mut locks = table.begin(TxnId(thread + 1));
             match acquire(&table, &mut locks, thread) {
-                // In two steps: a lock that lets two in loses one.
+                // A load and a store: with two threads in the lock, one addition could be lost.
                 Ok(()) => number.store(number.load(Relaxed) + 1, Relaxed),
                 Err(LockError::Deadlock { .. }) => {
                     victims.fetch_add(1, Relaxed);
@@ -137,7 +137,7 @@ fn of_two_readers_that_both_want_to_write_one_gives_way() {
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Locks KEY by a range that also contains OTHER, and waits for KEY if need be.
+/// Locks KEY by a range that also contains OTHER, and waits for KEY if necessary.
 fn scan(table: &LockTable, locks: &mut TxnLocks) -> Result<(), LockError> {
     let keys = || std::iter::once(&b"k"[..]);
     while table.try_lock_range(locks, TREE, (b"a", Some(b"z")), keys(), KeyMode::SCAN).is_err() {
@@ -169,7 +169,7 @@ fn of_transactions_that_wait_in_a_circle_one_gives_way() {
             for turn in [thread, thread + 1] {
                 table.lock_key(locks, TREE, KEYS[turn as usize % 3], KeyMode::UPDATE)?;
             }
-            // They share keys by twos only, so the number has a lock of its own.
+            // Only two threads share each key, so a lock of its own protects the number.
             table.lock_key(locks, TREE, KeyRef::Key(b"number"), KeyMode::UPDATE).map(drop)
         })
     })

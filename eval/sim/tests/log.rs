@@ -1,10 +1,10 @@
 //! The log on a machine. Claims of `azekura_wal::log`: an append to one log buffer never waits for an append
-//! to another, and a thread that reads the horizon never waits, whatever thread stops for ever (hazard G10).
-//! A thread that waits for durability waits for the threads that have drawn LSNs; a serial log has one
-//! buffer, and all threads wait for its latch. Also schedules of appends, flushes and the horizon (HORIZON-1,
+//! to another. A thread that reads the horizon never waits, whichever thread stops forever (hazard G10). A
+//! thread that waits for durability waits for the threads that have drawn LSNs. A serial log has one buffer,
+//! and all threads wait for its latch. Also tests schedules of appends, flushes and the horizon (HORIZON-1,
 //! BUFFER-2).
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use azekura_base::{DurableLog, Lsn};
@@ -39,7 +39,7 @@ fn log(protocol: LogProtocol) -> Arc<Wal> {
     Wal::create(Arc::new(MemFs::new()), Path::new("/wal"), identity, options).unwrap()
 }
 
-/// Appends as this worker, and looks at everything that may be looked at.
+/// Appends to this worker's log buffer, and reads all LSNs and counters that can be read without waiting.
 fn append(log: &Arc<Wal>, worker: usize) {
     let mut last = Lsn(0);
     for _ in 0..RECORDS {
@@ -51,7 +51,7 @@ fn append(log: &Arc<Wal>, worker: usize) {
     }
 }
 
-/// Threads append, each as the worker that `worker_of` says, and then do something else.
+/// Threads append, each to the log buffer of worker `worker_of(thread)`, and then call `then`.
 fn appending(protocol: LogProtocol, worker_of: fn(usize) -> usize, then: fn(&Wal)) -> Scene {
     let log = log(protocol);
     let mut scene = Scene::new();
@@ -89,7 +89,7 @@ fn g10_who_stops_in_an_append_holds_up_its_worker_and_those_who_wait_for_durabil
     }
 }
 
-/// The parts that appenders and flushers share, and a disk of one bit per LSN.
+/// The parts that appenders and flushers share. The disk is one bit per LSN.
 struct Parts {
     horizon: DurableHorizon,
     epochs: EpochClock,
@@ -115,14 +115,14 @@ impl Parts {
         let mut taken = Batch::default();
         self.buffers[worker].take(&self.horizon, &mut taken, Admission::All);
         if taken.records > 0 {
-            // Of one record or two; what lies between them may be the other worker's.
+            // One record or two. An LSN between them may belong to the other worker.
             assert!(taken.records <= 2);
             self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn, SeqCst);
         }
         self.buffers[worker].settle(&self.horizon);
     }
 
-    /// Every LSN that the horizon covers was written by a flush.
+    /// Checks that a flush has written every LSN that the horizon covers.
     fn check(&self) {
         let horizon = self.horizon.compute().0;
         let disk = self.disk.load(SeqCst);
@@ -161,7 +161,7 @@ fn g10_who_stops_ending_or_publishing_an_epoch_holds_up_nobody_who_does_so_too()
     assert!(stopped.accesses >= 10 && stopped.was_in("epoch.rs"), "{stopped:?}");
 }
 
-/// Each of two workers appends and flushes while a third looks at the horizon.
+/// Two workers append and flush, while a third thread reads the horizon.
 fn flushing() -> Scene {
     let parts = Parts::new();
     let mut scene = Scene::new();
@@ -190,8 +190,8 @@ fn w1_the_horizon_covers_only_what_was_flushed_in_every_schedule_of_two_interrup
     at_random(500, 1, flushing).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// The whole log: each thread commits twice; a commit that returns is covered by the horizon and every LSN is
-/// drawn once.
+/// The whole log: each thread commits twice. A commit returns only when the horizon covers it, and every LSN
+/// is drawn once.
 fn committing(protocol: LogProtocol) -> Scene {
     let log = log(protocol);
     let mut scene = Scene::new();

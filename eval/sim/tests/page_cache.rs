@@ -1,8 +1,8 @@
-//! The page cache on a machine: a thread that stops for ever at any access to shared memory holds nobody up
-//! (hazard G10), in every operation that claims to be lock-free. The locked rival shows that the test can
-//! fail.
+//! The page cache on a machine. In every operation that claims to be lock-free, a thread that stops forever
+//! at any access to shared memory blocks no other thread (hazard G10). The locked baseline shows that the
+//! test can fail.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::durable::NoLog;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -32,10 +32,10 @@ fn pool(policy: Policy) -> Arc<BufferPool> {
     Arc::new(BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).unwrap())
 }
 
-/// Work of thread 0, to be stopped in.
+/// The work of thread 0, which is stopped.
 type Work = fn(&BufferPool);
 
-/// Thread 0 works; two others go over all pages meanwhile, three times.
+/// Thread 0 does `work`. Meanwhile, two other threads visit all pages three times.
 fn scene(policy: Policy, work: Work) -> Scene {
     let pool = pool(policy);
     (0..PAGES).for_each(|page| drop(pool.fix(PageId(page)).unwrap()));
@@ -67,7 +67,7 @@ fn scene(policy: Policy, work: Work) -> Scene {
 const OPERATIONS: [(&str, Work); 4] = [
     ("a fix of a page that is there", |pool| drop(pool.fix(PageId(PAGES - 1)).unwrap())),
     ("fixes of pages that are not", |pool| {
-        // Not in the others' order, or they would do all the reading.
+        // In another order than that of the other threads, which would otherwise do all the reading.
         for page in (3..8).rev() {
             drop(pool.fix(PageId(page)).unwrap());
         }
@@ -107,7 +107,7 @@ fn random_schedules_of_the_pool_give_each_thread_its_pages() {
 
 static LOCK: Site = Site::new("test: table lock");
 
-/// The conventional way: a table under a lock.
+/// The test fails for a conventional page table: a map under a lock.
 #[test]
 fn g10_the_same_test_fails_on_a_table_under_a_lock() {
     let why = stop_everywhere(|| {
@@ -127,7 +127,7 @@ fn g10_the_same_test_fails_on_a_table_under_a_lock() {
     assert!(why.contains("steps were not enough") && why.contains("ttas.rs"), "{why}");
 }
 
-/// Changes are made under a page's latch, which is no lock-free operation, and says so.
+/// Changes are made under a page's latch, so a stopped thread blocks the threads that latch the same page.
 #[test]
 fn g10_who_stops_with_a_page_latched_holds_up_only_those_who_latch_it() {
     let scene = |same_page: bool| {

@@ -1,7 +1,7 @@
-//! Probes on a machine: a recording uses the machine's own time, and a thread that stops for ever while it
-//! records blocks no other recording thread (hazard G10).
+//! Probes on a machine. A recording uses the machine's own time. A thread that stops forever while it records
+//! blocks no other recording thread (hazard G10).
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::sync::machine::{Work, works};
 use azekura_base::sync::thread;
@@ -21,7 +21,7 @@ static ALLOCATOR: LineAllocator = LineAllocator;
 static OPERATION: Operation = Operation::new("test operation");
 static SITE: Site = Site::new("test mutex");
 
-/// One recording at a time in a process.
+/// Allows one recording at a time in the process.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn options() -> Options {
@@ -36,7 +36,7 @@ fn options() -> Options {
 
 const HELD_NS: u64 = 50_000;
 
-/// Two threads hold a mutex for some time each, recorded.
+/// Records two threads that each hold a mutex for some time.
 fn contended() -> Recording {
     let recorded = Rc::new(RefCell::new(None));
     let result = Rc::clone(&recorded);
@@ -75,7 +75,7 @@ fn a_recording_is_of_the_machines_own_time_and_the_same_each_time() {
             Some(at(EventKind::WaitEnd)? - at(EventKind::WaitBegin)?)
         })
         .collect();
-    // One of the two waited while the other held the mutex, and for its wake at most.
+    // One thread waited while the other held the mutex, and at most for a wake-up longer.
     assert!(matches!(waits[..], [wait] if (HELD_NS * 9 / 10..HELD_NS * 2).contains(&wait)), "{waits:?}");
     let ticks = |recording: &Recording| -> Vec<Vec<u64>> {
         let trace = recording.trace().unwrap();
@@ -85,7 +85,8 @@ fn a_recording_is_of_the_machines_own_time_and_the_same_each_time() {
     assert_eq!((trace.session.process_id, trace.threads.len()), (0, 2));
 }
 
-/// Random samples depend on the thread's number, and the recording has no addresses.
+/// A recording depends neither on earlier recordings nor on addresses: random samples depend on the thread's
+/// number.
 #[test]
 fn a_recording_is_the_same_whatever_ran_before() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

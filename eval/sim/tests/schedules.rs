@@ -1,6 +1,6 @@
-//! The machine as a test tool: it finds planted races, and makes them small.
+//! The machine as a test tool: it finds planted races, and shrinks the schedules that show them.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use azekura_base::sync::{Mutex, WaitWord};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[global_allocator]
 static ALLOCATOR: LineAllocator = LineAllocator;
 
-/// Three threads add up; by reading and then writing if `forgets`.
+/// Three threads that add to a counter. With `forgets`, an addition is a read and a write.
 fn counting(forgets: bool) -> Scene {
     let counter = Arc::new(AtomicU64::new(0));
     let mut scene = Scene::new();
@@ -54,7 +54,7 @@ fn a_lost_update_is_found_by_one_interruption_and_a_counter_without_one_by_none(
     at_random(200, 1, || counting(false)).unwrap();
 }
 
-/// A bell that is rung before its hearer sleeps.
+/// A thread that waits for a bell, and one that rings it. Without `looks`, the waiter may miss the ring.
 fn ringing(looks: bool) -> Scene {
     let (bell, has_heard) = (Arc::new(WaitWord::new(0)), Arc::new(AtomicU64::new(0)));
     let mut scene = Scene::new();
@@ -62,7 +62,7 @@ fn ringing(looks: bool) -> Scene {
         let (bell, has_heard) = (Arc::clone(&bell), Arc::clone(&has_heard));
         move || {
             if !looks {
-                // Sleeps on whatever the word is by now.
+                // Sleeps on the word's present value, which may already be set.
                 bell.wait(bell.word().load(SeqCst), None);
             }
             while bell.word().load(SeqCst) == 0 {
@@ -82,7 +82,7 @@ fn a_lost_wake_is_a_run_in_which_nobody_can_go_on() {
     assert!(failure.reason.contains("nobody can go on"), "{failure}");
 }
 
-/// Thread 0 and two others add to a number, under a mutex or not.
+/// Three threads that add to a number, under a mutex or with an atomic addition.
 fn adding(locks: bool) -> Scene {
     let (locked, free) = (Arc::new(Mutex::new(0)), Arc::new(AtomicU64::new(0)));
     let mut scene = Scene::new();
@@ -104,7 +104,8 @@ fn adding(locks: bool) -> Scene {
 
 #[test]
 fn g10_a_stopped_thread_holds_up_those_who_want_its_lock_and_nobody_else() {
-    // A compare-and-swap is tried until it succeeds on this machine: a load and a swap for each try.
+    // On this machine, an addition repeats a compare-and-swap until it succeeds. Each attempt is a load and a
+    // swap.
     let accesses = stop_everywhere(|| adding(false)).unwrap().accesses;
     assert!(accesses >= 10 && accesses.is_multiple_of(2), "{accesses}");
     let why = stop_everywhere(|| adding(true)).unwrap_err();

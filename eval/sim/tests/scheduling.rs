@@ -1,6 +1,6 @@
-//! The scheduling of threads on processors: by the constants of a profile, in the machine's time.
+//! The scheduling of threads on processors, by the constants of a profile and in the machine's time.
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::sync::time::Instant;
 use azekura_base::sync::{WaitWord, machine, thread};
@@ -15,7 +15,7 @@ static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
 
 const US: Duration = Duration::from_micros(1);
 
-/// Of this file's machines: each different from the others, so that none passes for another.
+/// The profile of these tests: all times differ, so that each one is recognized in a sum.
 fn profile(undisturbed_us: f64) -> Profile {
     let mut profile = Profile::two_sockets();
     for (constant, us) in [
@@ -43,7 +43,8 @@ fn compute_until(end: Instant) {
     }
 }
 
-/// Time until a thread runs again that slept for 100 µs, while another computes for 10 ms.
+/// Returns the time after which a thread that sleeps for 100 µs runs again, while another thread computes for
+/// 10 ms.
 fn back_from_a_sleep(undisturbed_us: f64, processors: usize) -> Duration {
     let back = Rc::new(Cell::new(Duration::ZERO));
     let slept = Rc::clone(&back);
@@ -76,7 +77,7 @@ fn who_slept_takes_a_busy_processor_when_its_alarm_is_heard_where_nobody_is_left
 
 #[test]
 fn who_was_just_given_a_processor_keeps_it_for_as_long_as_it_is_left_undisturbed() {
-    // The one that computes was given the processor a switch after the sleeper had set its alarm and left it.
+    // The computing thread got the processor one switch after the sleeper had set its alarm.
     is_about(back_from_a_sleep(700.0, 1), 31 + 3 + 700 + 3);
 }
 
@@ -97,7 +98,7 @@ fn who_is_woken_takes_the_waker_s_processor_a_busy_wake_later_where_there_is_no_
     let (slept, theirs) = (Rc::clone(&awake), Arc::clone(&word));
     let mut simulation = Simulation::new(Rc::new(profile(0.0)), 1, 1);
     simulation.thread(move || {
-        thread::sleep(50 * US); // the other sleeps by then, and the processor is idle
+        thread::sleep(50 * US); // the other thread sleeps by then, and the processor is idle
         word.set_and_wake(1);
         compute_until(Instant::now() + 10_000 * US);
     });
@@ -117,7 +118,7 @@ fn a_wake_takes_the_waker_its_call_and_the_sleeper_a_wake_more() {
     let theirs = Arc::clone(&word);
     let mut simulation = Simulation::new(Rc::new(profile(0.0)), 2, 1);
     simulation.thread(move || {
-        thread::sleep(50 * US); // the other sleeps by then
+        thread::sleep(50 * US); // the other thread sleeps by then
         let begin = Instant::now();
         word.set_and_wake(1);
         waker.set([begin.elapsed(), waker.get()[1]]);
@@ -156,7 +157,7 @@ fn who_sleeps_for_less_than_an_alarm_takes_does_not_leave_its_processor() {
     is_about(all, 47 + 47 + 47);
 }
 
-/// Processor time of threads that sleep for so long each, one after the other on one processor.
+/// Returns the processor times of three threads that sleep for these times on one processor.
 fn time_of_naps(naps_us: [u32; 3]) -> [Duration; 3] {
     let times = Rc::new(Cell::new([Duration::ZERO; 3]));
     let mut simulation = Simulation::new(Rc::new(profile(0.0)), 1, 1);
@@ -181,7 +182,7 @@ fn an_alarm_costs_nothing_where_another_of_its_processor_comes_before() {
     }
 }
 
-/// Time of a thread's work, while another, which slept before, wakes up and ends, or not.
+/// Returns the time of a thread's work, with or without another thread that wakes up and ends meanwhile.
 fn time_of_work(is_interrupted: bool) -> Duration {
     let took = Rc::new(Cell::new(Duration::ZERO));
     let result = Rc::clone(&took);
@@ -211,7 +212,7 @@ fn who_is_woken_before_its_alarm_takes_it_back() {
     let (slept, theirs) = (Rc::clone(&awake), Arc::clone(&word));
     let mut simulation = Simulation::new(Rc::new(profile(0.0)), 2, 1);
     simulation.thread(move || {
-        compute_until(Instant::now() + 200 * US); // the other sleeps by then
+        compute_until(Instant::now() + 200 * US); // the other thread sleeps by then
         word.set_and_wake(1);
     });
     simulation.thread(move || {

@@ -1,8 +1,8 @@
-//! The ring of a recording thread on a machine: neither end ever waits for the other (hazard G10), and in
-//! every schedule that is tried each event is delivered once and in order, or counted as lost where it is
-//! missing (RING-2).
+//! The ring of a recording thread on a machine. Producer and consumer never wait for each other (hazard G10).
+//! In every tested schedule, each event is delivered once and in order, or counted as lost at its position
+//! (RING-2).
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::sync::Mutex;
 use azekura_sim::LineAllocator;
@@ -16,10 +16,10 @@ use std::rc::Rc;
 #[global_allocator]
 static ALLOCATOR: LineAllocator = LineAllocator;
 
-/// Offered by the recording thread; the ring holds four.
+/// Number of events that the recording thread offers; the ring holds four.
 const EVENTS: u64 = 12;
 
-/// The consumer, and what it got so far.
+/// The consumer, and the events that it has received.
 type Collected = Rc<RefCell<(Consumer, Vec<Event>)>>;
 
 fn drain(collected: &Collected) {
@@ -27,7 +27,8 @@ fn drain(collected: &Collected) {
     consumer.drain(|event| events.push(event));
 }
 
-/// Each event once and in order, or counted where it is missing; what was lost last is only counted.
+/// Checks that each event arrived once and in order, or is counted as lost at its position. Events lost at
+/// the end are only counted.
 fn judge(events: &[Event], lost: u64) -> Result<(), String> {
     let (mut next, mut told) = (0, 0);
     for event in events {

@@ -1,9 +1,9 @@
-//! The B+tree on a machine. Claims of `azekura_btree::descent`: a reader holds no latch, so it may stop for
-//! ever at any step without blocking a thread (hazard G10); a writer that stops blocks only threads that come
-//! to the nodes that it has latched: one leaf for a change in place, the leaf and its parent for a split.
-//! Also schedules of splits against readers (HOP-1, HOP-3).
+//! The B+tree on a machine. Claims of `azekura_btree::descent`: a reader holds no latch, so it may stop
+//! forever at any step without blocking a thread (hazard G10). A writer that stops blocks only threads that
+//! reach the nodes that it has latched: one leaf for a change in place, the leaf and its parent for a split.
+//! Also tests schedules of splits against readers (HOP-1, HOP-3).
 #![cfg(feature = "sim")]
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_base::durable::NoLog;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -26,12 +26,12 @@ use common::Zeroes;
 static ALLOCATOR: LineAllocator = LineAllocator;
 
 const PAGE: usize = 4096;
-/// Even numbers are there from the beginning, odd ones may come.
+/// Number of initial keys, doubled: even keys exist from the beginning, odd ones may be inserted.
 const KEYS: u64 = 40;
-/// So that a leaf has room for few.
+/// Bytes of a value: large, so that a leaf holds few records.
 const VALUE: usize = 500;
 
-/// A log that only counts: it holds nobody up.
+/// A log that only counts records, so that it never waits.
 #[derive(Debug)]
 struct Counts(AtomicU64);
 
@@ -53,7 +53,7 @@ impl Log for Counts {
     }
 }
 
-/// A tree of a root and some leaves, all of them in the pool.
+/// A tree of a root and some leaves, all in the pool.
 struct Store {
     env: Env,
     tree: Tree,
@@ -92,7 +92,7 @@ impl Store {
         is_there
     }
 
-    /// Reads all keys that were there from the beginning.
+    /// Reads all initial keys.
     fn read_all(&self) {
         (0..KEYS).step_by(2).for_each(|key| assert!(self.has(key), "{key} is not found"));
     }
@@ -110,7 +110,8 @@ impl Store {
     }
 }
 
-/// Leaves that come when so many threads change a record each, again and again, `apart` keys from each other.
+/// Returns the number of leaves that are split off when threads repeatedly change one record each, `apart`
+/// keys from each other.
 fn new_leaves(threads: u64, apart: u64) -> u64 {
     let store = Store::new();
     let before = store.leaves();
@@ -150,7 +151,7 @@ fn writers_of_one_record_part_it_from_its_neighbours_and_then_no_more() {
     );
 }
 
-/// Work of a thread.
+/// The work of a thread.
 type Work = fn(&Store);
 
 fn scene(first: Work, others: [Work; 2]) -> Scene {
@@ -170,21 +171,22 @@ const READ_FIRST: Work = |store| assert!(store.has(0));
 const CHANGE_LAST: Work = |store| store.put(KEYS - 2, PutMode::Replace);
 const READ_LAST: Work = |store| assert!(store.has(KEYS - 2));
 const READ_LAST_OFTEN: Work = |store| (0..10).for_each(|_| READ_LAST(store));
-/// More than its leaf has room for.
+/// Inserts more records than fit into the first leaf.
 const SPLIT_FIRST: Work = |store| [1, 3, 5, 7, 9].iter().for_each(|&key| store.put(key, PutMode::Insert));
 const SPLIT_LAST: Work = |store| (1..6).for_each(|more| store.put(KEYS - 2 + more, PutMode::Insert));
-/// Of the leaf that [`SPLIT_FIRST`] splits: records that stay, and such that move to its new sibling.
+/// Reads records of the leaf that [`SPLIT_FIRST`] splits: some stay, others move to the new leaf.
 const READ_SPLIT: Work = |store| {
     for key in [2, 6, 8, 12] {
         assert!(store.has(key), "{key} is not found");
     }
 };
-/// The leaves in the middle are merged, and the pages that they leave become leaves at the end.
+/// Empties leaves in the middle so that they are merged, then inserts records at the end, where the freed
+/// pages become leaves.
 const MERGE_AND_REUSE: Work = |store| {
     (10..30).step_by(2).filter(|key| !KEPT.contains(key)).for_each(|key| store.remove(key));
     (KEYS..KEYS + 12).for_each(|key| store.put(key, PutMode::Insert));
 };
-/// Records that stay, and move.
+/// Records that are not removed, but may move.
 const KEPT: [u64; 3] = [14, 20, 26];
 const READ_KEPT: Work = |store| {
     for key in KEPT {
@@ -233,8 +235,8 @@ fn hop_1_readers_find_every_key_in_schedules_of_splits() {
     let small: fn() -> Scene = || scene(SPLIT_FIRST, [READ_FIRST, READ_LAST]);
     let runs = exhaust(1, small).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(runs > 200, "{runs}");
-    // HOP-3: a whole split, or merge, between any two steps of a reader. Undisturbed, threads run in the
-    // order 1, 2, 0.
+    // HOP-3: a whole split or merge between any two steps of a reader. Without interruptions, the threads run
+    // in the order 1, 2, 0.
     for (reader, writer) in [(READ_SPLIT, SPLIT_FIRST), (READ_KEPT, MERGE_AND_REUSE)] {
         let runs =
             exhaust(1, || scene(READ_LAST, [reader, writer])).unwrap_or_else(|failure| panic!("{failure}"));

@@ -1,14 +1,15 @@
-//! Forbidden words, lasting exceptions, and the counts that older files are allowed.
+//! Forbidden words, lasting exceptions, and the violations that are allowed in older files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::Violation;
 
-/// A forbidden word, or the words of a forbidden phrase in their order; all in lower case.
+/// A forbidden word, or the words of a forbidden phrase in order; all in lower case.
 pub(crate) type Phrase = Vec<String>;
 
-/// Reads the forbidden words and phrases: one a line, lower case; a comment after `#` may give a replacement.
+/// Reads the forbidden words and phrases: one per line, in lower case. A comment after `#` may give a
+/// replacement.
 pub(crate) fn words(text: &str) -> Result<Vec<Phrase>, String> {
     let phrases = entries(text).map(|(_, line)| {
         if line == line.to_lowercase() {
@@ -20,7 +21,7 @@ pub(crate) fn words(text: &str) -> Result<Vec<Phrase>, String> {
     phrases.collect()
 }
 
-/// The lines of a list without comments, with their numbers.
+/// Returns the entries of a list, without comments, and their line numbers.
 fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let uncommented = |line: &'_ str| line.split('#').next().unwrap_or_default().trim().len();
     text.lines().enumerate().map(move |(at, line)| (at + 1, line[..].trim())).filter_map(move |(at, line)| {
@@ -63,7 +64,7 @@ impl Exceptions {
 pub(crate) struct Debt(BTreeMap<(String, String), usize>);
 
 impl Debt {
-    /// Reads lines of `CHECK COUNT PATH`.
+    /// Parses lines of `CHECK COUNT PATH`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut debt = BTreeMap::new();
         for (at, line) in entries(text) {
@@ -89,7 +90,7 @@ impl Debt {
         self.0.is_empty()
     }
 
-    /// The violations of each check and file that has more of them than allowed.
+    /// Returns the violations of each check and file that has more of them than allowed.
     pub(crate) fn exceeded_by(&self, found: &[Violation]) -> Vec<Violation> {
         let present = Self::of(found);
         let is_exceeded = |violation: &&Violation| {
@@ -99,7 +100,7 @@ impl Debt {
         found.iter().filter(is_exceeded).cloned().collect()
     }
 
-    /// The smaller of both counts for each entry of `self`.
+    /// Returns the smaller of both counts for each entry of `self`.
     pub(crate) fn lowered_to(&self, present: &Self) -> Self {
         let lowered = self.0.iter().filter_map(|(key, &allowed)| {
             let count = present.0.get(key).copied().unwrap_or(0).min(allowed);
@@ -120,7 +121,7 @@ impl Debt {
         text
     }
 
-    /// The sum of each check.
+    /// Returns the sum of the counts of each check, as lines of text.
     pub(crate) fn totals(&self) -> String {
         let mut sums = BTreeMap::new();
         for ((check, _), count) in &self.0 {

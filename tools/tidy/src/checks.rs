@@ -5,11 +5,11 @@ use crate::allowed::Phrase;
 use crate::files::{File, Kind};
 use crate::prose;
 
-/// Lines of text have at most this many characters; rustfmt's `max_width` is the same.
+/// Largest number of characters of a line; equals rustfmt's `max_width`.
 const MOST_CHARACTERS: usize = 110;
-/// A larger file holds more than one noun.
+/// Largest number of lines of a source file. A larger file should be split.
 const MOST_LINES: usize = 600;
-/// A comment this many lines above an ordering, or nearer, counts as its reason.
+/// Largest distance, in lines, of an ordering from the comment that gives its reason.
 const NEARBY_LINES: usize = 10;
 
 pub(crate) const WHO: [&str; 5] = ["who", "whom", "whose", "whoever", "whomever"];
@@ -17,7 +17,7 @@ pub(crate) const OPENINGS: [&str; 9] =
     ["Who", "What", "Where", "When", "How", "Whether", "Which", "Why", "It"];
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Runs all checks of one file; `phrases` are words and phrases that must not be used.
+/// Runs all checks of one file; `phrases` are the forbidden words and phrases.
 pub(crate) fn of_file(file: &File, phrases: &[Phrase]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut report = |line: usize, check: &'static str, text: &str| {
@@ -58,12 +58,12 @@ pub(crate) fn of_file(file: &File, phrases: &[Phrase]) -> Vec<Violation> {
     found
 }
 
-/// Shipped code, as opposed to tests and the evaluation.
+/// Returns `true` for code of the product, as opposed to tests and the evaluation.
 fn is_shipped(path: &str) -> bool {
     path.starts_with("crates/") && path.contains("/src/") && !path.contains("test") && path.ends_with(".rs")
 }
 
-/// The line passes an ordering to an operation; imports and patterns do not count.
+/// Returns `true` if the line passes an ordering to an operation; imports and patterns do not count.
 fn needs_reason(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     if code.trim_start().starts_with("use ") || !code.contains('(') && !code.trim_start().ends_with(',') {

@@ -1,4 +1,4 @@
-//! The checked files: the text files that git tracks, by kind.
+//! The checked files: all text files that git tracks.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,16 +9,16 @@ pub(crate) enum Kind {
     Rust,
     C,
     Markdown,
-    /// Shell, Python, TOML: comments begin with `#`.
+    /// Shell, Python or TOML: comments begin with `#`.
     Script,
-    /// Any other text, such as HTML: only the length of its lines is checked.
+    /// Other text, such as HTML: only the length of its lines is checked.
     Other,
 }
 
 /// A file and its text.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// Relative to the repository's root.
+    /// Path from the root of the repository.
     pub(crate) path: String,
     pub(crate) kind: Kind,
     pub(crate) text: String,
@@ -37,7 +37,7 @@ fn kind(path: &str) -> Kind {
     }
 }
 
-/// Reads all tracked files that are text in UTF-8.
+/// Reads all tracked files that contain UTF-8 text.
 pub(crate) fn tree(root: &Path) -> Result<Vec<File>, String> {
     let listed = Command::new("git")
         .arg("-C")
@@ -50,7 +50,7 @@ pub(crate) fn tree(root: &Path) -> Result<Vec<File>, String> {
     }
     let mut files = Vec::new();
     for path in String::from_utf8_lossy(&listed.stdout).split('\0') {
-        // Pictures and data are no text. A file that was deleted but not yet staged is still listed.
+        // Images and data files are not text. git also lists files that are deleted but not staged.
         let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
         files.push(File { path: path.to_owned(), kind: kind(path), text });
     }

@@ -1,8 +1,9 @@
-//! Two shares of the prose: sentences with *who, whom, whose*, and doc items that open with an interrogative.
+//! Two shares of the prose: sentences with *who, whom, whose*, and doc items that begin with an
+//! interrogative.
 //!
 //! A sentence ends at `.`, `?`, `!`, `:` or `|` before a space, and at the end of a paragraph. A doc item is
-//! a run of `///` or `//!` lines. Fenced code is no prose. The list of files is sorted by their violations of
-//! both kinds.
+//! a run of `///` or `//!` lines. Fenced code does not count as prose. The list of files is sorted by the
+//! number of violations of both kinds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,12 +12,12 @@ use crate::checks::{OPENINGS, WHO};
 use crate::files::{File, Kind};
 use crate::prose;
 
-/// Files in the list of the worst.
+/// Number of files in the list of those with the most violations.
 const LISTED_FILES: usize = 30;
-/// Results keep the sentences of the day on which they were measured; the checker names the words.
+/// Results keep the words of the day on which they were measured. The checker names the forbidden words.
 const LEFT_OUT: [&str; 2] = ["eval/results/", "tools/tidy/"];
 
-/// Counts of a file, a crate, or all.
+/// Counts of one file, one crate, or all files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     sentences: usize,
@@ -34,7 +35,7 @@ impl Counts {
     }
 }
 
-/// Makes the table and the list.
+/// Returns the table and the list.
 pub(crate) fn table(tree: &[File]) -> String {
     let mut folders: BTreeMap<String, Counts> = BTreeMap::new();
     let (mut all, mut files) = (Counts::default(), Vec::new());
@@ -52,25 +53,25 @@ pub(crate) fn table(tree: &[File]) -> String {
     {
         let Counts { sentences, who, items, openings } = counts;
         let (per_100, percent) = (share(*who, *sentences), share(*openings, *items));
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ =
             writeln!(out, "| {name} | {sentences} | {who} | {per_100} | {items} | {openings} | {percent} |");
     }
     files.retain(|(violations, _)| *violations > 0);
     files.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
     for (violations, path) in files.iter().take(LISTED_FILES) {
-        let _ = writeln!(out, "{violations} {path}"); // as above
+        let _ = writeln!(out, "{violations} {path}"); // cannot fail
     }
     out
 }
 
-/// Hundredths of a whole with one decimal digit.
+/// Returns a percentage with one decimal digit.
 fn share(part: usize, whole: usize) -> String {
     let tenths = part * 1000 / whole.max(1);
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// The crate, the part of the evaluation, or the top folder of a path.
+/// Returns the crate, the part of the evaluation, or the top folder of a path.
 fn folder(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {

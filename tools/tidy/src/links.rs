@@ -1,4 +1,4 @@
-//! Relative links of documents: the file and the heading must exist.
+//! Checks that the relative links of documents lead to an existing file and heading.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(crate) fn of_file(file: &File, root: &Path) -> Vec<Violation> {
     found
 }
 
-/// The lines outside of code blocks, each with its place from 0: code has no links and no headings.
+/// Returns the lines outside of code blocks, each with its index from 0. Code has no links and no headings.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     text.lines().enumerate().filter(move |(_, line)| {
@@ -32,7 +32,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of `[text](target)` in a line.
+/// Returns the targets of `[text](target)` in a line.
 fn targets(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = line;
@@ -60,7 +60,7 @@ fn leads_somewhere(target: &str, from: &str, root: &Path) -> bool {
         .is_ok_and(|text| prose(&text).any(|(_, line)| anchor(line).as_deref() == Some(heading)))
 }
 
-/// A path without `..` where that is possible.
+/// Returns a path without `..` where possible.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -75,7 +75,7 @@ fn normal(path: &Path) -> PathBuf {
     out
 }
 
-/// The anchor of a heading: lower case, spaces as hyphens, other marks left out.
+/// Returns the anchor of a heading: in lower case, with hyphens for spaces, without punctuation.
 fn anchor(line: &str) -> Option<String> {
     let heading = line.strip_prefix('#')?.trim_start_matches('#').trim();
     let kept = heading.to_lowercase();

@@ -10,18 +10,18 @@
 //!
 //! | check | violation |
 //! |---|---|
-//! | `who` | *who, whom, whose, whoever* in a comment, a document, a script |
+//! | `who` | *who, whom, whose, whoever* in a comment, document or script |
 //! | `opening` | a doc comment that begins with *Who, What, Where, When, How, Whether, Which, Why, It* |
 //! | `word` | a word or phrase of `tools/tidy/words.txt` in a comment or document |
-//! | `sentence` | a statement in prose that opens with *What, Whatever, Who, Whoever, Whichever* |
+//! | `sentence` | a sentence that begins with *What, Whatever, Who, Whoever, Whichever* |
 //! | `length` | a line over 110 characters in a text file |
 //! | `ordering` | `Relaxed`, `Acquire`, … or `SeqCst` in shipped code without a comment nearby |
-//! | `link` | a relative link of a document that leads to no file or heading |
+//! | `link` | a relative link of a document to a file or heading that does not exist |
 //! | `size` | a source file over 600 lines |
-//! | `package` | a published crate without a key that registries show, or of another version than the rest |
+//! | `package` | a published crate without a key that registries show, or with a version of its own |
 //!
-//! Two files hold exceptions. `tools/tidy/exceptions.txt` has lasting ones, each with a reason.
-//! `tools/tidy/debt.txt` has the number of violations that older files are allowed: it may only shrink.
+//! Two files contain exceptions. `tools/tidy/exceptions.txt` has lasting ones, each with a reason.
+//! `tools/tidy/debt.txt` has the number of violations that are allowed in older files; it may only decrease.
 
 #![forbid(unsafe_code)]
 
@@ -39,14 +39,14 @@ use std::process::ExitCode;
 
 use allowed::{Debt, Exceptions};
 
-/// One place that breaks a rule.
+/// One violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Violation {
-    /// Relative to the repository's root.
+    /// Path from the root of the repository.
     file: String,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
-    /// Name of the check, as in the table above.
+    /// Name of the check, as in the table of this file's documentation.
     check: &'static str,
     /// The offending text.
     text: String,
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all checks and returns whether the tree passes.
+/// Runs all checks; returns `true` if the tree passes.
 fn run(root: &Path, option: &str) -> Result<bool, String> {
     let words = allowed::words(&read(&root.join("tools/tidy/words.txt"))?)?;
     let exceptions = Exceptions::parse(&read(&root.join("tools/tidy/exceptions.txt"))?)?;

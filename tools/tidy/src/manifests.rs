@@ -3,7 +3,7 @@
 use crate::Violation;
 use crate::files::File;
 
-/// Keys that each published crate has in `[package]`, itself or from the workspace.
+/// Keys that each published crate has in `[package]`, directly or inherited from the workspace.
 const KEYS: [&str; 9] = [
     "name",
     "description",
@@ -15,10 +15,10 @@ const KEYS: [&str; 9] = [
     "keywords",
     "categories",
 ];
-/// Most keywords that crates.io takes, and the most bytes of one.
+/// Limits of crates.io: number of keywords, and bytes of one keyword.
 const KEYWORDS: (usize, usize) = (5, 20);
 
-/// Finds violations in a `Cargo.toml` of the product.
+/// Checks the `Cargo.toml` of a crate of the product.
 pub(crate) fn of_file(file: &File) -> Vec<Violation> {
     let is_crate = file.path.starts_with("crates/") && file.path.ends_with("/Cargo.toml");
     let found = match file.path.as_str() {
@@ -30,7 +30,7 @@ pub(crate) fn of_file(file: &File) -> Vec<Violation> {
     found.into_iter().map(violation).collect()
 }
 
-/// The lines of a section, numbered from 1, without comments and empty lines.
+/// Returns the lines of a section, numbered from 1, without comments and empty lines.
 fn section<'t>(text: &'t str, name: &str) -> Vec<(usize, &'t str)> {
     let head = format!("[{name}]");
     let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
@@ -41,13 +41,13 @@ fn section<'t>(text: &'t str, name: &str) -> Vec<(usize, &'t str)> {
         .collect()
 }
 
-/// The key of a line: `license` of `license.workspace = true`.
+/// Returns the key of a line: `license` of `license.workspace = true`.
 fn key(line: &str) -> &str {
     let key = line.split('=').next().unwrap_or_default().trim();
     key.strip_suffix(".workspace").unwrap_or(key)
 }
 
-/// The quoted texts of a line.
+/// Returns the quoted strings of a line.
 fn quoted(line: &str) -> Vec<&str> {
     line.split('"').skip(1).step_by(2).collect()
 }

@@ -1,9 +1,9 @@
-//! Finds the prose of a line: the comment of a source file, the whole line of a document.
+//! Finds the prose of each line: the comment in source code, the whole line in a document.
 
 use crate::allowed::Phrase;
 use crate::files::{File, Kind};
 
-/// Returns the part of each line that people read as prose, by line; empty where there is none.
+/// Returns the prose of each line; empty for a line without prose.
 pub(crate) fn lines(file: &File) -> Vec<&str> {
     match file.kind {
         Kind::Markdown => fenced(&file.text),
@@ -13,7 +13,7 @@ pub(crate) fn lines(file: &File) -> Vec<&str> {
     }
 }
 
-/// The lines of a document outside of fenced code.
+/// Returns the lines of a document; empty for lines of fenced code.
 fn fenced(text: &str) -> Vec<&str> {
     let mut is_code = false;
     let mut prose = Vec::new();
@@ -25,7 +25,7 @@ fn fenced(text: &str) -> Vec<&str> {
     prose
 }
 
-/// The text behind `//`, unless that stands in a string.
+/// Returns the comment after `//`, unless the `//` is inside a string.
 fn slash_comment(line: &str) -> &str {
     if line.trim_start().starts_with('*') {
         return line.trim_start();
@@ -53,7 +53,7 @@ fn hash_comment(line: &str) -> &str {
     line.find(" # ").map_or("", |at| &line[at..])
 }
 
-/// The words of a text: letters and digits with apostrophes, and underscores.
+/// Returns the words of a text: runs of letters, digits and underscores.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
@@ -68,12 +68,13 @@ pub(crate) fn has_phrase(prose: &[&str], at: usize, phrases: &[Phrase]) -> bool 
     })
 }
 
-/// Words that open a sentence without an actor.
+/// Words that begin a sentence without a subject.
 const HEADLESS: [&str; 7] = ["What ", "Whatever ", "Who ", "Whom ", "Whose ", "Whoever ", "Whichever "];
-/// Lines after its first one in which a question may end.
+/// Number of lines after the first in which a question may end.
 const QUESTION_LINES: usize = 4;
 
-/// Returns `true` if a statement that begins in line `at` opens with a word of [`HEADLESS`]. Questions may.
+/// Returns `true` if a sentence that begins in line `at` starts with a word of [`HEADLESS`] and is not a
+/// question.
 pub(crate) fn has_headless_sentence(prose: &[&str], at: usize) -> bool {
     let said = unmarked(prose[at]);
     let before = at.checked_sub(1).map_or("", |before| unmarked(prose[before]));
@@ -92,12 +93,12 @@ fn is_question(first: &str, next: &[&str]) -> bool {
     ends.next() == Some('?')
 }
 
-/// The text of a line of prose behind the marks of comments, lists, headings and quotes.
+/// Returns a line of prose without the marks of comments, lists, headings and quotes.
 pub(crate) fn unmarked(line: &str) -> &str {
     line.trim_start_matches(|c: char| c.is_whitespace() || "/!#*->".contains(c)).trim_end()
 }
 
-/// Returns `true` for the first line of a list item, a heading or a table.
+/// Returns `true` for the first line of a list item, a heading or a row of a table.
 pub(crate) fn is_item(line: &str) -> bool {
     let text = line.trim_start_matches(['/', '!', ' ']);
     text.starts_with("- ") || text.starts_with('#') || text.starts_with('|')

@@ -1,11 +1,11 @@
-//! Sizes of the repository: lines of product, evaluation and tests; packages; public items; constants of
-//! self-tuning code.
+//! Sizes of the repository: lines of product, evaluation and tests; numbers of packages, public items, and
+//! constants of self-tuning code.
 //!
 //! | a line of Rust counts as | if |
 //! |---|---|
 //! | evaluation | it is in `eval/`, or in a module of a crate behind a feature `baseline-*` |
 //! | test | it is in `tests/`, `benches/`, `examples/`, `fuzz/` or `crates/history`, or behind `cfg(test)` |
-//! | test | it is in a module of a crate behind a feature `sim` or `test-*`: a simulation, a failing disk |
+//! | test | it is in a module of a crate behind a feature `sim` or `test-*`, such as a disk that fails |
 //! | tool | it is in `tools/` |
 //! | product | otherwise |
 //!
@@ -18,7 +18,7 @@ use std::process::Command;
 
 use crate::files::{File, Kind};
 
-/// The files of mechanisms that adapt to measurements while they run.
+/// Files that adapt to measurements at run time.
 const SELF_TUNING: [&str; 15] = [
     "crates/azekura/src/checkpoint/undo_pace.rs",
     "crates/btree/src/contention.rs",
@@ -37,7 +37,7 @@ const SELF_TUNING: [&str; 15] = [
     "crates/wal/src/committer_count.rs",
 ];
 
-/// Use of a line.
+/// The use of a line of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     Product,
@@ -46,14 +46,14 @@ enum Use {
     Tool,
 }
 
-/// Makes the table.
+/// Returns the tables of sizes.
 pub(crate) fn table(root: &Path, tree: &[File]) -> Result<String, String> {
     let rust: Vec<&File> = tree.iter().filter(|file| file.kind == Kind::Rust).collect();
     let lines = lines(&rust);
     let of = |kind: Use| lines.values().map(|counts| counts.get(&kind).copied().unwrap_or(0)).sum::<usize>();
     let mut out = String::from("| size | value |\n|---|---|\n");
     let mut row = |name: &str, value: usize| {
-        let _ = writeln!(out, "| {name} | {} |", grouped(value)); // a String takes everything
+        let _ = writeln!(out, "| {name} | {} |", grouped(value)); // writing to a String cannot fail
     };
     row("lines of Rust", [Use::Product, Use::Evaluation, Use::Test, Use::Tool].map(of).iter().sum());
     row("… product", of(Use::Product));
@@ -70,12 +70,12 @@ pub(crate) fn table(root: &Path, tree: &[File]) -> Result<String, String> {
         let value = |kind| grouped(counts.get(&kind).copied().unwrap_or(0));
         let product = counts.get(&Use::Product).or(counts.get(&Use::Tool)).copied().unwrap_or(0);
         let (evaluation, tests) = (value(Use::Evaluation), value(Use::Test));
-        let _ = writeln!(out, "| `{room}` | {} | {evaluation} | {tests} |", grouped(product)); // as above
+        let _ = writeln!(out, "| `{room}` | {} | {evaluation} | {tests} |", grouped(product)); // cannot fail
     }
     Ok(out)
 }
 
-/// Digits in groups of three.
+/// Returns a number with its digits in groups of three.
 fn grouped(value: usize) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -88,7 +88,7 @@ fn grouped(value: usize) -> String {
     out
 }
 
-/// Lines by crate or folder, and by use.
+/// Returns the number of lines by crate or folder, and by use.
 fn lines(rust: &[&File]) -> BTreeMap<String, BTreeMap<Use, usize>> {
     let gated: Vec<(String, Use)> = rust.iter().flat_map(|file| gated_modules(file)).collect();
     let mut rooms: BTreeMap<String, BTreeMap<Use, usize>> = BTreeMap::new();
@@ -103,13 +103,13 @@ fn lines(rust: &[&File]) -> BTreeMap<String, BTreeMap<Use, usize>> {
     rooms
 }
 
-/// The first two parts of a path, as `crates/wal`.
+/// Returns the folder by which lines are counted: the first two parts of a path, such as `crates/wal`.
 fn room(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     parts[..parts.len().saturating_sub(1).min(2)].join("/")
 }
 
-/// Returns the use of a file, without the tests inside it.
+/// Returns the use of a file, apart from the tests inside it.
 fn use_of(path: &str, gated: &[(String, Use)]) -> Use {
     let is_test_folder = |part| matches!(part, "tests" | "benches" | "examples" | "fuzz" | "fuzz_targets");
     if path.split('/').rev().skip(1).any(is_test_folder) || path.starts_with("crates/history/") {
@@ -126,7 +126,8 @@ fn use_of(path: &str, gated: &[(String, Use)]) -> Use {
     }
 }
 
-/// The modules that a file declares behind a `cfg` of tests or of the evaluation: their paths without `.rs`.
+/// Returns the modules that a file declares behind a `cfg` of tests or of the evaluation, as paths without
+/// `.rs`.
 fn gated_modules(file: &File) -> Vec<(String, Use)> {
     let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let folder = match name {
@@ -146,13 +147,13 @@ fn gated_modules(file: &File) -> Vec<(String, Use)> {
     found
 }
 
-/// The name in `mod name;`, public or not.
+/// Returns the name in `mod name;`, public or not.
 fn declared_module(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
     rest.strip_prefix("mod ")?.strip_suffix(';')
 }
 
-/// Use of the code behind a `cfg` attribute.
+/// Returns the use of the code behind a `cfg` attribute.
 fn gate_of(line: &str) -> Option<Use> {
     let line = &without_negations(line);
     let is_test = ["(test", " test", "feature = \"sim\"", "feature = \"test-", "(loom"];
@@ -162,7 +163,7 @@ fn gate_of(line: &str) -> Option<Use> {
     line.contains("feature = \"baseline-").then_some(Use::Evaluation)
 }
 
-/// A `cfg` attribute without its `not(…)`.
+/// Returns a `cfg` attribute without its `not(…)`.
 fn without_negations(line: &str) -> String {
     let mut out = line.to_owned();
     while let Some(start) = out.find("not(") {
@@ -176,7 +177,7 @@ fn without_negations(line: &str) -> String {
     out
 }
 
-/// Lines of the modules of tests that are written inside a file: from the attribute to the closing brace.
+/// Returns the number of lines of test modules inside a file, from the attribute to the closing brace.
 fn inline_tests(text: &str) -> usize {
     let (mut tests, mut since, mut attribute) = (0, None, None);
     for (i, line) in text.lines().enumerate() {
@@ -197,7 +198,7 @@ fn inline_tests(text: &str) -> usize {
     tests
 }
 
-/// Packages that a build of `package` with its default features needs, itself included.
+/// Returns the number of packages that a build of `package` with default features needs, including itself.
 fn packages(root: &Path, package: &str) -> Result<usize, String> {
     let listed = Command::new(env!("CARGO"))
         .current_dir(root)
@@ -212,7 +213,7 @@ fn packages(root: &Path, package: &str) -> Result<usize, String> {
     Ok(names.collect::<BTreeSet<_>>().len())
 }
 
-/// Counts the declarations of public items below `folder`, outside tests. The lint `unreachable_pub` refuses
+/// Counts the declarations of public items below `folder`, outside tests. The lint `unreachable_pub` rejects
 /// public items that no other crate can name.
 fn public_items(rust: &[&File], folder: &str) -> usize {
     let is_item = |line: &&str| {
@@ -227,7 +228,8 @@ fn public_items(rust: &[&File], folder: &str) -> usize {
     rust.iter().filter(of_product).map(|file| file.text.lines().filter(is_item).count()).sum()
 }
 
-/// Constants of the files in [`SELF_TUNING`], outside tests; a constant of two values counts twice.
+/// Counts the constants in the files of [`SELF_TUNING`], outside tests. A constant with two values counts
+/// twice.
 fn self_tuning_constants(rust: &[&File]) -> Result<usize, String> {
     let mut constants = 0;
     for path in SELF_TUNING {

@@ -1,5 +1,5 @@
-//! The names of ISO C for threads, mutexes and condition variables: to glibc the same objects as those of
-//! POSIX, with other results.
+//! The functions of ISO C for threads, mutexes and condition variables. In glibc, the objects are those of
+//! POSIX, but the results differ.
 
 use super::condvar::waits;
 use super::{address, begun, ended, hook, released, signals, taken};
@@ -37,11 +37,11 @@ hook!(cnd_broadcast => broadcast, "rsi", "x1");
 hook!(thrd_join => join, "rdx", "x2");
 hook!(thrd_sleep => sleep, "rdx", "x2");
 
-/// Tries; if another thread has the mutex, waits by `wait` and records that.
+/// Tries to lock; if another thread has the mutex, calls `wait` and records it as a wait.
 ///
 /// # Safety
 ///
-/// The caller's mutex.
+/// The mutex must be valid.
 unsafe fn lock_or(mutex: Mutex, from: usize, wait: impl FnOnce() -> c_int) -> c_int {
     if !is_on() {
         return wait();
@@ -60,18 +60,18 @@ unsafe fn lock_or(mutex: Mutex, from: usize, wait: impl FnOnce() -> c_int) -> c_
 }
 
 unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the
-    // one that only tries.
+    // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant, or
+    // to its try variant.
     unsafe { lock_or(mutex, from, || LOCK.get()(mutex)) }
 }
 
 unsafe extern "C-unwind" fn timed_lock(mutex: Mutex, until: *const timespec, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     unsafe { lock_or(mutex, from, || TIMED.get()(mutex, until)) }
 }
 
 unsafe extern "C-unwind" fn try_lock(mutex: Mutex, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     let result = unsafe { TRY.get()(mutex) };
     if result == SUCCESS {
         taken(Called::Mutex, from, address(mutex), HoldMode::Exclusive);
@@ -80,14 +80,14 @@ unsafe extern "C-unwind" fn try_lock(mutex: Mutex, from: usize) -> c_int {
 }
 
 unsafe extern "C-unwind" fn unlock(mutex: Mutex, _from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     let result = unsafe { UNLOCK.get()(mutex) };
     released(address(mutex));
     result
 }
 
 unsafe extern "C-unwind" fn wait(cond: Cond, mutex: Mutex, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     let call = || unsafe { WAIT.get()(cond, mutex) };
     if is_on() { waits(cond, mutex, from, call) } else { call() }
 }
@@ -98,14 +98,14 @@ unsafe extern "C-unwind" fn timed_wait(
     until: *const timespec,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     let call = || unsafe { TIMED_WAIT.get()(cond, mutex, until) };
     if is_on() { waits(cond, mutex, from, call) } else { call() }
 }
 
 unsafe extern "C-unwind" fn signal(cond: Cond, from: usize) -> c_int {
     signals(Called::Condition, from, address(cond));
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     let result = unsafe { SIGNAL.get()(cond) };
     released(address(cond));
     result
@@ -113,14 +113,14 @@ unsafe extern "C-unwind" fn signal(cond: Cond, from: usize) -> c_int {
 
 unsafe extern "C-unwind" fn broadcast(cond: Cond, from: usize) -> c_int {
     signals(Called::Condition, from, address(cond));
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     let result = unsafe { BROADCAST.get()(cond) };
     released(address(cond));
     result
 }
 
 unsafe extern "C-unwind" fn join(thread: pthread_t, result: *mut c_int, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `lock`.
     let call = || unsafe { JOIN.get()(thread, result) };
     if !is_on() {
         return call();
@@ -138,7 +138,7 @@ unsafe extern "C-unwind" fn sleep(time: *const timespec, rest: *mut timespec, fr
         from,
         || WaitKind::Idle,
         || {
-            // SAFETY: as above.
+            // SAFETY: as in `lock`.
             unsafe { SLEEP.get()(time, rest) }
         },
     )

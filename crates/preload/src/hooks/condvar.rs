@@ -1,9 +1,10 @@
-//! Condition variables, semaphores, barriers, joins: waiting for somebody to have done something.
+//! Condition variables, semaphores, barriers and joins: waits for an action of another thread.
 //!
-//! Recorded as idle: a thread without work waits as long as one likes. A thread that was woken and later
-//! signals the same object itself has used it as a lock; that is recorded as a hold, by which crates/record
-//! tells locks from queues. The mutex of a condition variable is taken again inside the C library; a wait for
-//! it there counts as part of this one.
+//! These waits are recorded as idle, because a thread without work may wait for any time. A thread that was
+//! woken, and later signals the same object itself, has used the object as a lock. This is recorded as a
+//! hold, by which crates/record distinguishes locks from queues. The C library locks the mutex of a condition
+//! variable again before it returns. A wait for the mutex there is part of the wait on the condition
+//! variable.
 
 use super::{address, begun, ended, ended_by, hook, released, signals, taken};
 use crate::next::next;
@@ -60,7 +61,7 @@ pub(super) fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -
 }
 
 unsafe extern "C-unwind" fn wait(cond: Cond, mutex: Mutex, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call.
+    // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant.
     let call = || unsafe { WAIT.get()(cond, mutex) };
     if is_on() { waits(cond, mutex, from, call) } else { call() }
 }
@@ -104,11 +105,11 @@ unsafe extern "C-unwind" fn broadcast(cond: Cond, from: usize) -> c_int {
     result
 }
 
-/// Tries; if the semaphore cannot be had at once, waits by `wait` and records that.
+/// Tries to take the semaphore; if its value is 0, calls `wait` and records it as a wait.
 ///
 /// # Safety
 ///
-/// The caller's semaphore.
+/// The semaphore must be valid.
 unsafe fn semaphore_or(semaphore: *mut sem_t, from: usize, wait: impl FnOnce() -> c_int) -> c_int {
     if !is_on() {
         return wait();
@@ -129,7 +130,8 @@ unsafe fn semaphore_or(semaphore: *mut sem_t, from: usize, wait: impl FnOnce() -
 }
 
 unsafe extern "C-unwind" fn semaphore(semaphore: *mut sem_t, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments; and a try in the call's place.
+    // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant, or
+    // to its try variant.
     unsafe { semaphore_or(semaphore, from, || SEMAPHORE.get()(semaphore)) }
 }
 
@@ -138,7 +140,7 @@ unsafe extern "C-unwind" fn timed_semaphore(
     until: *const timespec,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `semaphore`.
     unsafe { semaphore_or(semaphore, from, || TIMED_SEMAPHORE.get()(semaphore, until)) }
 }
 
@@ -148,20 +150,20 @@ unsafe extern "C-unwind" fn clock_semaphore(
     until: *const timespec,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `semaphore`.
     unsafe { semaphore_or(semaphore, from, || CLOCK_SEMAPHORE.get()(semaphore, clock, until)) }
 }
 
 unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, from: usize) -> c_int {
     let object = address(semaphore);
     signals(Called::Semaphore, from, object);
-    // SAFETY: as above. Afterwards it may be freed.
+    // SAFETY: as in `semaphore`. Another thread may free the semaphore after this call.
     let result = unsafe { POST.get()(semaphore) };
     released(object);
     result
 }
 
-/// Tries to take the semaphore; returns whether it succeeded. Leaves `errno` alone if not (HOOK-1).
+/// Tries to take the semaphore; returns `true` on success. A failure leaves `errno` unchanged (HOOK-1).
 unsafe fn tried(semaphore: *mut sem_t) -> bool {
     // SAFETY: the caller's semaphore.
     crate::local::quietly(|| unsafe { TRY_SEMAPHORE.get()(semaphore) }) == 0

@@ -1,7 +1,7 @@
-//! Files: syncs always, reads and writes when the thread left its processor in them.
+//! Files: all syncs, and reads and writes during which the thread left its processor.
 //!
-//! Most reads and writes find their bytes in the kernel's cache and return at once; what they cost is CPU
-//! time. Those that waited are told by what they waited for: a file or device, or a socket or pipe.
+//! Most reads and writes find their bytes in the kernel's cache and return at once; their cost is CPU time.
+//! Those that waited are recorded by the kind of object: a file or device, or a socket or pipe.
 
 use super::{begun, ended, hook, watched};
 use crate::next::next;
@@ -20,7 +20,7 @@ hook!(fsync => fsync_hook, "rsi", "x1");
 hook!(fdatasync => fdatasync_hook, "rsi", "x1");
 hook!(msync => msync_hook, "rcx", "x3");
 
-/// Records `call`, which goes to the device in any case.
+/// Records `call` as a wait in any case, because it accesses the device.
 fn syncs(called: Called, object: usize, from: usize, call: impl FnOnce() -> c_int) -> c_int {
     if !is_on() {
         return call();
@@ -32,26 +32,26 @@ fn syncs(called: Called, object: usize, from: usize, call: impl FnOnce() -> c_in
 }
 
 unsafe extern "C-unwind" fn fsync_hook(file: c_int, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call.
+    // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant.
     syncs(Called::Fsync, file as usize, from, || unsafe { FSYNC.get()(file) })
 }
 
 unsafe extern "C-unwind" fn fdatasync_hook(file: c_int, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `fsync_hook`.
     syncs(Called::Fdatasync, file as usize, from, || unsafe { FDATASYNC.get()(file) })
 }
 
 unsafe extern "C-unwind" fn msync_hook(bytes: *mut c_void, len: size_t, flags: c_int, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `fsync_hook`.
     syncs(Called::Msync, bytes.addr(), from, || unsafe { MSYNC.get()(bytes, len, flags) })
 }
 
-/// Records `call` if the thread left its processor in it.
+/// Records `call` if the thread left its processor during it.
 fn transfers(called: Called, file: c_int, from: usize, call: impl FnOnce() -> ssize_t) -> ssize_t {
     watched(called, file as usize, from, || kind_of(file), call)
 }
 
-/// Returns the kind of wait that a descriptor causes.
+/// Returns the kind of the waits for a descriptor.
 fn kind_of(file: c_int) -> WaitKind {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel fills `stat` or returns an error.
@@ -59,12 +59,12 @@ fn kind_of(file: c_int) -> WaitKind {
     match mode.map(|mode| mode & libc::S_IFMT) {
         Some(libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR) => WaitKind::Device,
         Some(libc::S_IFSOCK) => WaitKind::Network,
-        _ => WaitKind::Idle, // a pipe, a terminal, a counter
+        _ => WaitKind::Idle, // a pipe, a terminal, an event counter
     }
 }
 
-/// Hooks a function that moves bytes through a descriptor, its first argument; told as `$what`, with the
-/// registers that hold where it was called from.
+/// Hooks a function that transfers bytes through a descriptor, its first argument. It is recorded as `$what`.
+/// The literals name the registers that pass the call site.
 macro_rules! transfer {
     (
         $name:ident => $hook:ident, $next:ident = $symbol:literal as $what:ident,
@@ -76,7 +76,7 @@ macro_rules! transfer {
         hook!($name => $hook, $intel, $arm);
 
         unsafe extern "C-unwind" fn $hook(file: c_int, $($argument: $type,)* from: usize) -> ssize_t {
-            // SAFETY: as above.
+            // SAFETY: as in `fsync_hook`.
             transfers(Called::$what, file, from, || unsafe { $next.get()(file, $($argument),*) })
         }
     };
@@ -98,8 +98,8 @@ next!(RECVFROM:
     unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t =
     new(c"recvfrom"));
 
-// Six arguments fill the registers: the flags move into the upper half of the descriptor's register, and the
-// call site into theirs.
+// The six arguments use all argument registers. So the flags move into the upper half of the descriptor's
+// register, and the call site takes the place of the flags.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -136,7 +136,7 @@ unsafe extern "C-unwind" fn recvfrom_hook(
     sender_len: *mut socklen_t,
 ) -> ssize_t {
     let (file, flags) = (file_and_flags as c_int, (file_and_flags >> 32) as c_int);
-    // SAFETY: as above.
+    // SAFETY: as in `fsync_hook`.
     transfers(Called::Recv, file, from, || unsafe {
         RECVFROM.get()(file, into, len, flags, sender, sender_len)
     })

@@ -1,11 +1,11 @@
-//! `syscall(SYS_futex, …)`: how runtimes and programs with locks of their own go to sleep (InnoDB, Rust's
-//! std, parking_lot).
+//! `syscall(SYS_futex, …)`, by which runtimes and programs with locks of their own sleep (InnoDB, Rust's std,
+//! parking_lot).
 //!
-//! The kernel is only told an address and a value, not what they are for. By the value that the word is
-//! expected to have, a wait is taken to be for a lock if the word says "taken and waited for" in one of the
-//! usual ways: 2, or the highest bit set (all bits set is a parked thread). Everything else counts as waiting
-//! for work. This is a first guess: holds of the word, between a wait and a wake of one thread, and the
-//! functions that wait decide (crates/record). Reports call such a lock `futex`.
+//! The call contains an address and a value, but not their meaning. A wait is guessed to be for a lock if the
+//! expected value is one that usually means "locked, with waiters": 2, or the highest bit set (but not all
+//! bits, which is a parked thread). All other waits count as idle. crates/record decides finally, by the
+//! functions that wait, and by holds: the time between a wait and a wake-up of the same thread. Reports call
+//! such a lock `futex`.
 
 use super::{address, begun, ended_by, released, signals, taken};
 use crate::next::next;
@@ -18,8 +18,8 @@ type Syscall = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_lo
 
 next!(NEXT: Syscall = new(c"syscall"));
 
-// A futex call keeps its arguments in their order, the call site in the place of the number; all other calls
-// go on as they came. The seventh argument stays where it is, on the stack.
+// A futex call keeps its arguments in their order, with the call site in the place of the call number. All
+// other calls are passed on unchanged. The seventh argument stays on the stack.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -63,8 +63,8 @@ unsafe extern "C" fn other(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: the caller's arguments; those that the call does not have are whatever lay in their places, and
-    // are not looked at, as in the C library's own function.
+    // SAFETY: the caller's arguments. Arguments that the call does not have contain arbitrary values and are
+    // ignored, as in the C library's own function.
     unsafe { NEXT.get()(number, a, b, c, d, e, f) }
 }
 
@@ -96,7 +96,7 @@ unsafe extern "C" fn futex(
         return result;
     };
     let waiting = begun(Called::Futex, from, address(word), kind);
-    // The kernel's answer is in errno, which `ended` leaves alone.
+    // The kernel's error is in errno, which `ended` does not change.
     let result = call();
     ended_by(waiting, result == 0);
     if result == 0 {
@@ -105,13 +105,13 @@ unsafe extern "C" fn futex(
     result
 }
 
-/// Answers whether the call wakes waiters: as the last step of releasing, if the word is a lock's.
+/// Returns `true` if the call wakes waiters. For a lock word, this is the last step of a release.
 fn is_wake(operation: c_int) -> bool {
     let command = operation & libc::FUTEX_CMD_MASK;
     matches!(command, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET | libc::FUTEX_UNLOCK_PI)
 }
 
-/// The kind that such a wait is taken to be of; `None` if the call does not wait.
+/// Returns the kind of the wait, guessed by the expected value; `None` if the call does not wait.
 fn kind_of(operation: c_int, value: u32) -> Option<WaitKind> {
     match operation & libc::FUTEX_CMD_MASK {
         libc::FUTEX_LOCK_PI => Some(WaitKind::Other),

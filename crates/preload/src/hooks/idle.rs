@@ -1,4 +1,4 @@
-//! Calls in which a thread waits for others to bring it work, or for time to pass.
+//! Calls in which a thread waits for work from others, or for time to pass.
 
 use super::{hook, watched};
 use crate::next::next;
@@ -37,7 +37,7 @@ hook!(nanosleep => nanosleep_hook, "rdx", "x2");
 hook!(clock_nanosleep => clock_nanosleep_hook, "r8", "x4");
 hook!(usleep => usleep_hook, "rsi", "x1");
 
-/// Records `call` if the thread left its processor in it.
+/// Records `call` if the thread left its processor during it.
 fn idles(called: Called, object: usize, from: usize, call: impl FnOnce() -> c_int) -> c_int {
     watched(called, object, from, || WaitKind::Idle, call)
 }
@@ -48,7 +48,7 @@ unsafe extern "C-unwind" fn poll_hook(
     timeout: c_int,
     from: usize,
 ) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call.
+    // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant.
     idles(Called::Poll, 0, from, || unsafe { POLL.get()(files, count, timeout) })
 }
 
@@ -59,7 +59,7 @@ unsafe extern "C-unwind" fn ppoll_hook(
     signals: *const sigset_t,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Poll, 0, from, || unsafe { PPOLL.get()(files, count, timeout, signals) })
 }
 
@@ -70,9 +70,9 @@ unsafe extern "C-unwind" fn epoll_hook(
     timeout: c_int,
     from: usize,
 ) -> c_int {
-    // A server of one thread waits for events only.
+    // A server with a single thread waits only for events, so this call starts the recording.
     begins();
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Epoll, epoll as usize, from, || unsafe { EPOLL.get()(epoll, events, most, timeout) })
 }
 
@@ -84,7 +84,7 @@ unsafe extern "C-unwind" fn select_hook(
     timeout: *mut timeval,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Select, 0, from, || unsafe { SELECT.get()(count, read, write, except, timeout) })
 }
 
@@ -94,7 +94,7 @@ unsafe extern "C-unwind" fn accept_hook(
     len: *mut socklen_t,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Accept, socket as usize, from, || unsafe { ACCEPT.get()(socket, peer, len) })
 }
 
@@ -105,12 +105,12 @@ unsafe extern "C-unwind" fn accept4_hook(
     flags: c_int,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Accept, socket as usize, from, || unsafe { ACCEPT4.get()(socket, peer, len, flags) })
 }
 
 unsafe extern "C-unwind" fn nanosleep_hook(time: *const timespec, rest: *mut timespec, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Sleep, 0, from, || unsafe { NANOSLEEP.get()(time, rest) })
 }
 
@@ -121,11 +121,11 @@ unsafe extern "C-unwind" fn clock_nanosleep_hook(
     rest: *mut timespec,
     from: usize,
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Sleep, 0, from, || unsafe { CLOCK_NANOSLEEP.get()(clock, flags, time, rest) })
 }
 
 unsafe extern "C-unwind" fn usleep_hook(time: useconds_t, from: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: as in `poll_hook`.
     idles(Called::Sleep, 0, from, || unsafe { USLEEP.get()(time) })
 }

@@ -1,7 +1,7 @@
-//! The hooks: each has the name of a function of the C library, and that function behind it.
+//! The hooks. Each has the name of a function of the C library, and calls that function.
 //!
-//! A hook begins with two instructions that hand its return address, the call site, to its Rust part as one
-//! more argument; the Rust part then returns to the caller by itself.
+//! A hook begins with two instructions that pass its return address, the call site, to its Rust part as an
+//! additional argument. The Rust part then returns directly to the caller.
 
 mod c11;
 mod condvar;
@@ -21,8 +21,8 @@ use crate::session::{is_on, is_recording, passes_over_hold, recording};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 
-/// `hook!(NAME => FUNCTION, x86-64 register, Arm register)`: the registers are those of the argument after
-/// the last.
+/// Defines a hook: `hook!(NAME => FUNCTION, x86-64 register, Arm register)`. The registers are those of the
+/// first argument after the function's own.
 macro_rules! hook {
     ($name:ident => $function:path, $intel:literal, $arm:literal) => {
         #[cfg(target_arch = "x86_64")]
@@ -46,16 +46,16 @@ macro_rules! hook {
 }
 pub(crate) use hook;
 
-/// A wait under way: plain data (HOOK-4), ended by [`ended`].
+/// A wait in progress: plain data (HOOK-4), ended by [`ended`].
 #[derive(Clone, Copy)]
 struct Waiting {
     site: u32,
     object: usize,
-    /// The recording that it began in.
+    /// The recording in which the wait began.
     command: u32,
 }
 
-/// A wait of this thread begins; `None`: it is not recorded.
+/// Records the begin of a wait of this thread; returns `None` if it is not recorded.
 fn begun(called: Called, from: usize, object: usize, kind: WaitKind) -> Option<Waiting> {
     recording(|thread| {
         callers::tell(thread, from, object);
@@ -70,7 +70,7 @@ fn ended(waiting: Option<Waiting>) {
     ended_by(waiting, true);
 }
 
-/// The same, of a wait that may have ended without a wake-up.
+/// Records the end of a wait; `is_woken` is `false` if it may have ended without a wake-up.
 fn ended_by(waiting: Option<Waiting>, is_woken: bool) {
     let Some(Waiting { site, object, command }) = waiting else { return };
     waiters::leave(object);
@@ -79,7 +79,7 @@ fn ended_by(waiting: Option<Waiting>, is_woken: bool) {
     }
 }
 
-/// Records that the calling thread is about to signal `object`, if a thread waits there.
+/// Records that the calling thread is about to signal `object`, if a thread waits for it.
 #[inline]
 fn signals(called: Called, from: usize, object: usize) {
     if waiters::are_at(object) && is_recording() {
@@ -87,7 +87,7 @@ fn signals(called: Called, from: usize, object: usize) {
     }
 }
 
-/// Records `call` if the thread left its processor in it; `kind` is then the kind of object.
+/// Records `call` as a wait of kind `kind()` if the thread left its processor during it.
 #[inline]
 fn watched<R>(
     called: Called,
@@ -111,7 +111,7 @@ fn watched<R>(
     result
 }
 
-/// A lock was taken: a hold begins.
+/// Begins a hold of a lock that was just taken. Most holds are only counted.
 #[inline]
 fn taken(called: Called, from: usize, object: usize, mode: HoldMode) {
     if !passes_over_hold() && is_recording() {
@@ -119,7 +119,7 @@ fn taken(called: Called, from: usize, object: usize, mode: HoldMode) {
     }
 }
 
-/// Records the release of a lock. Most holds are not recorded.
+/// Records the hold of a lock at its release. Most holds are not recorded.
 #[inline]
 fn released(object: usize) {
     if local().held.get() > 0 {
@@ -135,7 +135,7 @@ fn end_hold(object: usize) {
     }
 }
 
-/// The value of a pointer, as the number of an object.
+/// Returns the address of an object, by which the object is identified.
 fn address<T>(object: *const T) -> usize {
     object.addr()
 }

@@ -1,4 +1,5 @@
-//! Mutexes and spin locks: tried first, and recorded only when that failed; holds drawn at random.
+//! Mutexes and spin locks. A hook first tries to lock, and records a wait only if that fails. Holds are
+//! sampled at random.
 
 use super::{address, begun, ended, hook, released, taken};
 use crate::next::next;
@@ -30,7 +31,8 @@ hook!(pthread_mutex_init => init, "rdx", "x2");
 hook!(pthread_spin_lock => spin_lock, "rsi", "x1");
 hook!(pthread_spin_unlock => spin_unlock, "rsi", "x1");
 
-/// Returns the result of a try-lock; if another thread holds the mutex, waits by `wait` and records that.
+/// Returns the result of a try-lock; if another thread holds the mutex, calls `wait` and records it as a
+/// wait.
 fn taken_or(called: Called, from: usize, object: usize, tried: c_int, wait: impl FnOnce() -> c_int) -> c_int {
     let result = if tried == libc::EBUSY {
         let waiting = begun(called, from, object, WaitKind::Latch);
@@ -47,10 +49,10 @@ fn taken_or(called: Called, from: usize, object: usize, tried: c_int, wait: impl
     result
 }
 
-/// Of most locks nothing is recorded: a try, and a count of the thread's own.
+/// Locks a mutex. In most calls it only tries to lock and counts down the thread's counter of holds.
 unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the
-    // one that only tries.
+    // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant, or
+    // to its try variant.
     unsafe {
         let tried = TRY.get()(mutex);
         if tried == 0 && !is_planted(address(mutex)) && passes_over_hold() {
@@ -60,7 +62,7 @@ unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
     }
 }
 
-/// The rest of [`lock`].
+/// Completes [`lock`] in the cases that may be recorded.
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn tried_lock(mutex: Mutex, from: usize, tried: c_int) -> c_int {
@@ -115,7 +117,7 @@ unsafe extern "C-unwind" fn unlock(mutex: Mutex, _from: usize) -> c_int {
     result
 }
 
-/// Remembers where a mutex was made: its name, if it has no other.
+/// Records the place that created a mutex, which names the mutex if it is not a variable.
 unsafe extern "C-unwind" fn init(mutex: Mutex, attributes: *const pthread_mutexattr_t, from: usize) -> c_int {
     if_recording(|thread| thread.mark(Called::Mutex, from, address(mutex)));
     // SAFETY: as in `lock`.

@@ -1,4 +1,4 @@
-//! Ends of the process that run no destructor of a library.
+//! Ends of the process in which no destructor of a library runs.
 
 use super::hook;
 use crate::next::next;

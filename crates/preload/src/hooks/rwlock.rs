@@ -1,4 +1,5 @@
-//! Reader-writer locks: tried first, and recorded only when that failed; holds drawn at random.
+//! Reader-writer locks. A hook first tries to lock, and records a wait only if that fails. Holds are sampled
+//! at random.
 
 use super::{address, begun, ended, hook, released, taken};
 use crate::next::next;
@@ -27,7 +28,7 @@ hook!(pthread_rwlock_timedwrlock => timed_write, "rdx", "x2");
 hook!(pthread_rwlock_unlock => unlock, "rsi", "x1");
 hook!(pthread_rwlock_init => init, "rdx", "x2");
 
-/// As for mutexes: tries, waits if it must, and remembers the hold.
+/// Returns the result of a try-lock; if the lock is held, calls `wait` and records it as a wait.
 fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl FnOnce() -> c_int) -> c_int {
     let result = if tried == libc::EBUSY {
         let waiting = begun(Called::Rwlock, from, address(lock), WaitKind::Latch);
@@ -43,10 +44,10 @@ fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl Fn
     result
 }
 
-/// Of most locks nothing is recorded: a try, and a count of the thread's own.
+/// Takes a read lock. In most calls it only tries to lock and counts down the thread's counter of holds.
 unsafe extern "C-unwind" fn read(lock: Lock, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the
-    // one that only tries.
+    // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant, or
+    // to its try variant.
     unsafe {
         let tried = TRY_READ.get()(lock);
         if tried == 0 && passes_over_hold() {
@@ -67,7 +68,7 @@ unsafe extern "C-unwind" fn write(lock: Lock, from: usize) -> c_int {
     }
 }
 
-/// The rest of [`read`] and [`write`].
+/// Completes [`read`] and [`write`] in the cases that may be recorded.
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn tried_lock(

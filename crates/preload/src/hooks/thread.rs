@@ -1,4 +1,4 @@
-//! Threads: each is one operation, named by the function it starts with.
+//! Threads. Each is one operation, named by the function that it starts with.
 
 use super::hook;
 use crate::local::is_quiet;
@@ -26,13 +26,14 @@ hook!(pthread_create => create, "r8", "x4");
 hook!(thrd_create => iso_create, "rcx", "x3");
 hook!(pthread_setname_np => set_name, "rdx", "x2");
 
-/// Threads that can be between `create` and `begin`. A further one begins without us: it is then
-/// an operation without a name.
+/// Number of threads that can be between `create` and `begin` at a time. A further thread starts without
+/// `begin`, as an operation without a name.
 const PLACES: usize = 1024;
 
-/// The work of a new thread. The table needs no allocation (HOOK-2).
+/// The start function of a new thread. The table of these entries needs no allocation (HOOK-2).
 struct Place {
-    /// Null: free; the place's own address: claimed; else the thread's function.
+    /// Null if the entry is free; the entry's own address while it is claimed; otherwise the thread's
+    /// function.
     start: AtomicPtr<c_void>,
     argument: AtomicPtr<c_void>,
 }
@@ -42,10 +43,10 @@ static TABLE: [Place; PLACES] =
         PLACES];
 
 impl Place {
-    /// A free place, which now holds this.
+    /// Claims a free entry and stores the function and its argument in it.
     fn take(start: *mut c_void, argument: *mut c_void) -> Option<&'static Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // Relaxed: where the search begins.
+        // Relaxed: a hint where the search begins.
         let first = NEXT.fetch_add(1, Relaxed);
         let place = (0..PLACES).map(|i| &TABLE[first.wrapping_add(i) % PLACES]).find(|place| {
             let claimed = ptr::from_ref(*place).cast_mut().cast();
@@ -53,12 +54,12 @@ impl Place {
             place.start.compare_exchange(ptr::null_mut(), claimed, AcqRel, Relaxed).is_ok()
         })?;
         place.argument.store(argument, Relaxed);
-        // Release: for `begin`, besides what `pthread_create` orders.
+        // Release: pairs with the Acquire in `leave`.
         place.start.store(start, Release);
         Some(place)
     }
 
-    /// Frees the place, and answers its content.
+    /// Frees the entry and returns its content.
     fn leave(&self) -> (*mut c_void, *mut c_void) {
         // Acquire: pairs with the Release in `take`.
         let start = self.start.load(Acquire);
@@ -80,31 +81,31 @@ unsafe extern "C-unwind" fn create(
         // SAFETY: the caller's arguments, passed on.
         return unsafe { CREATE.get()(thread, attributes, start, argument) };
     }
-    recording(|_| ()); // with threads there is something to record
+    recording(|_| ()); // a program with several threads is recorded
     let Some(place) = Place::take(start as *mut c_void, argument) else {
-        // SAFETY: as above.
+        // SAFETY: the caller's arguments, passed on.
         return unsafe { CREATE.get()(thread, attributes, start, argument) };
     };
-    // SAFETY: as above; `begin` frees the place, once.
+    // SAFETY: the caller's attributes, passed on; `begin` frees the entry exactly once.
     let result = unsafe { CREATE.get()(thread, attributes, begin, ptr::from_ref(place).cast_mut().cast()) };
     if result != 0 {
-        place.leave(); // no thread took it
+        place.leave(); // the thread was not created
     }
     result
 }
 
-/// The new thread. Ends by return or by unwinding; nothing here needs to be destroyed (HOOK-4).
+/// Runs the new thread's function. The thread may end by unwinding: this frame has no destructor (HOOK-4).
 unsafe extern "C-unwind" fn begin(place: *mut c_void) -> *mut c_void {
-    // SAFETY: a place of the table, from `create`, for this thread alone.
+    // SAFETY: an entry of the table, passed by `create` to this thread only.
     let (start, argument) = unsafe { &*place.cast::<Place>() }.leave();
     thread_begins(start.addr());
-    // SAFETY: a function of this type was stored; the program requested it.
+    // SAFETY: `create` has stored a function of this type.
     unsafe { std::mem::transmute::<*mut c_void, Start>(start)(argument) }
 }
 
 /// Records a thread's new name at once: the process may end before the thread does.
 unsafe extern "C-unwind" fn set_name(thread: pthread_t, name: *const c_char, _from: usize) -> c_int {
-    // SAFETY: the caller's arguments, passed on; and a question for the number of the calling thread.
+    // SAFETY: the caller's arguments, passed on; `pthread_self` has no precondition.
     let (result, is_own) = unsafe { (SET_NAME.get()(thread, name), thread == libc::pthread_self()) };
     if is_own {
         if_recording(crate::recorder::Thread::renamed);
@@ -124,22 +125,22 @@ unsafe extern "C-unwind" fn iso_create(
     }
     recording(|_| ());
     let Some(place) = Place::take(start as *mut c_void, argument) else {
-        // SAFETY: as above.
+        // SAFETY: the caller's arguments, passed on.
         return unsafe { ISO_CREATE.get()(thread, start, argument) };
     };
-    // SAFETY: as above; `iso_begin` frees the place, once.
+    // SAFETY: the caller's thread handle, passed on; `iso_begin` frees the entry exactly once.
     let result = unsafe { ISO_CREATE.get()(thread, iso_begin, ptr::from_ref(place).cast_mut().cast()) };
     if result != 0 {
-        place.leave(); // no thread took it
+        place.leave(); // the thread was not created
     }
     result
 }
 
-/// The new thread, as [`begin`].
+/// Runs the new thread's function, as [`begin`] does.
 unsafe extern "C-unwind" fn iso_begin(place: *mut c_void) -> c_int {
-    // SAFETY: a place of the table, from `iso_create`, for this thread alone.
+    // SAFETY: an entry of the table, passed by `iso_create` to this thread only.
     let (start, argument) = unsafe { &*place.cast::<Place>() }.leave();
     thread_begins(start.addr());
-    // SAFETY: a function of this type was stored; the program requested it.
+    // SAFETY: `iso_create` has stored a function of this type.
     unsafe { std::mem::transmute::<*mut c_void, IsoStart>(start)(argument) }
 }

@@ -1,13 +1,12 @@
 //! Recording a running process from outside: futex waits, switches, CPU time.
 //!
-//! Only waits in the kernel are visible, and no holds, so the use of a lock is inferred from the waits. The
-//! holder of a wait is the thread that woke the waiter, or another thread, at the end of the wait: a
-//! contended lock is released with a wake-up. A lock is named by its variable; otherwise by the place of its
-//! waits, which is the nearest address on the waiter's stack that follows a call instruction, outside of the
-//! C library. That is mostly right, but a guess, because the stack may contain stale words.
+//! Only waits in the kernel are visible, not holds. A contended lock is released with a wake-up, so each
+//! wake-up of a lock's waiters counts as a release by the waking thread. A lock is named by its variable, or
+//! otherwise by the place of its waits: the nearest address on the waiter's stack that follows a call
+//! instruction, outside of the C library. This address is a guess, because the stack may contain stale words.
 //!
-//! The CPU time of a thread is read from its clock at the begin and the end; between them it grew while the
-//! kernel had the thread on a processor.
+//! The CPU time of a thread is read at the beginning and at the end of the recording. Between the two, it
+//! grows while the thread is on a processor according to the kernel's records.
 
 use super::futexes::{Begun, Seen, Watch, What};
 use super::merge::{CpuBetween, add_off};
@@ -23,7 +22,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Records a running process until `goes_on` says no, or it has ended. Asked every 20 ms.
+/// Records a running process until `goes_on` returns `false` or the process has ended. Calls `goes_on` every
+/// 20 ms.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
     ))
 }
 
-/// CPU time and name of each thread at an instant.
+/// CPU time and name of each thread at one instant.
 #[derive(Debug, Clone)]
 struct Snapshot {
     ns: u64,
@@ -80,7 +80,7 @@ impl Snapshot {
         self.threads.values().map(|(cpu, _)| cpu).sum()
     }
 
-    /// Threads that ended meanwhile keep their names.
+    /// Adds the names of threads that have ended since `begin`.
     fn name_new(&mut self, begin: &Self) {
         for (thread, (cpu, name)) in &begin.threads {
             self.threads.entry(*thread).or_insert_with(|| (*cpu, name.clone()));
@@ -93,14 +93,14 @@ fn monotonic_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Four files are opened for each thread on each processor.
+/// Raises the limit of open files to the maximum: several files are opened for each thread on each processor.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// A mapped file, and whether code lies there that could be a caller.
+/// A mapped file; `is_code` is set if it contains code that may be a caller of a wait.
 struct Mapped {
     module: Module,
     is_code: bool,
@@ -124,13 +124,13 @@ fn modules(maps: &str) -> Vec<Mapped> {
     maps.lines().filter_map(parse).collect()
 }
 
-/// A trace under construction.
+/// Builds a trace from the kernel's records.
 struct TraceBuilder<'m> {
     process: u32,
     modules: &'m [Mapped],
     begin: Snapshot,
     end: Snapshot,
-    /// Call sites of each function.
+    /// Site numbers, by name of the call and address of the caller.
     sites: BTreeMap<(&'static str, u64), u32>,
 }
 
@@ -183,11 +183,11 @@ impl TraceBuilder<'_> {
         trace
     }
 
-    /// The call sites of waits for each word that belongs to a lock. A thread that releases the word ends
-    /// waits at all of them.
+    /// Returns, for each futex word of a lock, the call sites of the waits for it. A thread that releases the
+    /// word ends waits at all of these sites.
     fn locks(&mut self, seen: &Seen, callers: &Callers<'_>) -> Locks {
         let mut locks = Locks::new();
-        // In order of threads: sites are numbered here first.
+        // In order of thread ids, so that site numbers do not depend on the order of the hash map.
         let steps: BTreeMap<_, _> = seen.steps.iter().collect();
         for step in steps.into_values().flatten() {
             if let What::Begun(begun) = &step.what
@@ -216,7 +216,7 @@ impl TraceBuilder<'_> {
         let steps = seen.steps.get(&tid).map_or(&[][..], Vec::as_slice);
         let cpu = self.cpu(tid, off);
         let mut events = Vec::new();
-        // Each event is a segment of its own, with its own anchor.
+        // Each event gets an anchor of its own.
         let mut tell = |ns: u64, event: Event| {
             let object = cpu.at(ns).unwrap_or(0);
             events.push(Event { object, flags: SWITCHED, ..Event::new(ns, EventKind::Anchor) });
@@ -279,12 +279,12 @@ impl TraceBuilder<'_> {
     }
 }
 
-/// Sites by the word that is waited for there.
+/// Site numbers by futex word.
 type Locks = HashMap<u64, Vec<u32>>;
 
-/// Tells return addresses from other words.
+/// Distinguishes return addresses from other words of a stack.
 struct Callers<'m> {
-    /// Code as it lies in memory.
+    /// Code by its address in memory.
     code: Vec<(u64, Vec<u8>)>,
     modules: &'m [Mapped],
 }
@@ -300,7 +300,7 @@ impl<'m> Callers<'m> {
         Self { code: modules.iter().filter(|m| m.is_code).filter_map(read).collect(), modules }
     }
 
-    /// The nearest callers, at most four.
+    /// Returns the nearest return addresses, at most four.
     fn of(&self, begun: &Begun) -> Vec<u64> {
         debug_assert!(self.modules.len() >= self.code.len());
         begun.stack.iter().copied().filter(|address| self.is_behind_a_call(*address)).take(4).collect()
@@ -314,8 +314,8 @@ impl<'m> Callers<'m> {
     }
 }
 
-/// Returns whether the bytes end with a call: `E8` and four bytes, or `FF /2` in its usual lengths; on Arm,
-/// `BL` or `BLR`.
+/// Returns `true` if the bytes end with a call instruction: on x86-64, `E8` with four bytes, or `FF /2` in
+/// its usual lengths; on Arm, `BL` or `BLR`.
 fn follows_call(before: &[u8]) -> bool {
     if cfg!(target_arch = "aarch64") {
         let Some(&[a, b, c, d]) = before.last_chunk::<4>() else { return false };

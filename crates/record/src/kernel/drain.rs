@@ -1,4 +1,4 @@
-//! Rings that the kernel fills, and the thread that drains them.
+//! The rings that the kernel fills, and the thread that drains them.
 
 use crate::error::RecordError;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
@@ -12,13 +12,13 @@ use std::time::Duration;
 /// Time between two drains of the rings.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Takes records, on the draining thread.
+/// Receives the records on the draining thread.
 pub(super) trait Sink: Send + 'static {
-    /// One record of the event opened as `source`, without its header.
+    /// Receives one record of the event that was opened as `source`, without the record's header.
     fn take(&mut self, source: u32, kind: u32, misc: u16, bytes: &[u8]);
 }
 
-/// The draining thread; its sink comes back at the end.
+/// The draining thread. `finish` returns its sink.
 pub(super) struct Drain<S> {
     rings: Sender<(u32, Sampler)>,
     stop: Arc<AtomicBool>,
@@ -37,13 +37,13 @@ impl<S: Sink> Drain<S> {
         Ok(Self { rings, stop, thread })
     }
 
-    /// Opens an event and has its ring drained.
+    /// Opens an event and adds its ring to the draining thread.
     pub(super) fn open(&self, source: u32, builder: &Builder<'_>, ring_bytes: usize) -> io::Result<()> {
         let sampler = builder.build()?.sampled(ring_bytes)?;
         self.rings.send((source, sampler)).map_err(|_| io::Error::other("the draining thread is gone"))
     }
 
-    /// Empties all rings once more and closes the events.
+    /// Drains all rings once more and closes the events.
     pub(super) fn finish(self) -> Option<S> {
         // Relaxed: a flag that publishes no other data.
         self.stop.store(true, Relaxed);
@@ -68,8 +68,8 @@ fn drain<S: Sink>(mut sink: S, rings: &Receiver<(u32, Sampler)>, stop: &AtomicBo
     }
 }
 
-/// Common attributes of all events: thread and time in every record, on the recorder's base clock, inherited
-/// by future threads.
+/// Sets the attributes that all events share: thread and time in every record, on `CLOCK_MONOTONIC`,
+/// inherited by new threads.
 pub(super) fn common<'a, 'b>(builder: &'b mut Builder<'a>, cpu: usize) -> &'b mut Builder<'a> {
     builder
         .one_cpu(cpu)
@@ -82,7 +82,7 @@ pub(super) fn common<'a, 'b>(builder: &'b mut Builder<'a>, cpu: usize) -> &'b mu
         .wakeup_watermark(usize::MAX >> 33)
 }
 
-/// Numbers of the processors that are on line.
+/// Returns the numbers of the processors that are online.
 pub(super) fn processors() -> Vec<usize> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let mut processors = Vec::new();
@@ -95,12 +95,12 @@ pub(super) fn processors() -> Vec<usize> {
     if processors.is_empty() { vec![0] } else { processors }
 }
 
-/// Little fields out of a record; 0 behind its end.
+/// Returns the 32-bit field at this offset of a record; 0 beyond the record's end.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// As [`u32_at`].
+/// Returns the 64-bit field at this offset of a record; 0 beyond the record's end.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

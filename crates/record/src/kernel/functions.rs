@@ -1,4 +1,4 @@
-//! Functions by name, as positions in files where the kernel can insert probes.
+//! Resolves function names to the file offsets at which the kernel inserts probes.
 
 use crate::error::RecordError;
 use crate::symbols;
@@ -10,14 +10,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A function to be an operation.
+/// A function of which each call is recorded as an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// As the user called it.
+    /// The name, as the user wrote it.
     pub name: String,
-    /// The program or library that has it.
+    /// The program or library that contains the function.
     pub file: PathBuf,
-    /// Offset in the file at which the function begins; several, if several functions have the name.
+    /// Offsets in the file at which the function begins; more than one if several functions have the name.
     pub(super) offsets: Vec<u64>,
 }
 
@@ -25,8 +25,8 @@ impl Function {
     /// Finds `asked`, a symbol or a demangled name, in the program, or in another file:
     /// `name@/path/to/library.so`.
     ///
-    /// Offsets are those of the file, so it does not matter where, or whether yet, the file is loaded.
-    /// Functions that the compiler made part of their callers are not there.
+    /// The offsets are those in the file, so the file may be loaded at any address, or later. Functions that
+    /// the compiler inlined into all their callers are not found.
     ///
     /// # Errors
     ///
@@ -47,11 +47,11 @@ impl Function {
     }
 }
 
-/// The file that a shell would run for `command`.
+/// Returns the file that a shell would run for `command`.
 ///
 /// # Errors
 ///
-/// [`RecordError::Program`]: there is none.
+/// [`RecordError::Program`]: there is no such file.
 pub fn program(command: &Path) -> Result<PathBuf, RecordError> {
     if command.components().count() > 1 {
         return Ok(command.to_owned());
@@ -63,9 +63,10 @@ pub fn program(command: &Path) -> Result<PathBuf, RecordError> {
     found.ok_or_else(none)
 }
 
-/// A place in a file where threads tell that they come by, or that they return from the function there.
+/// A probe: the kernel records each thread that reaches the offset in the file, or that returns from the
+/// function there.
 ///
-/// (The library has such an event, but it cannot be given to its builder.)
+/// (`perf-event2` has such an event, but its builder does not accept it.)
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
     kind: u32,
@@ -90,7 +91,8 @@ impl Event for Probe {
     }
 
     fn update_attrs_with_data(self, attr: &mut perf_event_attr) -> Option<Arc<dyn EventData>> {
-        // The kernel reads the name when the event is opened; the builder keeps it until then.
+        // The kernel reads the name when the event is opened. The builder keeps the returned value until
+        // then.
         let file = Arc::new(self.file.clone());
         attr.kprobe_func = file.as_ptr().addr() as u64;
         self.update_attrs(attr);

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 const RING: usize = 64 << 10;
-/// Bytes of a waiter's stack that come with a wait.
+/// Bytes of the waiter's stack that the kernel records with a wait.
 const STACK: u32 = 1024;
-/// Addresses kept of those that may be return addresses.
+/// Maximum number of addresses kept from a stack.
 const KEPT: usize = 24;
-/// Stack pointer alone: bit 7 in the kernel's order of registers on x86-64, 31 on Arm.
+/// The stack pointer only: bit 7 in the kernel's numbering of registers on x86-64, bit 31 on Arm.
 const REGISTERS: u64 = if cfg!(target_arch = "aarch64") { 1 << 31 } else { 1 << 7 };
 const ENTER: u32 = 0;
 const EXIT: u32 = 1;
@@ -24,29 +24,29 @@ const EXIT: u32 = 1;
 pub(super) struct Begun {
     pub(super) word: u64,
     pub(super) is_lock: bool,
-    /// Words of its stack that point into code, the innermost first.
+    /// The words of the thread's stack that point into code, the innermost first.
     pub(super) stack: Vec<u64>,
 }
 
-/// Action of a thread.
+/// One action of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) ns: u64,
     pub(super) what: What,
 }
 
-/// See [`Step`].
+/// The kind of a [`Step`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     /// The thread began to wait.
     Begun(Begun),
-    /// The thread woke the waiters of this word. If the word is a lock's, the thread released the lock.
+    /// The thread woke waiters of this word. If the word belongs to a lock, the thread released the lock.
     Woke(u64),
     /// The thread returned from a futex call.
     Back,
 }
 
-/// All of it, by thread and in order of time.
+/// The records of all threads, each in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) steps: HashMap<u32, Vec<Step>>,
@@ -54,11 +54,12 @@ pub(super) struct Seen {
     pub(super) lost: u64,
 }
 
-/// A watch over a process's futexes and switches.
+/// Records the futex calls and switches of a process.
 pub(super) struct Watch(Drain<Records>);
 
 impl Watch {
-    /// Watches all threads of the process and those to come; `code` is where its code lies.
+    /// Starts to watch all present and future threads of the process; `code` is the address ranges of its
+    /// code.
     pub(super) fn start(process: u32, code: Vec<Range<u64>>) -> Result<Self, RecordError> {
         let (enter, exit) =
             (Tracepoint::find("syscalls/sys_enter_futex")?, Tracepoint::find("syscalls/sys_exit_futex")?);
@@ -71,7 +72,7 @@ impl Watch {
         let drain = Drain::start(Records { fields, code, ..Records::default() })?;
         let watch = Self(drain);
         let mut watched = Vec::new();
-        // Threads that are started meanwhile by one that is not watched yet are found in the next look.
+        // A thread that is not watched yet may start another one meanwhile, which the next iteration finds.
         loop {
             let new: Vec<i32> = threads_of(process)?.into_iter().filter(|t| !watched.contains(t)).collect();
             if new.is_empty() {
@@ -80,7 +81,7 @@ impl Watch {
             for thread in new {
                 for cpu in processors() {
                     match watch.open(thread, cpu, &enter, &exit) {
-                        // It has ended.
+                        // The thread has ended.
                         Err(RecordError::Kernel { source, .. }) if source.raw_os_error() == Some(3) => {}
                         other => other?,
                     }
@@ -122,7 +123,7 @@ impl Watch {
 
 #[derive(Debug, Default)]
 struct Records {
-    /// Offsets of address, operation and value in the raw data.
+    /// Offsets of the fields for address, operation and value in the raw data.
     fields: [usize; 3],
     code: Vec<Range<u64>>,
     steps: Vec<(u32, Step)>,
@@ -149,8 +150,8 @@ impl Sink for Records {
 }
 
 impl Records {
-    /// From what follows thread and time: raw data, registers, stack. `None` if the call neither waits nor
-    /// wakes.
+    /// Decodes a record from behind the thread and the time: raw data, registers, stack. Returns `None` if
+    /// the call neither waits nor wakes.
     fn entered(&self, bytes: &[u8]) -> Option<What> {
         let raw_len = u32_at(bytes, 0) as usize;
         let raw = bytes.get(4..4 + raw_len)?;
@@ -160,7 +161,7 @@ impl Records {
         }
         let is_lock = is_lock(operation as u32, value as u32)?;
         let mut rest = bytes.get((4 + raw_len).next_multiple_of(8)..)?;
-        // The kind of registers, 0 for none; then the requested one.
+        // The registers begin with their kind, which is 0 if there are none; the requested register follows.
         let registers = if u64_at(rest, 0) == 0 { 8 } else { 16 };
         rest = rest.get(registers..)?;
         let stack = rest.get(8..)?.get(..u64_at(rest, 0) as usize).unwrap_or(&[]);
@@ -180,8 +181,8 @@ impl Records {
     }
 }
 
-/// Returns whether a futex call waits for a lock (a guess by the expected value, as in the library for
-/// programs: "taken and waited for" is 2, or has the highest bit set); `None`: the call does not wait.
+/// Returns whether a futex call waits for a lock, or `None` if the call does not wait. The expected value
+/// decides, as in the preload library: a lock with waiters has the value 2, or its highest bit is set.
 fn is_lock(operation: u32, value: u32) -> Option<bool> {
     const COMMAND: u32 = 0x7f;
     const WAIT: u32 = 0;
@@ -194,7 +195,7 @@ fn is_lock(operation: u32, value: u32) -> Option<bool> {
     }
 }
 
-/// Returns whether a futex call wakes waiters.
+/// Returns `true` if a futex call wakes waiters.
 fn wakes(operation: u32) -> bool {
     const WAKE: u32 = 1;
     const UNLOCK_PI: u32 = 7;
@@ -216,14 +217,14 @@ mod tests {
         let raw = [7_u64, 0xabc0, 0x80, 2].map(u64::to_ne_bytes).concat();
         let mut bytes = (raw.len() as u32 + 4).to_ne_bytes().to_vec();
         bytes.extend(raw);
-        bytes.extend([0; 4]); // as the kernel pads
+        bytes.extend([0; 4]); // padding, as the kernel's
         for word in [2_u64, 0x7fff_0000, 4 * 8, 5, 0x1234, 0x2000, 0x1fff, 4 * 8] {
             bytes.extend(word.to_ne_bytes());
         }
         let whole = Begun { word: 0xabc0, is_lock: true, stack: vec![0x1234, 0x1fff] };
         assert_eq!(records.entered(&bytes), Some(What::Begun(whole)));
         for len in 0..bytes.len() {
-            let _ = records.entered(&bytes[..len]); // no panic
+            let _ = records.entered(&bytes[..len]); // must not panic
         }
         bytes[4 + 16] = 0x81;
         assert_eq!(records.entered(&bytes), Some(What::Woke(0xabc0)));

@@ -1,4 +1,4 @@
-//! Merges the kernel's records into a trace, thread by thread and on its clock.
+//! Merges the kernel's records into the threads of a trace, on the trace's clock.
 
 use super::functions::Function;
 use super::watch::{Call, Off, Watched};
@@ -7,8 +7,8 @@ use azekura_trace::file::{CpuSample, CpuSource, Name, OffCpu, Switches, ThreadTr
 use std::collections::{BTreeMap, HashMap};
 
 impl Watched {
-    /// Adds what was seen of the threads in `trace`: when they were off their processors, and the functions'
-    /// calls as operations.
+    /// Adds the records to the threads of `trace`: the times off the processors, and the calls of `functions`
+    /// as operations.
     pub fn add_to(&self, trace: &mut Trace, functions: &[Function]) {
         let first = trace.operations.keys().next_back().copied().unwrap_or(0);
         let mut operations = BTreeMap::new();
@@ -54,7 +54,7 @@ pub(super) fn add_off(trace: &mut Trace, off: &HashMap<u32, Vec<Off>>) {
     }
 }
 
-/// From `CLOCK_MONOTONIC` to a trace's clocks.
+/// Converts `CLOCK_MONOTONIC` to the clocks of a trace.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     begin_ns: u64,
@@ -68,7 +68,7 @@ impl Clock {
         let ns = trace.end.monotonic_ns.saturating_sub(trace.begin.monotonic_ns);
         let ticks = trace.end.ticks.saturating_sub(trace.begin.ticks);
         let by_samples = ticks as f64 / ns.max(1) as f64;
-        // As `Calibration`: too close together they give no rate.
+        // As in `Calibration`: two samples less than 1 ms apart give no usable rate.
         let ticks_per_ns = if ns < 1_000_000 || ticks == 0 {
             trace.session.ticks_per_second as f64 / 1e9
         } else {
@@ -91,7 +91,7 @@ impl Clock {
         self.begin_ns + (ticks / self.ticks_per_ns.max(f64::MIN_POSITIVE)) as u64
     }
 
-    /// The part of it that lies in the recording.
+    /// Returns the part of the interval that lies in the recording.
     fn off(&self, off: &Off) -> Option<OffCpu> {
         let (begin, end) = (off.begin.max(self.begin_ns), off.end.min(self.end_ns));
         let since = |ns: u64| ns - self.begin_ns;
@@ -99,8 +99,8 @@ impl Clock {
     }
 }
 
-/// Puts the calls between the thread's events; what follows a switch gets an anchor with the CPU time that
-/// the records tell.
+/// Inserts the calls between the thread's events. The first call after a switch gets an anchor with the CPU
+/// time that the records imply.
 fn add_calls(
     thread: &mut ThreadTrace,
     calls: &[Call],
@@ -122,7 +122,7 @@ fn add_calls(
         let anchor = if switched && thread.cpu != CpuSource::None { cpu.at(call.ns) } else { None };
         if let Some(object) = anchor {
             merged.events.push(Event { object, flags: SWITCHED, ..Event::new(ticks, EventKind::Anchor) });
-            // The segment continues in the next event; its anchor is ours, and correct.
+            // The segment continues in the next event, after this anchor.
         }
         if let Some(&operation) = operations.get(&call.function) {
             let kind = if call.returns { EventKind::Exit } else { EventKind::Enter };
@@ -134,7 +134,7 @@ fn add_calls(
     thread.events = merged.events;
 }
 
-/// Events with the operation they now belong to.
+/// Collects events, and assigns each one to the operation that is open at its time.
 struct Merged {
     events: Vec<Event>,
     open: Vec<u16>,
@@ -159,9 +159,9 @@ impl Merged {
     }
 }
 
-/// A thread's CPU time between two anchors: it grew while the thread was not off its processor.
+/// The CPU time of a thread between two anchors: it grows while the thread is on a processor.
 pub(super) struct CpuBetween {
-    /// (ns, CPU ns), of the thread's own anchors.
+    /// (ns, CPU ns) of each anchor of the thread.
     anchors: Vec<(u64, u64)>,
     off: Vec<(u64, u64, u64)>,
 }
@@ -173,12 +173,12 @@ impl CpuBetween {
         Self { anchors, off: with_sums(off) }
     }
 
-    /// From two readings, (ns, CPU ns).
+    /// Uses two readings as anchors, each (ns, CPU ns).
     pub(super) fn between(first: (u64, u64), last: (u64, u64), off: &[Off]) -> Self {
         Self { anchors: vec![first, (last.0 + 1, last.1)], off: with_sums(off) }
     }
 
-    /// `None` outside of the anchors.
+    /// Returns the CPU time at `ns`; `None` outside of the anchors.
     pub(super) fn at(&self, ns: u64) -> Option<u64> {
         let after = self.anchors.partition_point(|a| a.0 <= ns);
         let (before, after) = (self.anchors.get(after.checked_sub(1)?)?, self.anchors.get(after)?);
@@ -191,7 +191,7 @@ impl CpuBetween {
     }
 }
 
-/// Stretches, each with the sum of those before it.
+/// Returns the intervals, each with the total length of the earlier ones.
 fn with_sums(off: &[Off]) -> Vec<(u64, u64, u64)> {
     let mut sum = 0;
     let stretch = |off: &Off| {
@@ -202,7 +202,7 @@ fn with_sums(off: &[Off]) -> Vec<(u64, u64, u64)> {
     off.iter().map(stretch).collect()
 }
 
-/// Time off the processor until `ns`.
+/// Returns the time off the processor before `ns`.
 fn off_until(off: &[(u64, u64, u64)], ns: u64) -> u64 {
     let after = off.partition_point(|o| o.0 <= ns);
     after.checked_sub(1).map_or(0, |i| off[i].2 + ns.min(off[i].1).saturating_sub(off[i].0))
@@ -215,8 +215,8 @@ mod tests {
     use azekura_trace::analyze::{Analysis, AnalyzeOptions};
     use azekura_trace::file::{ClockSample, Ending, SessionInfo, TimeSource};
 
-    /// One thread, number 77, in operation 1 from 0 to 1000 ns; ticks are half nanoseconds, and the clock
-    /// began at 5000.
+    /// A trace of one thread, number 77, in operation 1 from 0 to 1000 ns. A tick is half a nanosecond, and
+    /// the monotonic clock starts at 5000 ns.
     fn trace() -> Trace {
         let sample =
             |ns: u64| ClockSample { ticks: 100 + 2 * ns, monotonic_ns: 5_000 + ns, process_cpu_ns: 0 };
@@ -263,7 +263,8 @@ mod tests {
     #[test]
     fn calls_become_operations_with_their_waits_and_their_cpu_time() {
         let call = |ns: u64, returns| Call { ns: 5_000 + ns, function: 0, returns };
-        // Off from 410 to 490, blocked, and from 600 to 820, preempted: 700 of 1000 are on a processor.
+        // Off the processor from 410 to 490 (blocked) and from 600 to 820 (preempted): 700 of 1000 ns on a
+        // processor.
         let off = |begin: u64, end: u64, preempted| Off { begin: 5_000 + begin, end: 5_000 + end, preempted };
         let watched = Watched {
             off: [(77, vec![off(410, 490, false), off(600, 820, true)])].into(),

@@ -1,5 +1,5 @@
-//! Events that only the kernel sees, by `perf_event_open`: context switches, calls of functions, futexes of
-//! a running process.
+//! Events that only the kernel can record, through `perf_event_open`: context switches, calls of functions,
+//! and futex calls of a running process.
 //!
 //! | event | mechanism | needs |
 //! |---|---|---|
@@ -8,11 +8,11 @@
 //! | `functions`: operations by function symbols | uprobes at entry and return | root or CAP_PERFMON |
 //! | [`attach`]: waits of a running process | tracepoints of the futex calls | root or CAP_PERFMON |
 //!
-//! All of it is on `CLOCK_MONOTONIC`, to which the recorder's own clock is calibrated (hazard T3). A switch
-//! with a record costs 1 microsecond more, a probed call about 6 (two traps). Records that found no room are
-//! counted (hazard T2).
+//! All records use `CLOCK_MONOTONIC`, to which the recorder's own clock is calibrated (hazard T3). Recording
+//! a switch costs 1 microsecond, and recording a call about 6 microseconds (two traps). Records that did not
+//! fit into a ring are counted (hazard T2).
 //!
-//! Rings are drained by a thread that is started before the events are opened, so that it does not inherit
+//! The thread that drains the rings is started before the events are opened, so that it does not inherit
 //! them.
 
 mod attach;

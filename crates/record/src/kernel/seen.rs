@@ -1,11 +1,12 @@
-//! The kernel's part of a recording: requested events, their availability, and their merge into the traces.
+//! The kernel's part of a recording: the requested events, their availability, and their merge into the
+//! traces.
 
 use super::functions::Function;
 use super::watch::{Target, Watch, Watched};
 use crate::error::{RecordError, in_full};
 use azekura_trace::file::{Switches, Trace};
 
-/// A requested watch, whether or not the kernel permits it.
+/// A watch of the requested events, without those that the kernel does not permit.
 #[derive(Debug, Default)]
 pub struct Kernel {
     watch: Option<Watch>,
@@ -15,7 +16,7 @@ pub struct Kernel {
     why_none: Option<String>,
 }
 
-/// Result of the kernel's observation.
+/// The kernel's records of a finished watch.
 #[derive(Debug, Default)]
 pub struct Seen {
     watched: Option<Watched>,
@@ -24,8 +25,8 @@ pub struct Seen {
 }
 
 impl Kernel {
-    /// Watches samples of the program counter, the calls of `functions`, and switches if they are asked for;
-    /// without the parts that the kernel does not permit.
+    /// Starts to watch samples of the program counter, calls of `functions`, and switches if requested.
+    /// Events that the kernel does not permit are left out; see [`Kernel::refusals`].
     #[must_use]
     pub fn watch(target: Target, functions: Vec<Function>, switches: bool) -> Self {
         let mut kernel = Self::default();
@@ -57,7 +58,7 @@ impl Kernel {
         self
     }
 
-    /// Keeps samples of the program counter from now on, or not.
+    /// Starts or stops keeping samples of the program counter.
     pub fn keep_samples(&self, keep: bool) {
         if let Some(watch) = &self.watch {
             watch.keep_samples(keep);
@@ -70,7 +71,7 @@ impl Kernel {
         &self.refusals
     }
 
-    /// Ends it.
+    /// Ends the watch.
     #[must_use]
     pub fn finish(self) -> Seen {
         Seen { watched: self.watch.map(Watch::finish), functions: self.functions, why_none: self.why_none }
@@ -78,7 +79,7 @@ impl Kernel {
 }
 
 impl Seen {
-    /// Adds it to a trace; threads that the trace lacks are skipped.
+    /// Adds the records to a trace. Records of threads that are not in the trace are ignored.
     pub fn add_to(&self, trace: &mut Trace) {
         match (&self.watched, &self.why_none) {
             (Some(watched), _) => watched.add_to(trace, &self.functions),

@@ -1,4 +1,4 @@
-//! Tracepoints of the kernel by name, and the offsets of their fields.
+//! Finds tracepoints of the kernel by name, and the offsets of their fields.
 
 use crate::error::RecordError;
 use rustix::fs::{Mode, OFlags, openat};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-/// The usual mount points.
+/// The usual mount points of tracefs.
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A tracepoint.
@@ -31,7 +31,7 @@ impl Tracepoint {
         Ok(Self { id, format })
     }
 
-    /// Returns the offset of the field in the raw data.
+    /// Returns the offset of `field` in the raw data.
     pub(super) fn offset(&self, field: &str) -> Option<usize> {
         self.format.lines().find_map(|line| {
             let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
@@ -51,7 +51,7 @@ fn read(name: &str) -> io::Result<(String, String)> {
             _ => {}
         }
     }
-    // Not mounted: mounted for this process alone, at no visible path.
+    // tracefs is not mounted: mount it for this process only, without a path.
     let root = detached()?;
     let of = |file: &str| -> io::Result<String> {
         let path = format!("events/{name}/{file}");

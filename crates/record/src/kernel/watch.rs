@@ -1,4 +1,4 @@
-//! Switches and calls of functions, recorded by the kernel while a program runs.
+//! Records switches and calls of functions through the kernel while a program runs.
 
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::functions::{Function, Probe};
@@ -10,19 +10,21 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Bytes of each ring of switches, and of each function's; halved while the kernel does not grant them.
+/// Bytes of each ring for switches, and of each ring for a function. Halved while the kernel refuses the
+/// size.
 const SWITCH_RING: usize = 256 << 10;
 const FUNCTION_RING: usize = 128 << 10;
 const LEAST_RING: usize = 8 << 10;
-/// Bytes of the ring of samples: 2 ms of samples are a few.
+/// Bytes of the ring for samples. It receives only a few samples between two drains (2 ms).
 const SAMPLE_RING: usize = 16 << 10;
-/// CPU time between two samples of a thread, ns: about 200 in a second, and no multiple of a timer's period.
+/// CPU time between two samples of a thread, in ns: about 200 samples per second. Not a multiple of a timer's
+/// period, so that samples do not coincide with timers.
 const SAMPLE_PERIOD: u64 = 4_997_003;
-/// The event that is there for its switches only; functions have the numbers below, returns those plus
-/// [`RETURNS`].
+/// Source number of the event that records switches. A function's calls have its index as source number, its
+/// returns the index plus [`RETURNS`].
 const SWITCHES: u32 = u32::MAX;
 const RETURNS: u32 = 1 << 16;
-/// The event that samples the program counter.
+/// Source number of the event that samples the program counter.
 const SAMPLES: u32 = u32::MAX - 1;
 
 /// Kinds and flags of records (`enum perf_event_type`).
@@ -37,13 +39,13 @@ pub(super) mod record {
 /// Threads to watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Threads and processes that the calling thread starts from now on.
+    /// All threads and processes that the calling thread starts from now on.
     Started,
-    /// A process with all its threads, and those to come.
+    /// A process with all its present and future threads.
     Process(u32),
 }
 
-/// A watch that goes on.
+/// A watch in progress.
 pub struct Watch {
     drain: Drain<Records>,
     is_sampling: Arc<AtomicBool>,
@@ -56,8 +58,9 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Begins to watch: samples of the program counter, if the kernel permits them; calls of `functions`; and
-    /// switches, if they are asked for or there are functions. Returns also the refusal of the samples.
+    /// Starts to watch samples of the program counter, calls of `functions`, and switches. Switches are
+    /// watched if requested, or if there are functions. If the kernel does not permit samples, the watch runs
+    /// without them, and the error is returned too.
     ///
     /// # Errors
     ///
@@ -89,13 +92,14 @@ impl Watch {
         Ok((watch, refusal))
     }
 
-    /// Keeps samples from now on, or not.
+    /// Starts or stops keeping samples.
     pub(super) fn keep_samples(&self, keep: bool) {
         // Relaxed: a flag that publishes no other data.
         self.is_sampling.store(keep, Relaxed);
     }
 
-    /// Samples in user mode: the kernel permits them to every user for processes of one's own.
+    /// Opens the samples, in user mode only: the kernel permits these to every user for the user's own
+    /// processes.
     fn open_samples(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
         let mut builder = Builder::new(Software::CPU_CLOCK);
         observe(common(&mut builder, cpu), thread).sample(SampleFlag::IP).sample_period(SAMPLE_PERIOD);
@@ -109,9 +113,9 @@ impl Watch {
         self.open(SWITCHES, &builder, SWITCH_RING).map_err(|source| refused("its switches", source))
     }
 
-    /// Opens the event for all processes that run the file. Such an event cannot be inherited: the kernel
-    /// would look up the file's name again, in the memory of the thread that starts a thread. Threads that
-    /// are not in the trace are skipped later.
+    /// Opens the events of a function for all processes that run the file. Such an event cannot be inherited:
+    /// the kernel would look up the file name again, in the memory of the thread that starts another one.
+    /// Records of threads that are not in the trace are ignored later.
     fn open_function(&self, cpu: usize, number: u32, function: &Function) -> Result<(), RecordError> {
         for &offset in &function.offsets {
             for returns in [false, true] {
@@ -131,7 +135,7 @@ impl Watch {
         let mut ring = ring;
         loop {
             match self.drain.open(source, builder, ring) {
-                // Memory that must not be paged out is rationed.
+                // The kernel limits the memory that a user may lock.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && ring > LEAST_RING => {
                     ring /= 2
                 }
@@ -155,7 +159,7 @@ fn observe<'a, 'b>(builder: &'b mut Builder<'a>, thread: Option<i32>) -> &'b mut
 }
 
 impl Target {
-    /// Threads to open events for; `None` is the calling one.
+    /// Returns the threads to open events for; `None` is the calling thread.
     fn threads(self) -> Result<Vec<Option<i32>>, RecordError> {
         match self {
             Self::Started => Ok(vec![None]),
@@ -164,7 +168,7 @@ impl Target {
     }
 }
 
-/// The threads of a process.
+/// Returns the threads of a process.
 pub(super) fn threads_of(process: u32) -> Result<Vec<i32>, RecordError> {
     let gone = |source| RecordError::NoProcess { process, source };
     let mut threads = Vec::new();
@@ -175,7 +179,7 @@ pub(super) fn threads_of(process: u32) -> Result<Vec<i32>, RecordError> {
     Ok(threads)
 }
 
-/// A refusal of the kernel, with the remedy.
+/// Returns the error for an event that the kernel refused, with the remedy.
 pub(super) fn refused(what: &'static str, source: io::Error) -> RecordError {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     match source.kind() {
@@ -186,7 +190,7 @@ pub(super) fn refused(what: &'static str, source: io::Error) -> RecordError {
     }
 }
 
-/// A stretch off a processor, in ns of `CLOCK_MONOTONIC`.
+/// An interval off a processor, in ns of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Off {
     pub(super) begin: u64,
@@ -198,28 +202,28 @@ pub(super) struct Off {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) ns: u64,
-    /// Its number among the requested functions.
+    /// Index of the function among the requested ones.
     pub(super) function: u32,
     pub(super) returns: bool,
 }
 
-/// All that was seen, by thread.
+/// The records of a finished watch, by thread.
 #[derive(Debug, Default)]
 pub struct Watched {
     pub(super) off: HashMap<u32, Vec<Off>>,
     pub(super) calls: HashMap<u32, Vec<Call>>,
-    /// Samples of the program counter, by thread and address.
+    /// Number of samples of the program counter, by thread and address.
     pub(super) samples: HashMap<u32, HashMap<u64, u64>>,
-    /// Switches were watched.
+    /// Set if switches were watched.
     pub(super) has_switches: bool,
-    /// Records that found no room.
+    /// Number of records that did not fit into a ring.
     pub(super) lost: u64,
 }
 
 /// Records of switches in the order of arrival, which differs between processors.
 #[derive(Debug, Default)]
 pub(super) struct Switches {
-    /// (thread, time, whether it came back, whether it was preempted)
+    /// (thread, time, true if the thread came back to a processor, true if it was preempted)
     records: Vec<(u32, u64, bool, bool)>,
 }
 
@@ -230,9 +234,9 @@ impl Switches {
         self.records.push((thread, ns, misc & record::MISC_OUT == 0, preempted));
     }
 
-    /// Stretches off a processor, by thread.
+    /// Returns the intervals off a processor, by thread.
     pub(super) fn sorted(mut self) -> HashMap<u32, Vec<Off>> {
-        // Stable: the records of one processor at one instant keep their order.
+        // The sort is stable: the records of one processor at the same instant keep their order.
         self.records.sort_by_key(|(thread, ns, ..)| (*thread, *ns));
         let mut off: HashMap<u32, Vec<Off>> = HashMap::new();
         let mut left: Option<(u32, u64, bool)> = None;
@@ -273,7 +277,7 @@ impl Sink for Records {
                 let (address, thread) = (u64_at(bytes, 0), u32_at(bytes, 12));
                 *self.samples.entry(thread).or_default().entry(address).or_default() += 1;
             }
-            // A lost sample is no lost event.
+            // A lost sample does not count as a lost record.
             record::LOST if source == SAMPLES => {}
             record::SAMPLE => {
                 let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
@@ -316,7 +320,7 @@ mod tests {
             bytes[8..].copy_from_slice(&ns.to_ne_bytes());
             records.take(SWITCHES, record::SWITCH, misc, &bytes);
         };
-        // The first processor's ring, then the second's: thread 5 moved.
+        // The first processor's ring, then the second's: thread 5 has moved.
         switch(5, 100, record::MISC_OUT);
         switch(7, 101, 0);
         switch(7, 140, record::MISC_OUT | record::MISC_PREEMPTED);
@@ -324,7 +328,7 @@ mod tests {
         switch(7, 150, 0);
         records.take(SWITCHES, record::LOST, 0, &[3_u64.to_ne_bytes(), 9_u64.to_ne_bytes()].concat());
         records.take(SWITCHES, 77, 0, &[]);
-        records.take(SWITCHES, record::SWITCH, 0, &[1]); // cut off
+        records.take(SWITCHES, record::SWITCH, 0, &[1]); // truncated
         let watched = records.sorted();
         assert_eq!(watched.off[&5], [Off { begin: 100, end: 130, preempted: false }]);
         assert_eq!(watched.off[&7], [Off { begin: 140, end: 150, preempted: true }]);

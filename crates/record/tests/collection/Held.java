@@ -44,7 +44,7 @@ public class Held {
         String arrangement = arguments[0];
         int count = Integer.parseInt(arguments[1]);
         if (arrangement.equals("results")) {
-            // One job at a time, and its result.
+            // One job at a time; the main thread waits for its result.
             var pool = Executors.newFixedThreadPool(count);
             for (int round = 0; round < 300; round++) {
                 pool.submit(() -> {

@@ -1,5 +1,6 @@
-// Threads that their creator starts and stops through one condition variable of each: `handshakes THREADS`.
-// The creator waits on it for the start, and signals it for the stop. No thread holds anything meanwhile.
+// Threads that their creator starts and stops through one condition variable for each thread: `handshakes
+// THREADS`. The creator waits on it for the start, and signals it for the stop. No thread holds a lock
+// meanwhile.
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -42,7 +43,7 @@ int main(int count, char **arguments) {
     }
     for (int turn = 0; turn < 2; turn++) {
         sleep_ms(400);
-        // Work for nobody: each service waits on.
+        // A wake-up without a reason: each service waits again.
         for (int i = 0; turn == 0 && i < threads; i++) pthread_cond_broadcast(&services[i].changed);
     }
     for (int i = 0; i < threads; i++) {

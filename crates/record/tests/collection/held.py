@@ -44,7 +44,7 @@ def by_queue(jobs):
 
 
 if arrangement == "bounded_queue":
-    # One producer that is slower than its consumers.
+    # One producer, slower than its consumers.
     jobs = queue.Queue(maxsize=2)
     threads = [threading.Thread(target=by_queue, args=(jobs,)) for _ in range(count)]
 else:

@@ -1,8 +1,8 @@
 // One primitive of C under one load: `primitives PRIMITIVE LOAD`.
 //
-// Work under a lock takes its time asleep, so that the truth does not depend on the number of processors.
-// Loads: `contended` (four threads, one lock), `uncontended` (four threads, a lock each), `pool`
-// (four threads that wait for work that rarely comes), `alone` (no lock: the primitive is the work).
+// A thread sleeps while it holds a lock, so that the verdict does not depend on the number of processors.
+// Loads: `contended` (four threads, one lock), `uncontended` (four threads, a lock for each), `pool` (four
+// threads that wait for rare jobs), `alone` (no lock: the primitive is the work).
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -17,7 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// A herd of three says little: with six threads, five of which wait, four wake-ups of five are in vain.
+// Three waiters prove no thundering herd. With six threads, of which five wait, four of five wake-ups are in
+// vain.
 enum { MOST_THREADS = 6, ROUNDS = 150 };
 static int threads_used = 4;
 
@@ -139,7 +140,7 @@ static void *worker(void *argument) {
     int index = (int)(long)argument;
     char name[16] = "teller-0";
     name[7] += index;
-    // Threads with a name are told by it, the others by their function.
+    // A thread with a name is identified by it, others by their function.
     if (is("mutex")) pthread_setname_np(pthread_self(), name);
     if (strcmp(load, "pool") == 0) take_jobs();
     else if (strcmp(load, "alone") == 0) work_alone(index);
@@ -186,7 +187,7 @@ int main(int count, char **arguments) {
     is_over = 1;
     pthread_cond_broadcast(&l->freed);
     pthread_mutex_unlock(&l->guard);
-    // With another load the word is a lock's.
+    // With other loads, the word is a lock.
     if (is_pool) atomic_store(&l->word, 1);
     if (is_pool) syscall(SYS_futex, &l->word, FUTEX_WAKE_PRIVATE, threads_used, NULL, NULL, 0);
     for (int i = 0; is_pool && i < threads_used; i++) sem_post(&l->semaphore);

@@ -1,4 +1,4 @@
-//! One primitive of Rust's standard library under one load; the loads are those of primitives.c.
+//! One primitive of Rust's standard library under one load of primitives.c: `primitives PRIMITIVE LOAD`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, mpsc};
@@ -49,7 +49,7 @@ fn pool(primitive: &str) {
     let (send, receive) = mpsc::channel::<u64>();
     let receive = Arc::new(Mutex::new(receive));
     let queue = Arc::new((Mutex::new(0_i64), Condvar::new()));
-    // One consumer of the channel: several would wait for the lock of its receiver.
+    // The channel has one consumer: several would wait for the lock around its receiver.
     let threads = if primitive == "mpsc" { 1 } else { 4 };
     let (is_mpsc, all) = (primitive == "mpsc", AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn pool(primitive: &str) {
                 if is_mpsc {
                     let receive = receive.lock().unwrap();
                     while receive.recv().is_ok() {
-                        // Relaxed: a counter that nothing else depends on.
+                        // Relaxed: the counter orders no other data.
                         all.fetch_add(1, Ordering::Relaxed);
                     }
                     return;
@@ -99,7 +99,7 @@ fn main() {
         for index in 0..4 {
             let locks = &locks[if load == "contended" { 0 } else { index }];
             let work = move || (0..150).for_each(|_| turn(primitive, locks));
-            // Threads with a name are told by it, the others by their function.
+            // A thread with a name is identified by it, others by their function.
             let name = if primitive == "mutex" { format!("teller-{index}") } else { String::new() };
             let thread = thread::Builder::new();
             let thread = if name.is_empty() { thread } else { thread.name(name) };

@@ -1,10 +1,10 @@
 // Threads that sleep on objects of their own, in several arrangements: `queues ARRANGEMENT OBJECT THREADS`.
 //
 // Arrangements: `lock` (a queue lock: the holder wakes the next waiter), `pool` (rare jobs from the main
-// thread), `cascade` (a pool in which a woken thread wakes the next one), `results` (the main thread hands
+// thread), `cascade` (a pool in which a woken thread wakes the next one), `results` (the main thread gives
 // out one job at a time and waits for its result), `pipeline` (each stage wakes the next one), `ring`
-// (bounded stages: each also waits for the next one's consent). OBJECT is what a thread sleeps on:
-// `semaphore`, `condition` or `futex`. Work takes its time asleep.
+// (bounded stages: each stage also waits until the next one accepts). OBJECT is the object that a thread
+// sleeps on: `semaphore`, `condition` or `futex`. Threads sleep instead of computing.
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
@@ -69,7 +69,7 @@ __attribute__((noinline)) static void wake(struct sleeper *s) {
     }
 }
 
-// The queue lock. Its own state is under a mutex that is held for some instructions.
+// The queue lock. A mutex that is held for a few instructions protects its state.
 static pthread_mutex_t inner = PTHREAD_MUTEX_INITIALIZER;
 static int is_taken, first, last, waiting[MOST + 1];
 
@@ -82,7 +82,7 @@ static void acquire(int own) {
     }
     waiting[last++ % (MOST + 1)] = own;
     pthread_mutex_unlock(&inner);
-    rest(&sleepers[own]); // the lock is handed over
+    rest(&sleepers[own]); // the releasing thread passes the lock to this one
 }
 
 static void release(void) {

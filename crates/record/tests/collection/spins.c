@@ -1,9 +1,10 @@
-// Locks that threads make of atomics and wait for on their processors: `spins LOCK USE`.
+// Spin locks made of atomic operations: `spins LOCK USE`.
 //
-// LOCK: `tas` (exchange until free), `ttas` (reads until free, then exchange, with pauses), `cas` (compare
-// and swap until it succeeds), `ticket` (reads until its number is served), `yield` (exchange, then yields).
-// USE: `contended` (all threads take one lock and work under it), `uncontended` (each its own, held for some
-// instructions of its work). `counter alone` adds to one counter without a lock between long computations.
+// LOCK: `tas` (exchanges until the lock is free), `ttas` (reads until it is free, then exchanges, with
+// pauses), `cas` (compare-and-swap until it succeeds), `ticket` (reads until its number is served), `yield`
+// (exchanges, then yields). USE: `contended` (all threads take one lock and work under it), `uncontended`
+// (each thread takes its own lock for a few instructions). `counter alone` adds to one counter without a
+// lock, between long computations.
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-// Waits in each call that receives bytes, and in the calls of ISO C: `calls NAME`. Ends with the number of
-// functions that the recorder's library should stand before and does not.
+// Waits in each call that receives bytes, and in the calls of ISO C: `calls NAME`. The exit status is the
+// number of functions that the recorder's library should intercept but does not.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ static int clerk(void *unused) {
         if (unused ? mtx_timedlock(&ledger, &never) : mtx_lock(&ledger)) return 1;
         pause_us(2000);
         mtx_unlock(&ledger);
-        pause_us(500); // so that the other one gets it
+        pause_us(500); // so that the other thread can take the mutex
     }
     return 0;
 }

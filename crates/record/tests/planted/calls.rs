@@ -1,4 +1,4 @@
-//! Calls that the library stands before, and programs that it cannot be loaded into.
+//! Calls that the library intercepts, and programs that cannot load it.
 
 use super::{build, others, record, scratch, turn};
 use azekura_record::{Launch, RecordError, launch};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn analysis(name: &str, operation: &str) -> Analysis {
-    let mut programs = turn(); // to the end: the recording's file is every test's
+    let mut programs = turn(); // held to the end, because all tests use the same file for the recording
     let program = build("calls", &mut programs);
     let output = scratch().join("calls.trace");
     assert_eq!(record(&program, &[name], &output), Ok(0), "{name}: the number of functions without a hook");
@@ -21,7 +21,7 @@ fn analysis(name: &str, operation: &str) -> Analysis {
 fn each_call_that_receives_from_a_socket_is_a_wait_for_the_network() {
     for (name, called) in [("recvfrom", "recv"), ("recvmsg", "recv"), ("readv", "read")] {
         let mut told = String::new();
-        // As elsewhere, one right recording of three is enough.
+        // One right recording of three is enough, as in the other tests.
         let is_right = (0..3).any(|_| {
             let analysis = analysis(name, "receiver");
             let site = analysis.sites.iter().find(|site| site.name == format!("{called} in receiver"));
@@ -45,7 +45,7 @@ fn threads_and_timed_mutexes_of_iso_c_are_recorded() {
     assert!(analysis.sites.iter().any(|site| site.name == "sleep in pause_us"), "{:#?}", analysis.sites);
 }
 
-/// The reason why a program was refused. It writes a file when it runs.
+/// Returns the reason why a program was refused, and checks that it did not run: it would write a file.
 fn refusal(program: &Path) -> String {
     let ran = scratch().join("refused.ran");
     let _ = std::fs::remove_file(&ran);
@@ -58,7 +58,8 @@ fn refusal(program: &Path) -> String {
     }
 }
 
-/// A program that writes the file that it is told; `None` if it cannot be made in this way.
+/// Compiles a program that writes the file named by its argument; `None` if the compiler fails with these
+/// flags.
 fn compiled(name: &str, flags: &[&str]) -> Option<PathBuf> {
     let (source, program) = (scratch().join(format!("{name}.c")), scratch().join(name));
     let text = "#include <stdio.h>\nint main(int n, char **a) { return n != 2 || !fopen(a[1], \"w\"); }\n";
@@ -79,7 +80,7 @@ fn programs_that_no_library_can_be_loaded_into_do_not_run() {
         None => println!("not tried: this compiler links no static program"),
     }
     let program = compiled("refused_other", &[]).expect("a C compiler, as CONTRIBUTING says");
-    // The field of the machine in the head of the file: 8 is MIPS.
+    // Byte 18 of an ELF file is the processor; 8 is MIPS.
     let mut bytes = std::fs::read(&program).expect("just made");
     bytes[18] = 8;
     std::fs::write(&program, bytes).expect("just made");

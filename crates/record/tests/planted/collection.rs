@@ -1,9 +1,9 @@
-//! A part of the collection of small programs with known bottlenecks, those of C and Rust. All of it is run
-//! by `scripts/trace-collection.py`.
+//! The C and Rust programs of a collection of small programs with known bottlenecks.
+//! `scripts/trace-collection.py` runs the whole collection.
 //!
-//! The table `tests/collection/truth.txt` has the truths. A program is run up to three times, and one right
-//! verdict is enough; it is not judged if others used more than a fifth of the machine in all three runs.
-//! Only parts of the time are judged, no times.
+//! The table `tests/collection/truth.txt` has the expected verdicts. A program is run up to three times, and
+//! one right verdict is enough. It is not judged if other programs used more than a fifth of the machine in
+//! all three runs. Only shares of the time are judged, not absolute times.
 
 use super::{others, record, scratch, turn};
 use azekura_trace::WaitKind;
@@ -34,7 +34,7 @@ fn compiled(source: &str) -> PathBuf {
     program
 }
 
-/// Answers whether the verdict is the truth: a word, for a lock with a part of its site's name.
+/// Returns `true` if the verdict is the expected one: a word and, for a lock, a part of its site's name.
 fn is_right(truth: &str, operation: &str, analysis: &Analysis) -> bool {
     if operation != "-" && !analysis.operation.contains(operation) {
         return false;
@@ -54,7 +54,7 @@ fn is_right(truth: &str, operation: &str, analysis: &Analysis) -> bool {
     }
 }
 
-/// Judges the programs of one source, in the order of the table.
+/// Judges the programs of one source, which must be listed in the table in the order of `wanted`.
 fn judge(source: &str, wanted: &[&str]) {
     let _turn = turn();
     let program = compiled(source);

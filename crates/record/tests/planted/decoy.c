@@ -1,4 +1,5 @@
-// A counter's mutex is met all the time and held for nothing; the log's seldom, and for long.
+// The counter's mutex is taken very often and held briefly; the log's mutex is taken seldom and held for
+// long.
 #include "planted.h"
 static pthread_mutex_t counter_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;

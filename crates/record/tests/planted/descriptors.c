@@ -1,5 +1,5 @@
-// Closes and reuses descriptors in every way while its threads wait for a lock, and checks that its files
-// hold only what it wrote.
+// Closes and reuses descriptors in every way while its threads wait for a lock. Checks that its files contain
+// only what the program wrote.
 #define _GNU_SOURCE
 #include "planted.h"
 #include <string.h>
@@ -18,7 +18,8 @@ static void *worker(void *unused) {
     return NULL;
 }
 
-// Takes the lowest free descriptor, writes while others wait, and reads what is there.
+// Opens a file at the lowest free descriptor, writes while other threads wait, and compares the file's
+// content.
 static int is_untouched(int minimum) {
     char name[] = "descriptors-XXXXXX", found[200] = "";
     int made = mkstemp(name), file = fcntl(made, F_DUPFD, minimum);
@@ -47,7 +48,7 @@ static int count_descriptors(void) {
 int main(int count, char **arguments) {
     pthread_t threads[3];
     if (count > 1)
-        return 0; // what `exec` below has come to
+        return 0; // the program that `exec` below starts
     int descriptors = count_descriptors();
     for (int i = 0; i < 3; i++)
         pthread_create(&threads[i], NULL, worker, NULL);

@@ -1,4 +1,4 @@
-// Threads that end in every way there is, forks, and a lock that belongs to nobody's variable.
+// Threads that end in every possible way, forks, and a lock on a thread's stack.
 #include "planted.h"
 #include <sys/wait.h>
 static pthread_mutex_t busy_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -27,7 +27,7 @@ int main(int count, char **arguments) {
     int status;
     waitpid(child, &status, 0);
     if (count > 1) {
-        work_us(100000); // long enough for what was recorded to be written
+        work_us(100000); // long enough for the recorder to write the events
         abort();
     }
     work_us(1000);

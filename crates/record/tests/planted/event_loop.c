@@ -1,4 +1,4 @@
-// A thread that waits for events only, as many servers do, and one that was started past all hooks.
+// A thread that only waits for events, as in many servers, and a thread that was started without a hook.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

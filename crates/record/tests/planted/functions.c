@@ -1,5 +1,5 @@
-// Two functions in one kind of thread: one waits for a lock, the other computes. (Not static, so that they
-// keep their names.)
+// Two functions in each thread: one waits for a lock, the other computes. (Not static, so that they keep
+// their names.)
 #include "planted.h"
 static pthread_mutex_t ledger_mutex = PTHREAD_MUTEX_INITIALIZER;
 __attribute__((noinline)) void post_entry(void) {

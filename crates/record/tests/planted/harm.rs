@@ -1,4 +1,4 @@
-//! A recording does no harm: programs write, read and end as they do without it.
+//! Recording does no harm: programs write, read and end as they do without the recorder.
 
 use super::{build, scratch, turn};
 use azekura_record::{Launch, Launched, RecordError, launch};
@@ -8,8 +8,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-/// Runs a program in a directory of its own, with its output into a file: recorded or not. Answers the
-/// output and the status.
+/// Runs a program in a directory of its own, recorded or not, with its output redirected to a file. Returns
+/// the output and the status.
 fn run(program: &Path, arguments: &[String], directory: &Path, is_recorded: bool) -> (String, ExitStatus) {
     let script = r#"cd "$0" && exec "$@" >out 2>&1 </dev/null"#;
     let mut command: Vec<std::ffi::OsString> =
@@ -29,7 +29,7 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(scratch()).expect("a directory")
 }
 
-/// jemalloc's way: each call of the allocator takes a mutex, and a hook runs in the middle of it.
+/// As with jemalloc, each call of the allocator takes a mutex, so that a hook runs inside the allocator.
 #[test]
 fn a_program_whose_allocator_takes_a_mutex_runs_as_ever() {
     let mut programs = turn();
@@ -44,12 +44,13 @@ fn a_program_whose_allocator_takes_a_mutex_runs_as_ever() {
     assert_eq!(trace.ending, Ending::Complete);
 }
 
-/// Counted by single steps. Each step is a switch to the recorder, which must not wait for a time without
-/// one.
+/// The program counts instructions by single steps. Each step is a context switch to the recorder, so the
+/// recorder must not wait for an interval without one.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn an_uncontended_mutex_costs_few_instructions_more() {
-    /// For a lock and an unlock, with the one hold of 256 that is recorded; counted: 52.
+    /// Additional instructions for a lock and an unlock, including the one hold of 256 that is recorded.
+    /// Measured: 52.
     const MOST: u64 = 60;
     let mut programs = turn();
     let program = build("steps", &mut programs);
@@ -113,7 +114,7 @@ fn a_program_that_a_signal_ends_is_told_as_such() {
     assert_eq!(status.signal(), Some(6), "{status}");
 }
 
-/// A program's exit status is its own, whether or not there was something to record.
+/// The program's exit status is returned whether or not there was something to record.
 #[test]
 fn a_program_without_threads_keeps_its_exit_status() {
     let _turn = turn();
@@ -155,7 +156,7 @@ fn a_recording_that_finds_the_disk_full_at_its_end_is_kept_elsewhere() {
     std::fs::remove_dir_all(kept.parent().unwrap()).unwrap();
 }
 
-/// Runs programs of random seeds with and without the recorder.
+/// Runs programs of random seeds, each with and without the recorder, and compares output and status.
 fn stress(seeds: std::ops::Range<u64>) {
     let mut programs = turn();
     let program = build("random", &mut programs);
@@ -183,7 +184,7 @@ fn a_thousand_random_programs_write_and_end_as_they_do_without_the_recorder() {
     stress(1_000..2_000);
 }
 
-/// Allocators of others, where they are installed: `libjemalloc2`, `libtcmalloc-minimal4`, `libmimalloc2.0`.
+/// Tests other allocators where they are installed: `libjemalloc2`, `libtcmalloc-minimal4`, `libmimalloc2.0`.
 #[test]
 fn programs_on_other_allocators_run_as_ever_where_these_are_installed() {
     let mut programs = turn();
@@ -212,7 +213,7 @@ fn programs_on_other_allocators_run_as_ever_where_these_are_installed() {
     }
 }
 
-/// redis-server allocates with jemalloc: it answers, saves, and stops.
+/// redis-server allocates with jemalloc. Under the recorder it answers, saves, and stops.
 #[test]
 fn a_redis_server_serves_as_ever_where_it_is_installed() {
     let _turn = turn();

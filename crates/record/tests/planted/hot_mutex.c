@@ -1,4 +1,4 @@
-// One mutex that all need, most of the time.
+// One mutex that all threads need, most of the time.
 #include "planted.h"
 static pthread_mutex_t accounts_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *teller(void *unused) {

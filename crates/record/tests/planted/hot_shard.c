@@ -1,4 +1,4 @@
-// Sixteen shards, of which one has nearly all the visitors.
+// Sixteen shards. Nearly all threads use the same one.
 #include "planted.h"
 static struct { pthread_mutex_t mutex; long pad[8]; } shards[16];
 static void *visitor(void *number) {

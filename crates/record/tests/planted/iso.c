@@ -1,4 +1,4 @@
-// The threads and mutexes of ISO C: a mutex that all need.
+// The threads and mutexes of ISO C: all threads need one mutex.
 #include <stdio.h>
 #include <threads.h>
 static mtx_t ledger_mutex;

@@ -1,4 +1,4 @@
-// A lock held while the disk works.
+// A lock that is held during a write to disk and its sync.
 #include "planted.h"
 static pthread_mutex_t journal_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int journal;

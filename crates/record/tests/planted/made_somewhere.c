@@ -1,4 +1,5 @@
-// Locks without names, made in two places: those of accounts are in the way, those of sessions are not.
+// Locks that are not variables, created in two places. Those of accounts are contended, those of sessions are
+// not.
 #include "planted.h"
 struct object { pthread_mutex_t mutex; };
 static struct object *accounts[2], *sessions[64];
@@ -24,7 +25,7 @@ static void *clerk(void *number) {
     }
     return NULL;
 }
-// The recording begins with the first thread: what is made before has no birthplace in it.
+// The recording begins with the first thread: of a lock created earlier, it has no place of creation.
 static void *maker(void *unused) {
     for (int i = 0; i < 2; i++)
         accounts[i] = make_account();

@@ -1,5 +1,5 @@
-// Two locks, one taken under the other: a waiter of the outer lock in truth waits for the inner lock's
-// holders.
+// Two locks, one taken under the other. A thread that waits for the outer lock is in fact waiting for a
+// holder of the inner lock.
 #include "planted.h"
 static pthread_mutex_t outer_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t inner_mutex = PTHREAD_MUTEX_INITIALIZER;

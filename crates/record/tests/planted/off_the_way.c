@@ -1,4 +1,4 @@
-// Cleaners contend for a lock of their own all the time; the workers, which do the counted work, never need
+// Cleaners contend for a lock of their own all the time. The workers, which do the counted work, never need
 // it.
 #include "planted.h"
 static pthread_mutex_t cleaning_mutex = PTHREAD_MUTEX_INITIALIZER;

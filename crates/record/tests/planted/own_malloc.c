@@ -1,6 +1,6 @@
-// A program with an allocator of its own: every call takes a pthread mutex and uses a thread-local, as
-// those of jemalloc do. A hook that allocates, or that registers a thread-local destructor, comes back into
-// the allocator, which ends the program.
+// A program with an allocator of its own: every call takes a pthread mutex and uses a thread-local, as in
+// jemalloc. If a hook allocates, or registers a thread-local destructor, it calls the allocator again, which
+// ends the program.
 #include "planted.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ static void *take(unsigned long bytes) {
     unsigned long at = used;
     used = at + ((bytes + 31) & ~15UL);
     if (++allocations % 50 == 0)
-        work_us(100); // so that others wait, on however many processors
+        work_us(100); // so that other threads wait, on any number of processors
     pthread_mutex_unlock(&heap_mutex);
     inside = 0;
     if (used > heap_bytes)

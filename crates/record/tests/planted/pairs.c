@@ -1,5 +1,5 @@
-// Two locks with any times, for predictions: THREADS FIRST_US SECOND_US THINK_US COMPUTE WITHOUT. With
-// WITHOUT the first lock costs nothing: what it protected goes on beside others.
+// Two locks with any times, for predictions: THREADS FIRST_US SECOND_US THINK_US COMPUTE WITHOUT. If WITHOUT
+// is not 0, the work under the first lock is done without it.
 #include "planted.h"
 static pthread_mutex_t first_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t second_mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,5 @@
-// Shared by the planted programs: threads, and work of constant duration whatever else the machine does.
+// Shared by the planted programs: threads, and work with a duration that does not depend on the load of the
+// machine.
 #include <pthread.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,8 +9,7 @@
 
 typedef void *(*thread_function)(void *);
 
-// Work that needs no processor. Not `usleep`: that is a wait of its own, and this stands for what a lock
-// protects.
+// Work that needs no processor. It stands for the work that a lock protects.
 static inline void work_us(long us) {
     struct timespec now, until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -23,7 +23,7 @@ static inline void work_us(long us) {
     } while (now.tv_sec < until.tv_sec || (now.tv_sec == until.tv_sec && now.tv_nsec < until.tv_nsec));
 }
 
-// Work of the processor.
+// Work that uses the processor.
 static inline void compute(long steps) {
     for (volatile long i = 0; i < steps; i++) {
     }

@@ -1,4 +1,4 @@
-// The processors are the bottleneck; the mutex is used, and seldom in the way.
+// The processors are the bottleneck; the mutex is used, but seldom contended.
 #include "planted.h"
 static pthread_mutex_t sum_mutex = PTHREAD_MUTEX_INITIALIZER;
 static long sum;

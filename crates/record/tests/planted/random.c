@@ -1,6 +1,5 @@
-// A program of a seed: threads, locks, signals, closed and reused descriptors, forks, programs started by
-// `exec`, and ends of every kind, in an order that the seed draws. Its output and its end follow from the
-// seed alone.
+// A program that is drawn from a seed: threads, locks, signals, closed and reused descriptors, forks,
+// programs started by `exec`, and ends of every kind. Its output and its end depend on the seed only.
 #define _GNU_SOURCE
 #include "planted.h"
 #include <signal.h>

@@ -1,4 +1,4 @@
-//! Threads of Rust's standard library with names of their own, and a mutex that all of one kind need.
+//! Threads of Rust's standard library with names of their own, and a mutex that all clerks need.
 use std::sync::Mutex;
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-// Threads that think for long and meet seldom: nothing stands out.
+// Threads that think for long and seldom need the lock: there is no bottleneck.
 #include "planted.h"
 static pthread_mutex_t board_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *thinker(void *number) {

@@ -1,4 +1,4 @@
-// Runs until it is killed (or half a minute): a lock that all need, one on the heap that two need, and a
+// Runs until it is killed, at most 30 s: a lock that all workers need, one on the heap that two need, and a
 // thread without work.
 #include "planted.h"
 static pthread_mutex_t busy_mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,5 +1,5 @@
-// Locks built of other things: a semaphore, a mutex with a condition variable, a futex; and a queue, which
-// is no lock.
+// Locks built of other objects: a semaphore, a mutex with a condition variable, a futex. A queue, which is
+// not a lock.
 #include "planted.h"
 #include <limits.h>
 #include <linux/futex.h>
@@ -36,7 +36,7 @@ static void *by_condition(void *unused) {
     }
     return unused;
 }
-// A word that is 1 when taken, so that its value says nothing of waiters.
+// The word is 1 when the lock is taken, so that its value does not tell whether there are waiters.
 static void *by_futex(void *unused) {
     for (int i = 0; i < 60; i++) {
         while (__atomic_exchange_n((int *)&gate_word, 1, __ATOMIC_ACQUIRE) == 1)

@@ -1,5 +1,5 @@
-//! Locks that are built of semaphores, condition variables and futexes are told from queues by evidence: a
-//! thread that waited for one signals it itself when it releases.
+//! Locks that are built of semaphores, condition variables and futexes are distinguished from queues: a
+//! thread that waited for such a lock signals it itself when it releases the lock.
 
 use super::{accuses, accuses_no_lock, build, others, record, scratch, turn};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
@@ -68,7 +68,7 @@ fn a_mutex_of_iso_c_is_named() {
     judge_program("iso", "", "clerk", |a| accuses(a, "ledger_mutex, mutex, waited for in clerk"));
 }
 
-/// All begin in the same function of std; its mutex is a futex.
+/// All threads begin in the same function of std. The mutex of std is a futex.
 #[test]
 fn threads_of_rust_are_operations_by_their_names() {
     let _turn = turn();
@@ -90,7 +90,7 @@ fn threads_of_rust_are_operations_by_their_names() {
     assert!(lock.is_some() && clerk.lock_wait_ns * 2 > clerk.elapsed_ns, "{:#?}", analysis.sites);
 }
 
-/// Four threads of CPython behind one `threading.Lock`, which sleeps while it is held.
+/// Four threads of CPython share one `threading.Lock` and sleep while they hold it.
 #[test]
 fn a_lock_of_python_is_named_where_python_is_installed() {
     let _turn = turn();

@@ -1,4 +1,4 @@
-// A spin lock: waiting burns the processor.
+// A spin lock: its waiters keep the processors busy.
 #include "planted.h"
 static pthread_spinlock_t ring_lock;
 static void *sender(void *unused) {

@@ -1,4 +1,4 @@
-// A writer starves behind a flood of readers.
+// A writer starves, because readers always hold the lock.
 #include "planted.h"
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
 static volatile int written;
@@ -12,7 +12,7 @@ static void *reader(void *number) {
     return NULL;
 }
 static void *writer(void *unused) {
-    // Readers overlap for ever, so the writer only gets in where it can: let the last ones end by themselves.
+    // The readers' holds overlap all the time. The writer's wait has a timeout, after which the readers end.
     work_us(2000);
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);

@@ -26,14 +26,14 @@ static void take(int pairs) {
 
 int main(void) {
     pthread_t thread;
-    // With a second thread there is a recording.
+    // The recording begins when there is a second thread.
     if (pthread_create(&thread, NULL, nothing, NULL) != 0) return 3;
     pthread_join(thread, NULL);
-    // The first holds are recorded more often than the later ones.
+    // The first holds of a thread are recorded more often than later ones.
     take(WARM_UP);
     signal(SIGTRAP, step);
     __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq" ::: "memory", "cc");
-    alarm(100); // each instruction is a switch to the recorder: it must not try again and again
+    alarm(100); // each instruction is a context switch to the recorder, which must not retry without limit
     take(PAIRS);
     __asm__ volatile("pushfq\n andq $~0x100, (%%rsp)\n popfq" ::: "memory", "cc");
     printf("%lu\n", steps / PAIRS);

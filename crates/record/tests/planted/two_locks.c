@@ -1,5 +1,5 @@
-// Two locks one after the other; without the first the second is the next. With an argument the first is
-// gone.
+// Two locks, taken one after the other. Without the first, the second is the bottleneck. With an argument,
+// the program does not use the first.
 #include "planted.h"
 static pthread_mutex_t first_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t second_mutex = PTHREAD_MUTEX_INITIALIZER;

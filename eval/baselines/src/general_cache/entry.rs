@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 
 use azekura_buffer::parts::Evicted;
 
-/// See CACHE-1 for the rules of its use.
+/// The place of one entry. CACHE-1 states the rules of its use.
 #[derive(Debug)]
 pub(super) struct Entry<K, V> {
     held: UnsafeCell<Option<(K, V)>>,
@@ -13,10 +13,10 @@ pub(super) struct Entry<K, V> {
     witness: loom::cell::UnsafeCell<()>,
 }
 
-// SAFETY: CACHE-1: it is written only by the owner of an evicted frame, of which there is one (FRAME-2),
-// while nobody has a pin; the orderings of the pin word make that writer's work visible to pinners, and
-// readers' work to the next owner. Entries are put in by one thread and dropped by another (Send), and read
-// by several at once (Sync).
+// SAFETY: CACHE-1: only the owner of an evicted frame writes the entry, there is one owner (FRAME-2), and no
+// thread has a pin then. The orderings of the pin word make the owner's writes visible to pinners, and
+// readers' accesses to the next owner. Entries are inserted by one thread and dropped by another (Send), and
+// read by several at once (Sync).
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Entry<K, V> {}
 
 impl<K, V> Entry<K, V> {
@@ -32,8 +32,7 @@ impl<K, V> Entry<K, V> {
     pub(super) fn put(&self, _owner: &Evicted, entry: (K, V)) {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
-        // SAFETY: CACHE-1; the caller passes the owner's proof. The old value was taken out, so nothing is
-        // dropped.
+        // SAFETY: CACHE-1; `_owner` proves the ownership. The old value was removed, so nothing is dropped.
         unsafe { *self.held.get() = Some(entry) };
     }
 
@@ -41,11 +40,11 @@ impl<K, V> Entry<K, V> {
     pub(super) fn take(&self, _owner: &Evicted) -> Option<(K, V)> {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
-        // SAFETY: CACHE-1; the owner's proof is here.
+        // SAFETY: CACHE-1; `_owner` proves the ownership.
         unsafe { (*self.held.get()).take() }
     }
 
-    /// The entry.
+    /// Returns the entry.
     ///
     /// # Safety
     ///
@@ -57,7 +56,7 @@ impl<K, V> Entry<K, V> {
     pub(super) unsafe fn get(&self) -> &(K, V) {
         #[cfg(loom)]
         self.witness.with(|_| ());
-        // SAFETY: CACHE-1; the caller has pinned.
+        // SAFETY: CACHE-1; the frame is pinned, by the caller's contract.
         unsafe { (*self.held.get()).as_ref() }.expect("published with its entry")
     }
 }

@@ -6,8 +6,8 @@ use std::ops::Deref;
 use super::Cache;
 use azekura_buffer::parts::FrameId;
 
-/// A borrowed value. It stays unchanged until the guard is dropped, even if its key is removed or gets
-/// another value. A borrowed entry is not evicted, so do not keep many.
+/// A borrowed value. It stays unchanged until the guard is dropped, even if its key is removed or receives
+/// another value. A borrowed entry is not evicted, so do not keep many guards.
 #[must_use]
 pub struct Ref<'c, K, V, S> {
     cache: &'c Cache<K, V, S>,
@@ -15,7 +15,7 @@ pub struct Ref<'c, K, V, S> {
 }
 
 impl<'c, K, V, S> Ref<'c, K, V, S> {
-    /// The guard of a pin that the caller has taken.
+    /// Creates the guard of a pin that the caller has taken.
     pub(super) const fn pinned(cache: &'c Cache<K, V, S>, frame: FrameId) -> Self {
         Self { cache, frame }
     }

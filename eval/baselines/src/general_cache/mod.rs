@@ -1,10 +1,11 @@
 //! A cache for keyed values of any type, made of the frames, the page table and the policies of the buffer
-//! pool: the paper's remark in §3 that its method serves caches in general. The product does not use it.
+//! pool. The paper remarks in §3 that its method serves caches in general. The product does not use this
+//! cache.
 //!
-//! **A hit takes no lock**: look up the key's hash, pin the entry by one CAS, compare the key, count the use
-//! (no write if the entry is hot), and unpin by one subtraction. A hit returns a borrowed value, without a
-//! clone or a reference count of its own. The value stays until the borrow ends, independent of insertions
-//! and evictions.
+//! **A hit takes no lock.** It looks up the key's hash, pins the entry by one CAS, compares the key, counts
+//! the use (no write if the entry is hot), and unpins by one subtraction. A hit returns a borrowed value,
+//! without a clone or a reference count of its own. The value stays until the borrow ends, independent of
+//! insertions and evictions.
 //!
 //! The victim is chosen as in the pool: two rings with a sketch by default, so scans and one-time keys
 //! displace few entries.
@@ -25,21 +26,21 @@
 //!
 //! | frame | mapping | entry | may be used by |
 //! |---|---|---|---|
-//! | evicted | none | none, or being put in | its owner |
-//! | pinned | the hash's, or none yet | there | the thread that has pinned it |
-//! | pinned or unpinned | the hash's | there | everybody |
-//! | pinned or unpinned | none: removed, replaced, lost its insertion | there | borrows; then the sweep |
-//! | leaving | as before, or none | there | nobody |
+//! | evicted | none | none, or being inserted | its owner |
+//! | pinned | the hash's, or none yet | present | the thread that has pinned it |
+//! | pinned or unpinned | the hash's | present | all threads |
+//! | pinned or unpinned | none: removed, replaced, lost its insertion | present | borrows; then the sweep |
+//! | leaving | as before, or none | present | no thread |
 //!
 //! - **CACHE-1** An entry is stored and removed only by the owner of its evicted frame (FRAME-2), and read
 //!   only under a pin.
-//! - **CACHE-2** A hit is believed only if its frame had the mapping in this generation (its buffer number
-//!   says so), or has it now. So no thread sees a value that lost its insertion to another one.
-//! - **CACHE-3** Keys are compared. Two keys with one hash (39 bits) cannot be there together: the later one
-//!   replaces the earlier.
+//! - **CACHE-2** A hit is valid only if its frame had the mapping in this generation (as its buffer number
+//!   shows), or has it now. So no thread receives a value that lost its insertion to another one.
+//! - **CACHE-3** Keys are compared. Two keys with the same hash (39 bits) cannot be cached together: the
+//!   later one replaces the earlier.
 //!
-//! Linearization points: a hit, its read of the table; an insertion, the finish of its word in the table; a
-//! removal, the removal of the word.
+//! Linearization points: of a hit, its read of the table; of an insertion, the final store of its word in the
+//! table; of a removal, the removal of the word.
 
 mod entry;
 mod guard;
@@ -59,14 +60,14 @@ use azekura_buffer::{MAX_PAGE_ID, Policy, PoolError};
 
 pub use self::guard::Ref;
 
-/// A point between two steps that other threads observe: a model switches threads there.
+/// A point between two steps that other threads can observe. A model switches threads here.
 #[inline]
 fn step() {
     #[cfg(loom)]
     azekura_buffer::model::step();
 }
 
-/// Lets other threads end their borrows.
+/// Waits for a short time, so that other threads can end their borrows.
 fn nap() {
     azekura_base::blocking::announce();
     #[cfg(not(loom))]
@@ -75,16 +76,17 @@ fn nap() {
     azekura_base::sync::thread::yield_now();
 }
 
-/// Sweeps before an insertion is refused; each looks at every entry.
+/// Number of sweeps over all entries before an insertion fails.
 const TRIES: usize = if cfg!(loom) { 3 } else { 32 };
 
 /// Behavior of an insertion while every entry is borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenAllPinned {
-    /// Returns key and value after some attempts.
+    /// Returns key and value after 32 sweeps over all entries.
     #[default]
     Refuse,
-    /// Waits until an entry is free. A thread that holds all borrows itself waits forever.
+    /// Waits until an entry is evictable. A thread that waits while it holds all borrows itself waits
+    /// forever.
     Wait,
 }
 
@@ -97,13 +99,14 @@ pub struct CacheOptions {
     pub when_all_pinned: WhenAllPinned,
 }
 
-/// The error that every entry is borrowed; it returns key and value. Drop borrows, or do not cache the value.
+/// The error if every entry is borrowed; contains key and value. Drop some borrows, or do not cache the
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no evictable entry: all {entries} are borrowed")]
 pub struct Full<K, V> {
-    /// The key of the refused insertion.
+    /// The key that was not inserted.
     pub key: K,
-    /// The value of the refused insertion.
+    /// The value that was not inserted.
     pub value: V,
     /// Capacity of the cache in entries.
     pub entries: usize,
@@ -141,8 +144,8 @@ impl<K: Hash + Eq, V> Cache<K, V> {
 }
 
 impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
-    /// Creates a cache of `capacity` entries. The hasher should distribute well; its time is most of the cost
-    /// of a hit.
+    /// Creates a cache of `capacity` entries. The hasher should distribute keys well; its time is most of the
+    /// cost of a hit.
     ///
     /// # Errors
     ///
@@ -216,7 +219,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
     ///
     /// # Errors
     ///
-    /// [`Full`] while every entry is borrowed, unless the options say to wait.
+    /// [`Full`] if every entry is borrowed, unless the options say to wait.
     pub fn insert(&self, key: K, value: V) -> Result<Ref<'_, K, V, S>, Full<K, V>> {
         let id = self.id(&key);
         let (ours, left) = self.place(id, key, value)?;
@@ -229,12 +232,13 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         Ok(ours)
     }
 
-    /// Returns the value of a key, borrowed; a missing value is made by `make` and inserted. Several threads
-    /// that miss on one key may each make a value; all of them get the one that is inserted first.
+    /// Returns the value of a key, borrowed. A missing value is created by `make` and inserted. Several
+    /// threads that miss on one key may each create a value; all of them receive the one that is inserted
+    /// first.
     ///
     /// # Errors
     ///
-    /// As [`Cache::insert`].
+    /// [`Full`], as for [`Cache::insert`].
     pub fn get_or_insert_with(
         &self,
         key: K,
@@ -263,7 +267,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Removes a key; `true` if it was present. Borrows of its value stay valid.
+    /// Removes a key; returns `true` if it was present. Borrows of its value stay valid.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -275,7 +279,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
             if found.key().borrow() != key {
                 return false;
             }
-            // Pinned, so the word names this entry and no later one.
+            // The entry is pinned, so the table's word refers to this entry and not to a later one.
             let frame = found.frame();
             let is_ours = self.table.remove(id, frame);
             drop(found);
@@ -286,7 +290,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Pins the entry that has the hash's mapping (CACHE-2).
+    /// Pins the entry to which the hash is mapped (CACHE-2).
     fn fix(&self, id: PageId) -> Option<Ref<'_, K, V, S>> {
         let (mut backoff, mut is_first) = (Backoff::new(), true);
         loop {
@@ -317,8 +321,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Stores an entry in a frame, pinned, without a mapping. Also returns the frame's old entry, to be
-    /// dropped after the insertion.
+    /// Stores an entry in a frame, pinned, without a mapping. Also returns the frame's old entry, which the
+    /// caller drops after the insertion.
     fn place(&self, id: PageId, key: K, value: V) -> Result<(Ref<'_, K, V, S>, Option<(K, V)>), Full<K, V>> {
         let Some((owner, left)) = self.victim() else {
             return Err(Full { key, value, entries: self.frames.len() });
@@ -361,12 +365,12 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Does the caller's part of the eviction of a leaving frame. Returns the frame and its entry to the last
-    /// evicting thread. The caller is one of them.
+    /// Completes the calling thread's part of the eviction of a leaving frame. The last evicting thread
+    /// receives the frame and its entry.
     fn finish_eviction(&self, id: FrameId) -> Option<(Evicted, Option<(K, V)>)> {
         let frame = &self.frames[id.0 as usize];
         step();
-        self.table.remove(frame.page_id(), id); // FRAME-1: the id stays while we are in
+        self.table.remove(frame.page_id(), id); // FRAME-1: the id stays while this thread takes part
         step();
         let owner = frame.leave(id)?;
         frame.take_buffer(&owner);
@@ -376,7 +380,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         Some((owner, left))
     }
 
-    /// Like [`Self::finish_eviction`], and frees the frame.
+    /// Completes the calling thread's part of an eviction as [`Self::finish_eviction`] does, and frees the
+    /// frame.
     fn recycle(&self, id: FrameId) {
         if let Some((owner, left)) = self.finish_eviction(id) {
             self.free.push(owner, &self.frames);
@@ -384,11 +389,12 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Removes a mapping that conflicts with ours. If another insertion has added the same mapping again
-    /// since, that insertion precedes ours.
+    /// Removes a mapping that conflicts with the caller's insertion. If another insertion has added the same
+    /// mapping again since, that insertion precedes the caller's.
     fn detach(&self, id: PageId, frame_id: FrameId) {
         let frame = &self.frames[frame_id.0 as usize];
-        // Pinned, or being evicted, so that the word names this entry and no later one.
+        // The frame is pinned or being evicted, so the table's word refers to this entry and not to a later
+        // one.
         if frame.try_pin(id) {
             self.table.remove(id, frame_id);
             drop(Ref::pinned(self, frame_id));
@@ -398,9 +404,10 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Frees a frame that lost its mapping, unless its entry is borrowed; then the sweep frees it later.
+    /// Frees a frame that lost its mapping, unless its entry is borrowed. In that case the sweep frees the
+    /// frame later.
     fn free_if_unused(&self, id: FrameId) {
-        // The frame may have another page by now; it is unpinned and may be evicted too.
+        // The frame may contain another entry by now, which is unpinned and may be evicted too.
         if self.frames[id.0 as usize].try_evict() {
             self.recycle(id);
         }

@@ -1,4 +1,5 @@
-//! Storage of a reader–writer latch's state, and its changes: the two variants of the paper's Fig. 9.
+//! Storage and changes of a reader–writer latch's state: the two variants of the paper's Fig. 9, and a third
+//! one.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 use super::State;
 use crate::SyncMutex;
 
-/// Entry or exit of the calling thread in a change of state, for a cell that records holders.
+/// The movement of the calling thread in a change of state, for a cell that records holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Movement {
     /// No entry and no exit.
@@ -21,25 +22,26 @@ pub enum Movement {
 
 /// A place for a [`State`] that threads change one after another.
 ///
-/// - **CELL-1** Each change is applied to the state that the change before it left.
-/// - **CELL-2** The effects of a thread before a change are visible to each thread that applies a later one.
+/// - **CELL-1** Each change is applied to the result of the previous change.
+/// - **CELL-2** A thread's effects before its change are visible to each thread that applies a later change.
 pub trait StateCell: Send + Sync {
     /// Creates a cell without holders. `inside` names its mutex or word in traces.
     fn new(inside: &'static Site) -> Self;
 
-    /// The state as it was a moment ago. Orders nothing.
+    /// Returns a recent state. Relaxed: orders nothing.
     fn peek(&self) -> State;
 
-    /// Applies `change`, which may run several times; its last result counts. It also returns the movement.
+    /// Applies `change`, which may run several times; the result of its last run is returned. `change` also
+    /// returns the movement.
     fn update<R>(&self, change: impl FnMut(&mut State) -> (R, Movement)) -> R;
 }
 
-/// The state guarded by a mutex, as InnoDB 5.0 had it (Fig. 9a): two turns of the mutex for each hold of the
+/// The state guarded by a mutex, as in InnoDB 5.0 (Fig. 9a): the mutex is locked twice for each hold of the
 /// latch.
 #[derive(Debug)]
 pub struct Guarded {
     mutex: SyncMutex<()>,
-    /// Changed only with the mutex held; peeked at without, as `writer` is there.
+    /// Changed only with the mutex held, but read without it by `peek`, as InnoDB reads its member `writer`.
     state: AtomicU64,
 }
 
@@ -53,7 +55,7 @@ impl StateCell for Guarded {
     }
 
     fn update<R>(&self, mut change: impl FnMut(&mut State) -> (R, Movement)) -> R {
-        // CELL-1, CELL-2: by the mutex. Relaxed: the same.
+        // CELL-1, CELL-2: by the mutex. Relaxed: the mutex orders the accesses.
         let _turn = self.mutex.lock();
         let mut state = State::unpack(self.state.load(Relaxed));
         let (result, _) = change(&mut state);
@@ -62,11 +64,11 @@ impl StateCell for Guarded {
     }
 }
 
-/// The state in one word, changed by compare-and-swap (Fig. 9b): no mutex.
+/// The state in one word, changed by compare-and-swap (Fig. 9b), without a mutex.
 ///
-/// Under contention a compare-and-swap fails when another thread was faster, and is repeated. This costs
-/// processor time and holds no lock. The trace records it as a wait of the kind [`WaitKind::Retry`], from the
-/// first failure to the success.
+/// A compare-and-swap fails if another thread was faster, and is repeated. This costs processor time and
+/// holds no lock. The trace records it as a wait of kind [`WaitKind::Retry`], from the first failure to the
+/// success.
 #[derive(Debug)]
 pub struct OneWord {
     word: AtomicU64,
@@ -83,17 +85,17 @@ impl StateCell for OneWord {
     }
 
     fn update<R>(&self, mut change: impl FnMut(&mut State) -> (R, Movement)) -> R {
-        let mut old = self.word.load(Relaxed); // a guess; the CAS decides
+        let mut old = self.word.load(Relaxed); // Relaxed: a hint; the CAS decides
         let mut retrying = None;
         loop {
             let mut state = State::unpack(old);
             let (result, _) = change(&mut state);
             let new = state.pack();
-            // Nothing to change: a refusal, which reads nothing that the latch guards.
+            // No change, as in a failed attempt, which reads nothing that the latch protects.
             if new == old {
                 return result;
             }
-            // AcqRel: CELL-2, both sides; pairs with itself.
+            // AcqRel: CELL-2; pairs with the same operation of other threads.
             match self.word.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return result,
                 Err(now) => old = now,
@@ -106,22 +108,19 @@ impl StateCell for OneWord {
     }
 }
 
-/// As [`Guarded`], and the mutex also guards a list of holders with their start times, as in InnoDB's debug
-/// build (`rw_lock_debug_t`): the mutex is held for longer.
+/// The state guarded by a mutex as in [`Guarded`]. The mutex also guards a list of holders with their start
+/// times, as in InnoDB's debug build (`rw_lock_debug_t`), so it is held for longer.
 #[derive(Debug)]
 pub struct Accounted {
     mutex: SyncMutex<Account>,
-    /// As in [`Guarded`].
+    /// Changed only with the mutex held, but read without it by `peek`.
     state: AtomicU64,
 }
 
-/// Holders of a latch.
+/// The holders of a latch.
 #[derive(Debug, Default)]
 struct Account {
-    #[expect(
-        clippy::vec_box,
-        reason = "each is a piece of memory of its own there, taken and freed under the mutex"
-    )]
+    #[expect(clippy::vec_box, reason = "as in InnoDB, each entry is allocated and freed under the mutex")]
     holders: Vec<Box<Holder>>,
     longest: Duration,
 }
@@ -149,7 +148,7 @@ impl Account {
 }
 
 impl Accounted {
-    /// Threads that are in, and the longest hold that has ended.
+    /// Returns the number of holders, and the longest hold that has ended.
     #[must_use]
     pub fn account(&self) -> (usize, Duration) {
         let account = self.mutex.lock();
@@ -167,7 +166,7 @@ impl StateCell for Accounted {
     }
 
     fn update<R>(&self, mut change: impl FnMut(&mut State) -> (R, Movement)) -> R {
-        // CELL-1, CELL-2: by the mutex. Relaxed: the same.
+        // CELL-1, CELL-2: by the mutex. Relaxed: the mutex orders the accesses.
         let mut account = self.mutex.lock();
         let mut state = State::unpack(self.state.load(Relaxed));
         let (result, movement) = change(&mut state);

@@ -2,18 +2,18 @@
 //!
 //! From T. Horikawa's study of lock contention by event tracing (IPSJ TOD 2010): the mutex inside the latch
 //! limited the scalability of MySQL, and a word changed by compare-and-swap removed the limit (section 5.1,
-//! Figs 7 to 9). Both variants are here, behind [`StateCell`]; admission, spinning, sleeping and waking are
-//! the same code for both. The store itself uses [`HybridLatch`](azekura_latch::HybridLatch).
+//! Figs 7 to 9). [`StateCell`] has both variants; admission, spinning, sleeping and waking are the same code
+//! for both. The store itself uses [`HybridLatch`](azekura_latch::HybridLatch).
 //!
 //! To enter:
-//! 1. Change the state to one that includes this thread. Without conflict this is all.
+//! 1. Change the state to one that includes this thread. Without conflict this is sufficient.
 //! 2. Spin for a while, reading the state without changing it; yield; try again.
-//! 3. Set the waiters bit, sleep until a release wakes, continue with step 2.
+//! 3. Set the waiters bit, sleep until a release wakes the thread, then continue with step 2.
 //!
-//! A writer that finds readers claims the next turn in step 1, which excludes new readers.
+//! A writer that finds readers in step 1 claims the next turn, which excludes new readers.
 //!
-//! - **RW-1** While the state says that a writer holds, there are no readers, and only that writer uses the
-//!   value exclusively; while it counts readers, nobody uses the value exclusively.
+//! - **RW-1** While the state has a writer that holds the latch, there are no readers, and only that writer
+//!   uses the value exclusively. While the state counts readers, no thread uses the value exclusively.
 //! - **RW-2** A sleeping thread has read the bucket's count before it set the waiters bit. The thread that
 //!   clears the bit increments the count afterwards (PARK-1). The bit is cleared whenever the latch becomes
 //!   free.
@@ -34,7 +34,8 @@ use azekura_latch::park::Bucket;
 
 /// A reader–writer latch around a value.
 ///
-/// Waiting writers go before new readers. Not reentrant: a holder that locks again may wait for itself.
+/// Waiting writers go before new readers. The latch is not reentrant: a holder that locks again may deadlock
+/// with itself.
 ///
 /// ```
 /// use azekura_baselines::rw::{OneWord, RwLatch};
@@ -54,7 +55,7 @@ pub struct RwLatch<S, T> {
     cell: S,
     site: &'static Site,
     value: UnsafeCell<T>,
-    /// Tells a model when two threads use the value with no order between them.
+    /// Lets a model detect that two threads use the value without an order between them.
     #[cfg(loom)]
     witness: loom::cell::UnsafeCell<()>,
 }
@@ -63,8 +64,8 @@ pub struct RwLatch<S, T> {
 unsafe impl<S: StateCell, T: Send + Sync> Sync for RwLatch<S, T> {}
 
 impl<S: StateCell, T> RwLatch<S, T> {
-    /// A latch around `value` that nobody holds. Waits are traced under `site`, those for the mutex or the
-    /// word inside under `inside`.
+    /// Creates a free latch around `value`. Its waits are traced under `site`, those for the mutex or word
+    /// inside under `inside`.
     #[must_use]
     pub fn new(site: &'static Site, inside: &'static Site, value: T) -> Self {
         Self {
@@ -76,12 +77,12 @@ impl<S: StateCell, T> RwLatch<S, T> {
         }
     }
 
-    /// The cell with the state.
+    /// Returns the cell with the state.
     pub fn cell(&self) -> &S {
         &self.cell
     }
 
-    /// The value, to look at together with others. Blocks while a writer is in or waiting.
+    /// Locks the latch shared. Blocks while a writer holds it or has claimed the next turn.
     #[inline]
     pub fn shared(&self) -> SharedGuard<'_, S, T> {
         let mut attempt = |state: &mut State| match state.enter_shared() {
@@ -96,12 +97,12 @@ impl<S: StateCell, T> RwLatch<S, T> {
         SharedGuard { latch: self, _hold: hold(self.site, self.address(), HoldMode::Shared) }
     }
 
-    /// The value, to change. Blocks while anybody is in.
+    /// Locks the latch exclusively. Blocks while another thread holds it.
     #[inline]
     pub fn exclusive(&self) -> ExclusiveGuard<'_, S, T> {
         let me = thread_tag();
         let mut has_claimed = false;
-        // The claim counts only when the change that made it was the last one; so it is taken from the
+        // The change may run several times. Only its last run is effective, so the claim is taken from the
         // result.
         let enter = |has_claimed: bool| {
             move |state: &mut State| {
@@ -195,25 +196,25 @@ impl<S: StateCell, T> RwLatch<S, T> {
         }
     }
 
-    /// The value, by exclusive reference.
+    /// Returns the value through the exclusive reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
-/// The right to look at the value of an [`RwLatch`].
+/// Shared access to the value of an [`RwLatch`].
 #[derive(Debug)]
 #[must_use]
 pub struct SharedGuard<'a, S: StateCell, T> {
     latch: &'a RwLatch<S, T>,
-    /// Dropped after the destructor has let go.
+    /// Dropped after the latch is released.
     _hold: HoldGuard,
 }
 
 impl<S: StateCell, T> Deref for SharedGuard<'_, S, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: RW-1: this guard is one of the readers that the state counts.
+        // SAFETY: RW-1: this guard is one of the readers in the state.
         unsafe { &*self.latch.value.get() }
     }
 }
@@ -225,19 +226,19 @@ impl<S: StateCell, T> Drop for SharedGuard<'_, S, T> {
     }
 }
 
-/// The right to change the value of an [`RwLatch`].
+/// Exclusive access to the value of an [`RwLatch`].
 #[derive(Debug)]
 #[must_use]
 pub struct ExclusiveGuard<'a, S: StateCell, T> {
     latch: &'a RwLatch<S, T>,
-    /// Dropped after the destructor has let go.
+    /// Dropped after the latch is released.
     _hold: HoldGuard,
 }
 
 impl<S: StateCell, T> Deref for ExclusiveGuard<'_, S, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: RW-1: this guard is the writer that the state says holds.
+        // SAFETY: RW-1: this guard is the writer in the state.
         unsafe { &*self.latch.value.get() }
     }
 }
@@ -264,8 +265,8 @@ mod tests {
     static MUTEX: Site = Site::new("mutex of test latch");
 
     fn shared_together_exclusive_alone<S: StateCell>() {
-        // Two halves that a writer changes one after the other: a reader beside a writer would see them
-        // differ.
+        // A writer changes the two halves one after the other. A reader that runs concurrently would find
+        // different halves.
         let latch = RwLatch::<S, _>::new(&SITE, &MUTEX, (0u64, 0u64));
         std::thread::scope(|s| {
             for thread in 0..8u64 {
@@ -276,7 +277,7 @@ mod tests {
                             let mut value = latch.exclusive();
                             value.0 += 1;
                             if i % 100 == 0 {
-                                // Longer than anybody spins: the others go to sleep.
+                                // Longer than a thread spins, so that the other threads sleep.
                                 std::thread::sleep(std::time::Duration::from_micros(200));
                             }
                             value.1 += 1;

@@ -1,18 +1,18 @@
-//! The state of a reader–writer latch and its transitions: what InnoDB 5.0 keeps in seven members (Fig. 7 of
-//! the paper) and the paper packs into one word (Fig. 8).
+//! The state of a reader–writer latch and its transitions: seven members in InnoDB 5.0 (Fig. 7 of the paper),
+//! packed into one word by the paper (Fig. 8).
 //!
-//! | bits | member there | meaning |
+//! | bits | member in InnoDB | meaning |
 //! |---|---|---|
 //! | 0..13 | `reader_count` | shared holders, at most 8,191 |
-//! | 13..15 | `writer`, `writer_is_wait_ex` | none; one waits for the readers to leave; one holds |
+//! | 13..15 | `writer`, `writer_is_wait_ex` | no writer; one waits for the readers to leave; one holds |
 //! | 15 | `waiters` | threads sleep |
-//! | 32..64 | `writer_thread` | thread of the writer, which waiters name in the trace |
+//! | 32..64 | `writer_thread` | the writer's thread, which the trace reports for waits |
 //!
-//! Left out: `writer_count` (a holder never locks again) and `pass` (no thread unlocks for another).
+//! Omitted: `writer_count` (a holder never locks again) and `pass` (no thread unlocks for another).
 
 use azekura_trace::ThreadTag;
 
-/// Most shared holders at once: 13 bits, as in the paper (section 5.1).
+/// Largest number of shared holders: 13 bits, as in the paper (section 5.1).
 pub const MOST_READERS: u32 = (1 << 13) - 1;
 
 const WRITER_SHIFT: u32 = 13;
@@ -25,7 +25,7 @@ pub enum Writer {
     /// `RW_LOCK_NOT_LOCKED`.
     #[default]
     None,
-    /// `RW_LOCK_WAIT_EX`: it has the next turn, which excludes new readers.
+    /// `RW_LOCK_WAIT_EX`: the writer has claimed the next turn, which excludes new readers.
     Waiting,
     /// `RW_LOCK_EX`.
     Holding,
@@ -40,19 +40,19 @@ pub struct State {
     writer_thread: ThreadTag,
 }
 
-/// Result of an attempt to lock exclusively.
+/// The result of an attempt to lock exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// We hold it.
+    /// The calling thread holds the latch.
     Mine,
-    /// The next turn is ours, when the readers have left.
+    /// The calling thread has the next turn, when the readers have left.
     Next,
-    /// A writer is before us.
+    /// Another writer holds the latch or has the next turn.
     Another,
 }
 
 impl State {
-    /// As one word.
+    /// Packs the state into one word.
     #[must_use]
     pub fn pack(self) -> u64 {
         let waiters = if self.has_waiters { WAITERS } else { 0 };
@@ -60,7 +60,7 @@ impl State {
         u64::from(self.readers) | writer | waiters | u64::from(self.writer_thread.0) << THREAD_SHIFT
     }
 
-    /// From one word.
+    /// Unpacks the state from one word.
     #[must_use]
     pub fn unpack(word: u64) -> Self {
         let writer = match word >> WRITER_SHIFT & 3 {
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// Shared holders.
+    /// Returns the number of shared holders.
     #[must_use]
     pub fn readers(&self) -> u32 {
         self.readers
@@ -94,15 +94,15 @@ impl State {
         self.writer_thread
     }
 
-    /// Enters shared if no writer is in or waiting: `rw_lock_s_lock_low`.
+    /// Enters shared if no writer holds or waits, and returns `true` then: `rw_lock_s_lock_low`.
     pub fn enter_shared(&mut self) -> bool {
         let enters = self.writer == Writer::None && self.readers < MOST_READERS;
         self.readers += u32::from(enters);
         enters
     }
 
-    /// Enters exclusively or claims the next turn: `rw_lock_x_lock_low`. `claimed`: the next turn is ours
-    /// already.
+    /// Enters exclusively, or claims the next turn: `rw_lock_x_lock_low`. `claimed` is set if the calling
+    /// thread already has the next turn.
     pub fn enter_exclusive(&mut self, claimed: bool, me: ThreadTag) -> Turn {
         if self.writer != Writer::None && !claimed {
             return Turn::Another;
@@ -117,14 +117,14 @@ impl State {
         }
     }
 
-    /// Leaves; says whether sleepers are to be woken.
+    /// Leaves; returns `true` if sleepers must be woken.
     pub fn leave_shared(&mut self) -> bool {
         debug_assert!(self.readers > 0, "released without being held");
         self.readers -= 1;
         self.readers == 0 && std::mem::take(&mut self.has_waiters)
     }
 
-    /// Leaves; says whether sleepers are to be woken.
+    /// Leaves; returns `true` if sleepers must be woken.
     pub fn leave_exclusive(&mut self) -> bool {
         debug_assert!(self.writer == Writer::Holding, "released without being held");
         self.writer = Writer::None;
@@ -132,7 +132,7 @@ impl State {
         std::mem::take(&mut self.has_waiters)
     }
 
-    /// Notes that somebody is about to sleep.
+    /// Records that a thread is about to sleep.
     pub fn note_waiter(&mut self) {
         self.has_waiters = true;
     }

@@ -1,24 +1,24 @@
-//! A control group that limits the memory of one engine, its share of the system's page cache included.
+//! A control group that limits the memory of one engine, including its share of the system's page cache.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// Mount point of the control groups on every distribution in use.
+/// Usual mount point of the control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A control group of our own; dropping it removes it.
+/// A control group that is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     dir: PathBuf,
 }
 
 impl Cgroup {
-    /// Makes a group with this memory limit, of version 2, or of version 1 where the memory controller is
-    /// attached to that.
+    /// Creates a group with this memory limit: version 2, or version 1 if the memory controller is attached
+    /// to it.
     ///
     /// # Errors
     ///
-    /// The reason why there can be none: no controller, or no permission.
+    /// The reason why no group can be created: no memory controller, or no permission.
     pub(super) fn create(limit_bytes: u64) -> Result<Self> {
         let own = std::fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
         Self::create_under(Path::new(ROOT), &own, limit_bytes)
@@ -37,7 +37,7 @@ impl Cgroup {
             })?;
             let group = Self::make(root.join(name))?;
             group.set("memory.max", limit_bytes)?;
-            // Absent where the kernel has no swap accounting; then there is no swap to forbid.
+            // The file does not exist if the kernel has no swap accounting; swap is then not limited.
             let _ = group.set("memory.swap.max", 0);
             return Ok(group);
         }
@@ -70,7 +70,7 @@ impl Cgroup {
         std::fs::write(&path, value.to_string()).with_context(|| format!("write {}", path.display()))
     }
 
-    /// The file that takes the number of a process to be moved into the group.
+    /// Returns the file through which a process is moved into the group.
     pub(super) fn procs(&self) -> PathBuf {
         self.dir.join("cgroup.procs")
     }
@@ -78,7 +78,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Fails while a process is left in it; the message of that process's end has the reason.
+        // Fails while a process is in the group; the error about that process has the reason.
         let _ = std::fs::remove_dir(&self.dir);
     }
 }
@@ -106,7 +106,7 @@ mod tests {
         let group = Cgroup::create_under(root.path(), "4:memory:/there\n", 77).unwrap();
         let limit = group.dir.join("memory.limit_in_bytes");
         assert_eq!(std::fs::read_to_string(&limit).unwrap(), "77");
-        std::fs::remove_file(limit).unwrap(); // a real group's files go with it
+        std::fs::remove_file(limit).unwrap(); // in a real group, the files are removed with the directory
         drop(group);
         assert_eq!(std::fs::read_dir(parent).unwrap().count(), 0);
     }

@@ -1,14 +1,14 @@
-//! `beyond-cache`: data of 0.5, 2 and 8 times the memory that there is, over every engine at its defaults.
+//! `beyond-cache`: data of 0.5, 2 and 8 times the memory, over every engine at its defaults.
 //!
-//! Each engine runs in a process of its own in a control group of its own, which limits its memory together
-//! with its share of the system's page cache. The process is this program with `--cell`; it writes one JSON
-//! object per phase.
+//! Each engine runs in a process and a control group of its own, which limits its memory together with its
+//! share of the system's page cache. The process is this program with `--cell`; it writes one JSON object per
+//! phase.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | [`cgroup`] | the limit |
-//! | [`meter`] | processor time, and bytes of the device |
-//! | [`phase`] | one stretch of work |
+//! | [`cgroup`] | the limit of the memory |
+//! | [`meter`] | processor time, and bytes transferred by the device |
+//! | [`phase`] | one phase of the work |
 //! | [`table`] | the result as text |
 
 mod cgroup;
@@ -38,10 +38,10 @@ use std::sync::atomic::AtomicU64;
     whole device. Prints the cells by our rate over that of the best peer, the smallest first, then all\n\
     engines of each cell. Exit code 1: an engine failed, or the kernel killed it at the memory limit.")]
 pub(crate) struct BeyondCache {
-    /// Memory of each engine with its page cache, in MiB
+    /// Memory of each engine including its page cache, in MiB
     #[arg(long, default_value_t = 256)]
     memory_mib: u64,
-    /// Sizes of the data, in times of the memory
+    /// Sizes of the data, as multiples of the memory
     #[arg(long, value_delimiter = ',', default_value = "0.5,2,8")]
     times: Vec<f64>,
     /// Engines, or `all`
@@ -50,7 +50,7 @@ pub(crate) struct BeyondCache {
     /// Cache of each engine in MiB, instead of its default
     #[arg(long)]
     cache_mib: Option<u64>,
-    /// Engines that can bypass the system's page cache do so
+    /// Bypass the system's page cache in engines that can
     #[arg(long)]
     direct: bool,
     /// Bytes of each value
@@ -59,13 +59,13 @@ pub(crate) struct BeyondCache {
     /// Client threads
     #[arg(long, default_value_t = 1)]
     threads: u64,
-    /// Longest time of a phase that grows or empties the store, in seconds
+    /// Longest time of a phase that fills or empties the store, in seconds
     #[arg(long, default_value_t = 600.0)]
     grow_seconds: f64,
     /// Time of each other phase, in seconds
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// 64 MiB of memory, data of 0.5 and 2 times as much, 2 seconds and at most 20 for growing
+    /// Use 64 MiB of memory, data of 0.5 and 2 times as much, 2 s per phase and at most 20 s for filling
     #[arg(long)]
     quick: bool,
     /// Directory for the stores; they are removed afterwards
@@ -74,12 +74,12 @@ pub(crate) struct BeyondCache {
     /// Write one JSON object per engine, size and phase to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Runs one engine in this process; the value is a JSON object
+    /// Run one engine in this process; the value is a JSON object
     #[arg(long, hide = true)]
     cell: Option<String>,
 }
 
-/// One engine with data of one size.
+/// One engine with one size of data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Cell {
     engine: String,
@@ -88,11 +88,11 @@ struct Cell {
     cache_bytes: Option<u64>,
     direct: bool,
     dir: PathBuf,
-    /// The control group's file for the numbers of processes.
+    /// The control group's file to which the process id is written.
     procs: Option<PathBuf>,
 }
 
-/// A result of a cell.
+/// The result of one phase of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
     engine: String,
@@ -139,7 +139,7 @@ impl BeyondCache {
         Ok(failures.is_empty())
     }
 
-    /// Memory of an engine in bytes.
+    /// Returns the memory of an engine in bytes.
     fn memory(&self) -> u64 {
         (if self.quick { 64 } else { self.memory_mib }) << 20
     }
@@ -199,7 +199,7 @@ impl BeyondCache {
             return Err(error).context("the process of the engine wrote no row");
         }
         if !status.success() {
-            // Signal 9 is the kernel's at the limit.
+            // The kernel sends signal 9 at the memory limit.
             bail!("its process ended with {status}");
         }
         Ok(())
@@ -263,7 +263,7 @@ mod tests {
         let cell = Cell { engine, times: 2.0, size, cache_bytes: None, direct: false, dir, procs: None };
         let mut rows = Vec::new();
         run_cell(&cell, &mut |row| {
-            // As the parent gets it.
+            // Parsed as in the parent process.
             rows.push(serde_json::from_str::<Row>(&serde_json::to_string(row)?)?);
             Ok(())
         })

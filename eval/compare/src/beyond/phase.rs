@@ -1,4 +1,4 @@
-//! One stretch of work on one store, measured.
+//! Measures one phase of work on one store.
 
 use super::meter::Meter;
 use anyhow::{Result, anyhow};
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Rows of a transaction that inserts or removes.
+/// Rows of a transaction that inserts or deletes.
 const GROUP: u64 = 50;
-/// Rows of a scan between two looks at the clock.
+/// Rows of a scan between two checks of the clock.
 const SCAN_ROWS: u64 = 10_000;
 
 /// The kind of work.
@@ -48,16 +48,16 @@ impl Phase {
     }
 }
 
-/// The sizes of a run.
+/// The size of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Size {
-    /// Rows of the store when it is full.
+    /// Rows of the filled store.
     pub(super) rows: u64,
     pub(super) value_bytes: usize,
     pub(super) threads: u64,
-    /// Longest time of a phase that grows or empties the store.
+    /// Longest time of a phase that fills or empties the store, in seconds.
     pub(super) grow_seconds: f64,
-    /// Time of the other phases.
+    /// Time of the other phases, in seconds.
     pub(super) seconds: f64,
 }
 
@@ -68,9 +68,9 @@ pub(super) struct Measured {
     /// Rows inserted, read, changed, scanned or removed.
     pub(super) rows: u64,
     pub(super) seconds: f64,
-    /// Rows of each second.
+    /// Number of rows processed in each second.
     pub(super) per_second: Vec<u64>,
-    /// Of a transaction; of a scan, of the next 10,000 rows. Microseconds.
+    /// Latency quantiles in microseconds: of a transaction, or of each 10,000 rows of a scan.
     pub(super) p50: f64,
     pub(super) p90: f64,
     pub(super) p99: f64,
@@ -87,7 +87,8 @@ impl Measured {
         self.rows as f64 / self.seconds.max(1e-9)
     }
 
-    /// The rate of the last tenth of the whole seconds, over that of the first tenth; `None` for short runs.
+    /// Returns the rate in the last tenth of the whole seconds, divided by that in the first tenth; `None`
+    /// for short runs.
     pub(super) fn last_over_first(&self) -> Option<f64> {
         let whole = &self.per_second[..self.per_second.len().saturating_sub(1)];
         let tenth = whole.len().div_ceil(10);
@@ -96,11 +97,11 @@ impl Measured {
     }
 }
 
-/// State that the threads of a phase share.
+/// State shared by the threads of a phase.
 struct Shared<'a> {
     phase: Phase,
     size: Size,
-    /// Rows that the store has, or had before they were removed: items below it.
+    /// Number of rows in the store at the begin of the phase: items below this number.
     filled: u64,
     next_item: AtomicU64,
     next_value: &'a AtomicU64,
@@ -111,7 +112,7 @@ struct Shared<'a> {
     running: AtomicUsize,
 }
 
-/// Runs a phase. `filled`: rows that the store has; a phase that grows it sets it.
+/// Runs a phase. `filled` is the number of rows in the store; a phase that fills the store sets it.
 pub(super) fn run(
     store: &dyn Store,
     phase: Phase,
@@ -184,17 +185,17 @@ pub(super) fn run(
     })
 }
 
-/// One thread less, also if it panics.
+/// Counts down the running threads when dropped, also if the thread panics.
 struct Ending<'a>(&'a AtomicUsize);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed); // a number and nothing else
+        self.0.fetch_sub(1, Relaxed); // a count that publishes no other data
     }
 }
 
 impl Shared<'_> {
-    /// Notes the rows of each second until all threads have ended; ends them when the time is over.
+    /// Records the rows of each second until all threads have ended. Ends the threads when the time is over.
     fn sample(&self, began: Instant, limit: Duration) -> Vec<u64> {
         let (mut per_second, mut seen) = (Vec::new(), 0);
         loop {
@@ -208,7 +209,7 @@ impl Shared<'_> {
                 return per_second;
             }
             if began.elapsed() >= limit {
-                self.is_over.store(true, Relaxed); // a flag and nothing else
+                self.is_over.store(true, Relaxed); // a flag that publishes no other data
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -234,19 +235,19 @@ impl Shared<'_> {
                 break;
             }
             latencies.record(began.elapsed());
-            self.done.fetch_add(rows, Relaxed); // a number and nothing else
+            self.done.fetch_add(rows, Relaxed); // a count that publishes no other data
         }
         Ok(latencies)
     }
 
-    /// The next items of the phase, at most [`GROUP`].
+    /// Returns the next items of the phase, at most [`GROUP`].
     fn take(&self, end: u64) -> std::ops::Range<u64> {
-        let first = self.next_item.fetch_add(GROUP, Relaxed); // a number and nothing else
+        let first = self.next_item.fetch_add(GROUP, Relaxed); // a counter that publishes no other data
         first.min(end)..(first + GROUP).min(end)
     }
 
     fn fill(&self, value: &mut [u8]) {
-        Value(self.next_value.fetch_add(1, Relaxed)).fill(value); // a number and nothing else
+        Value(self.next_value.fetch_add(1, Relaxed)).fill(value); // a counter that publishes no other data
     }
 
     fn insert(&self, session: &mut dyn Session, value: &mut [u8]) -> Result<u64, EngineError> {
@@ -297,7 +298,7 @@ impl Shared<'_> {
     }
 }
 
-/// The next rows of a scan that begins anew at the end of the table.
+/// Reads the next rows of a scan. At the end of the table, the scan begins again.
 fn scan(session: &mut dyn Session, from: &mut Vec<u8>) -> Result<u64, EngineError> {
     let mut sink = Sink::keeping();
     session.read(&mut |reader| {

@@ -1,17 +1,17 @@
-//! The result as text: first the cells in which we are the slowest beside the best peer.
+//! The results as text. The cells in which Azekura is slowest, relative to the best peer, come first.
 
 use super::{Phase, Row};
 use azekura_lab::table::OURS;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// All engines of one phase and size.
+/// All engines in one phase with one size.
 struct Compared<'a> {
     rows: Vec<&'a Row>,
 }
 
 impl Compared<'_> {
-    /// Our rate over that of the best peer; `None` if one of the two is missing.
+    /// Returns Azekura's rate divided by that of the best peer; `None` if one of the two is missing.
     fn ratio(&self) -> Option<f64> {
         let ours = self.rows.iter().find(|row| row.engine == OURS)?.measured.rate();
         let peers = self.rows.iter().filter(|row| row.engine != OURS).map(|row| row.measured.rate());
@@ -19,16 +19,17 @@ impl Compared<'_> {
     }
 }
 
-/// The rows as text.
+/// Formats the rows.
 pub(super) fn render(rows: &[Row]) -> String {
     let mut cells: BTreeMap<(Phase, u64), Compared<'_>> = BTreeMap::new();
     for row in rows {
-        // Positive numbers have the order of their bits.
+        // The bits of positive floating-point numbers are in the order of the numbers.
         let key = (row.measured.phase, row.times.to_bits());
         cells.entry(key).or_insert_with(|| Compared { rows: Vec::new() }).rows.push(row);
     }
     let mut cells: Vec<Compared<'_>> = cells.into_values().collect();
-    // Stable: cells without a peer come last, by phase and size.
+    // Cells without a peer come last. The sort is stable, so cells with equal ratios are ordered by phase and
+    // size.
     cells.sort_by(|a, b| a.ratio().unwrap_or(f64::MAX).total_cmp(&b.ratio().unwrap_or(f64::MAX)));
     let mut text = String::new();
     for cell in &mut cells {

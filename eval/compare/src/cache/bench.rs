@@ -1,5 +1,5 @@
-//! The rows: what is measured, and what is aimed at. The goals are those of the issue that the page cache was
-//! built for; where they name a rival, they are held against that rival in the same run.
+//! The rows of the cache comparison: the measurements and their goals. The goals are those of the page
+//! cache's requirements. A goal relative to another cache is compared with that cache in the same run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,25 +20,25 @@ use super::row::{Goal, Row, median};
 use super::stalled;
 use super::{disk, memory};
 
-/// Pages of the database.
+/// Number of pages of the database.
 const PAGES: u64 = 4_000_000;
-/// Number of frames, unless the row has another.
+/// Number of frames, unless a row uses another.
 const FRAMES: usize = 32_768;
-/// Threads where there are to be many.
+/// Number of threads in the rows with many threads.
 const MANY: usize = 64;
 
-/// Data shared by all rows.
+/// Settings shared by all rows.
 pub(super) struct Bench<'a> {
     pub(super) time: Duration,
     pub(super) runs: usize,
     pub(super) references: usize,
     pub(super) stops: usize,
-    /// Pages of the file that is read from the device itself.
+    /// Pages of the file that is read from the device.
     pub(super) disk_pages: u64,
     pub(super) dir: &'a Path,
 }
 
-/// The visited pages and the order of visits.
+/// A workload that measures a rate: threads, visited pages, and the way in which misses are read.
 #[derive(Clone, Copy)]
 struct Rate {
     threads: usize,
@@ -53,7 +53,7 @@ impl Rate {
 }
 
 impl Bench<'_> {
-    /// Runs the requested rows, or all; reports each when it is done.
+    /// Runs the requested rows, or all; reports each row when it is done.
     pub(super) fn run(&self, only: &[String], told: &mut dyn FnMut(&Row)) -> Result<Vec<Row>> {
         type Run<'a> = fn(&Bench<'a>) -> Result<Vec<Row>>;
         let all: [(&str, Run<'_>); 12] = [
@@ -82,7 +82,7 @@ impl Bench<'_> {
     }
 
     fn cache(&self, which: Which, rate: Rate) -> Result<Box<dyn PageCache>> {
-        // Twice the frames when all is to be resident: sharded caches evict before they are full.
+        // Twice as many frames if all pages must be resident: sharded caches evict before they are full.
         let is_resident = rate.pages <= FRAMES as u64;
         let device = match rate.reading {
             Reading::Memory => Device::memory(),
@@ -101,7 +101,7 @@ impl Bench<'_> {
         measure::run(cache, rate.threads, rate.pages, Skew::NAMED_80_20, run + 2, self.time)
     }
 
-    /// A row of rates, the runs of the caches interleaved.
+    /// Measures a row of rates, with the runs of the caches interleaved.
     fn rates(&self, name: &'static str, what: &str, rate: Rate) -> Result<Row> {
         let mut caches = Vec::new();
         for which in Which::ALL {
@@ -142,7 +142,7 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// The rate of two threads on one page over that of one: whether a hit scales.
+    /// Measures whether hits scale: the rate of two threads on one page, divided by that of one thread.
     fn hot_page(&self) -> Result<Vec<Row>> {
         let (one, two) = (Rate::resident(1, 1), Rate::resident(2, 1));
         let mut ratios = Row::new("a3", "one hot page: rate of 2 threads over that of 1", "ratio");
@@ -169,13 +169,13 @@ impl Bench<'_> {
         Ok(vec![ratios, rates])
     }
 
-    /// Elsewhere a thread is not stopped by a signal like this.
+    /// Not measured: on other systems, a thread is not stopped by this signal.
     #[cfg(not(target_os = "linux"))]
     fn stopped(&self) -> Result<Vec<Row>> {
         Ok(Vec::new())
     }
 
-    /// One thread is stopped anywhere; see `stalled`.
+    /// Measures the progress of other threads while one is stopped at any instruction; see `stalled`.
     #[cfg(target_os = "linux")]
     fn stopped(&self) -> Result<Vec<Row>> {
         let mut stops = Row::new(
@@ -196,7 +196,7 @@ impl Bench<'_> {
         for which in Which::ALL {
             let cache = which.build(stalled::FRAMES, Device::memory());
             let is_pool = matches!(which, Which::Lab(_)) && which.is_ours();
-            // A rival needs fewer stops for a result.
+            // Other caches need fewer stops for a result.
             let times = if is_pool { self.stops } else { self.stops.div_ceil(10) };
             let stalled = measure(which.name(), &*cache, times)?;
             if is_pool {
@@ -210,7 +210,8 @@ impl Bench<'_> {
         Ok(vec![stops, kept])
     }
 
-    /// Exact. `jumps_every` so many references all pages change their names: the hot set is another.
+    /// Measures exact hit ratios. Every `jumps_every` references, the numbers of all pages change, so that
+    /// the hot set is a new one.
     fn hit_ratios(&self, name: &'static str, skew: Skew, frames: usize, jumps_every: usize) -> Row {
         let jumped = |(at, page): (usize, u64)| match at.checked_div(jumps_every) {
             Some(jumps) => (page + jumps as u64 * 1_234_567) % PAGES,
@@ -247,14 +248,14 @@ impl Bench<'_> {
         rows
     }
 
-    /// The same references by one thread and by many.
+    /// Compares the hit ratios of one thread and of many threads with the same references.
     fn hit_ratio_of_threads(&self) -> Row {
         let traces: Vec<Vec<u64>> = (0..MANY as u64)
             .map(|seed| {
                 References::new(PAGES, Skew::NAMED_80_20, 100 + seed).take(self.references / MANY).collect()
             })
             .collect();
-        // The visits of one thread: some of each trace in turn.
+        // The references of the single thread: a part of each trace in turn.
         let longest = traces[0].len();
         let in_turn =
             |part: std::ops::Range<usize>| traces.iter().flat_map(move |t| t[part.clone()].to_vec());
@@ -293,7 +294,7 @@ impl Bench<'_> {
         vec![flat, jumping]
     }
 
-    /// Nb-GCLOCK against GCLOCK under a lock, in points of hit ratio.
+    /// Compares Nb-GCLOCK with GCLOCK under a lock, in percentage points of hit ratio.
     fn fidelity(&self) -> Row {
         let trace: Vec<u64> = References::new(PAGES, Skew::NAMED_80_20, 7).take(self.references).collect();
         let ratio = |kind: Kind, frames| {
@@ -331,7 +332,8 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// A cold start of many threads on hot pages: reads of a page that another was reading.
+    /// Measures a cold start of many threads on hot pages: the share of misses that read a page which another
+    /// thread was reading.
     fn duplicate_reads(&self) -> Result<Row> {
         let which = Which::Lab(Kind::TwoRings);
         let mut shares = Vec::new();
@@ -347,13 +349,13 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// The device itself, raw and through the pool.
+    /// Measures the device, raw and through the pool.
     fn device(&self) -> Result<Vec<Row>> {
         let disk = Disk::create(self.dir, self.disk_pages)?;
         // A quarter of the pages, so that most visits read.
         let pool = disk.pool((self.disk_pages / 4) as usize)?;
         let ahead = pool.read_ahead_pages().min(disk::AHEAD);
-        disk.scan_pool(&pool, ahead, self.time); // the pool's memory is touched
+        disk.scan_pool(&pool, ahead, self.time); // touches the pool's memory before the measurement
         let [mut raw, mut pooled, mut raw_scan, mut pooled_scan] = [const { Vec::new() }; 4];
         for run in 0..self.runs as u64 {
             raw.push(disk.random_raw(MANY, 1000 * run, self.time) / 1e3);
@@ -378,7 +380,7 @@ impl Bench<'_> {
         ])
     }
 
-    /// Measures the memory of a cache besides the bytes of its pages.
+    /// Measures the memory of each cache without the bytes of its pages.
     fn space(&self) -> Row {
         let mut row = Row::new("d", format!("besides its {PAGE_BYTES} bytes, of {FRAMES}"), "bytes per page");
         for which in Which::ALL {

@@ -1,4 +1,4 @@
-//! Reads from the device itself: raw, and through the pool.
+//! Reads from the device: raw, and through the pool.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,14 +15,14 @@ use azekura_lab::lab::nb_gclock::device::PAGE_BYTES;
 
 const FILE: &str = "cache-rows-disk";
 const CHUNK_PAGES: usize = 64;
-/// Threads that scan, each a part of the file: more than there are processors, because each waits for the
-/// device or copies, not both.
+/// Number of scanning threads, each on a part of the file. More than there are processors, because a thread
+/// either waits for the device or copies.
 pub(super) const SCANS: usize = 8;
-/// Pages that each reads at once: all together fewer than a pool of 32,768 frames has in probation.
+/// Number of pages that each scanning thread reads ahead. The sum over all threads is smaller than the
+/// probation ring of a pool with 32,768 frames.
 pub(super) const AHEAD: usize = 32;
 
-/// A file of pages on the device, read past the system's cache where that can be had. Its name is gone at
-/// once.
+/// A file of pages on the device, read with direct I/O if possible. The file is unlinked when it is opened.
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     file: Arc<dyn File>,
@@ -41,7 +41,7 @@ impl Disk {
         let mut chunk = PageBuf::zeroed(CHUNK_PAGES * PAGE_BYTES);
         for first in (0..pages).step_by(CHUNK_PAGES) {
             for (page, bytes) in (first..pages).zip(chunk.chunks_exact_mut(PAGE_BYTES)) {
-                // Nothing to be compressed away
+                // Incompressible content
                 let word = page.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
                 bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|eight| *eight = word);
                 bytes[8..16].copy_from_slice(&page.to_le_bytes());
@@ -63,7 +63,7 @@ impl Disk {
         self.whole(first, out.len(), self.file.read_at(offset, out))
     }
 
-    /// Returns the result of a read that must be whole.
+    /// Returns an error if a read failed or returned fewer than `bytes` bytes.
     fn whole(&self, first: PageId, bytes: usize, done: std::io::Result<usize>) -> Result<(), StoreError> {
         let done =
             done.and_then(
@@ -80,7 +80,7 @@ impl Disk {
         })
     }
 
-    /// A pool over it.
+    /// Returns a pool over the file.
     pub(super) fn pool(&self, frames: usize) -> Result<BufferPool> {
         let options = PoolOptions {
             page_size: PAGE_BYTES,
@@ -90,7 +90,7 @@ impl Disk {
         Ok(BufferPool::new(options, Arc::new(self.clone()), Arc::new(NoLog))?)
     }
 
-    /// Reads random pages with this number of threads: pages per second.
+    /// Reads random pages with this number of threads; returns the pages per second.
     pub(super) fn random_raw(&self, threads: usize, seed: u64, time: Duration) -> f64 {
         per_second(during(threads, time, |thread, is_over| {
             let (mut page, mut read) = (PageBuf::zeroed(PAGE_BYTES), 0);
@@ -106,7 +106,7 @@ impl Disk {
         }))
     }
 
-    /// The same through a pool; pages that the pool read per second.
+    /// Reads random pages through a pool; returns the pages that the pool read per second.
     pub(super) fn random_pool(&self, pool: &BufferPool, threads: usize, seed: u64, time: Duration) -> f64 {
         let before = pool.stats().misses;
         let (_, seconds) = during(threads, time, |thread, is_over| {
@@ -121,7 +121,7 @@ impl Disk {
         (pool.stats().misses - before) as f64 / seconds
     }
 
-    /// Scans in parts, raw, by reads of the pool's size: pages per second.
+    /// Scans the file in parts, without a pool but with reads of the same size; returns the pages per second.
     pub(super) fn scan_raw(&self, ahead: usize, time: Duration) -> f64 {
         per_second(during(SCANS, time, |thread, is_over| {
             let (mut chunk, mut read) = (PageBuf::zeroed(ahead * PAGE_BYTES), 0);
@@ -139,7 +139,7 @@ impl Disk {
         }))
     }
 
-    /// The same through a pool that reads ahead.
+    /// Scans the file in parts through a pool that reads ahead; returns the pages per second.
     pub(super) fn scan_pool(&self, pool: &BufferPool, ahead: usize, time: Duration) -> f64 {
         per_second(during(SCANS, time, |thread, is_over| {
             let mut read = 0;
@@ -162,7 +162,7 @@ impl Disk {
         })
     }
 
-    /// The firsts of a thread's chunks, round and round.
+    /// Returns the first pages of a thread's chunks, repeated without end.
     fn part(&self, thread: usize, ahead: usize) -> impl Iterator<Item = u64> + use<> {
         let part = self.pages / SCANS as u64 / ahead as u64;
         (0..part).cycle().map(move |chunk| (thread as u64 * part + chunk) * ahead as u64)
@@ -182,7 +182,7 @@ impl PageStore for Disk {
         let done = self.file.read_words_at(offset, &words);
         self.whole(first, out.len() * PAGE_BYTES, done)
     }
-    /// Nothing is ever changed here.
+    /// Does nothing: pages are never changed here.
     fn write_pages(&self, _batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         Ok(())
     }
@@ -201,8 +201,8 @@ fn per_second((done, seconds): (u64, f64)) -> f64 {
     done as f64 / seconds
 }
 
-/// Runs `work` on so many threads until the time is over; the sum of what they did, and the seconds that it
-/// took.
+/// Runs `work` on this number of threads until the time is over. Returns the sum of the results, and the
+/// seconds taken.
 fn during(threads: usize, time: Duration, work: impl Fn(usize, &AtomicBool) -> u64 + Sync) -> (u64, f64) {
     let (is_over, start, done) = (AtomicBool::new(false), Barrier::new(threads + 1), AtomicU64::new(0));
     let began = std::thread::scope(|s| {
@@ -216,7 +216,7 @@ fn during(threads: usize, time: Duration, work: impl Fn(usize, &AtomicBool) -> u
         start.wait();
         let began = Instant::now();
         std::thread::sleep(time);
-        is_over.store(true, Relaxed); // a flag and nothing else
+        is_over.store(true, Relaxed); // a flag that publishes no other data
         began
     });
     (done.load(Relaxed), began.elapsed().as_secs_f64())

@@ -1,4 +1,4 @@
-//! The memory of a cache besides the bytes of its pages.
+//! Measures the memory of a cache without the bytes of its pages.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use azekura_buffer::{BufferPool, PoolOptions};
 use azekura_lab::lab::nb_gclock::cache::PageCache;
 use azekura_lab::lab::nb_gclock::device::{Device, PAGE_BYTES};
 
-/// Of the default pool, from its structures.
+/// Returns the bytes of metadata per frame of the default pool, computed from its structures.
 pub(super) fn metadata_per_frame(frames: usize) -> f64 {
     let options =
         PoolOptions { page_size: PAGE_BYTES, capacity_bytes: frames * PAGE_BYTES, ..PoolOptions::default() };
@@ -15,8 +15,8 @@ pub(super) fn metadata_per_frame(frames: usize) -> f64 {
     pool.expect("a pool of the lab's size").stats().metadata_bytes as f64 / frames as f64
 }
 
-/// Of a cache that is full, as the allocator has it: bytes per page of those `capacity`. `None` where the
-/// allocator does not tell.
+/// Returns the allocated bytes per page of a full cache, without those of its `capacity` pages. `None` if the
+/// allocator has no statistics.
 pub(super) fn besides_pages(capacity: usize, build: impl FnOnce() -> Box<dyn PageCache>) -> Option<f64> {
     let before = allocated()?;
     let cache = build();
@@ -26,10 +26,10 @@ pub(super) fn besides_pages(capacity: usize, build: impl FnOnce() -> Box<dyn Pag
     Some(taken - PAGE_BYTES as f64)
 }
 
-/// Bytes that are allocated now, with the allocator's own.
+/// Returns the number of bytes that are allocated now, including the allocator's overhead.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn allocated() -> Option<usize> {
-    // SAFETY: it only reads.
+    // SAFETY: the call only reads statistics.
     let info = unsafe { libc::mallinfo2() };
     Some(info.uordblks + info.hblkhd)
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use azekura_lab::lab::nb_gclock::cache::Kind;
 
-    /// Allocations of concurrent tests are counted too, so this test compares with no bound.
+    /// Checks only that there is a result: concurrent tests allocate too.
     #[test]
     fn a_full_cache_is_weighed_where_the_allocator_tells() {
         let given = besides_pages(1_024, || Kind::TwoRings.build(1_024, Device::memory()));

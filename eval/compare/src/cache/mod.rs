@@ -1,18 +1,17 @@
-//! `cache`: page caches and general caches side by side, row by row of the goals that the buffer pool is
-//! built for.
+//! `cache`: compares page caches and general caches, row by row of the goals for the buffer pool.
 //!
-//! A row that is a rate gives each cache's median and the spread over the runs, which are interleaved; hit
-//! ratios are exact: one thread, one trace. Below stands each goal: what must be, what should be
-//! (*moonshot*), what was measured.
+//! For a row of rates, the result of each cache is the median and the spread of its runs, which are
+//! interleaved. Hit ratios are exact: one thread, one trace. Each row ends with its goals: the required value
+//! (*must*), the desired value (*moonshot*), and the measured one.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | `bench` | the rows |
 //! | `row` | one row, its goals, the result |
-//! | `peers` | the caches |
+//! | `peers` | the caches that are compared |
 //! | `stalled` | a thread that is stopped anywhere |
 //! | `disk` | the device, raw and through the pool |
-//! | `memory` | memory of a cache besides its pages |
+//! | `memory` | memory of a cache without its pages |
 
 mod bench;
 mod disk;
@@ -33,36 +32,37 @@ use serde::Serialize;
 
 use self::row::Row;
 
-/// Compare page caches and general caches: ours with moka, quick_cache and foyer
+/// Compare page caches and general caches: Azekura's with moka, quick_cache and foyer
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cache {
-    /// Print one JSON object instead of tables, or write it to FILE besides them
+    /// Print one JSON object instead of tables, or write it to FILE in addition to the tables
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     /// Measured seconds of each rate
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Measurements of each rate; the median counts
+    /// Measurements of each rate; the median is reported
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// References of the traces for hit ratios; the first third warms
+    /// References of the traces for hit ratios; the first third warms the cache
     #[arg(long, default_value_t = 6_000_000)]
     references: usize,
-    /// Times that a thread is stopped for row a4, for each of our pools; a tenth of that for each other
+    /// Times that a thread is stopped for row a4, for each of Azekura's pools; a tenth of that for each other
+    /// cache
     #[arg(long, default_value_t = 1000)]
     stops: usize,
-    /// MiB of the file that row c4 writes and reads past the system's cache
+    /// MiB of the file that row c4 writes, and reads with direct I/O
     #[arg(long, default_value_t = 1024)]
     disk_mib: u64,
     /// Only these rows, such as a1,b1
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// Directory for the files to read: 1 GiB of holes, and that of c4
+    /// Directory for the files to read: a sparse file of 1 GiB, and the file of c4
     #[arg(long, default_value = ".")]
     dir: PathBuf,
 }
 
-/// All of it, as JSON.
+/// The results as JSON.
 #[derive(Serialize)]
 struct Report {
     machine: Machine,
@@ -70,7 +70,7 @@ struct Report {
 }
 
 impl Cache {
-    /// Runs the comparison; returns whether it ran.
+    /// Runs the comparison; returns `true` if it ran.
     pub(crate) fn run(&self) -> Result<bool> {
         let time = Duration::try_from_secs_f64(self.seconds).context("--seconds")?;
         anyhow::ensure!(self.disk_mib >= 1, "--disk-mib 0: at least 1");
@@ -107,7 +107,7 @@ impl Cache {
     }
 }
 
-/// Every goal in one table, as Markdown.
+/// Formats a Markdown table of all goals.
 fn summary(rows: &[Row]) -> String {
     let bound = |bound: Option<f64>| bound.map_or_else(|| "–".into(), |bound| format!("{bound}"));
     let mut out = String::from(

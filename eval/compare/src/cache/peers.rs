@@ -1,8 +1,8 @@
-//! The caches: each behind the trait of the lab, with values of one 8-KiB page.
+//! The compared caches, all behind the evaluation's `PageCache` trait, with one 8-KiB page as value.
 //!
-//! A hit looks the page up, reads the word that says which page it is, and releases. A miss reads the page
-//! from the device and puts it in. Peers hold `Arc<Page>`, which their hits clone; ours lends the page. All
-//! that take a hasher get the same.
+//! A hit looks up the page, reads the word with the page's number, and releases the page. A miss reads the
+//! page from the device and inserts it. Other caches hold an `Arc<Page>`, which a hit clones; Azekura's
+//! caches lend the page. All caches with a configurable hasher use the same one.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use azekura_buffer::{BufferPool, PageStore, PoolOptions};
 use azekura_lab::lab::nb_gclock::cache::{Kind, PageCache, Tally};
 use azekura_lab::lab::nb_gclock::device::{Device, PAGE_BYTES};
 
-/// A page as value.
+/// A page as a value.
 pub(super) type Page = [u8; PAGE_BYTES];
 
 /// A cache of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// One of the lab's.
+    /// A cache of `azekura-lab`.
     Lab(Kind),
-    /// `azekura_baselines::general_cache`.
+    /// The general cache of `azekura_baselines`.
     General,
     Moka,
     QuickCache,
@@ -55,12 +55,12 @@ impl Which {
         }
     }
 
-    /// Returns whether it is a policy under one lock.
+    /// Returns `true` if this is a policy under one lock.
     pub(super) const fn is_locked(self) -> bool {
         matches!(self, Self::Lab(Kind::Lru | Kind::TwoQ | Kind::Gclock | Kind::S3Fifo))
     }
 
-    /// Returns whether it is ours; the others are rivals.
+    /// Returns `true` if this is a cache of Azekura.
     pub(super) const fn is_ours(self) -> bool {
         matches!(self, Self::General | Self::Lab(Kind::TwoRingsPeek | Kind::TwoRings | Kind::NbStriped))
     }
@@ -123,7 +123,7 @@ impl Which {
     }
 }
 
-/// The pool as a writer has it: every eighth page visited is changed, so pages are written back to make room.
+/// The pool under changes: every eighth page is changed when visited, so that evictions write pages back.
 pub(super) struct ChangingPool(BufferPool);
 
 impl ChangingPool {
@@ -144,7 +144,7 @@ impl PageCache for ChangingPool {
     fn visit(&self, page: u64) -> u64 {
         let fixed = self.0.fix(PageId(page)).expect("frames are enough");
         if page.is_multiple_of(8) {
-            // Latched by another, stopped or not: a latch is for waiting, so leave it.
+            // If another thread has latched the page, skip the change: a latch may wait for a stopped thread.
             if let Ok(mut latched) = fixed.try_exclusive() {
                 latched.will_change(Lsn(1));
                 latched.page_mut().set_word(2, 1);
@@ -174,7 +174,7 @@ fn read(device: &Device, page: u64) -> Box<Page> {
     value
 }
 
-/// Ours.
+/// The general cache of `azekura_baselines`.
 struct General {
     cache: Cache<u64, Box<Page>, RandomState>,
     device: Device,
@@ -198,8 +198,8 @@ impl PageCache for General {
     }
 }
 
-/// A peer: look up, else load and put in. One indirect call each; it costs what the trait object of the
-/// others costs.
+/// Another cache: looks up a page; on a miss, loads and inserts it. Each operation is one indirect call, as
+/// with the trait objects of the other caches.
 struct GetAndPut {
     get: Box<dyn Fn(u64) -> Option<u64> + Send + Sync>,
     put: Box<dyn Fn(u64, Arc<Page>) + Send + Sync>,

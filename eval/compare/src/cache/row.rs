@@ -1,4 +1,4 @@
-//! One row: the result of each cache, and the goals.
+//! One row: the result of each cache, and the row's goals.
 
 use serde::Serialize;
 
@@ -7,23 +7,23 @@ use super::peers::Which;
 /// One row of the table.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// As in the table of goals.
+    /// Name of the row in the table of goals.
     pub(super) row: &'static str,
     pub(super) what: String,
     pub(super) unit: &'static str,
     pub(super) results: Vec<Measured>,
     pub(super) goals: Vec<Goal>,
-    /// Our threads got less than nine tenths of the processors they could have used: somebody else was busy,
-    /// and rates mean little.
+    /// Set if the threads got less than 90 % of the processor time that they could have used. Other programs
+    /// ran then, and the rates are not reliable.
     pub(super) is_disturbed: bool,
 }
 
-/// Result of one cache.
+/// The result of one cache.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     pub(super) cache: &'static str,
     pub(super) value: f64,
-    /// (Highest − lowest) / median.
+    /// (Highest − lowest) / median of the runs.
     pub(super) spread: f64,
 }
 
@@ -37,18 +37,18 @@ pub(super) struct Goal {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) moonshot: Option<f64>,
     pub(super) measured: f64,
-    /// Less is better.
+    /// Set if smaller values are better.
     pub(super) is_upper_bound: bool,
     pub(super) reached: Reached,
 }
 
-/// Degree to which a goal is reached.
+/// The degree to which a goal is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reached {
-    /// Not even the least.
+    /// Not reached.
     Nothing,
-    /// The least, or there is no least and not the moonshot.
+    /// The must bound is reached, but not the moonshot.
     Must,
     Moonshot,
 }
@@ -64,7 +64,7 @@ impl Reached {
 }
 
 impl Goal {
-    /// `measured` must be at least the first value, and should be at least the second.
+    /// Creates a goal: `measured` must be at least `must`, and should be at least `moonshot`.
     pub(super) fn at_least(
         measure: impl Into<String>,
         measured: f64,
@@ -74,7 +74,7 @@ impl Goal {
         Self::new(measure.into(), measured, must, moonshot, false)
     }
 
-    /// `measured` must be at most the first value, and should be at most the second.
+    /// Creates a goal: `measured` must be at most `must`, and should be at most `moonshot`.
     pub(super) fn at_most(
         measure: impl Into<String>,
         measured: f64,
@@ -104,7 +104,7 @@ impl Goal {
 }
 
 impl Row {
-    /// A row of rates or ratios; goals come by `with`.
+    /// Creates a row without results and goals.
     pub(super) fn new(row: &'static str, what: impl Into<String>, unit: &'static str) -> Self {
         Self { row, what: what.into(), unit, results: Vec::new(), goals: Vec::new(), is_disturbed: false }
     }
@@ -113,12 +113,12 @@ impl Row {
         self.results.push(Measured { cache, value, spread });
     }
 
-    /// The value of a cache; 0 if it was not measured.
+    /// Returns the value of a cache; 0 if it was not measured.
     pub(super) fn of(&self, cache: &str) -> f64 {
         self.results.iter().find(|result| result.cache == cache).map_or(0.0, |result| result.value)
     }
 
-    /// The highest value of those caches.
+    /// Returns the highest value of the selected caches.
     pub(super) fn best(&self, among: impl Fn(Which) -> bool) -> f64 {
         let names: Vec<_> = Which::ALL.into_iter().filter(|&which| among(which)).map(Which::name).collect();
         let values = self.results.iter().filter(|result| names.contains(&result.cache));
@@ -134,7 +134,7 @@ impl Row {
     }
 }
 
-/// The median, and (highest − lowest) / median.
+/// Returns the median, and (highest − lowest) / median.
 pub(super) fn median(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let median = values[values.len() / 2];

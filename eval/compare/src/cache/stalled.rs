@@ -1,11 +1,11 @@
-//! One thread is stopped where it happens to be; what do the others get done meanwhile?
+//! Stops one thread at an arbitrary instruction, and measures the progress of the others.
 //!
-//! A signal stops it: its handler waits until it is told to go on, as a thread would that lost its processor
-//! for long. So it stops at any instruction: in the table, in a sweep, while it reads a page in or writes one
-//! back, and under whatever lock it has. SIGSTOP would stop the whole process.
+//! A signal stops the thread: its handler waits until it is released. This simulates a thread that loses its
+//! processor for a long time. So it stops at any instruction: in the table, in a sweep, while it reads or
+//! writes a page, or while it holds a lock. (SIGSTOP would stop the whole process.)
 //!
-//! Each stop is set beside one of the same length in which the same thread rests between two visits and holds
-//! nothing.
+//! Each stop is compared with a rest of the same length, in which the same thread waits between two visits
+//! and holds nothing.
 
 use std::io::{PipeWriter, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
@@ -18,36 +18,34 @@ use azekura_base::CachePadded;
 use azekura_lab::lab::nb_gclock::cache::PageCache;
 use azekura_lab::lab::nb_gclock::zipf::{References, Skew};
 
-/// Pages visited; the cache holds a part of them.
+/// Number of pages visited; the cache holds a part of them.
 pub(super) const PAGES: u64 = 40_000;
-/// Frames of the cache.
+/// Number of frames of the cache.
 pub(super) const FRAMES: usize = 4_096;
 /// Time for which a thread stays stopped.
 const STOP: Duration = Duration::from_millis(4);
-/// Extension of that time if another thread has not finished a visit by then: it may only have waited for a
-/// processor.
+/// Additional time for another thread to finish a visit, because it may only have waited for a processor.
 const BENEFIT_OF_DOUBT: Duration = Duration::from_millis(200);
 
-/// The thread is in the handler, or rests.
+/// Set while the thread is in the handler or rests.
 static IS_STOPPED: AtomicBool = AtomicBool::new(false);
-/// Descriptor from which the stopped thread reads the byte that lets it go on.
+/// Descriptor from which the stopped thread reads the byte that releases it.
 static GATE: AtomicI32 = AtomicI32::new(-1);
 
-/// Waits for a byte. Only calls what a signal handler may: read(2).
+/// Waits for a byte. Calls only read(2), which a signal handler may call.
 extern "C" fn stop(_signal: libc::c_int) {
-    // SAFETY: errno is the thread's own; the place is valid for the thread's life.
+    // SAFETY: errno belongs to this thread, and its address is valid while the thread runs.
     let errno = unsafe { *libc::__errno_location() };
     IS_STOPPED.store(true, SeqCst);
     let mut byte = 0u8;
-    // SAFETY: reads one byte into a variable of ours. The descriptor is open as long as any thread may be
-    // stopped: it is never closed.
+    // SAFETY: reads one byte into a local variable. The descriptor is never closed.
     while unsafe { libc::read(GATE.load(SeqCst), (&raw mut byte).cast(), 1) } < 0 {}
     IS_STOPPED.store(false, SeqCst);
-    // SAFETY: as above.
+    // SAFETY: the same address.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Installs the handler, once; the end of the pipe that lets a stopped thread go on.
+/// Installs the handler once. Returns the end of the pipe to which the releasing bytes are written.
 fn gate() -> Result<&'static Mutex<PipeWriter>> {
     static WRITER: OnceLock<Mutex<PipeWriter>> = OnceLock::new();
     if let Some(writer) = WRITER.get() {
@@ -67,29 +65,29 @@ fn gate() -> Result<&'static Mutex<PipeWriter>> {
     Ok(WRITER.get_or_init(|| Mutex::new(writer)))
 }
 
-/// Visits of the other threads meanwhile.
+/// The progress of the other threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stalled {
-    /// Stops during which one of the others at least did not finish a single visit, however long they took,
-    /// in % of all stops.
+    /// Percentage of the stops during which at least one other thread finished no visit, even in the
+    /// additional time.
     pub(super) stopped: f64,
-    /// The others' visits per second over those while the thread rests.
+    /// The other threads' visits per second during stops, divided by those during rests.
     pub(super) kept: f64,
 }
 
 /// State shared by the threads.
 struct Scene<'c> {
     cache: &'c dyn PageCache,
-    /// Visits of each of the others.
+    /// Number of visits of each other thread.
     visits: Vec<CachePadded<AtomicU64>>,
     is_over: AtomicBool,
-    /// The one thread that is stopped; set before it rests for the first time.
+    /// The thread that is stopped; set before it rests for the first time.
     one: AtomicU64,
-    /// The thread is to rest.
+    /// Set when the thread must rest.
     must_rest: AtomicBool,
 }
 
-/// Stops a thread `stops` times; one thread per processor goes on beside it.
+/// Stops a thread `stops` times, while one other thread per processor runs.
 pub(super) fn run(cache: &dyn PageCache, stops: usize) -> Result<Stalled> {
     let mut writer = gate()?.lock().unwrap_or_else(PoisonError::into_inner); // one measurement at a time
     let others = std::thread::available_parallelism().map_or(2, usize::from).max(2);
@@ -115,11 +113,11 @@ pub(super) fn run(cache: &dyn PageCache, stops: usize) -> Result<Stalled> {
             scene.must_rest.store(false, SeqCst);
             go_on();
             await_stop(false);
-            // Somewhere in one of the visits that follow, never at the same distance.
+            // Stops at a random point of one of the following visits, after a different time in each turn.
             std::thread::sleep(Duration::from_micros(100 + turn * 37 % 400));
             let one = scene.one.load(SeqCst);
-            // SAFETY: the thread has rested, so this is its name; it runs until `is_over` is set; the signal
-            // has a handler.
+            // SAFETY: the thread has rested, so it has stored its id. It runs until `is_over` is set, and the
+            // signal has a handler.
             let result = unsafe { libc::pthread_kill(one as libc::pthread_t, libc::SIGUSR2) };
             assert_eq!(result, 0, "a thread that runs can be signalled");
             await_stop(true);
@@ -144,21 +142,21 @@ impl Scene<'_> {
         References::new(PAGES, Skew::NAMED_80_20, seed).take(1 << 16).collect()
     }
 
-    /// One of the others.
+    /// Runs one of the other threads.
     fn visit(&self, n: usize) {
         for &page in Self::references(n as u64 + 2).iter().cycle() {
             assert_eq!(self.cache.visit(page), page, "the cache gave another page");
             let visits = &self.visits[n];
-            visits.store(visits.load(Relaxed) + 1, Relaxed); // its only writer
+            visits.store(visits.load(Relaxed) + 1, Relaxed); // Relaxed: this thread is the only writer
             if self.is_over.load(Relaxed) {
                 break;
             }
         }
     }
 
-    /// The one that is stopped.
+    /// Runs the thread that is stopped.
     fn be_stopped(&self) {
-        // SAFETY: it only reads.
+        // SAFETY: the call only reads the thread's id.
         self.one.store(unsafe { libc::pthread_self() } as u64, SeqCst);
         for &page in Self::references(1).iter().cycle() {
             assert_eq!(self.cache.visit(page), page, "the cache gave another page");
@@ -171,7 +169,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns whether each of the other threads finishes a visit.
+    /// Returns `true` if each of the other threads finishes a visit.
     fn all_go_on(&self) -> bool {
         let (before, deadline) = (self.count(), Instant::now() + BENEFIT_OF_DOUBT);
         loop {
@@ -189,7 +187,7 @@ impl Scene<'_> {
         self.visits.iter().map(|visits| visits.load(Relaxed)).collect()
     }
 
-    /// The rates of the others during one stop.
+    /// Returns the rates of the other threads during one stop.
     fn watch(&self) -> Vec<f64> {
         let (began, before) = (Instant::now(), self.count());
         std::thread::sleep(STOP);
@@ -204,7 +202,7 @@ mod tests {
     use azekura_lab::lab::nb_gclock::cache::{Kind, Tally};
     use azekura_lab::lab::nb_gclock::device::Device;
 
-    /// Every visit under one lock, most of the time.
+    /// A cache with one lock, which a visit holds most of its time.
     struct OneLock(Mutex<u64>);
     impl PageCache for OneLock {
         fn visit(&self, page: u64) -> u64 {

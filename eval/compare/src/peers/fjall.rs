@@ -1,8 +1,8 @@
-//! fjall: an LSM tree with a journal, in both of its transactional forms.
+//! fjall: an LSM tree with a journal, with both of its kinds of transactions.
 //!
 //! - `fjall-occ`: optimistic transactions; each commit syncs the journal.
-//! - `fjall-sw`: one writer at a time; a commit is synced after the writer lock is released, so that syncs of
-//!   several writers can meet.
+//! - `fjall-sw`: one writer at a time. A commit is synced after the writer lock is released, so that one sync
+//!   can serve several writers.
 
 use super::{described, failed};
 use azekura_lab::engine::{ReadWork, WriteWork, retry_conflicts};
@@ -14,7 +14,7 @@ use fjall::{
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The engine, in one of two forms.
+/// The engine, with one of the two kinds of transactions.
 #[derive(Debug)]
 pub(crate) struct Fjall {
     name: &'static str,
@@ -22,13 +22,13 @@ pub(crate) struct Fjall {
 }
 
 impl Fjall {
-    /// Optimistic transactions.
+    /// Returns the engine with optimistic transactions.
     #[must_use]
     pub(crate) const fn optimistic() -> Self {
         Self { name: "fjall-occ", optimistic: true }
     }
 
-    /// One writer at a time.
+    /// Returns the engine with one writer at a time.
     #[must_use]
     pub(crate) const fn single_writer() -> Self {
         Self { name: "fjall-sw", optimistic: false }

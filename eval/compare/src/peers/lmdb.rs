@@ -36,8 +36,8 @@ impl Engine for Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(map.next_multiple_of(1 << 20)).max_readers(settings.sessions as u32 + 8);
         let flags = if settings.bypass_page_cache { EnvFlags::NO_READ_AHEAD } else { EnvFlags::empty() };
-        // SAFETY: no flag gives up safety, and no other process or handle has this directory's environment
-        // open: the runner opens one store at a time in a directory of its own.
+        // SAFETY: no flag weakens safety. No other process or handle has this environment open: the runner
+        // opens one store at a time, in a directory of its own.
         let env = unsafe { options.flags(flags).open(dir) }.map_err(failed("opening"))?;
         let mut txn = env.write_txn().map_err(failed("beginning"))?;
         let table = env.create_database(&mut txn, None).map_err(failed("creating the table"))?;

@@ -1,7 +1,7 @@
-//! Azekura and its peers, each peer behind a feature of its own.
+//! Azekura and its peers. Each peer has a cargo feature.
 //!
-//! All commit durably: when a write returns, it has been synced to the device. Beyond that each has its usual
-//! settings, no compression (the values do not compress), and the cache it is told.
+//! All engines commit durably: when a write returns, it has been synced to the device. Otherwise each engine
+//! has its usual settings, no compression (the values are incompressible), and the requested cache size.
 
 #[cfg(feature = "fjall")]
 pub(crate) mod fjall;
@@ -22,7 +22,7 @@ use azekura::LogProtocol;
 use azekura_lab::adapter::azekura::AzekuraEngine;
 use azekura_lab::{Engine, EngineError};
 
-/// Azekura and every peer that was built in, in the order of reports.
+/// Returns Azekura and every peer in this build, in the order of reports.
 #[must_use]
 pub(crate) fn all() -> Vec<Box<dyn Engine>> {
     vec![
@@ -48,48 +48,48 @@ pub(crate) fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// These, and ours with the serial log, and with reads by snapshots.
+/// Returns all engines, and Azekura with the serial log and with reads by snapshots.
 #[must_use]
 pub(crate) fn with_logs() -> Vec<Box<dyn Engine>> {
     let ours = AzekuraEngine::default;
     with(&[ours().log(LogProtocol::Serial), ours().snapshots()], all())
 }
 
-/// These, and our bulk loader, which takes part in loads only.
+/// Returns the engines of [`with_logs`], and Azekura's bulk loader, which takes part in loads only.
 #[must_use]
 pub(crate) fn with_loaders() -> Vec<Box<dyn Engine>> {
     with(&[AzekuraEngine::default().bulk()], with_logs())
 }
 
-/// All engines, our bulk loader, and ours with reads by snapshots.
+/// Returns all engines, Azekura with reads by snapshots, and Azekura's bulk loader.
 #[must_use]
 pub(crate) fn with_snapshots() -> Vec<Box<dyn Engine>> {
     with(&[AzekuraEngine::default().snapshots(), AzekuraEngine::default().bulk()], all())
 }
 
-/// Engines, and after the first of them those variants of it.
+/// Inserts variants of Azekura after the first engine.
 fn with(variants: &[AzekuraEngine], mut engines: Vec<Box<dyn Engine>>) -> Vec<Box<dyn Engine>> {
     engines.splice(1..1, variants.iter().map(|engine| Box::new(engine.clone()) as Box<dyn Engine>));
     engines
 }
 
-/// Wraps an engine's error with the operation.
-#[allow(dead_code, reason = "unused when every peer is left out")]
+/// Wraps an engine's error with the failed operation.
+#[allow(dead_code, reason = "unused in a build without peers")]
 fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     doing: &'static str,
 ) -> impl FnOnce(E) -> EngineError {
     move |error| EngineError::failed(doing, error)
 }
 
-/// The settings of an engine as the report lists them.
-#[allow(dead_code, reason = "unused when every peer is left out")]
+/// Returns the settings of an engine for the report.
+#[allow(dead_code, reason = "unused in a build without peers")]
 fn described<const N: usize>(pairs: [(&str, String); N]) -> std::collections::BTreeMap<String, String> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    //! Every engine must give the same answers, or its figures mean nothing.
+    //! Every engine must give the same answers; otherwise its figures are meaningless.
 
     use super::*;
     use azekura_lab::tpcc::{Contest, contest};
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn every_engine_removes_what_it_is_told() {
         let mut engines = all();
-        // The reads of a batch do not see its writes.
+        // Reads of a write batch do not see the batch's writes.
         engines.retain(|engine| engine.isolates());
         each(engines, conformance::removes_what_it_is_told);
     }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn engines_that_lock_or_validate_lose_no_update() {
         let mut engines = all();
-        // A batch has no isolation, and does not claim it.
+        // A write batch has no isolation, and does not claim any.
         engines.retain(|engine| engine.isolates());
         each(engines, conformance::loses_no_update);
     }

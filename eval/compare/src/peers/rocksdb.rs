@@ -1,20 +1,21 @@
-//! RocksDB, in three forms. All write the log with `sync` at each commit, use a Bloom filter and no
-//! compression.
+//! RocksDB, with three configurations. All write the log with `sync` at each commit, and use a Bloom filter
+//! and no compression.
 //!
 //! - `rocksdb`: a write batch per transaction, usual settings. No isolation between transactions that read
 //!   and write.
-//! - `rocksdb-tuned`: the same with pipelined writes and recycled logs.
-//! - `rocksdb-txn`: pessimistic transactions with deadlock detection, tuned likewise; reads inside of writing
-//!   transactions lock their key, as a serializable engine must. Scans lock nothing.
+//! - `rocksdb-tuned`: as `rocksdb`, with pipelined writes and recycled logs.
+//! - `rocksdb-txn`: as `rocksdb-tuned`, with pessimistic transactions and deadlock detection. Reads inside of
+//!   writing transactions lock their keys, as a serializable engine must. Scans lock nothing.
 //!
-//! Reads outside of writing transactions take the newest committed state; those of a group are not one
+//! Reads outside of writing transactions return the newest committed state. Several reads are not one
 //! snapshot.
 //!
 //! - **ROCKS-1** Handles are freed once, by the `Drop` of the value that owns them; sessions borrow the
 //!   store.
-//! - **ROCKS-2** A database and its options may be used by any thread at once; a batch, transaction or
-//!   iterator by one, and those stay inside of one session.
-//! - **ROCKS-3** Bytes that a slice or an iterator shows are valid until it is freed or moved.
+//! - **ROCKS-2** A database and its options may be used by several threads at once. A batch, transaction or
+//!   iterator is used by one thread, and stays inside of one session.
+//! - **ROCKS-3** The bytes of a slice or an iterator are valid until the slice is freed, or the iterator is
+//!   moved or freed.
 
 use super::described;
 use super::rocksdb_sys::*;
@@ -26,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// The engine, in one of three forms.
+/// The engine, with one of three configurations.
 #[derive(Debug)]
 pub(crate) struct RocksDb {
     name: &'static str,
@@ -35,19 +36,19 @@ pub(crate) struct RocksDb {
 }
 
 impl RocksDb {
-    /// Usual settings.
+    /// Returns the engine with usual settings.
     #[must_use]
     pub(crate) const fn plain() -> Self {
         Self { name: "rocksdb", tuned: false, transactional: false }
     }
 
-    /// Pipelined writes, recycled logs.
+    /// Returns the engine with pipelined writes and recycled logs.
     #[must_use]
     pub(crate) const fn tuned() -> Self {
         Self { name: "rocksdb-tuned", tuned: true, transactional: false }
     }
 
-    /// Tuned, with locking transactions.
+    /// Returns the engine with the tuned settings and locking transactions.
     #[must_use]
     pub(crate) const fn transactional() -> Self {
         Self { name: "rocksdb-txn", tuned: true, transactional: true }
@@ -78,8 +79,8 @@ impl Engine for RocksDb {
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let name = CString::new(dir.as_os_str().as_bytes()).map_err(|e| EngineError::failed("opening", e))?;
         let options = self.options(settings);
-        // SAFETY: the options and the name live through the calls, which copy what they keep; the options are
-        // freed once.
+        // SAFETY: the options and the name outlive the calls, which copy the settings. The options are freed
+        // once.
         let opened = unsafe {
             let opened = if self.transactional {
                 let transactions = rocksdb_transactiondb_options_create();
@@ -99,8 +100,8 @@ impl Engine for RocksDb {
 
 impl RocksDb {
     fn options(&self, settings: &EngineSettings) -> *mut Options {
-        // SAFETY: each handle is made here and freed once: the cache and the table options are shared by
-        // counting, the filter belongs to the table options.
+        // SAFETY: each handle is created here and freed once. The cache and the table options are
+        // reference-counted, and the filter belongs to the table options.
         unsafe {
             let options = rocksdb_options_create();
             rocksdb_options_set_create_if_missing(options, 1);
@@ -128,20 +129,20 @@ impl RocksDb {
     }
 }
 
-/// Calls a function of the library that may leave an error text.
+/// Calls a function of the library, and converts its error text to an error.
 fn call<T>(doing: &'static str, function: impl FnOnce(Error) -> T) -> Result<T, EngineError> {
     let mut error: *mut c_char = ptr::null_mut();
     let result = function(&raw mut error);
     if error.is_null() {
         return Ok(result);
     }
-    // SAFETY: the library left a text that ends in a zero and is ours to free.
+    // SAFETY: the library returned a text that ends with a zero, and that the caller must free.
     let text = unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         rocksdb_free(error.cast());
         text
     };
-    // The classes of status that a transaction gets when another one is in its way.
+    // Classes of status with which a transaction fails because of a conflict.
     let lost = ["Resource busy", "Operation timed out", "Operation failed. Try again"];
     Err(if lost.iter().any(|class| text.starts_with(class)) {
         EngineError::conflict(doing, text)
@@ -170,7 +171,7 @@ unsafe impl Sync for RocksStore {}
 
 impl RocksStore {
     fn new(db: Handle) -> Self {
-        // SAFETY: made here, freed by `Drop`.
+        // SAFETY: created here, freed by `Drop`.
         unsafe {
             let write = rocksdb_writeoptions_create();
             rocksdb_writeoptions_set_sync(write, 1);
@@ -183,7 +184,7 @@ impl RocksStore {
 
 impl Drop for RocksStore {
     fn drop(&mut self) {
-        // SAFETY: ROCKS-1: no session is left.
+        // SAFETY: ROCKS-1: no session exists.
         unsafe {
             match self.db {
                 Handle::Plain(db) => rocksdb_close(db),
@@ -200,7 +201,7 @@ impl Store for RocksStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
         Ok(match self.db {
             Handle::Plain(db) => {
-                // SAFETY: made here, freed by the session's `Drop`.
+                // SAFETY: created here, freed by the session's `Drop`.
                 let batch = unsafe { rocksdb_writebatch_create() };
                 Box::new(Plain { db, batch, store: self })
             }
@@ -281,10 +282,10 @@ impl Writer for Plain<'_> {
     }
 }
 
-/// A session with locking transactions; the handle is used again for the next one.
+/// A session with locking transactions. The handle is reused for the next transaction.
 struct Locking<'s> {
     db: *mut TransactionDb,
-    /// Null before the first transaction.
+    /// The current transaction; null before the first one.
     current: *mut Transaction,
     store: &'s RocksStore,
 }
@@ -301,7 +302,7 @@ impl Drop for Locking<'_> {
 impl Locking<'_> {
     fn attempt(&mut self, work: &mut WriteWork<'_>) -> Result<(), EngineError> {
         let store = self.store;
-        // SAFETY: ROCKS-1, ROCKS-2; the old transaction has ended and is used again.
+        // SAFETY: ROCKS-1, ROCKS-2; the old transaction has ended, and its handle is reused.
         self.current =
             unsafe { rocksdb_transaction_begin(self.db, store.write, store.transaction, self.current) };
         let result = work(&mut Locked(self));
@@ -358,7 +359,7 @@ impl Reader for Locking<'_> {
     }
 }
 
-/// The running transaction.
+/// A running transaction.
 struct Locked<'l, 's>(&'l mut Locking<'s>);
 
 impl Reader for Locked<'_, '_> {
@@ -401,7 +402,7 @@ impl Writer for Locked<'_, '_> {
     }
 }
 
-/// Shows a pinned value and frees it. Null: not found.
+/// Passes a pinned value to the sink and frees it. Returns `false` for null, which means not found.
 fn take(slice: *mut Slice, key: &[u8], sink: &mut Sink) -> bool {
     if slice.is_null() {
         return false;
@@ -416,19 +417,19 @@ fn take(slice: *mut Slice, key: &[u8], sink: &mut Sink) -> bool {
     true
 }
 
-/// The way of an iterator.
+/// The direction of an iteration.
 #[derive(Clone, Copy)]
 enum Walk<'k> {
-    /// Up from the first key not below this one.
+    /// Upward, from the first key not below this one.
     Up(&'k [u8]),
-    /// Down from the last key.
+    /// Downward, from the last key.
     Down,
 }
 
-/// Shows records from an iterator and frees it.
+/// Passes records from an iterator to the sink, and frees the iterator.
 fn walk(iter: *mut Iter, way: Walk<'_>, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
     let mut left = limit;
-    // SAFETY: ROCKS-2, ROCKS-3; the iterator is valid where it is read, and freed once, here.
+    // SAFETY: ROCKS-2, ROCKS-3; the iterator is valid when it is read, and freed once, here.
     unsafe {
         match way {
             Walk::Up(from) => rocksdb_iter_seek(iter, from.as_ptr().cast(), from.len()),
@@ -451,7 +452,7 @@ fn walk(iter: *mut Iter, way: Walk<'_>, limit: u64, sink: &mut Sink) -> Result<(
     }
 }
 
-/// Bytes that the library shows.
+/// Returns the bytes that the library returned.
 ///
 /// # Safety
 ///
@@ -460,6 +461,6 @@ unsafe fn bytes<'a>(data: *const c_char, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }

@@ -1,7 +1,7 @@
 //! The part of RocksDB's C interface that the adapter uses, declared by hand from `rocksdb/c.h`.
 //!
-//! The `rocksdb` crate compiles RocksDB's own source, which takes very long, or wants a library of just its
-//! version; the C interface has been stable for these functions, so any recent system library will do.
+//! The `rocksdb` crate compiles RocksDB's own source, which takes very long, or requires a library of exactly
+//! its version. The C interface has been stable for these functions, so any recent system library works.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 
@@ -28,7 +28,7 @@ opaque!(
     Filter
 );
 
-/// Destination of a function's error: a text to be freed by [`rocksdb_free`], or null.
+/// Destination of a function's error: a text that must be freed by [`rocksdb_free`], or null.
 pub(super) type Error = *mut *mut c_char;
 
 #[link(name = "rocksdb")]

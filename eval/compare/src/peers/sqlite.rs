@@ -1,7 +1,7 @@
 //! SQLite: a `WITHOUT ROWID` table in WAL mode with `synchronous=FULL` (one sync per commit).
 //!
-//! One connection per session, each with the whole cache setting (which flatters it with many threads).
-//! Writers queue on a mutex here: SQLite itself would make them poll.
+//! Each session has a connection with the whole cache size, which favors SQLite with many threads. Writers
+//! wait for a mutex here, because SQLite itself would make them poll.
 
 use super::{described, failed};
 use azekura_lab::engine::{ReadWork, WriteWork};
@@ -46,7 +46,7 @@ impl Engine for Sqlite {
 
 struct SqliteStore {
     path: PathBuf,
-    /// `None` is the default of SQLite.
+    /// The cache of a connection in KiB; `None` is SQLite's default.
     cache_kib: Option<u64>,
     /// Held by the session that writes.
     writer: Mutex<()>,
@@ -83,7 +83,7 @@ struct SqliteSession<'s> {
 
 impl Session for SqliteSession<'_> {
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
-        // Each statement is a read transaction of its own; more than one operation per transaction is rare
+        // Each statement is a read transaction of its own. Several operations in one transaction are rare
         // here.
         work(&mut Steps(&self.connection))?;
         Ok(0)
@@ -136,7 +136,7 @@ impl Reader for Steps<'_> {
     }
 }
 
-/// Shows all rows to the sink.
+/// Passes all rows to the sink.
 fn show(mut rows: Rows<'_>, sink: &mut Sink) -> Result<(), EngineError> {
     while let Some(row) = rows.next().map_err(failed("scanning"))? {
         let key = row.get_ref(0).map_err(failed("scanning"))?;

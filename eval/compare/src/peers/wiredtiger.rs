@@ -1,13 +1,14 @@
 //! WiredTiger: B-tree table, snapshot isolation, log synced at each commit, one session and cursor per
 //! thread.
 //!
-//! A point read outside of a transaction is one of its own; reads of a group are not one snapshot.
+//! A point read outside of a transaction is a transaction of its own; several reads are not one snapshot.
 //!
-//! - **WT-1** A connection outlives its sessions (sessions borrow the store), a session its cursor (closing
-//!   it closes them).
-//! - **WT-2** A session and its cursor are used by the thread that opened them only: [`Session`] is not
+//! - **WT-1** A connection outlives its sessions, which borrow the store. A session outlives its cursor,
+//!   because closing the session closes the cursor.
+//! - **WT-2** A session and its cursor are used only by the thread that opened them: [`Session`] is not
 //!   `Send`.
-//! - **WT-3** Bytes that a cursor shows are valid until the next call with it; they are taken in before that.
+//! - **WT-3** The bytes that a cursor returns are valid until the next call with it; they are used before
+//!   that.
 
 use super::described;
 use azekura_lab::engine::{ReadWork, WriteWork, retry_conflicts};
@@ -30,7 +31,7 @@ struct WtSession(c_void);
 #[repr(C)]
 struct Cursor(c_void);
 
-// The functions of shim/wiredtiger.c.
+// The functions in shim/wiredtiger.c.
 unsafe extern "C" {
     fn azb_wt_open(home: *const c_char, config: *const c_char, connection: *mut *mut Connection) -> c_int;
     fn azb_wt_close(connection: *mut Connection) -> c_int;
@@ -78,7 +79,7 @@ fn check(doing: &'static str, code: c_int) -> Result<(), EngineError> {
         0 => Ok(()),
         ROLLBACK => Err(EngineError::conflict(doing, "lost against another transaction")),
         NOT_FOUND => Err(EngineError::failed(doing, "not found")),
-        // SAFETY: the library returns a static or thread-local text that ends in a zero.
+        // SAFETY: the library returns a static or thread-local text that ends with a zero.
         code => Err(EngineError::failed(
             doing,
             unsafe { CStr::from_ptr(azb_wt_error(code)) }.to_string_lossy().into_owned(),
@@ -92,7 +93,7 @@ impl Engine for WiredTiger {
     }
 
     fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String> {
-        // SAFETY: the library returns a static text that ends in a zero.
+        // SAFETY: the library returns a static text that ends with a zero.
         let version = unsafe { CStr::from_ptr(azb_wt_version()) }.to_string_lossy().into_owned();
         described([("version", version), ("config", config(settings))])
     }
@@ -102,7 +103,7 @@ impl Engine for WiredTiger {
         let home = CString::new(dir.as_os_str().as_bytes()).map_err(invalid)?;
         let config = CString::new(config(settings)).map_err(invalid)?;
         let mut connection = ptr::null_mut();
-        // SAFETY: both texts end in a zero and live through the call; the connection is written when it
+        // SAFETY: both texts end with a zero and outlive the call. The connection is valid if the call
         // returns 0.
         check("opening", unsafe { azb_wt_open(home.as_ptr(), config.as_ptr(), &raw mut connection) })?;
         let store = Box::new(WtStore { connection });
@@ -113,7 +114,7 @@ impl Engine for WiredTiger {
 }
 
 fn config(settings: &EngineSettings) -> String {
-    // Without the setting it is the default of WiredTiger.
+    // Without this setting, WiredTiger uses its default.
     let cache = settings.cache_bytes.map_or_else(String::new, |b| format!(",cache_size={}", b.max(1 << 20)));
     format!(
         "create{cache},session_max={},log=(enabled=true),transaction_sync=(enabled=true,method=fsync){}",
@@ -123,14 +124,14 @@ fn config(settings: &EngineSettings) -> String {
 }
 
 struct WtStore {
-    /// Null once closed.
+    /// Null after the connection was closed.
     connection: *mut Connection,
 }
 
-// SAFETY: a WiredTiger connection may be used by any number of threads at once; sessions, which may not, stay
-// with their thread (WT-2).
+// SAFETY: a WiredTiger connection may be used by several threads at once. A session may not, and stays on its
+// thread (WT-2).
 unsafe impl Send for WtStore {}
-// SAFETY: as above.
+// SAFETY: a WiredTiger connection may be used by several threads at once.
 unsafe impl Sync for WtStore {}
 
 impl WtStore {
@@ -139,14 +140,14 @@ impl WtStore {
         if connection.is_null() {
             return Ok(());
         }
-        // SAFETY: WT-1: no session is left; the pointer is not used again.
+        // SAFETY: WT-1: no session exists; the pointer is not used again.
         check("closing", unsafe { azb_wt_close(connection) })
     }
 }
 
 impl Drop for WtStore {
     fn drop(&mut self) {
-        // An error has nowhere to go; `close` reports it.
+        // An error cannot be returned here; `close` returns it.
         let _ = self.shut();
     }
 }
@@ -154,7 +155,7 @@ impl Drop for WtStore {
 impl Store for WtStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
         let (mut session, mut cursor) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the connection is open (it is closed only by value or on drop).
+        // SAFETY: the connection is open: it is closed only by value or on drop.
         check("opening a session", unsafe {
             azb_wt_session(self.connection, &raw mut session, &raw mut cursor)
         })?;
@@ -174,7 +175,7 @@ struct WtHandle<'s> {
 
 impl Drop for WtHandle<'_> {
     fn drop(&mut self) {
-        // SAFETY: WT-1, WT-2; neither pointer is used again. An error has nowhere to go.
+        // SAFETY: WT-1, WT-2; neither pointer is used again. An error cannot be returned here.
         let _ = unsafe { azb_wt_session_close(self.session) };
     }
 }
@@ -228,7 +229,7 @@ impl Reader for WtHandle<'_> {
     }
 
     fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        // SAFETY: WT-1, WT-2. A cursor that was reset stands before the last record.
+        // SAFETY: WT-1, WT-2. After a reset, moving the cursor backward begins at the last record.
         let code = unsafe {
             check("resetting the cursor", azb_wt_reset(self.cursor))?;
             azb_wt_prev(self.cursor)
@@ -239,7 +240,8 @@ impl Reader for WtHandle<'_> {
 }
 
 impl WtHandle<'_> {
-    /// Shows up to `limit` records, beginning at the one under the cursor, if `code` means that it is on one.
+    /// Passes up to `limit` records to the sink, from the cursor's record on, if `code` says that the cursor
+    /// is on one.
     fn walk(
         &mut self,
         mut code: c_int,
@@ -250,7 +252,7 @@ impl WtHandle<'_> {
         let mut left = limit;
         while code == 0 && left > 0 {
             let (mut key, mut key_len, mut value, mut value_len) = (ptr::null(), 0, ptr::null(), 0);
-            // SAFETY: WT-1, WT-2; the cursor stands on a record, for the last move returned 0.
+            // SAFETY: WT-1, WT-2; the cursor is on a record, because the last move returned 0.
             check("scanning", unsafe {
                 azb_wt_item(self.cursor, &raw mut key, &raw mut key_len, &raw mut value, &raw mut value_len)
             })?;
@@ -277,7 +279,7 @@ impl Writer for WtHandle<'_> {
     }
 }
 
-/// Bytes that the library shows.
+/// Returns the bytes that the library returned.
 ///
 /// # Safety
 ///
@@ -286,6 +288,6 @@ unsafe fn bytes<'a>(data: *const u8, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     unsafe { std::slice::from_raw_parts(data, len) }
 }

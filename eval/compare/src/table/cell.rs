@@ -1,4 +1,4 @@
-//! One process: an engine, a group of cases over one store, one run of each.
+//! The work of one process: an engine runs a group of cases once, over one store.
 
 use super::rows::{Case, Group, Work};
 use anyhow::{Context, Result, bail};
@@ -15,37 +15,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A process's work.
+/// The work of a process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Job {
     /// The engine's name.
     pub(super) engine: String,
     /// The cases.
     pub(super) group: Group,
-    /// Fill the store, and measure nothing.
+    /// Set if the process only fills the store.
     pub(super) fill: bool,
     /// Measured seconds of each case that does not end by itself.
     pub(super) seconds: f64,
-    /// Seconds before them that are not measured.
+    /// Seconds of warm-up before the measured ones.
     pub(super) warm_up: f64,
     /// Bytes of the engine's cache.
     pub(super) cache_bytes: u64,
-    /// Seed; each run has another one, the same for all engines.
+    /// The seed: different for each round, the same for all engines.
     pub(super) seed: u64,
     /// Directory of the store.
     pub(super) dir: PathBuf,
 }
 
-/// One run of one case.
+/// The result of one run of one case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sample {
     /// The case's position in its group.
     pub(super) case: usize,
     /// The unit of `ops`.
     pub(super) unit: String,
-    /// Operations done.
+    /// Number of operations.
     pub(super) ops: u64,
-    /// Length of the measured stretch.
+    /// Measured seconds.
     pub(super) seconds: f64,
     /// Median latency of a transaction, in microseconds.
     pub(super) p50: f64,
@@ -53,25 +53,25 @@ pub(super) struct Sample {
     pub(super) p99: f64,
     /// Latency that 99.9 % did not exceed.
     pub(super) p999: f64,
-    /// Bytes of keys and values read by the work; 0 for TPC-C.
+    /// Bytes of keys and values that the workload read; 0 for TPC-C.
     pub(super) user_read: u64,
-    /// Bytes of keys and values written by the work; 0 for TPC-C.
+    /// Bytes of keys and values that the workload wrote; 0 for TPC-C.
     pub(super) user_written: u64,
     /// Resources that the process used.
     pub(super) usage: Usage,
-    /// Bytes of the store's files on the device afterwards.
+    /// Bytes of the store's files on the device after the run.
     pub(super) disk_bytes: u64,
 }
 
 impl Sample {
-    /// Operations per second.
+    /// Returns the operations per second.
     pub(super) fn rate(&self) -> f64 {
         self.ops as f64 / self.seconds.max(1e-9)
     }
 }
 
 impl Job {
-    /// Runs the cell with the first of `engines`. Each sample is reported at once.
+    /// Runs the job with the first of `engines`. Each sample is reported at once.
     pub(super) fn run(
         &self,
         engines: &[Box<dyn Engine>],
@@ -124,7 +124,7 @@ impl Job {
         EngineSettings {
             cache_bytes: Some(self.cache_bytes),
             expected_bytes: workload.records() * record,
-            // One more than clients: for filling and warming.
+            // One session more than clients, for filling and warming the store.
             sessions: self.group.cases.iter().map(|case| case.threads).max().unwrap_or(1) + 1,
             bypass_page_cache: false,
         }
@@ -178,7 +178,7 @@ impl Job {
         })
     }
 
-    /// A load has a store of its own. Bytes written count until the store is closed.
+    /// Measures a load into a store of its own. The bytes written are counted until the store is closed.
     fn load(&self, engine: &dyn Engine, workload: &Workload, case: &Case) -> Result<Sample> {
         let dir = self.dir.join("load");
         prepare::fresh_dir(&dir)?;
@@ -213,7 +213,7 @@ impl Job {
             dir: self.dir.clone(),
             keep: false,
         };
-        // The conditions are checked at the end: a store that violates one has no figures.
+        // The conditions are checked at the end. A store that violates one has no figures.
         let outcome = contest(engines, &contested, &Progress::hidden(), &mut |_| {})?;
         for standing in outcome.standings {
             let case = self.group.cases.iter().position(|case| case.threads == standing.cell.threads);

@@ -1,4 +1,4 @@
-//! The results as a document.
+//! Formats the results as a Markdown document.
 
 use super::Results;
 use super::standing::{Cell, Line, lines};
@@ -6,12 +6,12 @@ use azekura_lab::table::short;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The line above the table of ratios in a document that has one.
+/// The line before the table of ratios in a document.
 pub(super) const BEGIN: &str = "<!-- table of ratios, by `azekura-compare table --summary` -->";
-/// The line below it.
+/// The line after the table of ratios in a document.
 pub(super) const END: &str = "<!-- end of the table of ratios -->";
 
-/// The document: ratios, then each row in full, behind first, then all engines.
+/// Formats the document: ratios, then each row in full with the slower rows first, then all engines.
 pub(super) fn render(results: &Results) -> String {
     let lines = lines(&results.cells);
     let mut text = String::from("# Azekura beside its peers\n\n");
@@ -27,7 +27,7 @@ pub(super) fn render(results: &Results) -> String {
     text
 }
 
-/// The document with the table of ratios between the marks; `None` without marks.
+/// Replaces the table of ratios between the marks of a document; `None` if it has no marks.
 pub(super) fn replace_summary(document: &str, results: &Results) -> Option<String> {
     let (before, rest) = document.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -35,7 +35,7 @@ pub(super) fn replace_summary(document: &str, results: &Results) -> Option<Strin
     Some(format!("{before}{BEGIN}\n\n{}\n{table}\n{END}{after}", conditions(results)))
 }
 
-/// The machine, the revision and the length of the runs.
+/// Formats the machine, the revision and the length of the runs.
 fn conditions(results: &Results) -> String {
     let Results { machine, date, revision, quick, seconds, runs, .. } = results;
     let memory = machine.memory_bytes.map_or_else(String::new, |bytes| format!(", {} GiB", bytes >> 30));
@@ -49,11 +49,12 @@ fn conditions(results: &Results) -> String {
     )
 }
 
-/// One line per row: our rate over that of the best peer at each number of threads, the lowest ratio first.
+/// Formats one line per row: Azekura's rate divided by that of the best peer for each number of threads,
+/// lowest first.
 fn ratios(lines: &[Line<'_>]) -> String {
     let mut rows: Vec<(String, BTreeMap<usize, &Line<'_>>)> = Vec::new();
     for line in lines.iter().filter(|line| line.best.is_some()) {
-        // Lines come by ratio, so rows come by their lowest one.
+        // The lines are sorted by ratio, so the rows are sorted by their lowest ratio.
         let title = line.title();
         match rows.iter_mut().find(|row| row.0 == title) {
             Some(row) => row.1.insert(line.ours.threads, line),
@@ -90,7 +91,7 @@ fn ratios(lines: &[Line<'_>]) -> String {
     text
 }
 
-/// Everything that was measured of ours and of the best peer.
+/// Formats all measurements of Azekura and of the best peer.
 fn in_full(lines: &[&Line<'_>]) -> String {
     let mut text = String::from(
         "| row | threads | azekura | best peer | ratio | spread | p50 | p99 | p99.9 | CPU µs per operation \
@@ -126,7 +127,7 @@ fn in_full(lines: &[&Line<'_>]) -> String {
     text
 }
 
-/// The rate of each engine.
+/// Formats the rate of each engine.
 fn all_engines(cells: &[Cell]) -> String {
     let mut engines: Vec<&str> = Vec::new();
     let mut rows: Vec<(&str, usize)> = Vec::new();
@@ -151,17 +152,17 @@ fn all_engines(cells: &[Cell]) -> String {
     text
 }
 
-/// A time in microseconds, with its unit.
+/// Formats a time in microseconds, with its unit.
 fn time(us: f64) -> String {
     if us < 1_000.0 { format!("{} µs", digits(us)) } else { format!("{} ms", digits(us / 1e3)) }
 }
 
-/// A ratio: two decimals, more of a small one.
+/// Formats a ratio with two decimals; with more if it is small.
 fn two_decimals(ratio: f64) -> String {
     if ratio < 0.095 { digits(ratio) } else { format!("{ratio:.2}") }
 }
 
-/// Two or three digits.
+/// Formats a number with two or three digits.
 fn digits(value: f64) -> String {
     match value {
         v if v < 0.0005 => "0".to_owned(),
@@ -172,7 +173,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Bytes of the device for each byte of the user; a dash where the user moved none.
+/// Formats the device's bytes per byte of keys and values; a dash if there were none of these.
 fn per_byte(device: u64, user: u64) -> String {
     if user == 0 { "–".to_owned() } else { digits(device as f64 / user as f64) }
 }
@@ -201,11 +202,11 @@ mod tests {
         }
     }
 
-    /// Three rows: ours is ahead in `fast`, behind in `slow` at 8 threads, and alone in `alone`.
+    /// Returns three rows: Azekura is ahead in `fast`, behind in `slow` at 8 threads, and alone in `alone`.
     fn results() -> Results {
         let case = |row: &str, threads| Case { row: row.into(), threads, work: Work::Tpcc { divisor: 1 } };
         let cases = [case("fast", 1), case("slow", 1), case("slow", 8), case("alone", 1)];
-        // By engine: operations of each case in each of three rounds, each 2 seconds long.
+        // For each engine: the operations of each case in three rounds of 2 seconds.
         let rounds = |ops: [[u64; 3]; 4], has: usize| -> Vec<Vec<Sample>> {
             (0..3).map(|round| (0..has).map(|at| sample(at, ops[at][round])).collect()).collect()
         };

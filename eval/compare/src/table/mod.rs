@@ -1,9 +1,9 @@
-//! `table`: every row of the published table over every engine, each in a process of its own, in turns.
+//! `table`: measures every row of the published table over every engine, each engine in a process of its own.
 //!
-//! A store is filled once per group of rows and engine. In each round every engine gets a process, which
-//! opens the store, reads it through once and runs all rows of the group. Rounds begin with another engine
-//! each time. So memory and processor time are those of one engine, and a slow minute of the machine hits
-//! all engines alike.
+//! A store is filled once per group of rows and engine. In each round, every engine gets a process, which
+//! opens the store, reads it once and runs all rows of the group. Each round begins with another engine. So
+//! memory and processor time are those of one engine, and a slow phase of the machine affects all engines
+//! equally.
 
 mod cell;
 mod markdown;
@@ -24,10 +24,10 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Bytes of each engine's cache: all data of each row fit.
+/// Bytes of each engine's cache: all data of each row fits.
 const CACHE_BYTES: u64 = 1 << 30;
 
-/// The table to measure.
+/// Options of the table.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     azekura-compare table --quick --markdown table.md              ten minutes\n  \
@@ -35,19 +35,19 @@ const CACHE_BYTES: u64 = 1 << 30;
     azekura-compare table --from table.json --summary figures.md   an earlier run again\n\n\
     Prints the rows in which azekura is behind the best peer first. Exit code 1: an engine failed.")]
 pub(crate) struct Table {
-    /// Ten minutes: less data, fewer numbers of threads, 0.15 seconds for each cell
+    /// Take ten minutes: less data, fewer numbers of threads, 0.15 s for each cell
     #[arg(long)]
     quick: bool,
     /// Measured seconds of each cell [default: 1, with --quick 0.15]
     #[arg(long)]
     seconds: Option<f64>,
-    /// Seconds before them that are not measured [default: a quarter of --seconds]
+    /// Seconds of warm-up before the measured ones [default: a quarter of --seconds]
     #[arg(long)]
     warm_up: Option<f64>,
-    /// Rounds; the median counts
+    /// Rounds; the median is reported
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Only rows with one of these texts in their name
+    /// Measure only rows with one of these texts in their name
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Engines, or `all`; with --quick `all` leaves out variants of RocksDB and fjall
@@ -62,7 +62,7 @@ pub(crate) struct Table {
     /// Write the results to this file, after each group of rows
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Measure nothing: take the results of this file
+    /// Measure nothing: read the results from this file
     #[arg(long)]
     from: Option<PathBuf>,
     /// Write the table to this file
@@ -71,7 +71,7 @@ pub(crate) struct Table {
     /// Replace the table of ratios between the two marks of this document
     #[arg(long)]
     summary: Option<PathBuf>,
-    /// Do the work of one process: for this program itself
+    /// Do the work of one process (used by this program itself)
     #[arg(long, hide = true)]
     job: Option<String>,
 }
@@ -175,14 +175,14 @@ impl Table {
         Ok(groups)
     }
 
-    /// The engines of a group.
+    /// Returns the names of the engines that take part in a group.
     fn engines(&self, group: &Group) -> Result<Vec<String>> {
         let mut engines: Vec<Box<dyn Engine>> = choose(peers::with_snapshots(), &self.engines)?;
         let all = self.engines.iter().any(|name| name == "all");
         engines.retain(|engine| {
             let takes_part = match engine.name() {
                 "azekura-snapshot" | "azekura-bulk" => !group.is_tpcc(),
-                // Like `rocksdb-tuned`, but for locks, which a batch does without.
+                // Differs from `rocksdb-tuned` only in its locks, which write batches do not need.
                 "rocksdb-txn" => group.is_tpcc() || !all,
                 "rocksdb-tuned" | "fjall-sw" => !(all && self.quick),
                 _ => true,
@@ -239,7 +239,7 @@ fn in_process(job: &Job) -> Result<Vec<Sample>> {
         .spawn()
         .context("start the process of the engine")?;
     let errors = child.stderr.take().context("read the errors of the engine's process")?;
-    // At once with the samples: neither pipe may fill up.
+    // Read concurrently with the samples, so that neither pipe fills up.
     let errors = std::thread::spawn(move || std::io::read_to_string(errors).unwrap_or_default());
     let output = child.stdout.take().context("read the output of the engine's process")?;
     let samples: Result<Vec<Sample>> =
@@ -247,13 +247,13 @@ fn in_process(job: &Job) -> Result<Vec<Sample>> {
     let status = child.wait().context("wait for the process of the engine")?;
     let errors = errors.join().unwrap_or_default();
     if !status.success() {
-        // A job of a filled store removes nothing, so that the next round finds it.
+        // A failed job does not remove its filled store, because the next round uses it.
         bail!("its process ended with {status}: {}", last_lines(&errors));
     }
     samples.context("the process of the engine wrote a line that is no sample")
 }
 
-/// Returns the last lines of a process's output.
+/// Returns the last lines of a process's standard error.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim().lines().collect();
     lines[lines.len().saturating_sub(3)..].join(" ")
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Runs every group with two engines of ours in this process, over few records.
+    /// Runs every group in this process, with few records and two variants of Azekura.
     #[test]
     fn every_row_gets_a_sample() {
         let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use azekura_workload::ycsb::Mix;
 use azekura_workload::{Family, Workload};
 use serde::{Deserialize, Serialize};
 
-/// Work that one process of an engine does over one store.
+/// The work of one process of an engine over one store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Group {
     /// Name of the store's directory.
@@ -17,9 +17,9 @@ pub(super) struct Group {
 /// One row of the table at one number of threads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Case {
-    /// The row.
+    /// Name of the row.
     pub(super) row: String,
-    /// Client threads.
+    /// Number of client threads.
     pub(super) threads: usize,
     /// The work.
     pub(super) work: Work,
@@ -28,15 +28,15 @@ pub(super) struct Case {
 /// The work of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Work {
-    /// A workload over one table of keys and values.
+    /// A workload over one key-value table.
     Table {
-        /// Its name, as `read`.
+        /// Name of the workload, such as `read`.
         workload: String,
-        /// Records when it begins; for a load, when it ends.
+        /// Number of records at the begin; for a load, at the end.
         records: u64,
         /// Bytes of each value.
         value_bytes: usize,
-        /// Every byte of values that are read is touched.
+        /// Set if every byte of the values that are read is touched.
         touches_values: bool,
     },
     /// TPC-C with one warehouse.
@@ -46,7 +46,7 @@ pub(super) enum Work {
     },
 }
 
-/// Most bytes of values in one transaction of a load.
+/// Largest number of bytes of values in one transaction of a load.
 const LOAD_BYTES: usize = 1 << 20;
 
 impl Work {
@@ -54,7 +54,7 @@ impl Work {
         Self::Table { workload: family.to_string(), records, value_bytes, touches_values: false }
     }
 
-    /// The workload; `None` for TPC-C or an unknown name.
+    /// Returns the workload; `None` for TPC-C or an unknown name.
     pub(super) fn workload(&self) -> Option<Workload> {
         let Self::Table { workload, records, value_bytes, touches_values } = self else { return None };
         let workload: Workload = workload.parse().ok()?;
@@ -66,15 +66,15 @@ impl Work {
     }
 }
 
-/// The size of the table.
+/// The extent of the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
-    /// Fewer numbers of threads and less data.
+    /// Set for less data and fewer numbers of threads.
     pub(super) quick: bool,
 }
 
 impl Extent {
-    /// All groups.
+    /// Returns all groups.
     pub(super) fn groups(self) -> Vec<Group> {
         let mut groups = vec![self.small_values(100), self.small_values(20), self.small_values(1_000)];
         groups.extend([self.ycsb(), self.updates(), self.loads()]);
@@ -88,12 +88,12 @@ impl Extent {
         if self.quick { &[1, 8, 64] } else { &[1, 2, 8, 64] }
     }
 
-    /// Records of the tables with values of up to 100 bytes.
+    /// Returns the number of records in tables with values of up to 100 bytes.
     fn records(self) -> u64 {
         if self.quick { 300_000 } else { 1_000_000 }
     }
 
-    /// Scans in both directions, and for values of 100 bytes reads and short scans.
+    /// Returns a group with scans in both directions; for values of 100 bytes, also reads and short scans.
     fn small_values(self, value_bytes: usize) -> Group {
         let records = if value_bytes > 100 { self.records() / 5 } else { self.records() };
         let mut group = Group { name: format!("values-{value_bytes}"), cases: Vec::new() };
@@ -109,7 +109,7 @@ impl Extent {
         group
     }
 
-    /// The six mixes; the read-only one first, the ones that add records last.
+    /// Returns the six YCSB mixes: the read-only one first, those that add records last.
     fn ycsb(self) -> Group {
         let mut group = Group { name: "ycsb".to_owned(), cases: Vec::new() };
         for mix in [Mix::C, Mix::B, Mix::A, Mix::F, Mix::D, Mix::E] {
@@ -137,7 +137,7 @@ impl Extent {
         group
     }
 
-    /// Reads, scans, updates and loads of 128 or 512 MiB.
+    /// Returns reads, scans, updates and loads of 128 or 512 MiB of values.
     fn large_values(self, value_bytes: usize, size: &str) -> Group {
         let bytes: u64 = if self.quick { 128 << 20 } else { 512 << 20 };
         let records = bytes / (KEY_BYTES + value_bytes) as u64;
@@ -171,7 +171,7 @@ impl Group {
         self.cases.extend(threads.iter().map(case));
     }
 
-    /// Returns `true` if it is TPC-C.
+    /// Returns `true` if this is the group of TPC-C.
     pub(super) fn is_tpcc(&self) -> bool {
         self.cases.iter().any(|case| matches!(case.work, Work::Tpcc { .. }))
     }

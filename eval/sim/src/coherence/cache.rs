@@ -1,11 +1,11 @@
-//! The lines that fit in a cache: sets of ways; the least recently used way is evicted.
+//! The set of lines in a cache, as sets of ways. The least recently used way is evicted.
 
-/// A cache's tags. The state of its lines is in the [`Directory`](super::Directory).
+/// The tags of a cache. The state of its lines is in the [`Directory`](super::Directory).
 #[derive(Clone, Debug)]
 pub struct Cache {
     ways: usize,
-    /// Line numbers plus one, most recently used first; 0 is an empty way. Made when first used: most of a
-    /// machine's processors may never be.
+    /// Line numbers plus one, most recently used first; 0 is an empty way. Allocated at first use, because
+    /// most processors of a machine may never be used.
     tags: Vec<u32>,
     sets: u32,
 }
@@ -18,12 +18,12 @@ impl Cache {
         Self { ways, tags: Vec::new(), sets: u32::try_from(lines / ways).unwrap_or(u32::MAX).max(1) }
     }
 
-    /// Returns whether the line is there; it is the most recently used afterwards.
+    /// Returns `true` if the line is cached; makes it the most recently used one.
     pub fn touch(&mut self, line: u32) -> bool {
         if self.tags.is_empty() {
             self.tags = vec![0; self.sets as usize * self.ways];
         }
-        // Lines are numbered in the order of first touch; consecutive ones lie in consecutive sets.
+        // Lines are numbered in the order of their first access. Consecutive lines are in consecutive sets.
         let set = (line % self.sets) as usize * self.ways;
         let ways = &mut self.tags[set..set + self.ways];
         if ways[0] == line + 1 {

@@ -1,41 +1,41 @@
-//! Sets of cores that have a copy of a line.
+//! Sets of cores, such as those that have a copy of a line.
 
-/// A set of cores, of at most 256.
+/// A set of cores with numbers below 256.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cores([u64; 4]);
 
 impl Cores {
-    /// Returns whether a core is in the set.
+    /// Returns `true` if a core is in the set.
     #[must_use]
     pub const fn has(&self, core: usize) -> bool {
         self.0[core / 64] >> (core % 64) & 1 == 1
     }
 
-    /// Puts a core in.
+    /// Adds a core to the set.
     pub const fn add(&mut self, core: usize) {
         self.0[core / 64] |= 1 << (core % 64);
     }
 
-    /// The set but for one core.
+    /// Returns the set without one core.
     #[must_use]
     pub const fn without(mut self, core: usize) -> Self {
         self.0[core / 64] &= !(1 << (core % 64));
         self
     }
 
-    /// Returns whether the two sets have a core in common.
+    /// Returns `true` if the two sets have a core in common.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         self.any(|word, mine| mine & other.0[word] != 0)
     }
 
-    /// Returns whether a core of the set is in `outer` and not in `inner`.
+    /// Returns `true` if a core of the set is in `outer` and not in `inner`.
     #[must_use]
     pub fn meets_between(&self, inner: &Self, outer: &Self) -> bool {
         self.any(|word, mine| mine & outer.0[word] & !inner.0[word] != 0)
     }
 
-    /// Returns whether a core of the set is not in `other`.
+    /// Returns `true` if a core of the set is not in `other`.
     #[must_use]
     pub fn exceeds(&self, other: &Self) -> bool {
         self.any(|word, mine| mine & !other.0[word] != 0)

@@ -1,23 +1,22 @@
-//! Cost of an access to a cache line, by the threads that touched it before: caches, owners, sharers, and a
-//! queue of writers.
+//! Cost of an access to a cache line, by the earlier accesses to it: caches, owners, sharers, and a queue of
+//! writers.
 //!
 //! | line is | [`Protocol::Owned`]: load | store, atomic |
 //! |---|---|---|
 //! | owned by this core | hit | hit |
-//! | owned by another core | transfer; both share it then | transfer; owned here then |
-//! | shared, also here | hit | the farthest copy is invalidated; owned here then |
-//! | shared, not here | from the last cache, or the nearest copy | the same as above |
+//! | owned by another core | transfer; then both share it | transfer; then owned here |
+//! | shared, also here | hit | the farthest copy is invalidated; then owned here |
+//! | shared, not here | from the last-level cache, or the nearest copy | the same as above |
 //! | in no cache | memory | memory |
 //!
-//! [`Protocol::Shared`]: loads hit in the core's own cache as long as nobody wrote the line; all else goes
-//! to the shared cache, where the line is busy for a while with each.
+//! [`Protocol::Shared`]: loads hit in the core's own cache until another core writes the line. All other
+//! accesses go to the shared cache, where each access makes the line busy for a time.
 //!
-//! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits
-//!   until `free_at`, which comes before the line has arrived where a profile says so
-//!   ([`Costs::transfer_occupancy`]).
+//! - **LINE-1** A line serves one request at a time, in the order of the requests. A request that moves the
+//!   line waits until `free_at`, which may be before the line has arrived ([`Costs::transfer_occupancy`]).
 //! - **LINE-2** At most one core owns a line, and then no other core has a copy.
-//! - **LINE-3** A store delays its thread only when the next atomic instruction or full fence waits for all
-//!   stores to be done.
+//! - **LINE-3** A store delays its thread only at the next atomic instruction or full fence, which waits for
+//!   all stores, or if the store would be done more than `STORE_BUFFER` later.
 
 mod cache;
 mod cores;
@@ -28,43 +27,43 @@ pub use cores::Cores;
 use crate::profile::{Costs, Profile, Protocol};
 use azekura_base::sync::machine::Access;
 
-/// Picoseconds: time on a machine.
+/// A time on the simulated machine, in picoseconds.
 pub type Time = u64;
 
-/// Picoseconds of nanoseconds.
+/// Converts nanoseconds to picoseconds.
 #[must_use]
 pub fn picoseconds(nanoseconds: f64) -> Time {
     (nanoseconds * 1e3).round().max(0.0) as Time
 }
 
-/// Time by which a thread may run ahead of its stores.
+/// Time by which a thread may be ahead of its stores.
 const STORE_BUFFER: Time = 500_000;
 
-/// A line of the machine's, on one line of the machine that simulates it.
+/// A line of the simulated machine. Aligned to one cache line of the simulating machine.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Line {
-    /// The core that owns it, plus one.
+    /// The core that owns the line, plus one; 0 if no core does.
     owner: u16,
     /// Cores that have a copy.
     sharers: Cores,
     free_at: Time,
-    /// Times that it was written.
+    /// Number of writes.
     writes: u32,
 }
 
 /// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Time at which the thread goes on.
+    /// Time at which the thread continues.
     pub until: Time,
     /// Time at which the access is done in memory; later than `until` for a store.
     pub done: Time,
     /// Time that the thread spent beyond that of a hit.
     pub stall: Time,
-    /// Of that, time spent in the queue for the line.
+    /// The part of `stall` in the queue for the line.
     pub queued: Time,
-    /// The line had to be transferred.
+    /// Set if the line had to be transferred.
     pub is_miss: bool,
 }
 
@@ -79,7 +78,7 @@ struct Ticks {
     other_socket: Time,
     in_cluster: Time,
     in_socket: Time,
-    /// In thousandths.
+    /// Transfer occupancy in thousandths.
     transfer_occupancy: Time,
     read_occupancy: Time,
     write_occupancy: Time,
@@ -108,12 +107,13 @@ impl Ticks {
 }
 
 impl Ticks {
-    /// Time for which a line is busy with a transfer of `time` and the access that follows it.
+    /// Returns the time for which a line is busy with a transfer of `time` and the access that follows it.
     const fn on_the_way(&self, time: Time) -> Time {
         time * self.transfer_occupancy / 1000
     }
 
-    /// Time for which a line of the shared cache is busy with an access that found it busy or not.
+    /// Returns the time for which a line of the shared cache is busy with an access; `was_queued` if the line
+    /// was busy before.
     const fn occupancy(&self, access: Access, was_queued: bool) -> Time {
         let alone = match access {
             Access::Load => self.read_occupancy,
@@ -127,7 +127,7 @@ impl Ticks {
 /// All lines of a machine.
 #[derive(Debug)]
 pub struct Directory {
-    /// Cores that share the last cache with each core, and those of its socket.
+    /// For each core: the cores that share its last-level cache, and the cores of its socket.
     near: Vec<(Cores, Cores)>,
     /// The cluster and the socket of each core.
     places: Vec<(usize, usize)>,
@@ -165,14 +165,14 @@ impl Directory {
         }
     }
 
-    /// Times that a line was written.
+    /// Returns the number of writes of a line.
     #[must_use]
     pub fn writes(&self, line: u32) -> u32 {
         self.lines.get(line as usize).map_or(0, |line| line.writes)
     }
 
-    /// Notes that the line has a new value. (An atomic instruction that fails takes the line all the same,
-    /// and writes nothing.)
+    /// Counts a write of the line. (An atomic instruction that fails also moves the line, but writes
+    /// nothing.)
     pub fn wrote(&mut self, line: u32) {
         self.lines[line as usize].writes += 1;
     }
@@ -193,7 +193,7 @@ impl Directory {
         }
     }
 
-    /// Core `core` does `access` to `line` at `now`; its stores so far are done at `drained`.
+    /// Performs an access of core `core` to `line` at `now`. The core's earlier stores are done at `drained`.
     pub fn access(&mut self, core: usize, line: u32, access: Access, now: Time, drained: Time) -> Served {
         self.make_room_for(line);
         match self.protocol {
@@ -257,7 +257,8 @@ impl Directory {
             line.free_at = start + self.ticks.occupancy(access, start > now);
             return self.miss(now, start + latency, start - now, self.ticks.load_hit);
         }
-        let kept = line.sharers.has(core) && access == Access::Store; // written through
+        // the store is written through to the shared cache
+        let kept = line.sharers.has(core) && access == Access::Store;
         line.sharers = Cores::default();
         if kept {
             line.sharers.add(core);
@@ -290,7 +291,7 @@ impl Directory {
         }
     }
 
-    /// From where a copy comes, and how long that takes.
+    /// Returns the time to fetch a copy, from the nearest source.
     fn fetch(&mut self, core: usize, number: u32, line: &Line) -> Time {
         let is_in_last = self.shared[self.places[core].0].touch(number);
         let owner = usize::from(line.owner);
@@ -306,7 +307,7 @@ impl Directory {
         }
     }
 
-    /// Returns the time until no other core has a copy, and this one has.
+    /// Returns the time until no other core has a copy, and this core has one.
     fn take(&mut self, core: usize, number: u32, line: &Line) -> Time {
         let own = if line.sharers.has(core) { 0 } else { self.fetch(core, number, line) };
         self.farthest(core, &line.sharers.without(core)).max(own)
@@ -328,8 +329,8 @@ impl Directory {
         }
     }
 
-    /// To each kind of neighbors of which there is one in `others`: of the cluster, of the socket, of
-    /// another socket.
+    /// Returns the distance to each kind of neighbors that `others` contains: in the cluster, in the socket,
+    /// in another socket.
     fn distances(&self, core: usize, others: &Cores) -> impl Iterator<Item = Time> + use<> {
         let ((cluster, socket), ticks) = (&self.near[core], self.ticks);
         let [in_cluster, in_socket, far] =

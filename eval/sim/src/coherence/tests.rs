@@ -1,9 +1,9 @@
-//! Small cases, worked out by hand.
+//! Small cases with results calculated by hand.
 
 use super::*;
 use crate::profile::{Constant, Source, Topology};
 
-/// Two sockets of two cores, one thread each; every cost a number that no sum of others makes by chance. In
+/// A machine of two sockets with two cores of one thread each. No cost is equal to the sum of others, in
 /// nanoseconds.
 fn machine(protocol: Protocol) -> Directory {
     Directory::new(&profile(protocol))
@@ -39,7 +39,7 @@ fn profile(protocol: Protocol) -> Profile {
     profile
 }
 
-/// Time at which the thread goes on, in nanoseconds.
+/// Returns the time at which the thread continues, in nanoseconds.
 fn until(directory: &mut Directory, core: usize, line: u32, access: Access, now: u64) -> f64 {
     directory.access(core, line, access, now * 1000, 0).until as f64 / 1e3
 }

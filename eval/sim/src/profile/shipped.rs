@@ -1,4 +1,4 @@
-//! The profiles that come with the program.
+//! The profiles that are part of the program.
 
 use super::{Constant, Costs, Profile, Protocol, Source, Topology};
 
@@ -11,18 +11,19 @@ fn document(value: f64, text: &str) -> Constant {
 }
 
 impl Profile {
-    /// All of them.
+    /// Returns all shipped profiles.
     #[must_use]
     pub fn shipped() -> Vec<Self> {
         vec![Self::t2(), Self::e7310(), Self::two_sockets(), Self::one_socket()]
     }
 
-    /// The paper's: Sun SPARC Enterprise T5120, 8 cores of 8 threads at 1.2 GHz, one second-level cache.
+    /// Returns the machine of the papers: a Sun SPARC Enterprise T5120 with 8 cores of 8 threads at 1.2 GHz,
+    /// and one second-level cache.
     #[must_use]
     pub fn t2() -> Self {
         const CYCLE: f64 = 1.0 / 1.2;
-        // Of the order that David, Guerraoui and Trigonakis (SOSP 2013) report for this machine, which they
-        // call Niagara.
+        // Of the order that David, Guerraoui and Trigonakis (SOSP 2013) report for this machine, called
+        // Niagara there.
         let niagara = "of the order of David et al., SOSP 2013, for this machine";
         let l2 = reasoned(24.0 * CYCLE, niagara);
         Self {
@@ -82,7 +83,7 @@ impl Profile {
         }
     }
 
-    /// A server with two sockets of 32 cores of two threads, as Intel's Xeons of 2021 and after.
+    /// Returns a server with two sockets of 32 cores of two threads, like Intel's Xeons from 2021 on.
     #[must_use]
     pub fn two_sockets() -> Self {
         let order = "of the order that microbenchmarks of such processors show";
@@ -104,7 +105,7 @@ impl Profile {
         }
     }
 
-    /// A server with one socket of 128 cores in groups of eight, as AMD's EPYC of 2023 and after.
+    /// Returns a server with one socket of 128 cores in groups of eight, like AMD's EPYC from 2023 on.
     #[must_use]
     pub fn one_socket() -> Self {
         let order = "of the order that microbenchmarks of such processors show";
@@ -126,8 +127,8 @@ impl Profile {
         }
     }
 
-    /// The machine of the event-tracing study: four Xeon E7310, 4 x 4 cores at 1.6 GHz, each two with a cache
-    /// of their own, all others behind a front-side bus.
+    /// Returns the machine of the event-tracing study: four Xeon E7310, 4 x 4 cores at 1.6 GHz. Each two
+    /// cores share a cache; the caches are connected by front-side buses.
     #[must_use]
     pub fn e7310() -> Self {
         const CYCLE: f64 = 1.0 / 1.6;
@@ -173,8 +174,8 @@ impl Profile {
     }
 }
 
-/// Sockets, clusters of each, cores of each, threads of each core, its pipes; lines and ways of a core's own
-/// cache and of a cluster's.
+/// Returns a topology. The first array: sockets, clusters of a socket, cores of a cluster, threads and pipes
+/// of a core. The others: lines and ways of a core's own cache, and of a cluster's last-level cache.
 const fn topology(
     [sockets, clusters_per_socket, cores_per_cluster, threads_per_core, pipes_per_core]: [usize; 5],
     private_lines: (usize, usize),
@@ -191,7 +192,7 @@ const fn topology(
     }
 }
 
-/// Costs that x86 servers have in common.
+/// Returns the costs that x86 servers have in common.
 fn x86_costs() -> Costs {
     let t2 = Profile::t2().costs;
     let there_are_none = "lines move; they are not written where they are shared";

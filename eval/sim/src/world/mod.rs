@@ -1,14 +1,14 @@
-//! The state of a machine that runs: clocks of threads, processors, lines, sleepers.
+//! The state of a running machine: clocks of threads, processors, lines, sleepers.
 //!
-//! Time is that of the thread furthest behind: it goes first. So all accesses happen in order of virtual
-//! time, whatever they cost.
+//! The thread with the earliest clock runs next. So all accesses happen in order of virtual time, whatever
+//! they cost.
 //!
-//! - **WORLD-1** The running thread is on a processor and not in `queue`; every other thread that is on a
-//!   processor is in `queue` once.
-//! - **WORLD-2** No code here switches threads: a function returns to its caller whether the thread must give
-//!   way.
+//! - **WORLD-1** The running thread is on a processor and not in `queue`. Every other thread on a processor
+//!   is in `queue` once.
+//! - **WORLD-2** No code here switches threads: functions return to their callers whether the thread must
+//!   give way.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | `thread` | a thread of the machine |
 //! | `turn` | the running thread, its processor, and the next thread |
@@ -38,15 +38,15 @@ use turn::{Queue, Wake};
 
 pub(crate) struct World {
     pub(crate) threads: Vec<Thread>,
-    /// Bodies of the newest threads, which have no stacks yet.
+    /// Functions of the newest threads, which have no stacks yet.
     pub(crate) newborn: Vec<Box<dyn FnOnce()>>,
     pub(crate) current: ThreadId,
     queue: Queue,
-    /// The thread that takes over from the one that gives way, if it is known already.
+    /// The thread that runs next, if it is already known.
     successor: Option<ThreadId>,
     sleepers: Sleepers,
     processors: Processors,
-    /// Threads on processors, by pipe of a core.
+    /// Number of threads on the processors of each pipe.
     pipes: Vec<u32>,
     /// The core and the pipe of each processor.
     places: Vec<Place>,
@@ -55,14 +55,15 @@ pub(crate) struct World {
     pub(crate) counting: Counting,
     random: Random,
     pub(crate) steps: u64,
-    /// The choice of the next thread, if time does not decide.
+    /// Chooses the next thread, if virtual time does not decide.
     pub(crate) chooser: Option<Chooser>,
-    /// The steps done, if they are to be recorded.
+    /// The accesses, if they are recorded.
     pub(crate) trace: Option<Vec<Step>>,
     pub(crate) stop: Option<Stop>,
-    /// After so many steps a thread gives way though nobody else could run: the caller has had enough.
+    /// Number of steps after which a thread gives way even if it is alone, so that the run can end with an
+    /// error.
     pub(crate) max_steps: u64,
-    /// Lines that cost nothing.
+    /// The lines that cost nothing.
     pub(crate) free: Free,
     profile: Rc<Profile>,
     gap: Time,
@@ -75,7 +76,7 @@ pub(crate) struct World {
     alarm: Wake,
 }
 
-/// Place of a processor; computed once, because each step needs it.
+/// The core and the pipe of a processor; computed once, because each step needs it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     core: usize,
@@ -125,7 +126,7 @@ impl World {
         self.gap = gap;
     }
 
-    /// A new thread, ready at this time.
+    /// Adds a thread that is ready at this time.
     pub(crate) fn add_thread(&mut self, at: Time) -> ThreadId {
         let id = self.threads.len();
         self.threads.push(Thread::ready(at));
@@ -144,7 +145,7 @@ impl World {
         }
     }
 
-    /// The core that the current thread is on; the first, where it is on none.
+    /// Returns the core that the current thread is on; core 0 if it is on no processor.
     fn core(&self) -> usize {
         match self.threads.get(self.current).map(|thread| thread.state) {
             Some(State::OnProcessor(processor)) => self.places[processor].core,
@@ -152,29 +153,29 @@ impl World {
         }
     }
 
-    /// Processors of this run.
+    /// Returns the number of processors of this run.
     pub(crate) fn processor_count(&self) -> usize {
         self.processors.count()
     }
 
-    /// A number from the run's seed.
+    /// Returns a random number from the run's seed.
     pub(crate) fn draw(&mut self) -> u64 {
         self.random.next()
     }
 
-    /// The number of the line at `address`.
+    /// Returns the number of the line at `address`.
     pub(crate) fn line(&mut self, address: usize) -> u32 {
         let core = self.core();
         self.lines.number(address, core)
     }
 
-    /// A block was freed.
+    /// Frees the line numbers of a freed block.
     pub(crate) fn freed(&mut self, address: usize, bytes: usize) {
         let core = self.core();
         self.lines.forget(address, bytes, core);
     }
 
-    /// Time for which a thread, or all of them, have had processors.
+    /// Returns the time that a thread, or all threads together, have spent on processors.
     pub(crate) fn processor_time(&self, thread: Option<ThreadId>) -> Time {
         match thread {
             Some(id) => self.threads.get(id).map_or(0, Thread::processor_time),

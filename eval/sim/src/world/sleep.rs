@@ -1,8 +1,8 @@
 //! Sleeping threads, and the timers that wake them.
 //!
-//! - **SLEEP-1** A sleeper with a time limit has one timer with the number of its nap. A thread that is woken
-//!   before leaves the timer behind; it is recognized by its number, and such timers are removed when they
-//!   outnumber the threads: so there are never more than a few for each thread.
+//! - **SLEEP-1** A sleeper with a time limit has one timer, with the number of its current sleep. A thread
+//!   that is woken earlier leaves an obsolete timer, recognized by its number. Obsolete timers are removed
+//!   when there are too many of them, so there are never more than a few for each thread.
 
 use crate::coherence::{Time, picoseconds};
 use crate::lines::Map;
@@ -16,20 +16,20 @@ use super::thread::{State, Thread};
 
 #[derive(Default)]
 pub(super) struct Sleepers {
-    /// Sleeping threads by the address at which they can be woken, the longest asleep first.
+    /// Sleeping threads by the address at which they can be woken, in the order in which they fell asleep.
     at: Map<usize, VecDeque<ThreadId>>,
     timers: Timers,
 }
 
-/// Time, thread, and number of its nap.
+/// Timers: time, thread, and number of the thread's sleep.
 #[derive(Default)]
 struct Timers(BinaryHeap<Reverse<(Time, ThreadId, u64)>>);
 
-/// Obsolete timers are kept while there are at most this many for each thread.
+/// Obsolete timers are removed when there are more than [`FEW_TIMERS`] and this number for each thread.
 const TIMERS_PER_THREAD: usize = 4;
 const FEW_TIMERS: usize = 64;
 
-/// The address at which threads sleep until a thread ends; no object is there.
+/// Returns the address at which other threads wait for the end of a thread. No object has this address.
 const fn end_of(thread: ThreadId) -> usize {
     usize::MAX - thread
 }
@@ -57,15 +57,15 @@ fn is_meant(thread: &Thread, nap: u64) -> bool {
 }
 
 impl Sleepers {
-    /// Time of the first timer; it may be a timer left behind.
+    /// Returns the time of the first timer, which may be obsolete.
     pub(super) fn first_timer(&self) -> Option<Time> {
         self.timers.earliest()
     }
 }
 
 impl World {
-    /// Puts the thread to sleep at `address` (0: no thread will wake it), for at most `time`. It does not
-    /// sleep if that time is over when the alarm is set.
+    /// Puts the running thread to sleep at `address` (0: no thread will wake it) for at most `time`. Returns
+    /// `false` if that time has passed when the alarm is set; the thread does not sleep then.
     pub(crate) fn sleep(&mut self, address: usize, time: Option<Time>) -> bool {
         self.work(Work::SystemCall);
         let until = time.map(|time| self.me().time + time);
@@ -86,8 +86,8 @@ impl World {
         true
     }
 
-    /// Takes the time of setting an alarm that is the processor's first; returns `true` if
-    /// the alarm is over then.
+    /// Adds the time for setting the alarm, if it is the first one of its processor. Returns `true` if the
+    /// alarm has then passed.
     fn set_alarm(&mut self, until: Time) -> bool {
         let (set, missed, processor) = (self.alarm_set, self.alarm_missed, self.processor());
         let of_here = |id: &ThreadId| self.threads[*id].last_processor == Some(processor);
@@ -120,7 +120,7 @@ impl World {
         woken.len()
     }
 
-    /// Returns `true` if the running thread must wait for the end of another; it sleeps then.
+    /// Returns `true` if the running thread must wait for the end of another thread; it then sleeps.
     pub(crate) fn must_join(&mut self, thread: ThreadId) -> bool {
         self.threads[thread].state != State::Ended && self.sleep(end_of(thread), None)
     }
@@ -130,8 +130,8 @@ impl World {
         self.leave(State::Ended);
     }
 
-    /// Wakes the threads that slept long enough, as far as their timers come before the next thread's clock;
-    /// without a next thread, wakes the first sleeper.
+    /// Wakes threads with timers before the next thread's clock. Without a next thread, wakes the first
+    /// sleeper.
     pub(super) fn fire_timers(&mut self) {
         while let Some(&Reverse((at, id, nap))) = self.sleepers.timers.0.peek() {
             if self.queue.earliest().is_some_and(|now| at > now) {
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Number of set timers, including obsolete ones.
+    /// Returns the number of timers, including obsolete ones.
     #[cfg(test)]
     fn timers(&self) -> usize {
         self.sleepers.timers.0.len()
@@ -170,7 +170,7 @@ mod tests {
     use crate::profile::Profile;
     use std::rc::Rc;
 
-    /// Returns two threads: the first runs, the second sleeps.
+    /// Returns a world with two ready threads on two processors.
     fn two() -> World {
         let mut world = World::new(Rc::new(Profile::t2()), 2, 1);
         world.add_thread(0);
@@ -180,7 +180,7 @@ mod tests {
 
     fn run(world: &mut World, id: ThreadId) {
         while world.next() != Some(id) {
-            world.me().time += 1 << 30; // longer than a wake takes
+            world.me().time += 1 << 30; // longer than a wake-up takes
             let time = world.me().time;
             world.enqueue(world.current, time);
         }

@@ -1,4 +1,4 @@
-//! A thread of the machine, as the machine knows it: its clock, what it is doing, its thread-locals.
+//! The machine's record of a thread: its clock, its state, its thread-locals.
 
 use crate::coherence::Time;
 use crate::processors::ThreadId;
@@ -6,7 +6,7 @@ use std::any::Any;
 use std::panic::Location;
 use std::rc::Rc;
 
-/// State of a thread.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     OnProcessor(usize),
@@ -14,7 +14,7 @@ pub(crate) enum State {
     Asleep {
         address: usize,
     },
-    /// For ever, by the wish of a test.
+    /// Stopped by a test.
     Stopped,
     Ended,
 }
@@ -24,17 +24,18 @@ pub(crate) struct Thread {
     pub(crate) time: Time,
     pub(super) last_processor: Option<usize>,
     pub(super) slice_end: Time,
-    /// Time on processors, up to the last time that it left one, and when it came to the one that it is on.
+    /// Time on processors until the thread last left one. `since` is the time at which it got its current
+    /// one.
     pub(super) had: Time,
     pub(super) since: Time,
-    /// Time that it loses when it next gets a processor: by the interrupt that took its processor, by the
-    /// alarm that it takes back.
+    /// Time that the thread loses when it gets a processor again: for the interrupt that took its processor,
+    /// or for the alarm that it cancels.
     pub(super) lost: Time,
-    /// The thread sleeps with an alarm that had to be set.
+    /// Set if the thread sleeps with an alarm that had to be set.
     pub(super) has_alarm: bool,
-    /// Time at which all its stores are done.
+    /// Time at which all the thread's stores are done.
     pub(super) drained: Time,
-    /// Naps of a thread have numbers, so that a timer knows whether it is still meant.
+    /// The number of the thread's current sleep, by which obsolete timers are recognized.
     pub(super) nap: u64,
     locals: Vec<(usize, Rc<dyn Any>)>,
     pub(super) accesses: u64,
@@ -60,7 +61,7 @@ impl Thread {
         }
     }
 
-    /// Time for which it has had processors.
+    /// Returns the time that the thread has spent on processors.
     pub(super) fn processor_time(&self) -> Time {
         match self.state {
             State::OnProcessor(_) => self.had + (self.time - self.since),
@@ -81,16 +82,16 @@ impl Thread {
         self.locals.push((key, value));
     }
 
-    /// Leaves its thread-locals where they are, for ever.
+    /// Leaks the thread-locals without dropping them.
     pub(crate) fn abandon(&mut self) {
         std::mem::forget(std::mem::take(&mut self.locals));
     }
 }
 
-/// Place at which a thread is to stop for ever.
+/// The access before which a thread stops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     pub(crate) thread: ThreadId,
-    /// Before this access of its, from 0.
+    /// The number of the thread's access, from 0.
     pub(crate) access: u64,
 }

@@ -10,8 +10,8 @@ use std::collections::BinaryHeap;
 use super::World;
 use super::thread::{State, Thread};
 
-/// Threads on processors that do not run just now: their clocks, a random number for threads with equal
-/// clocks, their numbers.
+/// Threads on processors other than the running one: clock, a random number that decides between equal
+/// clocks, and number of the thread.
 #[derive(Default)]
 pub(super) struct Queue(BinaryHeap<Reverse<(Time, u32, ThreadId)>>);
 
@@ -24,7 +24,7 @@ impl Queue {
         self.0.iter().map(|Reverse((.., id))| *id)
     }
 
-    /// Puts a thread there and takes out the first, which is another: one step down the heap instead of two.
+    /// Inserts a thread and removes the first one, with one pass through the heap instead of two.
     fn exchange(&mut self, entry: (Time, u32, ThreadId)) -> Option<ThreadId> {
         let mut first = self.0.peek_mut()?;
         let Reverse((.., id)) = std::mem::replace(&mut *first, Reverse(entry));
@@ -32,7 +32,7 @@ impl Queue {
     }
 }
 
-/// Times until a woken thread runs on an idle processor, and until a computing thread gives its processor to
+/// Times from a wake-up until the thread runs on an idle processor, and until a computing thread gives way to
 /// it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wake {
@@ -47,14 +47,14 @@ impl Wake {
 }
 
 impl World {
-    /// The thread can go on from `at` on; if it slept, it takes so long to `wake`.
+    /// Makes a thread ready at `at`. `wake` has the times of its wake-up, if it slept.
     pub(super) fn make_ready(&mut self, thread: ThreadId, at: Time, wake: Option<Wake>) {
         let last = self.threads[thread].last_processor;
         self.threads[thread].state = State::Ready;
         match self.processors.wants(thread, last, at, wake.map(|wake| wake.idle)) {
             Wish::Granted(start) => self.start(start),
-            // A woken thread goes before a computing one: the thread on its processor gives way when it is
-            // told to, or has had the processor long enough.
+            // A woken thread goes before a computing one. The thread on its processor gives way `busy` later,
+            // or when it has had the processor for the undisturbed time.
             Wish::Waits { instead_of: Some(busy) } => {
                 let (busy, told) = (&mut self.threads[busy], at + wake.map_or(0, |wake| wake.busy));
                 busy.slice_end = busy.slice_end.min(told.max(busy.since + self.undisturbed));
@@ -81,7 +81,7 @@ impl World {
         self.queue.0.push(Reverse((time, lot, id)));
     }
 
-    /// The running thread, which does not go on now, leaves its processor.
+    /// Takes the running thread off its processor.
     pub(super) fn leave(&mut self, state: State) {
         let (processor, now) = (self.processor(), self.threads[self.current].time);
         let me = self.me();
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// A thread that the running one starts. Its stack is made when it first runs.
+    /// Starts a thread. Its stack is allocated when it first runs.
     pub(crate) fn spawn(&mut self, body: Box<dyn FnOnce()>) -> ThreadId {
         self.work(Work::SystemCall);
         let now = self.me().time;
@@ -101,7 +101,7 @@ impl World {
         self.add_thread(now)
     }
 
-    /// The next thread to run, if there is one.
+    /// Selects the next thread to run, if there is one.
     pub(crate) fn next(&mut self) -> Option<ThreadId> {
         if let Some(id) = self.successor.take() {
             self.current = id;
@@ -115,7 +115,7 @@ impl World {
         Some(id)
     }
 
-    /// Returns the chosen thread, or the next one in turn.
+    /// Returns the chosen thread; without a choice, the one with the next number.
     fn next_chosen(&mut self) -> Option<ThreadId> {
         let chosen = self.chooser.as_mut()?.next.take();
         let in_turn =
@@ -125,7 +125,7 @@ impl World {
         Some(id)
     }
 
-    /// Returns whether the running thread is interrupted here, by choice.
+    /// Returns `true` if the schedule interrupts the running thread here.
     fn is_preempted(&mut self) -> bool {
         let (steps, me) = (self.steps, self.current);
         let mut others: Vec<ThreadId> = self.queue.ids().collect();
@@ -139,11 +139,11 @@ impl World {
         is_preempted
     }
 
-    /// Returns whether the running thread must give way before its next visible step; puts it into its queue
-    /// if so.
+    /// Returns `true` if the running thread must give way before its next access; puts it into the queue in
+    /// this case.
     pub(super) fn must_give_way(&mut self) -> bool {
         if self.steps > self.max_steps {
-            // The thread is alone, and perhaps spinning: the code that counts steps must be called.
+            // The thread is alone, and perhaps spins. It must return to the code that counts steps.
             self.enqueue(self.current, self.threads[self.current].time);
             return true;
         }
@@ -159,7 +159,7 @@ impl World {
             self.enqueue(self.current, time);
             return true;
         }
-        // The common case: somebody else's clock is behind, and no timer comes before it.
+        // The common case: the clock of another thread is earlier, and no timer is.
         let is_behind = self.queue.earliest().is_some_and(|other| other < time);
         if is_behind {
             let lot = self.random.next() as u32;
@@ -168,15 +168,15 @@ impl World {
         is_behind
     }
 
-    /// To the end of the line for a processor.
+    /// Puts the running thread at the end of the queue for a processor.
     fn requeue(&mut self) {
         let (me, now) = (self.current, self.me().time);
         self.leave(State::Ready);
         self.make_ready(me, now, None);
     }
 
-    /// Returns whether the thread is in turn: if time does not decide, a spinning thread lets the others go
-    /// on.
+    /// Returns `true` if the running thread, which spins or yields, must give way to others by its schedule:
+    /// time does not decide, and another thread can run.
     pub(super) fn is_in_turn(&mut self) -> bool {
         let is_chosen = self.chooser.is_some() && !self.queue.0.is_empty();
         if is_chosen {
@@ -186,7 +186,7 @@ impl World {
         is_chosen
     }
 
-    /// Gives the processor to a ready thread; returns whether there was one.
+    /// Gives the processor to a ready thread; returns `true` if the running thread must give way.
     pub(crate) fn yield_now(&mut self) -> bool {
         self.work(Work::SystemCall);
         self.steps += 1;
@@ -200,7 +200,7 @@ impl World {
         is_wanted
     }
 
-    /// Returns whether the thread is to stop here for ever; it is stopped then.
+    /// Stops the running thread if its stop is here; returns `true` in this case.
     pub(super) fn stops_here(&mut self) -> bool {
         let me = self.current;
         let is_here =
@@ -211,7 +211,7 @@ impl World {
         is_here
     }
 
-    /// Lets the stopped thread go on.
+    /// Makes the stopped thread ready again.
     pub(crate) fn release_stopped(&mut self) {
         self.stop = None;
         let now = self.threads.iter().map(|thread| thread.time).max().unwrap_or(0);

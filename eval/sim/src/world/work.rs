@@ -1,4 +1,4 @@
-//! Work of the running thread, and its time.
+//! The work of the running thread, and its time.
 
 use crate::coherence::{Served, Time, picoseconds};
 use crate::schedule::Step;
@@ -10,16 +10,17 @@ use super::World;
 /// Result of a thread's arrival at an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The thread is in turn.
+    /// The thread may make the access.
     Goes,
     /// Another thread goes first.
     GivesWay,
-    /// The thread stops here for ever, and arrives again when all others have ended.
+    /// The thread is stopped here. It arrives again when all others have ended.
     Stops,
 }
 
 impl World {
-    /// The running thread has computed since its last access, and comes to the next.
+    /// Adds the computation since the running thread's last access, and decides whether it may make the next
+    /// one.
     pub(crate) fn arrive(&mut self) -> Arrival {
         if self.stop.is_some() && self.stops_here() {
             return Arrival::Stops;
@@ -28,26 +29,26 @@ impl World {
         if self.must_give_way() { Arrival::GivesWay } else { Arrival::Goes }
     }
 
-    /// Plain computation since the last access, on the core's pipe.
+    /// Adds the time of the computation since the last access, on the core's pipe.
     fn compute(&mut self) {
         let gap = self.gap;
         if gap == 0 {
             return;
         }
-        // A quarter more or less: real gaps are not all alike, and threads in lockstep would be an artefact.
+        // Varied by a quarter: real times vary, and threads in lockstep would be an artifact.
         let gap = gap * 3 / 4 + self.random.below(gap / 2 + 1);
         self.occupy_pipe(gap);
     }
 
-    /// Computes on the core's pipe: longer, when other threads of the core compute there too.
+    /// Adds computing time on the core's pipe. It takes longer if other threads of the pipe compute too.
     fn occupy_pipe(&mut self, time: Time) {
         let others = self.pipes[self.places[self.processor()].pipe] - 1;
         let more = time as f64 * f64::from(others) * self.profile.costs.pipe_share.value;
         self.me().time += time + more as Time;
     }
 
-    /// Does the access of the thread in turn. One that `writes` changes the line's value; a compare-and-swap
-    /// that fails does not.
+    /// Makes an access. If `writes` is set, the line's value changes; a compare-and-swap that fails does not
+    /// change it.
     pub(crate) fn access(
         &mut self,
         address: usize,
@@ -101,7 +102,7 @@ impl World {
         self.me().time += picoseconds(nanoseconds);
     }
 
-    /// A turn of a spin; whether another thread goes first.
+    /// Adds one iteration of a spin loop; returns `true` if the running thread must give way.
     pub(crate) fn pause(&mut self) -> bool {
         let pause = picoseconds(self.profile.costs.pause.value);
         self.occupy_pipe(pause);

@@ -1,9 +1,9 @@
-//! Shared by the tests: a page store that needs no lock.
+//! Shared by the tests: a page store without a lock.
 
 use azekura_base::{PageBuf, PageId};
 use azekura_buffer::{PageStore, StoreError};
 
-/// Pages of zeroes, from nowhere: [`MemStore`](azekura_buffer::MemStore) is a map under a lock.
+/// A store in which every page is zero. ([`MemStore`](azekura_buffer::MemStore) is a map under a lock.)
 #[derive(Debug)]
 pub(crate) struct Zeroes;
 
