@@ -101,6 +101,7 @@ mod thread_memory;
 mod ticket;
 mod transaction;
 mod value;
+mod value_reader;
 mod value_ref;
 
 /// The file-system interface for [`Builder::file_system`], and two implementations: the operating system's,
@@ -145,6 +146,7 @@ pub use table::{MAX_TABLE_NAME, RowOf, Table, TableDefinition};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
 pub use value::{AsValue, EncodeError, EncodeValue, Serde, Value};
+pub use value_reader::ValueReader;
 pub use value_ref::ValueRef;
 
 /// A compile-time list of the types that are `Send`, or `Send` and `Sync`: removing a type breaks the

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Read;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
@@ -553,5 +554,31 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     pub(crate) fn decode_error(&self, source: DecodeError) -> Error {
         Error::Decode { table: self.tree.name().to_owned(), source }
+    }
+}
+
+impl<K: Key + ?Sized> Table<'_, K, [u8]> {
+    /// Stores all bytes of `source` at `key`, replacing an existing value; returns their number.
+    ///
+    /// A large value is read and written in pieces of 4 MiB, so it is never in memory whole; see also
+    /// [`ValueRef::reader`](crate::ValueRef::reader). The row is locked while the source is read. The source
+    /// may read in this transaction. It may not write in it or undo parts of it. A closure of
+    /// [`transact`](crate::Database::transact) runs again after a conflict and must open its source again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert); [`Error::Invalid`] if the source has more than 1 GiB, or writes in
+    /// this transaction; [`Error::Other`] with the [`std::io::Error`] of the source. After an error the row is
+    /// unchanged.
+    ///
+    /// # Panics
+    ///
+    /// If `source` panics. The row is then unchanged.
+    pub fn insert_from<Q: ?Sized>(&self, key: &Q, mut source: impl Read) -> Result<u64, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        let _put = probe::put();
+        self.with_key(key, |tx, key| tx.write_from(&self.tree, key, &mut source))
     }
 }

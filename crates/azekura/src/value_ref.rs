@@ -16,13 +16,14 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use azekura_btree::node::Cell;
-use azekura_btree::{ChainReader, Env, TreeError, ValueRef as Stored};
+use azekura_btree::{ChainReader, Env, OverflowRef, TreeError, ValueRef as Stored};
 
 use crate::Error;
 use crate::own_writes::UndoMark;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::value::Value;
+use crate::value_reader::ValueReader;
 
 /// The source of a large value, and the protection of its pages.
 #[derive(Clone, Copy)]
@@ -190,6 +191,42 @@ impl<'r> ValueRef<'r> {
         Ok(())
     }
 
+    /// Returns a reader of the bytes, for a copy to a file or a connection without the whole value in memory.
+    ///
+    /// ```
+    /// use std::io::Read;
+    ///
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// const FILES: TableDefinition<str, [u8]> = TableDefinition::new("files");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// let stored = db.transact(|tx| {
+    ///     let mut file = std::io::repeat(7).take(20 << 20); // any `std::io::Read`
+    ///     tx.table(&FILES)?.insert_from("movie", &mut file)
+    /// })?;
+    /// assert_eq!(stored, 20 << 20);
+    /// let copied = db.read(|snapshot| {
+    ///     snapshot.table(&FILES)?.with_value("movie", |value| {
+    ///         std::io::copy(&mut value.reader(), &mut std::io::sink()).map_err(Error::other)
+    ///     })
+    /// })?;
+    /// assert_eq!(copied, Some(20 << 20));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn reader(&self) -> ValueReader<'r> {
+        ValueReader::new(*self)
+    }
+
+    /// Returns the reference to the pages of a large value.
+    pub(crate) fn large(&self) -> Option<OverflowRef> {
+        match self.stored() {
+            Stored::Inline(_) => None,
+            Stored::Large(reference) => Some(reference),
+        }
+    }
+
     /// Decodes the value of a row of the table with this name.
     pub(crate) fn decode<V: Value + ?Sized>(&self, table: &str) -> Result<V::Owned, Error> {
         let decoded = match self.stored() {
@@ -205,7 +242,7 @@ impl<'r> ValueRef<'r> {
         Ok(bytes)
     }
 
-    fn env(&self) -> &'r Env {
+    pub(crate) fn env(&self) -> &'r Env {
         match self.reader {
             Reader::Transaction(tx, _) => &tx.shared().env,
             Reader::Snapshot(snapshot) => &snapshot.db().env,
@@ -213,7 +250,7 @@ impl<'r> ValueRef<'r> {
     }
 
     /// Reads pages of the value, and returns the result if they were still part of the value (LENT-1).
-    fn protected<T>(&self, read: impl FnOnce(&Env) -> Result<T, TreeError>) -> Result<T, Error> {
+    pub(crate) fn protected<T>(&self, read: impl FnOnce(&Env) -> Result<T, TreeError>) -> Result<T, Error> {
         if matches!(self.stored(), Stored::Inline(_)) {
             return Ok(read(self.env())?);
         }

@@ -2,10 +2,10 @@
 //!
 //! A leaf's cell refers to the chain's first page. A *run* is up to 4 MiB of adjacent pages; its first page
 //! refers to the next run. So freeing a chain reads one page of each run, and a reader fetches many pages by
-//! one call. The chain is written from its end, because each run stores the page id of its successor. The
-//! record of a run's last [`run_pages`] pages allocates the whole run, with the inverse "free these pages".
-//! The run's other pages follow in records of the same size, which need no inverse. The cell that refers to
-//! the chain is written last.
+//! one call. Pieces of a value are written in order, and the runs of a piece from its end ([`ChainWriter`]).
+//! The record of a run's last [`run_pages`] pages allocates the whole run, with the inverse "free these
+//! pages". The run's other pages follow in records of the same size, which need no inverse. The cell that
+//! refers to the chain is written last.
 //!
 //! - **CHAIN-1** The pages of a chain are not changed between the write of the cell that refers to it and
 //!   their free. They are freed after the end of the transaction that removed the cell, once no snapshot
@@ -22,6 +22,7 @@
 //! | 48.. | payload |
 
 mod read;
+mod write;
 
 use std::collections::HashMap;
 
@@ -29,14 +30,14 @@ use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords};
 
 use crate::change::PageOp;
-use crate::env::{Env, Writer};
+use crate::env::Env;
 use crate::error::TreeError;
-use crate::record::{Head, Record};
-use crate::space::find_pages;
-use crate::undo::{UndoLog, UndoOp};
+use crate::record::Record;
 
 pub use self::read::ChainReader;
 pub(crate) use self::read::{read, read_at};
+pub use self::write::ChainWriter;
+pub(crate) use self::write::write;
 
 const NEXT_AT: usize = 24;
 const RUN_AT: usize = 32;
@@ -151,77 +152,6 @@ pub(crate) const fn chain_pages(len: u64, page_size: usize) -> u64 {
     len.div_ceil(payload(page_size) as u64)
 }
 
-/// Writes `value` as a chain. After an error `undo` has the entries of the runs written so far.
-pub(crate) fn write(
-    env: &Env,
-    writer: Writer,
-    undo: &mut UndoLog,
-    value: &[u8],
-) -> Result<OverflowRef, TreeError> {
-    let page_size = env.page_size();
-    let mut pages_left = chain_pages(value.len() as u64, page_size);
-    let mut next = PageId(0);
-    while pages_left > 0 {
-        let want = pages_left.min(longest_run(page_size).into()) as u32;
-        let (first, count) = write_run(env, writer, undo, value, pages_left, want, next)?;
-        pages_left -= u64::from(count);
-        next = first;
-    }
-    Ok(OverflowRef { len: value.len() as u64, head: next })
-}
-
-/// Writes a run of up to `want` pages that ends before page `end` of the chain. Returns the run's first page
-/// and length.
-fn write_run(
-    env: &Env,
-    writer: Writer,
-    undo: &mut UndoLog,
-    value: &[u8],
-    end: u64,
-    want: u32,
-    next: PageId,
-) -> Result<(PageId, u32), TreeError> {
-    let found = find_pages(env, writer.worker, want)?;
-    let (first, count, take) = (found.first, found.count, found.op());
-    let mut map = Some(found.map);
-    let mut left = count;
-    while left > 0 {
-        let from = left.saturating_sub(run_pages(env.page_size()));
-        let (mut guards, mut fronts) = (Vec::new(), Vec::new());
-        for i in from..left {
-            guards.push(env.pool().fix_new(PageId(first.0 + u64::from(i)))?);
-            let run = if i == 0 { (next, count) } else { (PageId(0), 0) };
-            fronts.push(front_of(value, payload(env.page_size()), end - u64::from(count - i), run));
-        }
-        let kind = [PageType::Overflow as u8, 0, 0, 0];
-        let images = fronts.iter().map(|front| PageOp::Image { kind, front, back: &[] });
-        let mut ops: Vec<_> = images.enumerate().collect();
-        if let Some(map) = map.take() {
-            ops.push((guards.len(), take));
-            guards.push(map);
-            let undo_op = UndoOp::FreePages { first, count };
-            env.apply_logged_update(writer, undo, undo_op, &mut guards, &ops)?;
-        } else {
-            env.apply_logged(writer.worker, &Head::System, &mut guards, &ops)?;
-        }
-        left = from;
-    }
-    Ok((first, count))
-}
-
-/// Returns the content of page `index` of the chain, from byte 24 of the page on.
-fn front_of(value: &[u8], payload: usize, index: u64, run: (PageId, u32)) -> Vec<u8> {
-    let start = index as usize * payload;
-    let bytes = &value[start..value.len().min(start + payload)];
-    let mut front = Vec::with_capacity(PAYLOAD_AT - NEXT_AT + bytes.len());
-    front.extend_from_slice(&run.0.0.to_le_bytes());
-    front.extend_from_slice(&run.1.to_le_bytes());
-    front.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    front.extend_from_slice(&index.to_le_bytes());
-    front.extend_from_slice(bytes);
-    front
-}
-
 /// The header of one page of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainPage {
@@ -295,7 +225,7 @@ mod tests {
         let value: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
         let mut scratch = Scratch::new(4096);
         scratch.page_mut().set_page_type(PageType::Overflow);
-        scratch.page_mut().write(NEXT_AT, &front_of(&value, payload(4096), 2, (PageId(77), 3)));
+        scratch.page_mut().write(NEXT_AT, &write::front_of(&value[2 * 4048..], 2, (PageId(77), 3)));
         let page = ChainPage::of(scratch.page(), PageId(5), Some(2)).expect("sound");
         assert_eq!((page.next, page.run, page.len), (PageId(77), 3, 10_000 - 2 * 4048));
         assert!(ChainPage::of(scratch.page(), PageId(5), Some(1)).is_err(), "another part of the chain");

@@ -19,7 +19,7 @@ use crate::error::TreeError;
 use crate::locks::{GapWant, Outcome};
 use crate::next::{Gap, lock_gap};
 use crate::node::{Cell, FLAG_OVERFLOW, Node, Position, entry_bytes, max_inline_value, max_key};
-use crate::overflow::{self, MAX_VALUE};
+use crate::overflow::{self, MAX_VALUE, OverflowRef};
 use crate::rollback;
 use crate::structure;
 use crate::tree::{Tree, WriteCtx, load_if_large};
@@ -95,6 +95,24 @@ impl Tree {
             rollback::roll_back_to(env, ctx.writer(), ctx.undo, mark)?;
         }
         Ok(outcome)
+    }
+
+    /// Writes the value of a chain under `key`, as [`put`](Self::put) does with [`PutMode::Put`]. The caller
+    /// has written the chain, and rolls it back if this call fails.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn put_chain(
+        &self,
+        env: &Env,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        chain: OverflowRef,
+    ) -> Result<Outcome<Written>, TreeError> {
+        check_sizes(env, key, &[])?;
+        let cell = Cell { flags: FLAG_OVERFLOW, value: &chain.encode() };
+        self.put_cell(env, ctx, key, cell, PutMode::Put, None, Depth::Write)
     }
 
     #[expect(clippy::too_many_arguments, reason = "a private step of `put`, with the same arguments")]

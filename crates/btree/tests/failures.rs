@@ -4,8 +4,8 @@ mod common;
 
 use azekura_base::{PageId, TreeId};
 use azekura_btree::{
-    EnvOptions, MAX_VALUE, NoLocks, Outcome, PutMode, Tree, TreeError, Written, max_inline_value, max_key,
-    verify,
+    ChainWriter, EnvOptions, MAX_VALUE, NoLocks, Outcome, PutMode, Tree, TreeError, Written,
+    max_inline_value, max_key, verify,
 };
 use azekura_buffer::FixError;
 use azekura_wal::AppendError;
@@ -143,6 +143,15 @@ fn keys_and_values_beyond_the_bounds_are_refused_by_name() {
         assert_eq!(get(&world.env, tree, &longest), Some(inline));
     }
     assert_eq!(MAX_VALUE, 1 << 30);
+    // The length of a value in pieces is that of all pieces. The zeroes of the second one are never read.
+    let (world, _) = World::new(8192, 100);
+    let piece = vec![0; MAX_VALUE as usize];
+    let refused = world.txn(1).with(&mut NoLocks, |env, ctx| {
+        let mut chain = ChainWriter::new();
+        chain.append(env, ctx, &[0])?;
+        chain.append(env, ctx, &piece)
+    });
+    assert!(matches!(refused, Err(TreeError::ValueTooLong { len, max: MAX_VALUE }) if len == MAX_VALUE + 1));
 }
 
 #[test]

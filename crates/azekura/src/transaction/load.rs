@@ -128,7 +128,7 @@ impl Transaction {
     }
 
     /// Runs one step of a load with the transaction's log buffer and undo log.
-    fn with_writer<T>(
+    pub(super) fn with_writer<T>(
         &self,
         step: impl FnOnce(&mut WriteCtx<'_>, &mut u64) -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -146,13 +146,13 @@ impl Transaction {
 }
 
 /// The scope of a load. If the caller's rows panic, dropping the scope undoes the load as after an error.
-struct LoadScope<'t> {
+pub(super) struct LoadScope<'t> {
     tx: &'t Transaction,
     before: usize,
 }
 
 impl<'t> LoadScope<'t> {
-    fn begin(tx: &'t Transaction, open: &OpenTree) -> Result<Self, Error> {
+    pub(super) fn begin(tx: &'t Transaction, open: &OpenTree) -> Result<Self, Error> {
         tx.check_time()?;
         let mut state = tx.state()?;
         if state.load.is_some() {
@@ -163,7 +163,7 @@ impl<'t> LoadScope<'t> {
         Ok(Self { tx, before })
     }
 
-    fn end<T>(self, loaded: Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn end<T>(self, loaded: Result<T, Error>) -> Result<T, Error> {
         let (tx, before) = (self.tx, self.before);
         std::mem::forget(self); // the load ends here, so the drop must not end it again
         tx.end_load(before, loaded)
@@ -172,7 +172,7 @@ impl<'t> LoadScope<'t> {
 
 impl Drop for LoadScope<'_> {
     fn drop(&mut self) {
-        let panicked = Error::Invalid("the rows of a bulk load panicked".into());
+        let panicked = Error::Invalid("the caller's rows or source panicked".into());
         // The panic continues in the caller. If the load cannot be undone, the transaction is rolled back.
         let _ = self.tx.end_load::<()>(self.before, Err(panicked));
     }
@@ -262,10 +262,10 @@ impl Load<'_> {
     }
 }
 
-fn changed_by_rows(open: &OpenTree) -> Error {
+pub(super) fn changed_by_rows(open: &OpenTree) -> Error {
     Error::Invalid(format!(
-        "the rows of the bulk load of table {:?} wrote in its transaction; collect them before, or write in \
-         another one",
+        "the rows or the source that are stored in table {:?} wrote in the same transaction; write in \
+         another one, or before",
         open.name()
     ))
 }

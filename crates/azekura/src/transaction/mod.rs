@@ -16,6 +16,7 @@
 mod commit;
 mod load;
 mod parked;
+mod pieces;
 mod rows;
 mod small_map;
 mod state;
@@ -261,13 +262,14 @@ impl Transaction {
     /// # Errors
     ///
     /// [`Error::Invalid`]: the savepoint belongs to another transaction, an earlier rollback has removed it,
-    /// or the rows of a bulk load are being read. Conflict errors.
+    /// or the rows of a bulk load or the source of `insert_from` are being read. Conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         self.check_time()?;
         let state = self.state()?;
         if state.load.is_some() {
             return Err(Error::Invalid(
-                "a bulk load is running in this transaction; return to a savepoint after it".into(),
+                "a bulk load or `insert_from` is running in this transaction; return to a savepoint after it"
+                    .into(),
             ));
         }
         let undo_len = state.undo_len_at(savepoint.number).filter(|_| savepoint.txn == self.id);

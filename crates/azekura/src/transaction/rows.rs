@@ -184,12 +184,12 @@ impl Transaction {
         self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, old.as_deref_mut()))
     }
 
-    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+    pub(super) fn check_key(&self, key: &[u8]) -> Result<(), Error> {
         check_key(self.db.env.page_size(), key)
     }
 
     /// Takes a record lock, and waits if necessary.
-    fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
+    pub(super) fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
         let mut state = self.state()?;
         let Some(mode) = self.db.options.left_out.rest_of(mode) else { return Ok(()) };
         if state.table_mode(tree.id).is_some_and(|m| m.covers_key(mode)) {
@@ -210,7 +210,7 @@ impl Transaction {
     }
 
     /// Runs one change of a tree until its gap locks are granted, as one statement (TXN-3).
-    fn change<T>(
+    pub(super) fn change<T>(
         &self,
         tree: Tree,
         key: &[u8],
@@ -351,7 +351,7 @@ impl Transaction {
     /// Counts `more` record locks in a table. If there are many, tries to lock the whole table in `mode`
     /// without waiting. So a scan or load of a large table needs only one lock, and memory for at most a few
     /// thousand.
-    fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
+    pub(super) fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
         let mut state = self.state()?;
         if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
             return Ok(());

@@ -1,0 +1,79 @@
+//! Values that are written in pieces.
+
+use std::io::Read;
+
+use azekura_btree::{ChainWriter, Tree, max_inline_value};
+use azekura_lock::{KeyMode, TableMode};
+
+use super::load::{LoadScope, changed_by_rows};
+use super::{OpenTree, Transaction, WriteKind};
+use crate::Error;
+
+impl Transaction {
+    /// Stores the bytes of `source` and returns their number. See
+    /// [`Table::insert_from`](crate::Table::insert_from).
+    pub(crate) fn write_from(
+        &self,
+        open: &OpenTree,
+        key: &[u8],
+        source: &mut dyn Read,
+    ) -> Result<u64, Error> {
+        self.check_writable()?;
+        let tree = self.resolve_or_create(open)?;
+        self.check_key(key)?;
+        self.escalate(tree, 1, TableMode::X)?;
+        self.lock_key(tree, key, KeyMode::UPDATE)?;
+        self.listed(&mut *self.state()?);
+        let scope = LoadScope::begin(self, open)?;
+        let written = self.write_pieces(open, tree, key, source);
+        scope.end(written)
+    }
+
+    /// Writes the pieces and then the cell. The transaction's state is not borrowed while the source runs.
+    fn write_pieces(
+        &self,
+        open: &OpenTree,
+        tree: Tree,
+        key: &[u8],
+        source: &mut dyn Read,
+    ) -> Result<u64, Error> {
+        let env = &self.db.env;
+        let max_inline = max_inline_value(env.page_size(), key.len());
+        let piece_bytes = ChainWriter::piece_bytes(env.page_size());
+        let writes = self.write_count();
+        let mut chain = ChainWriter::new();
+        let mut piece = Vec::new();
+        fill(&mut piece, source, max_inline + 1)?;
+        if piece.len() <= max_inline {
+            if self.write_count() != writes {
+                return Err(changed_by_rows(open));
+            }
+            self.write_to(tree, key, &piece, WriteKind::Put)?;
+            return Ok(piece.len() as u64);
+        }
+        loop {
+            fill(&mut piece, source, piece_bytes)?;
+            self.check_time()?;
+            self.with_writer(|ctx, now| {
+                if *now != writes {
+                    return Err(changed_by_rows(open));
+                }
+                Ok(chain.append(env, ctx, &piece)?)
+            })?;
+            if piece.len() < piece_bytes {
+                break;
+            }
+            piece.clear();
+        }
+        let reference = chain.finish();
+        self.change(tree, key, |env, ctx| tree.put_chain(env, ctx, key, reference))?;
+        Ok(reference.len)
+    }
+}
+
+/// Reads from the source until `piece` has `bytes` bytes or the source ends.
+fn fill(piece: &mut Vec<u8>, source: &mut dyn Read, bytes: usize) -> Result<(), Error> {
+    let more = bytes.saturating_sub(piece.len()) as u64;
+    source.take(more).read_to_end(piece).map_err(Error::other)?;
+    Ok(())
+}
