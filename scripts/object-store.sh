@@ -79,11 +79,37 @@ cmp <("$azekura" dump db rows) <("$azekura" dump tuesday rows)
 "$azekura" restore s3://backups/monday --dry-run
 "$azekura" put small rows key value
 "$azekura" backup small s3://backups/a/b/small --verify
+"$azekura" put other rows key value --archive small-log
+
+echo "== a log archive that is copied while the store is written, and restores to a time"
+mkdir log
+"$azekura" put logged rows key first --archive log
+"$azekura" backup logged s3://backups/logged --archive log
+"$azekura" archive log s3://backups/log --follow &
+child=$!
+"$azekura" put logged rows key second --archive log
+sleep 0.1
+time=$(date -u +%Y-%m-%dT%H:%M:%S.%6NZ)
+sleep 0.1
+"$azekura" put logged rows key third --archive log
+sleep 2.5
+kill $child
+wait $child 2>/dev/null || true
+"$azekura" restore s3://backups/logged newest --archive s3://backups/log --verify
+[ "$("$azekura" get newest rows key)" = third ]
+"$azekura" restore s3://backups/logged then --archive s3://backups/log --to-time "$time"
+[ "$("$azekura" get then rows key)" = second ]
+"$azekura" archive log s3://backups/log
+fails 's3://backups/log/log-' "$azekura" archive small-log s3://backups/log
+fails 's3://backups/nothing/log-*.azk does not exist' \
+    "$azekura" restore s3://backups/logged new --archive s3://backups/nothing
+if "$azekura" put logged rows key value --archive s3://backups/log 2>err.txt; then exit 1; fi
+grep -F 'name a directory' err.txt
 
 echo "== refusals name the object"
 fails 's3://backups/monday/backup.azk exists already' "$azekura" backup db s3://backups/monday
 fails 's3://backups/a/b/small/backup.azk exists already' "$azekura" backup small s3://backups/a/b/small
-fails 's3://backups/sunday/backup.azk is not a backup' "$azekura" restore s3://backups/sunday new
+fails 's3://backups/sunday/backup.azk does not exist' "$azekura" restore s3://backups/sunday new
 fails 's3://no-such-bucket/x/backup.azk' "$azekura" backup db s3://no-such-bucket/x
 fails 's3://backups/x/backup.azk' env AWS_SECRET_ACCESS_KEY=wrong "$azekura" backup db s3://backups/x
 fails 's3://backups/x/backup.azk' env AWS_ENDPOINT_URL=http://127.0.0.1:9 "$azekura" backup db s3://backups/x
@@ -98,7 +124,7 @@ for round in 1 2 3; do
     done
     kill -9 $child
     wait $child 2>/dev/null || true
-    fails 's3://backups/killed/backup.azk is not a backup' "$azekura" restore s3://backups/killed new
+    fails 's3://backups/killed/backup.azk does not exist' "$azekura" restore s3://backups/killed new
 done
 "$azekura" backup db s3://backups/killed --verify
 echo "uploads that the kills left to the bucket's rules: $(begun_uploads)"
@@ -120,7 +146,7 @@ stop
 if wait $child; then echo "a backup without a server succeeded"; exit 1; fi
 grep -F s3://backups/gone/backup.azk err.txt
 start
-fails 's3://backups/gone/backup.azk is not a backup' "$azekura" restore s3://backups/gone new
+fails 's3://backups/gone/backup.azk does not exist' "$azekura" restore s3://backups/gone new
 
 echo "== memory: a backup has a few parts in memory, not the whole"
 "$azekura" backup db s3://backups/measured --rate 24M &

@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Backup, ChangeKey, Check, Cluster, Compact, Completions, Delete, Demo, DemoChild, Dump, Far, Get, Load,
-    Man, MemoryServer, Put, Restore, Scan, Serve, Stats, Tables, Trace,
+    Archive, Backup, ChangeKey, Check, Cluster, Compact, Completions, Delete, Demo, DemoChild, Dump, Far,
+    Get, Load, Man, MemoryServer, Put, Restore, Scan, Serve, Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -134,6 +134,7 @@ pub(crate) enum Command {
     Check(Opens<Check>),
     Backup(Opens<Archives<Backup>>),
     Restore(Creates<Archives<Restore>>),
+    Archive(Archive),
     Compact(Creates<Compact>),
     ChangeKey(Opens<ChangeKey>),
     Serve(Creates<Archives<Serve>>),

@@ -1,10 +1,10 @@
-//! Backups in object stores. Without the feature `object-store` they are rejected.
+//! Backups and log archives in object stores. Without the feature `object-store` they are rejected.
 
 #[cfg(feature = "object-store")]
-pub(crate) use azekura_object_store::BackupObject;
+pub(crate) use azekura_object_store::{ArchiveObjects, BackupObject};
 
 #[cfg(not(feature = "object-store"))]
-pub(crate) use refused::BackupObject;
+pub(crate) use refused::{ArchiveObjects, BackupObject};
 
 #[cfg(not(feature = "object-store"))]
 mod refused {
@@ -16,16 +16,38 @@ mod refused {
 
     use crate::UsageError;
 
+    fn refusal(url: &str) -> UsageError {
+        UsageError(format!(
+            "cannot use {url}: this command was built without object stores; \
+             build it with `--features object-store`"
+        ))
+    }
+
+    /// A log archive in an object store. Without the feature `object-store` this type has no values.
+    #[derive(Debug)]
+    pub(crate) enum ArchiveObjects {}
+
+    impl ArchiveObjects {
+        pub(crate) fn from_url(url: &str) -> Result<Self, UsageError> {
+            Err(refusal(url))
+        }
+
+        pub(crate) const fn push(&mut self, _: &Path) -> Result<u64, Infallible> {
+            match *self {}
+        }
+
+        pub(crate) const fn fetch(&self, _: &Path) -> Result<u64, Infallible> {
+            match *self {}
+        }
+    }
+
     /// A backup in an object store. Without the feature `object-store` this type has no values.
     #[derive(Debug)]
     pub(crate) enum BackupObject {}
 
     impl BackupObject {
         pub(crate) fn from_url(url: &str) -> Result<Self, UsageError> {
-            Err(UsageError(format!(
-                "cannot use {url}: this command was built without object stores; \
-                 build it with `--features object-store`"
-            )))
+            Err(refusal(url))
         }
 
         pub(crate) const fn name(&self) -> &str {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use azekura::{Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, Transaction};
 
+use crate::UsageError;
 use crate::arguments::StoreArguments;
 use crate::format::escape::escaped;
 
@@ -13,6 +14,14 @@ impl StoreArguments {
     pub(crate) fn builder(&self) -> Result<Builder> {
         let builder = self.settings()?;
         Ok(match &self.archive {
+            Some(url) if is_object(url) => {
+                return Err(UsageError(format!(
+                    "a store cannot write its archive to {0}: name a directory, and copy that with \
+                     `azekura archive DIR {0}`",
+                    url.display()
+                ))
+                .into());
+            }
             Some(directory) => builder.archive(directory),
             None => builder,
         })
@@ -69,6 +78,11 @@ impl StoreArguments {
             error => error.into(),
         })
     }
+}
+
+/// Returns whether an archive's place is a URL of an object store.
+pub(crate) fn is_object(archive: &Path) -> bool {
+    archive.to_str().is_some_and(|text| text.starts_with("s3://"))
 }
 
 /// Reads a key from a file: 32 bytes, or 64 hexadecimal digits.

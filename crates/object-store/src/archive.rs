@@ -62,10 +62,27 @@ impl ArchiveObjects {
     ///
     /// [`Error::Url`]: the prefix has an empty part or a part that is invalid in the name of an object.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, Error> {
-        let url = format!("{store}/{prefix}");
-        let name = url.trim_end_matches('/').to_owned();
+        let name = format!("{store}/{prefix}");
+        Self::named(store, prefix, &name)
+    }
+
+    /// Returns the archive at `s3://BUCKET/PREFIX`. Takes the same environment variables as
+    /// [`BackupObject::from_url`](crate::BackupObject::from_url).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`]: another URL. [`Error::Settings`]: the environment has no credentials, or a wrong
+    /// setting.
+    #[cfg(feature = "s3")]
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let (store, prefix) = crate::url::s3(url)?;
+        Self::named(store, prefix, url)
+    }
+
+    fn named(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Result<Self, Error> {
         let prefix = object_store::path::Path::parse(prefix)
-            .map_err(|error| Error::Url { url, reason: error.to_string() })?;
+            .map_err(|error| Error::Url { url: url.into(), reason: error.to_string() })?;
+        let name = url.trim_end_matches('/').to_owned();
         Ok(Self { store, prefix, name, runtime: runtime()?, complete: HashSet::new(), newest: None })
     }
 

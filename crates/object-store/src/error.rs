@@ -22,8 +22,8 @@ pub(crate) fn one_line(error: &object_store::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URL or prefix is not valid for a backup.
-    #[error("{url:?} names no object for a backup: {reason}")]
+    /// The URL or prefix is not valid for a backup or an archive.
+    #[error("{url:?} is not a valid place in an object store: {reason}")]
     Url {
         /// The URL or prefix.
         url: String,
@@ -45,7 +45,7 @@ pub enum Error {
         object: String,
     },
     /// The object does not exist: no backup has this name, or the backup is not complete.
-    #[error("{object} does not exist; name a backup that has finished")]
+    #[error("{object} does not exist; name a finished backup, or a log archive")]
     NotFound {
         /// URL of the object.
         object: String,

@@ -1,7 +1,7 @@
 //! `backup` and `restore`: copy a store into a backup, and make a store from one.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use azekura::{CommitTime, Restore as NewStore};
@@ -9,7 +9,9 @@ use clap::Args;
 
 use crate::arguments::{StoreArguments, size};
 use crate::backup_location::{self, BackupLocation};
-use crate::objects::BackupObject;
+use crate::objects::{ArchiveObjects, BackupObject};
+use crate::scratch::Scratch;
+use crate::store::is_object;
 use crate::{Outcome, UsageError, progress, show, time};
 
 const BACKUP_EXAMPLES: &str = "\
@@ -150,9 +152,10 @@ Examples:
 Makes a new store in DB, a new or empty directory. A restore that failed or
 was killed leaves a directory that no command opens: delete it.
 An incremental backup needs each backup of its chain by --base, in any order.
-With --archive the restore goes on from the backup with the transactions of
-the log archive: all of them, or those up to --to-time. The new store has no
-archive; open it with another one.
+With --archive the restore adds the transactions of the log archive to those
+of the backup: all of them, or those up to --to-time. The new store has no
+archive; open it with another one. An archive at s3://BUCKET/PREFIX, where
+`azekura archive` copies it, is first fetched into a directory beside DB.
 --verify walks the new store as `check` does and compares the row count and a
 digest of each table with the backup.";
 
@@ -203,8 +206,16 @@ impl Restore {
                 Base::Object(object) => restore.base_reader(object.name(), object.reader()?),
             };
         }
-        if let Some(directory) = &store.archive {
-            restore = restore.archive(directory);
+        let fetched;
+        match &store.archive {
+            Some(url) if is_object(url) => {
+                let beside = self.path.as_deref().and_then(Path::parent).filter(|dir| dir.is_dir());
+                fetched = Scratch::new_in(".azekura-archive-", beside.unwrap_or(Path::new(".")))?;
+                ArchiveObjects::from_url(&url.to_string_lossy())?.fetch(fetched.path())?;
+                restore = restore.archive(fetched.path());
+            }
+            Some(directory) => restore = restore.archive(directory),
+            None => {}
         }
         if let Some(time) = self.to_time {
             restore = restore.to_time(time);

@@ -1,5 +1,6 @@
 //! The subcommands, one module each: its arguments with their help, and `run`.
 
+mod archive;
 mod backup;
 mod change_key;
 mod check;
@@ -25,6 +26,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
+pub(crate) use archive::Archive;
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use change_key::ChangeKey;
 pub(crate) use check::Check;
@@ -65,6 +67,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Check(given)) => given.command.run(&given.store(), out),
         Some(Command::Backup(given)) => given.command.command.run(&given.archived_store(), out),
         Some(Command::Restore(given)) => given.command.command.run(&given.archived_store(), out),
+        Some(Command::Archive(command)) => command.run(out),
         Some(Command::Compact(given)) => given.command.run(&given.store(), out),
         Some(Command::ChangeKey(given)) => given.command.run(&given.store(), out),
         Some(Command::Completions(command)) => command.run(out),

@@ -25,6 +25,7 @@ fn every_command_has_help_with_examples() {
         "check",
         "backup",
         "restore",
+        "archive",
         "compact",
         "completions",
         "man",
@@ -75,6 +76,7 @@ fn wrong_usage_ends_with_2_and_creates_nothing() {
         &["load", "db", "t", "--format", "tsv", "--key", "id"],
         &["load", "db", "t", "--format", "csv", "--raw"],
         &["demo", "--rounds", "0"],
+        &["put", "db", "t", "k", "v", "--archive", "s3://bucket/log"],
     ] {
         let run = Run::in_dir(&scratch, arguments);
         assert_eq!(run.code, 2, "{arguments:?}: {}", run.stderr);

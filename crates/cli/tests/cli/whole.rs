@@ -82,3 +82,21 @@ fn the_demo_records_a_trace_that_trace_report_reads() {
     assert!(Run::in_dir(&scratch, &["trace", "report", "run.html"]).refused().contains("run.html"));
     assert!(Run::in_dir(&scratch, &["trace", "report", "absent"]).refused().contains("absent"));
 }
+
+/// The recorder's own files are in a directory with a relative path, too.
+#[test]
+fn a_program_that_changes_its_directory_is_recorded_with_those_that_it_starts() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("temporary")).unwrap();
+    let (azekura, store) = (env!("CARGO_BIN_EXE_azekura"), scratch.path("db"));
+    let script = format!("cd / && {azekura} put {} t k v", store.display());
+    let output = std::process::Command::new(azekura)
+        .args(["trace", "record", "-o", "run.trace", "--", "sh", "-c", &script])
+        .current_dir(scratch.path(""))
+        .env("TMPDIR", "temporary")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = Run::in_dir(&scratch, &["trace", "report", "run.trace"]).well();
+    assert!(report.contains("azekura"), "{report}");
+}

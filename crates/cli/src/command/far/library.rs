@@ -38,13 +38,15 @@ pub(super) fn put() -> Result<PathBuf> {
     Err(last.context("no directory for the library to preload: set TMPDIR")?)
 }
 
-/// Returns the user's cache directory, then the directory for temporary files as an alternative.
+/// Returns the user's cache directory, then the directory for temporary files as an alternative. The paths
+/// are absolute, because the program may change its working directory before it starts others.
 fn directories() -> impl Iterator<Item = PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
     let user = user();
     let temporary = std::env::temp_dir().join(format!("azekura-{user}"));
-    cache.map(|cache| cache.join("azekura")).into_iter().chain([temporary])
+    let cache = cache.map(|cache| cache.join("azekura"));
+    cache.into_iter().chain([temporary]).filter_map(|directory| std::path::absolute(directory).ok())
 }
 
 fn user() -> u32 {
