@@ -35,10 +35,11 @@ pub trait Meta {
 pub struct FileMeta(PathBuf);
 
 impl FileMeta {
-    /// Creates the source for the file at `path`.
+    /// Creates the source for the file at `path`. A later change of the process's working directory has no
+    /// effect on it.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self(path.to_owned())
+        Self(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
     }
 }
 
@@ -121,6 +122,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("azekura-list-{}.toml", std::process::id()));
         let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
         fs::write(&path, members.to_text(Path::new("keys/cluster.key"))).expect("a file");
+        assert!(FileMeta::new(Path::new("members.toml")).0.is_absolute());
         let meta = FileMeta::new(&path);
         let read = meta.members().expect("fine");
         meta.change(&read.without(PeId(1)).expect("it is there")).expect("nobody else");
