@@ -568,8 +568,8 @@ impl<K: Key + ?Sized> Table<'_, K, [u8]> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert); [`Error::Invalid`] if the source has more than 1 GiB, or writes in
-    /// this transaction; [`Error::Other`] with the [`std::io::Error`] of the source. After an error the row is
-    /// unchanged.
+    /// this transaction; [`Error::Other`] with the [`std::io::Error`] of the source. The row is unchanged
+    /// after an error.
     ///
     /// # Panics
     ///
