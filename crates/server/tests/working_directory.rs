@@ -33,7 +33,7 @@ fn a_server_with_relative_paths_does_not_depend_on_the_working_directory() {
     for round in 0..40 {
         let mut pipe = redis::pipe();
         for key in 0..500 {
-            pipe.cmd("SET").arg(format!("{round}:{key}")).arg(&[7; 400][..]).ignore();
+            pipe.cmd("SET").arg(format!("{round}:{key}")).arg(vec![7_u8; 400]).ignore();
         }
         pipe.exec(&mut connection).unwrap();
         if round == 20 {

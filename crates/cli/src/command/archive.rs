@@ -48,12 +48,14 @@ impl Archive {
         // A first copy that fails ends the command also with --follow: its arguments may be wrong.
         let copied = objects.push(&self.from)?;
         writeln!(out, "{} copied", show::counted(copied, "file"))?;
-        while self.follow {
+        if !self.follow {
+            return Ok(Outcome::Well);
+        }
+        loop {
             thread::sleep(INTERVAL);
             if let Err(error) = objects.push(&self.from) {
                 eprintln!("azekura: {error}; trying again");
             }
         }
-        Ok(Outcome::Well)
     }
 }

@@ -168,7 +168,7 @@ fn a_leaf_moves_though_open_transactions_have_touched_it_and_these_are_rolled_ba
     // The leaf of this transaction did not move. The transaction can only have ended because it held up the
     // move of the other leaf.
     let done = untouched.ask("AZ.COMMIT");
-    assert!(done == "OK" || done.contains("held up"), "{done}");
+    assert!(done == "OK" || done.contains("delayed the split"), "{done}");
     assert_eq!(client.ask("GET i"), "1");
     assert_eq!(nodes.owner("i"), 2);
 }
@@ -282,7 +282,7 @@ fn a_leaf_is_split_though_an_open_transaction_has_its_rows() {
     assert_eq!(nodes.client(1).ask("AZ.CLUSTER SPLIT hh"), "OK");
     assert_eq!(other.reply(), ":1");
     let reply = client.ask("AZ.COMMIT");
-    assert!(reply.starts_with("-RETRY") && reply.contains("held up"), "{reply}");
+    assert!(reply.starts_with("-RETRY") && reply.contains("delayed the split"), "{reply}");
     assert_eq!(client.ask("MGET i j"), "[1 nil]");
 }
 
