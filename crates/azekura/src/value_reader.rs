@@ -10,7 +10,8 @@ use crate::value_ref::ValueRef;
 
 /// Reads the bytes of a value in order; made by [`ValueRef::reader`].
 ///
-/// Has one page of a large value in memory. A failed read returns an [`io::Error`] with the [`Error`] as its
+/// Has one page of a large value in memory. A read after a failed one continues at the same byte, or fails
+/// again. A failed read returns an [`io::Error`] with the [`Error`] as its
 /// source; the errors are those of [`ValueRef::bytes`].
 pub struct ValueReader<'r> {
     value: ValueRef<'r>,
@@ -35,14 +36,15 @@ impl<'r> ValueReader<'r> {
 
     /// Reads the next page of a large value; it is empty after the last one.
     fn next_page(&mut self, reference: OverflowRef) -> Result<(), Error> {
-        self.page.clear();
-        self.at = 0;
-        let mut pages = match self.pages.take() {
+        let Self { value, pages, page, at } = self;
+        page.clear();
+        *at = 0;
+        let pages = match pages {
             Some(pages) => pages,
-            None => ChainReader::new(self.value.env(), reference)?,
+            None => pages.insert(ChainReader::new(value.env(), reference)?),
         };
-        self.value.protected(|_| pages.next_page(&mut self.page))?;
-        self.pages = Some(pages);
+        // Bytes that were copied from pages of another value are not passed on.
+        value.protected(|_| pages.next_page(page)).inspect_err(|_| page.clear())?;
         Ok(())
     }
 }

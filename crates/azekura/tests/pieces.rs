@@ -160,6 +160,36 @@ fn a_source_may_read_its_transaction_and_not_write_in_it() {
 }
 
 #[test]
+fn a_reader_continues_at_the_same_byte_after_a_failed_read() {
+    let fs = FaultFs::new();
+    let db = open(&fs).unwrap();
+    let value = bytes(PIECE + 100_000, 4);
+    db.transact(|tx| tx.table(&FILES)?.insert(&1, &value)).unwrap();
+    db.checkpoint().unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let (mut read, mut failures) = (Vec::new(), 0);
+    let each = |value: azekura::ValueRef<'_>| {
+        let mut reader = value.reader();
+        let (mut buffer, mut next_failure) = ([0; 5_000], 0);
+        loop {
+            // The cache is smaller than the value, so its pages are read from the file.
+            if read.len() >= next_failure {
+                fs.fail_read_at(1);
+                next_failure += 1_000_000;
+            }
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(len) => read.extend_from_slice(&buffer[..len]),
+                Err(_) => failures += 1,
+            }
+        }
+    };
+    snapshot.table(&FILES).unwrap().with_value(&1, each).unwrap();
+    assert!(read == value, "{} bytes", read.len());
+    assert!(failures > 0);
+}
+
+#[test]
 fn a_power_loss_at_any_time_leaves_the_old_value_or_the_new_one() {
     let (old, new) = (bytes(30_000, 1), bytes(PIECE + 30_000, 2));
     let run = |fs: &FaultFs| -> Result<(), Error> {

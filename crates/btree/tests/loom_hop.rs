@@ -1,5 +1,5 @@
 //! HOP-1: a reader follows a pointer into a page that is concurrently freed and becomes part of another tree.
-//! It never uses the content of that page.
+//! The reader never uses the content of that page.
 //!
 //! The model runs the production hop over three pages with the production latch. Page words are atomics of
 //! `std`, so the model interleaves only at the operations of latches, which contain the protocol.

@@ -28,7 +28,8 @@ pub(crate) fn base_parser() -> impl TypedValueParser<Value = BackupLocation> {
     })
 }
 
-fn parse(text: OsString) -> Result<BackupLocation, String> {
+/// Returns the location that `text` names.
+pub(crate) fn parse(text: OsString) -> Result<BackupLocation, String> {
     let Some(url) = text.to_str() else { return Ok(BackupLocation::Directory(text.into())) };
     if url == "-" {
         return Ok(BackupLocation::Stream);

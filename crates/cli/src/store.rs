@@ -8,6 +8,7 @@ use azekura::{Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDef
 
 use crate::UsageError;
 use crate::arguments::StoreArguments;
+use crate::backup_location::{self, BackupLocation};
 use crate::format::escape::escaped;
 
 impl StoreArguments {
@@ -82,7 +83,7 @@ impl StoreArguments {
 
 /// Returns whether an archive's place is a URL of an object store.
 pub(crate) fn is_object(archive: &Path) -> bool {
-    archive.to_str().is_some_and(|text| text.starts_with("s3://"))
+    matches!(backup_location::parse(archive.as_os_str().to_owned()), Ok(BackupLocation::Object(_)))
 }
 
 /// Reads a key from a file: 32 bytes, or 64 hexadecimal digits.

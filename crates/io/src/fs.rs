@@ -87,7 +87,7 @@ impl OpenOptions {
         if self.read_only && (self.create || self.create_new) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "a file opened read-only is not created",
+                "a file cannot be created by opening it for reading only",
             ));
         }
         Ok(())

@@ -112,8 +112,9 @@ const LEAST_WAITS: u64 = 2;
 /// Least number of holds that delay other threads, as proof of a lock. A thread that waits for the start of
 /// another thread, and later signals it to stop, has one such hold for each signal.
 const LEAST_HOLDS: usize = 3;
-/// Holds that end after the beginning of a wait and are compared with it: holds of a lock exclude each other,
-/// so the first of them blocks the wait if any does. Some more, for semaphores with several permits.
+/// Number of holds that are compared with a wait, from the first one that ends after the wait's begin. Holds
+/// of a lock exclude each other, so the first one blocks the wait if any does. A semaphore with several
+/// permits needs more.
 const NEAR_HOLDS: usize = 8;
 
 /// The name under which objects are grouped, before the group's waits are added to it.

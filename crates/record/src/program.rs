@@ -38,7 +38,7 @@ enum Found {
 }
 
 const OTHER_RIGHTS: &str = concat!(
-    "it gets the rights of another user or group, and the loader then loads no library of ours; ",
+    "it runs with the rights of another user or group, so the loader preloads no library into it; ",
     "run the recorder as that user",
 );
 const STATIC: &str =

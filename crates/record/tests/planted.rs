@@ -382,7 +382,10 @@ fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_n
     let row = |name: &str| analysis.operations.iter().find(|o| o.name == name);
     let clerk = row("clerk").expect("a thread's first function");
     if let Some(refusal) = launched.refusals.first() {
-        assert!(refusal.starts_with("operations are whole threads: the kernel does not"), "{refusal}");
+        assert!(
+            refusal.starts_with("each thread is recorded as one operation: the kernel does not"),
+            "{refusal}"
+        );
         assert!(row("post_entry").is_none());
         return println!("not judged: {refusal}");
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum StartError {
     /// Another recording is running. It must be stopped first.
-    #[error("a recording is already under way; end it first")]
+    #[error("a recording is already running; stop it first")]
     AlreadyStarted,
     /// This program was built with the feature `off`.
     #[error("the probes are compiled out of this program (feature `off`)")]
@@ -37,7 +37,7 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum StopError {
     /// No recording is running.
-    #[error("no recording is under way; start one first")]
+    #[error("no recording is running; start one first")]
     NotStarted,
     /// The trace file could not be written completely. The written part can still be read.
     #[error("cannot write trace file {}", path.display())]

@@ -35,7 +35,7 @@ pub fn stop() -> Result<Recording, StopError> {
 
 /// A guard of a suspended recording; never created.
 #[derive(Debug)]
-#[must_use = "the recording goes on when this is dropped"]
+#[must_use = "the recording continues after this is dropped"]
 pub struct Suspension(());
 
 /// Suspends the current recording; compiled out, so always returns `None`.

@@ -573,8 +573,10 @@ fn check_alignment(file: &dyn File) -> io::Result<()> {
     if UNIT_BYTES.is_multiple_of(file.alignment()) {
         return Ok(());
     }
-    let reason =
-        format!("the device wants accesses of {} bytes, the log writes {UNIT_BYTES}", file.alignment());
+    let reason = format!(
+        "the device needs accesses of {} bytes, the log writes units of {UNIT_BYTES} bytes",
+        file.alignment()
+    );
     Err(io::Error::new(io::ErrorKind::Unsupported, reason))
 }
 

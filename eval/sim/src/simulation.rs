@@ -44,7 +44,7 @@ pub enum SimulationError {
         source: std::io::Error,
     },
     /// Every thread that has not ended waits for another one.
-    #[error("after {steps} steps nobody can go on: {}", waits(.blocked))]
+    #[error("after {steps} steps no thread can continue: {}", waits(.blocked))]
     Blocked {
         /// Number of steps taken.
         steps: u64,
@@ -52,7 +52,7 @@ pub enum SimulationError {
         blocked: Vec<Blocked>,
     },
     /// No accessed object has the name of a line that was to cost nothing.
-    #[error("nothing that was accessed is called {name}; reports have the names")]
+    #[error("no accessed line has the name {name}; reports list the names")]
     NoSuchLine {
         /// The name of the line.
         name: LineName,

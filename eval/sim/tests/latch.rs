@@ -108,7 +108,7 @@ fn g10_whoever_stops_with_the_latch_holds_up_those_who_take_it_and_the_test_says
         (Halves::read_shared, Halves::write),
     ] {
         let why = stop_everywhere_under(1..40, || scene(first, others)).unwrap_err();
-        assert!(why.contains("nobody can go on") && why.contains("latch.rs"), "{why}");
+        assert!(why.contains("no thread can continue") && why.contains("latch.rs"), "{why}");
     }
     // Readers do not block each other.
     stop_everywhere_under(1..40, || scene(Halves::read_shared, Halves::read_shared)).unwrap();

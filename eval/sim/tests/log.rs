@@ -85,7 +85,7 @@ fn g10_who_stops_in_an_append_holds_up_its_worker_and_those_who_wait_for_durabil
     let one_buffer = || appending(LogProtocol::Serial, |thread| thread, |_| ());
     for scene in [&one_worker as &dyn Fn() -> Scene, &durability, &one_buffer] {
         let why = stop_everywhere_under(0..0, scene).unwrap_err();
-        assert!(why.contains("nobody can go on") || why.contains("steps were not enough"), "{why}");
+        assert!(why.contains("no thread can continue") || why.contains("steps were not enough"), "{why}");
     }
 }
 

@@ -91,7 +91,7 @@ fn g10_the_same_test_fails_on_a_queue_under_a_mutex() {
         scene
     })
     .unwrap_err();
-    assert!(why.contains("nobody can go on"), "{why}");
+    assert!(why.contains("no thread can continue"), "{why}");
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn g10_a_writer_that_stops_holds_up_those_who_come_to_its_leaf_and_in_a_split_to
         (SPLIT_FIRST, [READ_LAST_OFTEN, READ_LAST]),
     ] {
         let why = stop_everywhere_under(1..10, || scene(first, others)).unwrap_err();
-        assert!(why.contains("nobody can go on"), "{why}");
+        assert!(why.contains("no thread can continue"), "{why}");
     }
 }
 

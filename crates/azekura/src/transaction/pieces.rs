@@ -2,11 +2,10 @@
 
 use std::io::Read;
 
-use azekura_btree::{ChainWriter, Tree, max_inline_value};
-use azekura_lock::{KeyMode, TableMode};
+use azekura_btree::{ChainWriter, PutMode, Tree, max_inline_value};
 
 use super::load::{LoadScope, changed_by_rows};
-use super::{OpenTree, Transaction, WriteKind};
+use super::{OpenTree, Transaction};
 use crate::Error;
 
 impl Transaction {
@@ -20,9 +19,7 @@ impl Transaction {
     ) -> Result<u64, Error> {
         self.check_writable()?;
         let tree = self.resolve_or_create(open)?;
-        self.check_key(key)?;
-        self.escalate(tree, 1, TableMode::X)?;
-        self.lock_key(tree, key, KeyMode::UPDATE)?;
+        self.lock_to_write(tree, key)?;
         self.listed(&mut *self.state()?);
         let scope = LoadScope::begin(self, open)?;
         let written = self.write_pieces(open, tree, key, source);
@@ -48,9 +45,10 @@ impl Transaction {
             if self.write_count() != writes {
                 return Err(changed_by_rows(open));
             }
-            self.write_to(tree, key, &piece, WriteKind::Put)?;
+            self.change(tree, key, |env, ctx| tree.put(env, ctx, key, &piece, PutMode::Put, None))?;
             return Ok(piece.len() as u64);
         }
+        piece.reserve_exact(piece_bytes - piece.len());
         loop {
             fill(&mut piece, source, piece_bytes)?;
             self.check_time()?;

@@ -157,10 +157,8 @@ impl Transaction {
         value: &[u8],
         kind: WriteKind,
     ) -> Result<Option<Vec<u8>>, Error> {
-        self.check_key(key)?;
         check_value(value)?;
-        self.escalate(tree, 1, TableMode::X)?;
-        self.lock_key(tree, key, KeyMode::UPDATE)?;
+        self.lock_to_write(tree, key)?;
         let mode = if kind == WriteKind::InsertIfAbsent { PutMode::Insert } else { PutMode::Put };
         let mut old = (kind == WriteKind::Replace).then(Vec::new);
         let written =
@@ -184,12 +182,19 @@ impl Transaction {
         self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, old.as_deref_mut()))
     }
 
-    pub(super) fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
         check_key(self.db.env.page_size(), key)
     }
 
+    /// Checks a key, and locks it for a write.
+    pub(super) fn lock_to_write(&self, tree: Tree, key: &[u8]) -> Result<(), Error> {
+        self.check_key(key)?;
+        self.escalate(tree, 1, TableMode::X)?;
+        self.lock_key(tree, key, KeyMode::UPDATE)
+    }
+
     /// Takes a record lock, and waits if necessary.
-    pub(super) fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
+    fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
         let mut state = self.state()?;
         let Some(mode) = self.db.options.left_out.rest_of(mode) else { return Ok(()) };
         if state.table_mode(tree.id).is_some_and(|m| m.covers_key(mode)) {
@@ -351,7 +356,7 @@ impl Transaction {
     /// Counts `more` record locks in a table. If there are many, tries to lock the whole table in `mode`
     /// without waiting. So a scan or load of a large table needs only one lock, and memory for at most a few
     /// thousand.
-    pub(super) fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
+    fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
         let mut state = self.state()?;
         if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
             return Ok(());

@@ -37,7 +37,7 @@ impl ChainWriter {
         Self::default()
     }
 
-    /// Bytes of a piece: they fill the longest run.
+    /// Returns the number of bytes in a full piece: those of the longest run.
     #[must_use]
     pub const fn piece_bytes(page_size: usize) -> usize {
         longest_run(page_size) as usize * payload(page_size)

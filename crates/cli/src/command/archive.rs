@@ -1,4 +1,4 @@
-//! `archive`.
+//! The command `archive`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub(crate) struct Archive {
     #[arg(value_name = "DIR")]
     from: PathBuf,
 
-    /// s3://BUCKET/PREFIX
+    /// Place of the copy: s3://BUCKET/PREFIX
     #[arg(value_name = "URL")]
     to: String,
 

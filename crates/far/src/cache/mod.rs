@@ -158,7 +158,7 @@ pub struct FarCache {
 
 /// A request for a page, in flight.
 #[derive(Debug)]
-#[must_use = "its buffer is given back by `take`"]
+#[must_use = "`take` returns its buffer"]
 pub struct Asked {
     buffer: u32,
 }

@@ -240,7 +240,7 @@ impl FarMemory {
 
 /// Far memory that is stopped while its process forks. The thread that holds this value calls one of the
 /// methods as soon as possible, because paging is stopped until then.
-#[must_use = "pages neither come nor go until it is used"]
+#[must_use = "no page is paged in or out until it is used"]
 pub struct Frozen<'a> {
     frozen: pager::Frozen<'a>,
     bytes: usize,

@@ -15,7 +15,7 @@ impl Index {
         let mut seen = BTreeSet::new();
         self.verify_page(PageNo::ROOT, &KeyRange::all(), self.height(), &mut seen, &mut wrong);
         for page in self.pages.keys().filter(|page| !seen.contains(page)) {
-            wrong.push(format!("{page} is on nobody's way"));
+            wrong.push(format!("no path of the index leads to {page}"));
         }
         if self.placement.has_index(self.me) {
             wrong.extend(leaves.iter().filter_map(|leaf| self.verify_leaf(leaf)));

@@ -73,7 +73,7 @@ impl Node {
     pub(super) fn heard(&self, from: PeId) {
         let missed = self.heartbeats.missed.borrow_mut().insert(from, 0);
         if missed.is_some_and(|missed| missed >= MISSED_HEARTBEATS) {
-            tracing::info!(node = from.0, missed, "node is heard again");
+            tracing::info!(node = from.0, missed, "node answers again");
         }
     }
 

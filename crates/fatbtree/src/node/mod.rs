@@ -296,7 +296,10 @@ impl Node {
             is_kept(route_entry) && !self.has_left(self.me) && self.has_left(route_entry.pe)
         });
         wrong.extend(leads_astray.map(|route_entry| {
-            format!("what is kept of {:?} leads to {}, which has left", route_entry.range, route_entry.pe)
+            format!(
+                "the routing entry of {:?} leads to {}, which has left",
+                route_entry.range, route_entry.pe
+            )
         }));
         if self.has_left(self.me) && !(state.leaves.is_empty() && state.staged.is_empty()) {
             wrong.push("it has left the cluster and still owns pages".to_owned());

@@ -331,7 +331,7 @@ impl Cluster {
             end.clone_from(&leaf.range.high);
         }
         if let Some(end) = end {
-            wrong.push(format!("I1: nobody has the keys from {end:?} on"));
+            wrong.push(format!("I1: no node has the keys from {end:?} on"));
         }
         for (node, _) in self.0.running.borrow().values() {
             wrong.extend(node.verify().into_iter().map(|what| format!("{}: {what}", node.pe())));

@@ -33,9 +33,9 @@ impl Kernel {
         if !functions.is_empty() {
             match Watch::start(target, &functions, true) {
                 Ok(started) => return Self { functions, ..kernel.with(started) },
-                Err(error) => {
-                    kernel.refusals.push(format!("operations are whole threads: {}", in_full(&error)))
-                }
+                Err(error) => kernel
+                    .refusals
+                    .push(format!("each thread is recorded as one operation: {}", in_full(&error))),
             }
         }
         let switches = switches || !functions.is_empty();

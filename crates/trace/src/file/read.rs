@@ -207,11 +207,11 @@ impl Parts {
         let switches = match status {
             1 => Switches::Recorded { lost },
             2 => Switches::Unavailable { reason },
-            _ => return Err("switches of unknown standing"),
+            _ => return Err("unknown state of the records of context switches"),
         };
         match self.switches.replace(switches) {
             None => Ok(()),
-            Some(_) => Err("switches told twice"),
+            Some(_) => Err("the state of the records of context switches comes twice"),
         }
     }
 

@@ -121,7 +121,7 @@ pub fn stop() -> Result<Recording, StopError> {
 
 /// A guard of a suspended recording, which continues when the guard is dropped.
 #[derive(Debug)]
-#[must_use = "the recording goes on when this is dropped"]
+#[must_use = "the recording continues after this is dropped"]
 pub struct Suspension {
     session: u32,
 }

@@ -135,7 +135,7 @@ impl Slot {
 
 /// A member of a group, from joining to leaving: the place of its record.
 #[derive(Debug)]
-#[must_use = "a group whose members do not leave stays closed for ever"]
+#[must_use = "a group stays closed until its members leave"]
 pub(super) struct Member<'a> {
     slot: &'a Slot,
     /// Number of records before this one in the group.

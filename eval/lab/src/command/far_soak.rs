@@ -19,7 +19,7 @@ Examples:
 Programs read, write and give back far memory beside a plain copy of it, with
 two copies of each page and with a spill file in turn, while memory servers are
 killed and started anew, stopped for a moment, and cut off. Exit code 1 at a
-wrong byte, or if somebody waits for ever.";
+wrong byte, or if a thread waits for ever.";
 
 /// Use far memory for a long time while its servers are restarted at random
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ impl FarSoak {
 }
 
 fn minutes(text: &str) -> Result<Duration, String> {
-    let minutes: f64 = text.parse().map_err(|_| format!("{text:?} is no number of minutes"))?;
+    let minutes: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of minutes"))?;
     if !(0.01..=10_000.0).contains(&minutes) {
         return Err(format!("{minutes} minutes: 0.01 to 10000 can be had"));
     }

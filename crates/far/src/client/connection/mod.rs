@@ -23,8 +23,8 @@
 //! | silent for `stall` | lost; without another replica (`alone`) another stream, tried for `stall` |
 //! | sends an invalid reply | the server is lost |
 //!
-//! When the server is lost, the reader closes the stream and waits until the writer has ended. After that no
-//! thread reads a frame any more (KEEPER-2), and the reader returns all orders.
+//! The reader of a lost server closes the stream and waits until the writer has ended. After that no thread
+//! reads a frame any more (KEEPER-2), and the reader returns all orders.
 
 mod attention;
 mod handshake;
@@ -152,7 +152,7 @@ impl Replica for Connection {
         let is_open = |queues: &mut Queues| queues.reserved.is_none() && !queues.closed;
         let answered = self.shared.moved.wait_while(queues, is_open);
         let mut queues = answered.unwrap_or_else(PoisonError::into_inner);
-        queues.reserved.take().unwrap_or_else(|| Err("it is lost".into()))
+        queues.reserved.take().unwrap_or_else(|| Err("the connection is lost".into()))
     }
 
     fn is_closed(&self) -> bool {

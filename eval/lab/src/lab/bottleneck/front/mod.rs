@@ -483,6 +483,7 @@ impl Row {
 ///
 /// [`Error::Invalid`] if the value is not a number.
 pub fn number(value: &[u8]) -> Result<u64, Error> {
-    let bytes = value.try_into().map_err(|_| Error::Invalid("an index's value is no number".into()))?;
+    let bytes =
+        value.try_into().map_err(|_| Error::Invalid("a value of the index is not a number".into()))?;
     Ok(u64::from_be_bytes(bytes))
 }
