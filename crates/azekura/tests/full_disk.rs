@@ -249,7 +249,7 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
     let mut db = open_with_one_log_buffer(&fs);
     fs.fail_at(n, kind);
     let mut kept = OLD_ROWS.to_vec();
-    let mut told = None;
+    let mut failed_call = None;
     let hit = |fs: &FaultFs| fs.last_ios().into_iter().find(|io| io.failure.is_some());
     // Each row needs its own page.
     let put = |db: &Database, key: u32| {
@@ -265,13 +265,13 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
             kept.extend((0..3).map(|i| step * 10 + i));
         }
         if hit(&fs).is_some() {
-            told = Some((call, name(&result), result.is_ok()));
+            failed_call = Some((call, name(&result)));
             break;
         }
     }
     let io = hit(&fs)?;
-    let (call, error, _) = told.expect("somebody made the call");
-    let mut outcome = [format!("{call}: {error}"), String::new(), String::new(), String::new()];
+    let (call, result) = failed_call.expect("a call of the store met the failure");
+    let mut outcome = [format!("{call}: {result}"), String::new(), String::new(), String::new()];
     if call != "close" {
         let write = put(&db, 500);
         if write.is_ok() {
@@ -301,9 +301,9 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
 }
 
 /// Groups the store's calls by their result: `checkpoint, close: RESULT; commit: RESULT`.
-fn by_result(told: &BTreeSet<String>) -> String {
+fn by_result(results: &BTreeSet<String>) -> String {
     let mut calls: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (call, result) in told.iter().filter_map(|told| told.split_once(": ")) {
+    for (call, result) in results.iter().filter_map(|line| line.split_once(": ")) {
         calls.entry(result).or_default().push(call);
     }
     let parts = calls.iter().map(|(result, calls)| format!("{}: {result}", calls.join(", ")));
@@ -330,9 +330,9 @@ fn each_failed_call_leads_to_what_the_table_of_failures_says() {
         }
     }
     let list = |cell: &BTreeSet<String>| cell.iter().cloned().collect::<Vec<_>>().join(", ");
-    let row = |((call, error), [told, rest @ ..]): (&(String, &str), &[BTreeSet<String>; 4])| {
+    let row = |((call, error), [results, rest @ ..]): (&(String, &str), &[BTreeSet<String>; 4])| {
         let rest = rest.each_ref().map(list).join(" | ");
-        format!("| {call} | {error} | {} | {rest} |\n", by_result(told))
+        format!("| {call} | {error} | {} | {rest} |\n", by_result(results))
     };
     let found: Vec<String> = table.iter().map(row).collect();
     let documented = include_str!("../../../docs/failures.md").lines().filter(|line| line.contains("| E"));

@@ -3,9 +3,9 @@
 //! A [`SharedBlock`] either has a value, or refers to a block that has one. So a group of blocks shares one
 //! value without a separate allocation. A reference is one pointer.
 //!
-//! - **BLOCK-1** After a block was created, only its reference count changes, and state that the value
+//! - **SHARED-1** After a block was created, only its reference count changes, and state that the value
 //!   changes through a shared reference.
-//! - **BLOCK-2** The drop of the last reference frees the block. Each other drop is ordered before it by the
+//! - **SHARED-2** The drop of the last reference frees the block. Each other drop is ordered before it by the
 //!   Release and the Acquire of the count.
 //! - **BLOCK-3** If a block refers to another one for its value, that other block contains the value itself.
 
@@ -33,8 +33,8 @@ struct Header<V, H: Copy> {
 /// A counted reference to a block of bytes with a header `H` and a value `V`, which blocks can share.
 pub struct SharedBlock<V, H: Copy>(NonNull<Header<V, H>>);
 
-// SAFETY: only the count and the value change (BLOCK-1), and any thread can drop the last reference
-// (BLOCK-2).
+// SAFETY: only the count and the value change (SHARED-1), and any thread can drop the last reference
+// (SHARED-2).
 unsafe impl<V: Send + Sync, H: Copy + Send + Sync> Send for SharedBlock<V, H> {}
 // SAFETY: as for `Send`.
 unsafe impl<V: Send + Sync, H: Copy + Send + Sync> Sync for SharedBlock<V, H> {}
@@ -107,8 +107,8 @@ impl<V, H: Copy> SharedBlock<V, H> {
     }
 
     fn header(&self) -> &Header<V, H> {
-        // SAFETY: this reference keeps the block alive (BLOCK-2), and only shared parts of it change
-        // (BLOCK-1).
+        // SAFETY: this reference keeps the block alive (SHARED-2), and only shared parts of it change
+        // (SHARED-1).
         unsafe { self.0.as_ref() }
     }
 
@@ -122,7 +122,7 @@ impl<V, H: Copy> SharedBlock<V, H> {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let len = self.header().len as usize;
-        // SAFETY: `new` has written this number of bytes there, and they never change (BLOCK-1).
+        // SAFETY: `new` has written this number of bytes there, and they never change (SHARED-1).
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(Self::BYTES_AT), len) }
     }
 
@@ -158,13 +158,13 @@ impl<V, H: Copy> Clone for SharedBlock<V, H> {
 
 impl<V, H: Copy> Drop for SharedBlock<V, H> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire of the last drop (BLOCK-2).
+        // Release: pairs with the Acquire of the last drop (SHARED-2).
         if self.header().references.fetch_sub(1, Release) > 1 {
             return;
         }
         fence(Acquire); // Acquire: pairs with the Release of all earlier drops
         let layout = Self::layout(self.header().len as usize);
-        // SAFETY: no other reference is left (BLOCK-2). `new` has created the header and the allocation with
+        // SAFETY: no other reference is left (SHARED-2). `new` has created the header and the allocation with
         // this layout, and `has_value` determines the member of the union.
         unsafe {
             let header = self.0.as_mut();
