@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the Python package and tests it in a new virtual environment:
-# scripts/python.sh [--debug | --bench | --types]
+# scripts/python.sh [--debug | --bench | --types | --diskcache]
 # Needs python3 (3.10 or newer, with venv), and network access or a pip cache with maturin and pytest.
 # --bench compares the package with lmdb, sqlite3 and diskcache instead, and prints a table.
 # --types compares the stubs with the package (stubtest of mypy) instead.
+# --diskcache also runs the tests of diskcache 5.6.3 on `azekura.cache`, from its source package.
 set -euo pipefail
 cd "$(dirname "$0")/../crates/python"
 profile=--release
@@ -30,5 +31,10 @@ if [ "${1:-}" = --types ]; then
     exit
 fi
 "$scratch/test/bin/pip" install --quiet pytest hypothesis
+if [ "${1:-}" = --diskcache ]; then
+    "$scratch/test/bin/pip" download --quiet --no-deps --no-binary :all: --dest "$scratch" diskcache==5.6.3
+    tar -xf "$scratch"/diskcache-5.6.3.tar.gz -C "$scratch"
+    export AZEKURA_DISKCACHE_TESTS="$scratch/diskcache-5.6.3/tests"
+fi
 cd "$scratch"
 "$scratch/test/bin/python" -m pytest -q "$OLDPWD/tests" -p no:cacheprovider

@@ -1,0 +1,765 @@
+"""A cache on disk with the interface of `diskcache.Cache`. A program needs to change only its import.
+
+    from azekura.cache import Cache
+
+    cache = Cache("/var/tmp/thumbnails", size_limit=2**30)
+    cache.set("page", b"...", expire=60, tag="html")
+
+    @cache.memoize(expire=3600)
+    def slow(number): ...
+
+Differences from diskcache: one process at a time has a cache open, with any number of threads and of `Cache`
+objects; `disk`, `sqlite_*` and `disk_*` arguments do not exist; settings are arguments of each opening and
+not stored. A write returns before it is on the disk; a crash or a power loss may lose the writes of the last
+milliseconds, but never a part of one. Values are pickled: open only caches of programs that you trust.
+"""
+
+import atexit
+import contextlib
+import functools
+import io
+import itertools
+import math
+import os
+import pickle
+import struct
+import tempfile
+import threading
+import time
+from hashlib import sha256
+
+import azekura
+
+__all__ = ["Cache", "Timeout"]
+
+_POLICIES = ("least-recently-stored", "least-recently-used", "least-frequently-used", "none")
+# Where `push` begins. Keys of a queue are between 0 and twice this number.
+_QUEUE_MIDDLE = 500_000_000_000_000
+# A longer key is stored by its hash; the record has the key itself.
+_LONGEST_KEY = 900
+
+
+class Timeout(azekura.Busy):
+    """Another thread held the cache for longer than `timeout`; call again, or with `retry=True`."""
+
+
+class _Constant:
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return self._name
+
+    def __reduce__(self):
+        return self._name
+
+
+_ENOVAL = _Constant("_ENOVAL")
+# Separates positional and named arguments in the keys of `memoize`.
+_UNKNOWN_KEYWORDS = None
+
+
+# Keys. Numbers, texts, bytes and other objects follow each other; numbers and texts are in order.
+
+
+def _number_bytes(number):
+    bits = struct.unpack(">Q", struct.pack(">d", number))[0]
+    bits = bits ^ (2**64 - 1) if bits >> 63 else bits | 1 << 63
+    return struct.pack(">Q", bits)
+
+
+def _number(bits):
+    (bits,) = struct.unpack(">Q", bits)
+    bits = bits ^ 1 << 63 if bits >> 63 else bits ^ (2**64 - 1)
+    return struct.unpack(">d", struct.pack(">Q", bits))[0]
+
+
+def _key_bytes(key):
+    """Encodes a key so that equal numbers, texts and bytes have equal encodings."""
+    kind = type(key)
+    if kind is float and math.isfinite(key) and key == int(key) and abs(key) < 2**63:
+        kind, key = int, int(key)
+    encoded = None
+    if kind is int and -(2**63) <= key < 2**63:
+        encoded = b"1" + _number_bytes(float(key)) + struct.pack(">Q", key + 2**63)
+    elif kind is float and not math.isnan(key):
+        encoded = b"1" + _number_bytes(key)
+    elif kind is str:
+        with contextlib.suppress(UnicodeEncodeError):
+            encoded = b"2" + key.encode()
+    elif kind is bytes:
+        encoded = b"3" + key
+    if encoded is None:
+        encoded = b"4" + pickle.dumps(key, protocol=4)
+    if len(encoded) > _LONGEST_KEY:
+        return b"5" + encoded[:64] + sha256(encoded).digest()
+    return encoded
+
+
+def _key(encoded, record):
+    """Decodes a key; `record` returns the record of the key."""
+    kind, rest = encoded[:1], encoded[1:]
+    if kind == b"1":
+        return _number(rest) if len(rest) == 8 else struct.unpack(">Q", rest[8:])[0] - 2**63
+    if kind == b"2":
+        return rest.decode()
+    if kind == b"3":
+        return rest
+    if kind == b"4":
+        return pickle.loads(rest)
+    return record().key
+
+
+class _Record:
+    """A row of the cache. `seq` is its place in the order of insertion, `rank` in the order of eviction."""
+
+    __slots__ = ("key", "value", "expire", "tag", "seq", "rank", "size")
+
+    def __init__(self, key, value, expire, tag, seq, rank, size=0):
+        self.key, self.value, self.expire, self.tag = key, value, expire, tag
+        self.seq, self.rank, self.size = seq, rank, size
+
+    def dump(self, encoded):
+        key = self.key if encoded[:1] == b"5" else None
+        row = pickle.dumps((key, self.value, self.expire, self.tag, self.seq, self.rank), protocol=4)
+        self.size = len(encoded) + len(row)
+        return row
+
+    @staticmethod
+    def load(encoded, row):
+        return _Record(*pickle.loads(row), size=len(encoded) + len(row))
+
+    def is_expired(self, now):
+        return self.expire is not None and self.expire < now
+
+    def answer(self, value, expire_time, tag):
+        if expire_time and tag:
+            return value, self.expire, self.tag
+        if expire_time:
+            return value, self.expire
+        return (value, self.tag) if tag else value
+
+
+_NO_RECORD = _Record(None, None, None, None, 0, 0)
+
+
+class _Store:
+    """An open store; all `Cache` objects of this process on one directory share it.
+
+    `lock` serializes the writers of this process, so no transaction meets a conflict. `tx` is the transaction
+    of the thread that holds `lock`.
+    """
+
+    _open = {}
+    _registry = threading.Lock()
+
+    def __init__(self, directory):
+        self.db = azekura.open(directory)
+        self.users = 0
+        self.lock = threading.RLock()
+        self.tx = None
+        self.depth = 0
+        self.hits = self.misses = 0
+        table = self.db.table
+        self.rows = table("rows", key=bytes, value=bytes)
+        self.sequence = table("sequence", key=int, value=bytes)
+        self.eviction = table("eviction", key=(int, int), value=bytes)
+        self.expiry = table("expiry", key=(float, int), value=bytes)
+        self.tags = table("tags", key=(bytes, int), value=bytes)
+        self.totals = table("totals", key=str, value=int)
+        newest = self.sequence.last(), self.eviction.last()
+        least = 0 if newest[0] is None else newest[0][0]
+        self.clock = itertools.count(1 + max(least, 0 if newest[1] is None else newest[1][0][0]))
+
+    @classmethod
+    def of(cls, directory):
+        with cls._registry:
+            store = cls._open.get(directory)
+            if store is None:
+                store = cls._open[directory] = cls(directory)
+            store.users += 1
+            return store
+
+    @classmethod
+    def leave(cls, directory):
+        with cls._registry:
+            store = cls._open[directory]
+            store.users -= 1
+            if store.users == 0:
+                del cls._open[directory]
+                store.db.close()
+
+    @classmethod
+    def close_all(cls):
+        with cls._registry:
+            while cls._open:
+                cls._open.popitem()[1].db.close()
+
+    @classmethod
+    def after_fork(cls):
+        """The child of a fork cannot use the stores of its parent."""
+        cls._open = {}
+        cls._registry = threading.Lock()
+
+
+atexit.register(_Store.close_all)
+os.register_at_fork(after_in_child=_Store.after_fork)
+
+
+class Cache:
+    """A mapping on disk with a bound of its size, expiration, tags, queues and counters.
+
+    - `directory`: where the cache is; without it, a new directory in the system's temporary directory.
+    - `timeout`: seconds for which a write waits for another thread; then it raises `Timeout`, or waits on if
+      `retry` is true. `cache[key] = value`, `del cache[key]` and reads wait without a limit.
+    - `size_limit`: when rows take more bytes, a write evicts up to `cull_limit` rows. 0 as `cull_limit`:
+      writes remove no other rows.
+    - `eviction_policy`: "least-recently-stored", "least-recently-used" or "least-frequently-used" (with these
+      two each read is also a write), or "none".
+    - `statistics`: count hits and misses.
+    """
+
+    def __init__(
+        self,
+        directory=None,
+        timeout=60,
+        *,
+        size_limit=2**30,
+        cull_limit=10,
+        eviction_policy="least-recently-stored",
+        statistics=False,
+        tag_index=True,
+    ):
+        if directory is None:
+            directory = tempfile.mkdtemp(prefix="azekura-cache-")
+        self._directory = os.path.abspath(os.path.expanduser(os.path.expandvars(os.fsdecode(directory))))
+        os.makedirs(self._directory, exist_ok=True)
+        self._timeout = timeout
+        self._settings = {
+            "size_limit": size_limit,
+            "cull_limit": cull_limit,
+            "eviction_policy": eviction_policy,
+            "statistics": statistics,
+            "tag_index": tag_index,
+        }
+        self._check_policy(eviction_policy)
+        self._pid = os.getpid()
+        self._opened = _Store.of(self._directory)
+
+    @staticmethod
+    def _check_policy(policy):
+        if policy not in _POLICIES:
+            raise ValueError(f"eviction_policy is one of {', '.join(_POLICIES)}, not {policy!r}")
+
+    def __getattr__(self, name):
+        settings = self.__dict__.get("_settings", {})
+        if name in settings:
+            return settings[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def directory(self):
+        return self._directory
+
+    @property
+    def timeout(self):
+        return self._timeout
+
+    @property
+    def _store(self):
+        # After `close`, and in the child of a fork, the next call opens the store again.
+        if self._opened is None or self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._opened = _Store.of(self._directory)
+        return self._opened
+
+    # Transactions.
+
+    @contextlib.contextmanager
+    def transact(self, retry=False):
+        """Runs the calls of the `with` block as one transaction: other threads see all of them or none, and
+        an exception rolls them back. Other writers wait. Blocks can be nested."""
+        store = self._store
+        while not store.lock.acquire(timeout=max(self._timeout, 0)):
+            if not retry:
+                raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
+        try:
+            if store.tx is not None:
+                # An exception that leaves the inner block and not the outer one must not keep half of it.
+                savepoint = store.tx.savepoint()
+                try:
+                    yield
+                except BaseException:
+                    store.tx.rollback_to(savepoint)
+                    raise
+                return
+            store.tx = store.db.begin(durable=False)
+            try:
+                yield
+            except BaseException:
+                store.tx.abort()
+                raise
+            else:
+                store.tx.commit()
+            finally:
+                store.tx = None
+        finally:
+            store.lock.release()
+
+    def _table(self, table):
+        """Returns `table` of the store: in the transaction of this thread, if there is one."""
+        store = self._store
+        if store.tx is not None and store.lock.acquire(blocking=False):
+            try:
+                if store.tx is not None:
+                    return store.tx[getattr(store, table)]
+            finally:
+                store.lock.release()
+        return getattr(store, table)
+
+    # Rows; the caller has begun a transaction.
+
+    def _load(self, encoded):
+        row = self._table("rows").get(encoded)
+        return None if row is None else _Record.load(encoded, row)
+
+    def _index(self, tx, encoded, record, is_new):
+        """Adds the record to the indexes, or removes it from them."""
+        store = self._store
+        entries = [
+            (store.sequence, record.seq, True),
+            (store.eviction, (record.rank, record.seq), True),
+            (store.expiry, (record.expire, record.seq), record.expire is not None),
+            (store.tags, (_key_bytes(record.tag), record.seq), record.tag is not None),
+        ]
+        for table, key, is_indexed in entries:
+            if is_indexed and is_new:
+                tx[table][key] = encoded
+            elif is_indexed:
+                del tx[table][key]
+        sign = 1 if is_new else -1
+        tx[store.totals].add("rows", sign)
+        tx[store.totals].add("bytes", sign * record.size)
+
+    def _remove(self, encoded, record):
+        store = self._store
+        del store.tx[store.rows][encoded]
+        self._index(store.tx, encoded, record, False)
+
+    def _write(self, encoded, record, old):
+        store = self._store
+        row = record.dump(encoded)
+        if old is not None:
+            self._index(store.tx, encoded, old, False)
+        store.tx[store.rows][encoded] = row
+        self._index(store.tx, encoded, record, True)
+
+    def _store_value(self, key, value, expire, tag, read, now, old):
+        """Writes a row, and removes others if the cache is full."""
+        if read:
+            value = value.read()
+        encoded = _key_bytes(key)
+        tick = next(self._store.clock)
+        rank = 0 if self.eviction_policy == "least-frequently-used" else tick
+        expire = None if expire is None else now + expire
+        self._write(encoded, _Record(key, value, expire, tag, tick if old is None else old.seq, rank), old)
+        if self.cull_limit:
+            self._make_room(now, self.cull_limit)
+
+    def _make_room(self, now, most):
+        removed = self._remove_each(self._expired_before(now), most)
+        if self.eviction_policy == "none":
+            return
+        store = self._store
+        over = store.tx[store.totals].get("bytes", 0) - self.size_limit
+        if over > 0 and removed < most:
+            order = store.tx[store.eviction]
+            victims = itertools.islice(order.values(), most - removed)
+            self._remove_each(list(victims), most - removed)
+
+    def _expired_before(self, now):
+        store = self._store
+        return store.tx[store.expiry].values(end=(now, 0))
+
+    def _remove_each(self, encoded_keys, most):
+        keys = list(itertools.islice(encoded_keys, most))
+        for encoded in keys:
+            self._remove(encoded, self._load(encoded))
+        return len(keys)
+
+    def _remove_all(self, batch, retry):
+        """Removes the rows that `batch` returns, in transactions of a few hundred; returns their number."""
+        removed = 0
+        while True:
+            with self.transact(retry):
+                in_batch = self._remove_each(batch(), 200)
+            removed += in_batch
+            if in_batch == 0:
+                return removed
+
+    def _used(self, encoded):
+        """Notes a read for the order of eviction."""
+        if self.eviction_policy not in ("least-recently-used", "least-frequently-used"):
+            return
+        with self.transact(retry=True):
+            record = self._load(encoded)
+            if record is None:
+                return
+            if self.eviction_policy == "least-recently-used":
+                rank = next(self._store.clock)
+            else:
+                rank = record.rank + 1
+            old_value = record.value
+            self._write(
+                encoded,
+                _Record(record.key, old_value, record.expire, record.tag, record.seq, rank),
+                record,
+            )
+
+    # The calls of diskcache.
+
+    def set(self, key, value, expire=None, read=False, tag=None, retry=False):
+        """Stores a value; `expire` is in seconds from now, and with `read` the value is a binary file."""
+        with self.transact(retry):
+            self._store_value(key, value, expire, tag, read, time.time(), self._load(_key_bytes(key)))
+        return True
+
+    def __setitem__(self, key, value):
+        self.set(key, value, retry=True)
+
+    def add(self, key, value, expire=None, read=False, tag=None, retry=False):
+        """Stores a value if the key has none; returns whether it did."""
+        now = time.time()
+        with self.transact(retry):
+            old = self._load(_key_bytes(key))
+            if old is not None and not old.is_expired(now):
+                return False
+            self._store_value(key, value, expire, tag, read, now, old)
+        return True
+
+    def touch(self, key, expire=None, retry=False):
+        """Sets the time of expiration; returns False if there is no such key."""
+        now = time.time()
+        encoded = _key_bytes(key)
+        with self.transact(retry):
+            old = self._load(encoded)
+            if old is None or old.is_expired(now):
+                return False
+            expire = None if expire is None else now + expire
+            self._write(encoded, _Record(key, old.value, expire, old.tag, old.seq, old.rank), old)
+        return True
+
+    def incr(self, key, delta=1, default=0, retry=False):
+        """Adds to a number in one transaction; returns the new value. A key without a value begins with
+        `default`; if that is None, it is a `KeyError`."""
+        now = time.time()
+        with self.transact(retry):
+            encoded = _key_bytes(key)
+            old = self._load(encoded)
+            if old is None or old.is_expired(now):
+                if default is None:
+                    raise KeyError(key)
+                value = default + delta
+                self._store_value(key, value, None, None, False, now, old)
+            else:
+                value = old.value + delta
+                self._write(encoded, _Record(key, value, old.expire, old.tag, old.seq, old.rank), old)
+                self._used(encoded)
+        return value
+
+    def decr(self, key, delta=1, default=0, retry=False):
+        """Subtracts from a number, as `incr` adds."""
+        return self.incr(key, -delta, default, retry)
+
+    def get(self, key, default=None, read=False, expire_time=False, tag=False, retry=False):
+        """Returns the value of a key, or `default`. With `read`, bytes are returned as a file."""
+        encoded = _key_bytes(key)
+        record = self._load(encoded)
+        is_hit = record is not None and not record.is_expired(time.time())
+        if self.statistics:
+            store = self._store
+            with store._registry:
+                store.hits += is_hit
+                store.misses += not is_hit
+        if not is_hit:
+            return _NO_RECORD.answer(default, expire_time, tag)
+        self._used(encoded)
+        value = record.value
+        if read and isinstance(value, bytes):
+            value = io.BytesIO(value)
+        return record.answer(value, expire_time, tag)
+
+    def __getitem__(self, key):
+        value = self.get(key, _ENOVAL)
+        if value is _ENOVAL:
+            raise KeyError(key)
+        return value
+
+    def read(self, key, retry=False):
+        """Returns the bytes of a key as a file."""
+        value = self.get(key, _ENOVAL, read=True, retry=retry)
+        if value is _ENOVAL:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key):
+        record = self._load(_key_bytes(key))
+        return record is not None and not record.is_expired(time.time())
+
+    def pop(self, key, default=None, expire_time=False, tag=False, retry=False):
+        """Removes a key; returns its value, or `default`."""
+        encoded = _key_bytes(key)
+        now = time.time()
+        with self.transact(retry):
+            record = self._load(encoded)
+            if record is None or record.is_expired(now):
+                return _NO_RECORD.answer(default, expire_time, tag)
+            self._remove(encoded, record)
+        return record.answer(record.value, expire_time, tag)
+
+    def __delitem__(self, key, retry=True):
+        encoded = _key_bytes(key)
+        with self.transact(retry):
+            record = self._load(encoded)
+            if record is None or record.is_expired(time.time()):
+                raise KeyError(key)
+            self._remove(encoded, record)
+        return True
+
+    def delete(self, key, retry=False):
+        """Removes a key; returns False if there is no such key."""
+        try:
+            return self.__delitem__(key, retry)
+        except KeyError:
+            return False
+
+    # Queues: keys are numbers, or texts of a prefix and a number.
+
+    @staticmethod
+    def _queue_bounds(prefix):
+        if prefix is None:
+            return _key_bytes(0), _key_bytes(2 * _QUEUE_MIDDLE)
+        return _key_bytes(f"{prefix}-000000000000000"), _key_bytes(f"{prefix}-999999999999999")
+
+    def _at_end(self, prefix, is_back):
+        least, end = self._queue_bounds(prefix)
+        return next(iter(self._table("rows").items(least, end, reverse=is_back)), None)
+
+    def push(self, value, prefix=None, side="back", expire=None, read=False, tag=None, retry=False):
+        """Adds a value at one end of a queue; returns its key."""
+        is_back = self._is_back(side)
+        with self.transact(retry):
+            end = self._at_end(prefix, is_back)
+            if end is None:
+                number = _QUEUE_MIDDLE
+            else:
+                key = _key(end[0], lambda: _Record.load(*end))
+                number = key if prefix is None else int(key[key.rfind("-") + 1 :])
+                number += 1 if is_back else -1
+            key = number if prefix is None else f"{prefix}-{number:015d}"
+            self._store_value(key, value, expire, tag, read, time.time(), None)
+        return key
+
+    @staticmethod
+    def _is_back(side):
+        if side not in ("front", "back"):
+            raise ValueError(f'side is "front" or "back", not {side!r}')
+        return side == "back"
+
+    def _end_of_queue(self, is_taken, prefix, default, side, expire_time, tag, retry):
+        is_back = self._is_back(side)
+        now = time.time()
+        with self.transact(retry):
+            while True:
+                end = self._at_end(prefix, is_back)
+                if end is None:
+                    return _NO_RECORD.answer(default, expire_time, tag)
+                record = _Record.load(*end)
+                is_expired = record.is_expired(now)
+                if is_taken or is_expired:
+                    self._remove(end[0], record)
+                if not is_expired:
+                    pair = _key(end[0], lambda: record), record.value
+                    return record.answer(pair, expire_time, tag)
+
+    def pull(
+        self, prefix=None, default=(None, None), side="front", expire_time=False, tag=False, retry=False
+    ):
+        """Removes and returns the key and value at one end of a queue."""
+        return self._end_of_queue(True, prefix, default, side, expire_time, tag, retry)
+
+    def peek(
+        self, prefix=None, default=(None, None), side="front", expire_time=False, tag=False, retry=False
+    ):
+        """Returns the key and value at one end of a queue."""
+        return self._end_of_queue(False, prefix, default, side, expire_time, tag, retry)
+
+    def peekitem(self, last=True, expire_time=False, tag=False, retry=False):
+        """Returns the key and value that were inserted last or first."""
+        now = time.time()
+        with self.transact(retry):
+            store = self._store
+            while True:
+                sequence = store.tx[store.sequence]
+                end = sequence.last() if last else sequence.first()
+                if end is None:
+                    raise KeyError("the cache is empty")
+                record = self._load(end[1])
+                if not record.is_expired(now):
+                    pair = _key(end[1], lambda: record), record.value
+                    return record.answer(pair, expire_time, tag)
+                self._remove(end[1], record)
+
+    def memoize(self, name=None, typed=False, expire=None, tag=None, ignore=()):
+        """Decorator: a call with arguments that were used before returns the stored result."""
+        if callable(name):
+            raise TypeError("write @cache.memoize(), with parentheses")
+
+        def decorate(function):
+            base = (f"{function.__module__}.{function.__qualname__}" if name is None else name,)
+
+            @functools.wraps(function)
+            def wrapper(*args, **named):
+                key = wrapper.__cache_key__(*args, **named)
+                result = self.get(key, _ENOVAL, retry=True)
+                if result is _ENOVAL:
+                    result = function(*args, **named)
+                    if expire is None or expire > 0:
+                        self.set(key, result, expire, tag=tag, retry=True)
+                return result
+
+            def __cache_key__(*args, **named):
+                """Returns the key of a call."""
+                args = tuple(arg for place, arg in enumerate(args) if place not in ignore)
+                pairs = sorted((name, arg) for name, arg in named.items() if name not in ignore)
+                key = base + args + (_UNKNOWN_KEYWORDS,) + tuple(itertools.chain.from_iterable(pairs))
+                if typed:
+                    key += tuple(map(type, args)) + tuple(type(arg) for _, arg in pairs)
+                return key
+
+            wrapper.__cache_key__ = __cache_key__
+            return wrapper
+
+        return decorate
+
+    # The whole cache.
+
+    def expire(self, now=None, retry=False):
+        """Removes expired rows; returns their number."""
+        now = time.time() if now is None else now
+        return self._remove_all(lambda: self._expired_before(now), retry)
+
+    def evict(self, tag, retry=False):
+        """Removes the rows with a tag; returns their number."""
+        encoded = _key_bytes(tag)
+        last = 2**63 - 1
+        store = self._store
+        return self._remove_all(
+            lambda: store.tx[store.tags].values((encoded, 0), (encoded, last)), retry
+        )
+
+    def clear(self, retry=False):
+        """Removes all rows; returns their number."""
+        store = self._store
+        return self._remove_all(lambda: store.tx[store.sequence].values(), retry)
+
+    def cull(self, retry=False):
+        """Removes expired rows, and evicts until the size limit holds; returns the number of rows."""
+        removed = self.expire(retry=retry)
+        if self.eviction_policy == "none":
+            return removed
+        while self.volume() > self.size_limit:
+            with self.transact(retry):
+                store = self._store
+                in_batch = self._remove_each(store.tx[store.eviction].values(), 10)
+            removed += in_batch
+            if in_batch == 0:
+                break
+        return removed
+
+    def volume(self):
+        """Returns the bytes of all keys and records, which `size_limit` bounds."""
+        return self._table("totals").get("bytes", 0)
+
+    def stats(self, enable=True, reset=False):
+        """Returns the numbers of hits and misses since the store was opened, then switches counting."""
+        store = self._store
+        with store._registry:
+            counted = store.hits, store.misses
+            if reset:
+                store.hits = store.misses = 0
+        self._settings["statistics"] = bool(enable)
+        return counted
+
+    def check(self, fix=False, retry=False):
+        """Checks the store and the totals; returns a list of messages, empty if nothing is wrong. `fix`
+        corrects the totals."""
+        found = []
+        for finding in self._store.db.check()["findings"]:
+            found.append(f"{self._directory}: {finding}")
+        with self.transact(retry):
+            store = self._store
+            totals = store.tx[store.totals]
+            sizes = [len(key) + len(row) for key, row in store.tx[store.rows].items()]
+            for name, counted in (("rows", len(sizes)), ("bytes", sum(sizes))):
+                if totals.get(name, 0) != counted:
+                    found.append(f"{self._directory}: total of {name} is {totals.get(name, 0)}, not {counted}")
+                    if fix:
+                        totals[name] = counted
+        return found
+
+    def reset(self, key, value=_ENOVAL, update=True):
+        """Changes a setting of this object, or returns it."""
+        if key not in self._settings:
+            raise AttributeError(f"no setting {key!r}; settings are {', '.join(self._settings)}")
+        if value is not _ENOVAL:
+            if key == "eviction_policy":
+                self._check_policy(value)
+            self._settings[key] = value
+        return self._settings[key]
+
+    def iterkeys(self, reverse=False):
+        """Iterates over the keys in their order: numbers, texts, bytes, others."""
+        for encoded in self._table("rows").keys(reverse=reverse):
+            yield self._decoded(encoded)
+
+    def _decoded(self, encoded):
+        return _key(encoded, lambda: self._load(encoded) or _NO_RECORD)
+
+    def _in_order_of_insertion(self, reverse):
+        last = self._table("sequence").last()
+        end = 0 if last is None else last[0] + 1
+        for encoded in self._table("sequence").values(end=end, reverse=reverse):
+            yield self._decoded(encoded)
+
+    def __iter__(self):
+        return self._in_order_of_insertion(False)
+
+    def __reversed__(self):
+        return self._in_order_of_insertion(True)
+
+    def __len__(self):
+        return self._table("totals").get("rows", 0)
+
+    def close(self):
+        """Closes the store if no other object of this process uses it. A later call opens it again."""
+        if self._opened is not None and self._pid == os.getpid():
+            self._opened = None
+            _Store.leave(self._directory)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exception):
+        self.close()
+
+    def __del__(self):
+        if self.__dict__.get("_opened") is not None and self._directory in _Store._open:
+            self.close()
+
+    def __getstate__(self):
+        return self._directory, self._timeout, self._settings
+
+    def __setstate__(self, state):
+        directory, timeout, settings = state
+        self.__init__(directory, timeout, **settings)

@@ -1,0 +1,241 @@
+"""`azekura.cache`: a random model, threads, transactions, processes, openings; and diskcache's own tests."""
+
+import os
+import pathlib
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+
+import azekura
+import pytest
+from azekura.cache import Cache, Timeout
+
+# diskcache's own tests, unpacked from its source package. scripts/python.sh --diskcache sets the variable.
+SUITE = os.environ.get("AZEKURA_DISKCACHE_TESTS")
+# These tests replace parts of SQLite or of the files in which diskcache stores values, or use its classes
+# for them (`Disk`, `JSONDisk`, `EVICTION_POLICY`).
+INTERNAL = (
+    "init_disk disk_reset disk_valueerror custom_disk custom_filename_disk pragma_error close_error"
+    " get_keyerror4 set_twice set_timeout get_ioerror_fast_path pop_ioerror path check integrity_check"
+    " clear_timeout add_timeout pull_ioerror peek_ioerror peekitem_ioerror cull_timeout"
+    " custom_eviction_policy cleanup_dirs disk_write_os_error"
+).split()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    with Cache(tmp_path / "cache") as cache:
+        yield cache
+        assert cache.check() == []
+
+
+def test_equals_a_model(cache):
+    for seed in range(20):
+        seeded = random.Random(seed)
+        keys = [0, 1, -5, 2.5, 2**70, "a", "é", b"a", ("t", 1), None, (True,), "k" * 5000, b"\0" * 2000]
+        model = {}
+        cache.clear()
+        for step in range(300):
+            key, kind = seeded.choice(keys), seeded.randrange(7)
+            if kind < 3:
+                cache[key] = model[key] = [seed, step, "x" * seeded.randrange(3000)]
+            elif kind == 3:
+                assert cache.pop(key, "none") == model.pop(key, "none")
+            elif kind == 4:
+                assert cache.add(key, step) == (key not in model)
+                model.setdefault(key, step)
+            elif kind == 5:
+                assert cache.get(key, "none") == model.get(key, "none")
+            else:
+                assert (key in cache) == (key in model)
+            assert len(cache) == len(model)
+        assert list(cache) == list(model)
+        assert list(reversed(cache)) == list(reversed(model))
+        assert sorted(map(repr, cache.iterkeys())) == sorted(map(repr, model))
+        assert list(cache.iterkeys(reverse=True)) == list(cache.iterkeys())[::-1]
+        assert cache.check() == []
+
+
+def test_numbers_that_are_equal_are_one_key_and_numbers_are_in_order(cache):
+    cache[1.0] = "one"
+    assert cache[1] == "one" and len(cache) == 1
+    cache[-0.0] = "zero"
+    assert cache[0] == "zero"
+    numbers = [-(2**63), -1e300, -3, -2.5, 0, 1, 2**53, 2**53 + 1, 2**63 - 1, 1e300, float("inf")]
+    for number in random.Random(1).sample(numbers, len(numbers)):
+        cache[number] = None
+    found = list(cache.iterkeys())
+    assert found == sorted(numbers)
+    assert [type(number) for number in found] == [type(number) for number in sorted(numbers)]
+
+
+def test_a_transaction_is_kept_whole_or_not_at_all(cache):
+    cache["a"] = 1
+    with pytest.raises(ZeroDivisionError):
+        with cache.transact():
+            cache["a"] = 2
+            cache["b"] = 3
+            assert cache["a"] == 2 and cache.get("b") == 3 and len(cache) == 2
+            1 / 0
+    assert cache["a"] == 1 and "b" not in cache and len(cache) == 1
+    with cache.transact():
+        cache["a"] = 5
+        with pytest.raises(KeyError):
+            with cache.transact():
+                cache["a"] = 6
+                del cache["none"]
+        assert cache["a"] == 5
+    assert cache["a"] == 5
+
+
+def test_threads_lose_no_update(cache):
+    def work(number):
+        for step in range(100):
+            cache.incr("total")
+            cache.set((number, step), step, expire=60, tag=number)
+            with cache.transact(retry=True):
+                cache["pair"] = cache.get("pair", 0) + 1
+            assert cache.get((number, step)) == step
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache["total"] == cache["pair"] == 800 and len(cache) == 802
+    assert cache.evict(3) == 100 and len(cache) == 702
+
+
+def test_a_write_waits_for_its_timeout(tmp_path):
+    with Cache(tmp_path / "c", timeout=0.05) as cache:
+        entered, leave = threading.Event(), threading.Event()
+
+        def hold():
+            with cache.transact():
+                cache["held"] = 1
+                entered.set()
+                leave.wait(60)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        entered.wait(60)
+        with pytest.raises(Timeout, match="another thread"):
+            cache.set("a", 1)
+        threading.Timer(0.2, leave.set).start()
+        cache["a"] = 2
+        holder.join()
+        assert cache["a"] == 2 and cache["held"] == 1
+
+
+def test_queues_from_both_ends(cache):
+    keys = [cache.push(number) for number in range(3)] + [cache.push(-1, side="front")]
+    assert keys == [500000000000000, 500000000000001, 500000000000002, 499999999999999]
+    assert cache.pull(side="back")[1] == 2 and cache.pull()[1] == -1 and cache.peek()[1] == 0
+    assert cache.push("job", prefix="jobs-a") == "jobs-a-500000000000000"
+    assert cache.pull(prefix="jobs-b") == (None, None)
+    with pytest.raises(ValueError, match="front"):
+        cache.push(1, side="middle")
+
+
+def test_openings_and_other_objects_see_the_rows(tmp_path):
+    for opening in range(3):
+        with Cache(tmp_path / "c") as cache, Cache(str(tmp_path / "c")) as other:
+            assert len(cache) == len(other) == opening
+            cache[opening] = opening
+            assert other[opening] == opening
+            copy = pickle.loads(pickle.dumps(cache))
+            assert list(copy) == list(range(opening + 1))
+            copy.close()
+    assert cache[2] == 2
+    cache.close()
+    with azekura.open(tmp_path / "c") as db:
+        assert "rows" in db.table_names()
+
+
+def test_a_killed_process_leaves_whole_transactions(tmp_path):
+    program = (
+        "import sys\nfrom azekura.cache import Cache\ncache = Cache(sys.argv[1])\n"
+        "for n in range(10**9):\n"
+        "    with cache.transact():\n        cache['a', n] = cache['b', n] = n\n"
+        "    if n == 200: print('running', flush=True)\n"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "c")], stdout=subprocess.PIPE, text=True
+    )
+    assert running.stdout.readline() == "running\n"
+    with pytest.raises(azekura.Busy):
+        Cache(tmp_path / "c")
+    running.kill()
+    running.wait()
+    with Cache(tmp_path / "c") as cache:
+        assert cache.check() == [] and len(cache) % 2 == 0
+        kinds = [{n for kind, n in cache if kind == wanted} for wanted in "ab"]
+        assert kinds[0] == kinds[1] == set(range(len(cache) // 2))
+
+
+def test_a_child_of_a_fork_is_refused_and_harms_nothing(cache):
+    cache["a"] = 1
+    child = os.fork()
+    if child == 0:
+        try:
+            cache["b"] = 2
+        except azekura.Busy:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    cache["c"] = 3
+    assert list(cache) == ["a", "c"]
+
+
+def test_unknown_settings_and_values_that_cannot_be_pickled(cache, tmp_path):
+    with pytest.raises(ValueError, match="least-recently-used"):
+        Cache(tmp_path / "d", eviction_policy="random")
+    with pytest.raises(AttributeError, match="size_limit"):
+        cache.reset("sqlite_mmap_size", 1)
+    with pytest.raises(Exception, match="pickle"):
+        cache["function"] = lambda: None
+    assert "function" not in cache and len(cache) == 0
+    assert cache.reset("cull_limit") == cache.cull_limit == 10
+    with pytest.raises(TypeError, match="parentheses"):
+        cache.memoize(len)
+
+
+def test_the_size_limit_holds_under_writes(tmp_path):
+    with Cache(tmp_path / "c", size_limit=100_000, eviction_policy="least-recently-used") as cache:
+        for number in range(300):
+            cache[number] = b"v" * 1_000
+            assert cache.get(0) is not None
+        assert cache.volume() < 110_000 and 299 in cache and 0 in cache and 1 not in cache
+        cache.set("short", 1, expire=1e-9)
+        time.sleep(0.01)
+        assert "short" not in cache and cache.expire() == 1
+
+
+@pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")
+def test_diskcaches_own_tests(tmp_path):
+    source = pathlib.Path(SUITE, "test_core.py").read_text()
+    assert source.count("import diskcache as dc\n") == 1
+    shim = tmp_path / "shim.py"
+    shim.write_text(
+        "from azekura.cache import Cache, Timeout\n"
+        "Cache.disk_min_file_size = 2**15\n"
+        "EmptyDirWarning, Disk, UNKNOWN = UserWarning, object, None\n"
+        "DEFAULT_SETTINGS = dict(size_limit=2**30, cull_limit=10, statistics=0, tag_index=1,\n"
+        "    eviction_policy='least-recently-stored')\n"
+    )
+    suite = tmp_path / "test_core.py"
+    suite.write_text(source.replace("import diskcache as dc\n", "import shim as dc\n"))
+    skipped = [f"--deselect=test_core.py::test_{name}" for name in INTERNAL]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_core.py", *skipped],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-4_000:]
+    print(done.stdout.splitlines()[-1])
