@@ -207,6 +207,20 @@ fn a_rate_of_zero_and_a_second_backup_in_a_directory_are_refused() {
     assert!(error.to_string().contains("holds a backup already"), "{error}");
 }
 
+#[test]
+fn a_backup_to_the_directory_of_a_running_backup_is_refused() {
+    let (db, fs) = (sample(), FaultFs::new());
+    let backup = || db.backup().file_system(Arc::new(fs.clone()));
+    let mut refused = Vec::new();
+    let running = backup().progress(|_| refused.extend(backup().to_directory("b").err()));
+    running.to_directory("b").expect("backs up");
+    assert!(refused.len() > 1, "one refusal for each block");
+    for error in refused {
+        assert!(error.to_string().contains("b is the destination of a running backup"), "{error}");
+    }
+    Restore::new().file_system(Arc::new(fs)).verify_directory("b").expect("is complete");
+}
+
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Corrupt { .. } | Error::NotABackup { .. } | Error::UnsupportedFormat { .. })
 }

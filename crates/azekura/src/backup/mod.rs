@@ -202,20 +202,30 @@ impl<'a> Backup<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: the directory holds a backup already, or the rate is 0. [`Error::SnapshotTooOld`]:
-    /// writers replaced more than [`Builder::version_bytes`](crate::Builder::version_bytes) while the backup
-    /// ran. [`Error::Io`]: a file cannot be written. Errors of reading pages.
+    /// [`Error::Invalid`]: the directory holds a backup already, another backup writes to it, or the rate is
+    /// 0. [`Error::SnapshotTooOld`]: writers replaced more than
+    /// [`Builder::version_bytes`](crate::Builder::version_bytes) while the backup ran. [`Error::Io`]: a file
+    /// cannot be written. Errors of reading pages.
     pub fn to_directory(self, path: impl AsRef<Path>) -> Result<BackupReport, Error> {
         let path = path.as_ref();
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::with_file_mode(0o600)));
         let (unfinished, complete) = (path.join(UNFINISHED_NAME), path.join(BACKUP_NAME));
+        let refuse = |reason: &str| Err(Error::Invalid(format!("{} {reason}", path.display())));
+        let is_taken = "holds a backup already; name another directory, or remove that backup first";
         if fs.exists(&complete) {
-            return Err(Error::Invalid(format!(
-                "{} holds a backup already; name another directory, or remove that backup first",
-                path.display()
-            )));
+            return refuse(is_taken);
         }
         create_dir_all_durable(&*fs, path).map_err(|e| Error::io("create", path, e))?;
+        // Two backups that write the same file would both report success for a damaged backup.
+        let held = fs.lock_exclusive(&unfinished).map_err(|e| Error::io("lock", &unfinished, e))?;
+        let Some(_lock) = held else {
+            return refuse("is the destination of a running backup; wait for it, or name another directory");
+        };
+        if fs.exists(&complete) {
+            // The backup that held the lock has finished since the first check.
+            let _ = fs.remove_file(&unfinished); // best effort: the file is empty
+            return refuse(is_taken);
+        }
         let options = OpenOptions::new().create(true);
         let file = fs.open(&unfinished, options).map_err(|e| Error::io("create", &unfinished, e))?;
         file.set_len(0).map_err(|e| Error::io("truncate", &unfinished, e))?;
