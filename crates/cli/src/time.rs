@@ -3,7 +3,7 @@
 use azekura::CommitTime;
 
 /// Parses a time, always in UTC: `2026-11-26T09:30:00.5Z`, or microseconds since 1970. The `T` may be a
-/// space. The `Z`, the seconds, and the time of day may be omitted.
+/// space. The `Z` may be written `+00:00`. The `Z`, the seconds, and the time of day may be omitted.
 ///
 /// # Errors
 ///
@@ -20,7 +20,10 @@ fn micros(text: &str) -> Option<u64> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().ok();
     }
-    let text = text.strip_suffix('Z').unwrap_or(text);
+    let text = text.strip_suffix('Z').or(text.strip_suffix("+00:00")).unwrap_or(text);
+    if text.contains('+') {
+        return None; // `humantime` ignores any offset that follows a fraction of a second
+    }
     let clock = text.split_once(['T', ' ']).map(|(_, clock)| clock);
     let missing = match clock.map(|clock| clock.matches(':').count()) {
         None => " 00:00:00",
@@ -43,6 +46,7 @@ mod tests {
             ("2026-11-26 09:30:00.25", 1_795_685_400_250_000),
             ("1795685400250000", 1_795_685_400_250_000),
             ("2026-11-26T09:30", 1_795_685_400_000_000),
+            ("2026-11-26T09:30:00.250000+00:00", 1_795_685_400_250_000),
         ] {
             assert_eq!(parse(text), Ok(CommitTime::from_micros(micros)), "{text}");
         }
@@ -55,6 +59,10 @@ mod tests {
             "2026-11-26T09",
             "2026-11-26T1:2:3:4",
             "2026-11-26T09:30+02:00",
+            "2026-11-26T09:30:00+02:00",
+            "2026-11-26T09:30:00.250000+02:00",
+            "2026-11-26T09:30:00.250000-02:00",
+            "2026-11-26T09:30:00.25+00:00+02:00",
             "-5",
             "+5",
         ] {
