@@ -19,7 +19,7 @@
 //! | `command` | one module per subcommand |
 //! | `demo` | a bank that is killed and audited in rounds |
 //! | `logging` | the log of `serve` |
-//! | `progress` | progress bars on stderr |
+//! | `progress` | progress bars and notes on stderr |
 //! | `scratch` | temporary directories that are also removed after a signal |
 //! | `signals` | signals that stop a server |
 //! | `show` | numbers in readable form |
@@ -118,7 +118,7 @@ pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result
         }
         Err(error) => {
             let _ = out.flush();
-            eprintln!("{program}: {error:#}");
+            progress::note(format_args!("{program}: {error:#}"));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }

@@ -1,11 +1,19 @@
-//! Progress bars on stderr, shown only on a terminal.
+//! Progress bars on stderr, shown only on a terminal, and notes.
 
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use azekura::BackupProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::show;
+
+/// Writes a line to stderr. A failed write is ignored: after `eprintln!`, which panics, the command would
+/// stop in the middle and end with another exit code.
+pub(crate) fn note(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
 
 /// Returns a bar over `bytes` of input, or one without an end if the size is unknown. The message is shown at
 /// its end.

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::objects::ArchiveObjects;
-use crate::{Outcome, show};
+use crate::{Outcome, progress, show};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +54,7 @@ impl Archive {
         loop {
             thread::sleep(INTERVAL);
             if let Err(error) = objects.push(&self.from) {
-                eprintln!("azekura: {error}; trying again");
+                progress::note(format_args!("azekura: {error}; trying again"));
             }
         }
     }

@@ -282,10 +282,10 @@ impl<'a> Loading<'a> {
         }
         if let Some(first) = left.front() {
             self.bar.suspend(|| {
-                eprintln!(
+                progress::note(format_args!(
                     "note: line {} is out of key order; from there on rows are sorted before they are loaded",
                     first.line
-                );
+                ));
             });
         }
         self.read = left;

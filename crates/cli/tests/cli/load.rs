@@ -134,6 +134,28 @@ fn from_the_first_row_out_of_order_on_a_bulk_load_goes_on_with_a_sort_and_says_s
     Run::in_dir(&scratch, &["check", "db"]).well();
 }
 
+/// A load writes a note to stderr when it begins to sort.
+#[test]
+fn commands_finish_with_their_exit_code_if_stderr_cannot_be_written() {
+    let scratch = Scratch::new();
+    let mut rows = ascending(1_000, 12_000);
+    rows.push((b"k0000007".to_vec(), b"late".to_vec()));
+    std::fs::write(scratch.path("rows.tsv"), tsv(&rows)).unwrap();
+    for (arguments, code) in
+        [(&["get", "db", "t", "k"][..], 1), (&["load", "db", "t", "rows.tsv"], 0), (&["put"], 2)]
+    {
+        let status = std::process::Command::new(env!("CARGO_BIN_EXE_azekura"))
+            .current_dir(scratch.path(""))
+            .args(arguments)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::fs::File::options().write(true).open("/dev/full").unwrap())
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+}
+
 #[test]
 fn a_table_with_rows_is_loaded_by_transactions_as_one_without() {
     let scratch = Scratch::new();

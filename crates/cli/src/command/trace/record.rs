@@ -11,6 +11,7 @@ use azekura_record::{Launch, Recorded, attach_until, launch};
 use clap::Args;
 
 use crate::arguments::seconds;
+use crate::progress::note;
 use crate::{Outcome, show};
 
 const EXAMPLES: &str = "\
@@ -82,14 +83,14 @@ impl Record {
             switches: self.switches,
             functions: self.functions.clone(),
         })?;
-        launched.refusals.iter().for_each(|refusal| eprintln!("note: {refusal}"));
-        launched.missing.iter().for_each(|missing| eprintln!("note: {missing}"));
+        launched.refusals.iter().for_each(|refusal| note(format_args!("note: {refusal}")));
+        launched.missing.iter().for_each(|missing| note(format_args!("note: {missing}")));
         launched.recorded.iter().for_each(tell);
         let outcome = ended(launched.status);
         match (launched.nothing, outcome) {
             (Some(nothing), Outcome::Well) => Err(nothing.into()),
             (Some(nothing), outcome) => {
-                eprintln!("note: {nothing}");
+                note(format_args!("note: {nothing}"));
                 Ok(outcome)
             }
             (None, outcome) => Ok(outcome),
@@ -113,20 +114,20 @@ fn ended(status: ExitStatus) -> Outcome {
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
-    eprintln!("the program ended with {status}");
+    note(format_args!("the program ended with {status}"));
     Outcome::Code(code.or(signal.map(|signal| SIGNALLED.saturating_add(signal))).unwrap_or(1))
 }
 
 fn tell(recorded: &Recorded) {
     let Recorded { file, program, process, threads, events, lost, is_cut_short } = recorded;
     let cut = if *is_cut_short { ", cut short" } else { "" };
-    eprintln!(
+    note(format_args!(
         "{program} ({process}): {} of {} in {}, {} lost{cut}",
         show::counted(*events, "event"),
         show::counted(*threads as u64, "thread"),
         file.display(),
         show::count(*lost)
-    );
+    ));
 }
 
 #[cfg(test)]
