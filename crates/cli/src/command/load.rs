@@ -6,7 +6,8 @@
 //!
 //! If the table is empty and there are more rows than one transaction holds, the rows are bulk loaded as long
 //! as they are in key order (`sorted`). This is one transaction, which an interruption undoes completely.
-//! Rows in any other order are sorted first (`unsorted`).
+//! Rows in any other order are sorted first (`unsorted`). With `--no-replace` they are not sorted: the sort
+//! keeps only the last of the rows with one key.
 
 mod sorted;
 mod unsorted;
@@ -52,7 +53,8 @@ are sorted first, with --sort-memory and files in the store's directory.
 
 A row replaces a row with the same key, so an interrupted load is resumed by
 running it again; the number of replaced rows is printed. --no-replace stops
-at the first such row. The first malformed row stops the load (exit code 1,
+at the first such row, and inserts rows that are not in key order one by one
+instead of sorting them. The first malformed row stops the load (exit code 1,
 with file and line); the rows before it stay loaded.";
 
 /// Largest number of rows of one transaction, and number of bytes after which it ends earlier.
@@ -221,7 +223,13 @@ impl<'a> Loading<'a> {
             let (ascends, is_empty) = (sorted::ascends(&next.0), self.is_empty()?);
             if is_empty || !ascends {
                 self.read = next.0.into();
-                return if ascends && !self.bulk_load()? { Ok(()) } else { self.load_unsorted() };
+                if ascends && !self.bulk_load()? {
+                    return Ok(());
+                }
+                if !self.is_new_only {
+                    return self.load_unsorted();
+                }
+                next = self.read_batch();
             }
         }
         loop {
@@ -280,7 +288,7 @@ impl<'a> Loading<'a> {
         if let Some(error) = malformed {
             return Err(error.into());
         }
-        if let Some(first) = left.front() {
+        if let Some(first) = left.front().filter(|_| !self.is_new_only) {
             self.bar.suspend(|| {
                 progress::note(format_args!(
                     "note: line {} is out of key order; from there on rows are sorted before they are loaded",

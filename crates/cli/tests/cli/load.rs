@@ -218,8 +218,25 @@ fn rows_with_the_same_key_are_counted_or_refused() {
     // More rows than one transaction holds: first the rows in order, which are bulk loaded, then a key that
     // occurs twice.
     let many: String = (0..12_000).map(|n| format!("{n:05}\tv\n")).chain(["11999\tw\n".into()]).collect();
-    let run = run(&["load", "db", "many"], &many);
-    assert!(run.stdout.contains("loaded 12,001 rows ") && run.stdout.contains("; 1 row replaced"), "{run:?}");
+    let loaded = run(&["load", "db", "many"], &many);
+    assert!(
+        loaded.stdout.contains("12,001 rows ") && loaded.stdout.contains("; 1 row replaced"),
+        "{loaded:?}"
+    );
+    // Rows in another order, the last one with a key that an earlier row has.
+    let mut rows = scattered(11_000);
+    rows.push((rows[5].0.clone(), b"again".to_vec()));
+    let text = String::from_utf8(tsv(&rows)).unwrap();
+    for replaced in ["; 1 row replaced", "; 11,001 rows replaced"] {
+        let said = run(&["load", "db", "scattered"], &text).well();
+        assert!(said.starts_with("loaded 11,001 rows ") && said.contains(replaced), "{said}");
+    }
+    let refused = run(&["load", "db", "new", "--no-replace"], &text).refused();
+    assert!(refused.contains("line 11001: the table has a row with the key k"), "{refused}");
+    assert!(Run::in_dir(&scratch, &["dump", "db", "new"]).raw_stdout == dumped(&rows[..11_000]));
+    // Rows in order that are bulk loaded, then a row with a key that is already in the table.
+    let refused = run(&["load", "db", "most", "--no-replace"], &many).refused();
+    assert!(refused.contains("line 12001: ") && refused.contains("before that: 12,000"), "{refused}");
 }
 
 #[test]

@@ -21,11 +21,8 @@ impl Loading<'_> {
         let sorted = sorter.into_sorted()?;
         let before = self.loaded;
         self.bar.set_position(self.rows.bytes());
-        if self.is_empty()? {
-            self.fill(sorted)?
-        } else {
-            self.insert_sorted(sorted)?
-        }
+        let distinct = if self.is_empty()? { self.fill(sorted)? } else { self.insert_sorted(sorted)? };
+        self.replaced += pushed - distinct;
         self.loaded = before + pushed; // Rows of the input, including rows that later rows replaced.
         input
     }
@@ -58,19 +55,20 @@ impl Loading<'_> {
         }
     }
 
-    /// Fills the table, which is empty, in one transaction.
-    fn fill(&mut self, sorted: SortedRows) -> Result<()> {
+    /// Fills the table, which is empty, in one transaction. Returns the number of rows.
+    fn fill(&mut self, sorted: SortedRows) -> Result<u64> {
         let tx = self.db.begin()?;
         let mut given = 0;
         tx.table(&self.table)?.try_bulk_load(sorted.inspect(|_| {
             given += 1;
             self.show_loaded(given);
         }))?;
-        Ok(tx.commit()?)
+        tx.commit()?;
+        Ok(given)
     }
 
-    /// Inserts the rows, replacing rows with the same keys.
-    fn insert_sorted(&mut self, sorted: SortedRows) -> Result<()> {
+    /// Inserts the rows, replacing rows with the same keys. Returns the number of inserted rows.
+    fn insert_sorted(&mut self, sorted: SortedRows) -> Result<u64> {
         let mut batch = Vec::with_capacity(ROWS_PER_COMMIT);
         let mut given = 0;
         for row in sorted {
@@ -84,7 +82,8 @@ impl Loading<'_> {
             }
         }
         self.insert(&batch)?.map_err(|(_, error)| error)?;
-        self.wait_for_last()
+        self.wait_for_last()?;
+        Ok(given)
     }
 
     fn show_loaded(&self, rows: u64) {
