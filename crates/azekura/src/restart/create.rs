@@ -10,6 +10,7 @@
 //!   CONTROL without incarnations belongs to a store that was never written, so missing files are created
 //!   again.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,7 +46,14 @@ pub(super) struct Taken {
 pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     let fs = &*options.fs;
     if !options.create || options.read_only {
-        return Err(Error::NotFound { path: path.to_path_buf() });
+        // A directory that this process may not search may hold a store.
+        let control = path.join(CONTROL_NAME);
+        return match fs.open(&control, OpenOptions::new().read_only(true)) {
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Err(Error::io("open", &control, error))
+            }
+            _ => Err(Error::NotFound { path: path.to_path_buf() }),
+        };
     }
     // Checked before any file is created, so that a refused call leaves no files.
     options.check_cache(options.page_size)?;

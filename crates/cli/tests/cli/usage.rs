@@ -104,6 +104,17 @@ fn reading_a_store_that_is_not_there_is_refused_and_creates_nothing() {
     }
 }
 
+/// A directory that cannot be searched may hold a store.
+#[test]
+fn a_path_that_cannot_be_followed_is_named_with_the_reason() {
+    let scratch = Scratch::new();
+    std::os::unix::fs::symlink("db", scratch.path("db")).unwrap();
+    for arguments in [&["get", "db", "t", "k"][..], &["delete", "db", "t", "k"], &["check", "db"]] {
+        let said = Run::in_dir(&scratch, arguments).refused();
+        assert!(said.contains("db/CONTROL: Too many levels of symbolic links"), "{said}");
+    }
+}
+
 #[test]
 fn a_second_opener_is_refused() {
     let scratch = Scratch::new();
