@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use azekura::{CommitTime, Restore as NewStore};
 use clap::Args;
 
@@ -96,7 +96,8 @@ impl Backup {
         };
         let report = match &self.to {
             BackupLocation::Stream => {
-                backup.to_writer(out)?;
+                // As text only: the end of a reader is an error here, unlike for rows (`is_broken_pipe`).
+                backup.to_writer(out).map_err(|error| anyhow!("{:#}", anyhow::Error::new(error)))?;
                 bar.finish_and_clear();
                 return Ok(Outcome::Well);
             }

@@ -40,6 +40,14 @@ fn a_restored_store_dumps_the_same_rows() {
 }
 
 #[test]
+fn a_backup_whose_reader_ends_early_fails() {
+    let scratch = Scratch::new();
+    store(&scratch, 20_000);
+    let said = Run::reading_only(&scratch, &["backup", "db", "-"], 0).refused();
+    assert!(said.contains("cannot write backup stream: Broken pipe"), "{said}");
+}
+
+#[test]
 fn a_damaged_backup_and_a_used_directory_are_refused() {
     let scratch = Scratch::new();
     store(&scratch, 500);
