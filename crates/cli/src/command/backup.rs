@@ -186,7 +186,7 @@ pub(crate) struct Restore {
     verify: bool,
 
     /// Check each byte of the backup and make no store
-    #[arg(long, conflicts_with_all = ["path", "verify", "base", "to_time"])]
+    #[arg(long, conflicts_with_all = ["path", "verify", "base", "to_time", "archive"])]
     dry_run: bool,
 
     /// Print one JSON object

@@ -67,6 +67,7 @@ fn a_damaged_backup_and_a_used_directory_are_refused() {
     assert!(run.code == 1 && run.stderr.contains("is not a backup"), "{run:?}");
     assert_eq!(Run::in_dir(&scratch, &["backup", "db", "-", "--verify"]).code, 2);
     assert_eq!(Run::in_dir(&scratch, &["restore", "copy"]).code, 2);
+    assert_eq!(Run::in_dir(&scratch, &["restore", "copy", "--dry-run", "--archive", "absent"]).code, 2);
 }
 
 #[test]
