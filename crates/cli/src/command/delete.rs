@@ -26,6 +26,7 @@ pub(crate) struct Delete {
     table: TableArguments,
 
     /// The key
+    #[arg(allow_negative_numbers = true)]
     key: OsString,
 
     /// The key is written with the escapes of `dump`: \t \n \r \\ \xHH

@@ -27,6 +27,7 @@ pub(crate) struct Get {
     table: TableArguments,
 
     /// The key
+    #[arg(allow_negative_numbers = true)]
     key: OsString,
 
     /// The key is written with the escapes of `dump`: \t \n \r \\ \xHH

@@ -26,9 +26,11 @@ pub(crate) struct Put {
     table: TableArguments,
 
     /// The key
+    #[arg(allow_negative_numbers = true)]
     key: OsString,
 
     /// The value; read from stdin if omitted or `-`
+    #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,
 
     /// Key and value are written with the escapes of `dump`: \t \n \r \\ \xHH (a value from stdin is not)

@@ -33,15 +33,15 @@ pub(crate) struct Scan {
     table: TableArguments,
 
     /// Only keys at or after this one
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<OsString>,
 
     /// Only keys before this one
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     to: Option<OsString>,
 
     /// Only keys that begin with this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     prefix: Option<OsString>,
 
     /// At most this many rows

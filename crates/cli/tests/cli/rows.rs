@@ -41,6 +41,19 @@ fn keys_with_any_bytes_can_be_named_by_their_escapes() {
 }
 
 #[test]
+fn keys_and_values_may_begin_with_a_minus_sign() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| Run::in_dir(&scratch, arguments);
+    run(&["put", "db", "t", "-5", "-7.5"]).well();
+    run(&["put", "db", "t", "--", "-x", "-y"]).well();
+    assert_eq!(run(&["get", "db", "t", "-5"]).well(), "-7.5\n");
+    assert_eq!(run(&["scan", "db", "t", "--from", "-6", "--to", "-y"]).well(), "-x\t-y\n");
+    assert_eq!(run(&["scan", "db", "t", "--prefix", "-5", "--keys-only"]).well(), "-5\n");
+    run(&["delete", "db", "t", "-5"]).well();
+    assert_eq!(run(&["scan", "db", "t"]).well(), "-x\t-y\n");
+}
+
+#[test]
 fn scan_prints_the_range_asked_for() {
     let scratch = Scratch::new();
     let rows = scratch.file("rows.tsv", "a\t1\nb\t2\nba\t3\nc\t4\nd\t5\n");
