@@ -51,6 +51,7 @@ impl Archive {
         if !self.follow {
             return Ok(Outcome::Well);
         }
+        out.flush()?;
         loop {
             thread::sleep(INTERVAL);
             if let Err(error) = objects.push(&self.from) {

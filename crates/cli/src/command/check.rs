@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::arguments::StoreArguments;
+use crate::format::escape::escaped;
 use crate::{Outcome, progress, show};
 
 const EXAMPLES: &str = "\
@@ -55,7 +56,7 @@ impl Check {
                 writeln!(out, "page {}: {}", finding.page, finding.what)?;
             }
             for table in &report.tables {
-                writeln!(out, "{}: {}", table.name, show::counted(table.rows, "row"))?;
+                writeln!(out, "{}: {}", escaped(table.name.as_bytes()), show::counted(table.rows, "row"))?;
             }
             if report.freed_pages > 0 {
                 writeln!(out, "freed {}", show::counted(report.freed_pages, "leaked page"))?;

@@ -20,6 +20,14 @@ fn tables_stats_and_check_tell_about_the_store() {
     assert!(run(&["stats", "db"]).well().lines().count() >= stats.as_object().unwrap().len());
 }
 
+#[test]
+fn a_table_name_with_a_line_end_is_one_line_of_a_check() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| Run::in_dir(&scratch, arguments);
+    run(&["put", "db", "a\nb", "k", "v"]).well();
+    assert!(run(&["check", "db"]).well().starts_with("a\\nb: 1 row\n"));
+}
+
 /// Reading commands write nothing, and do not wait for a process that writes.
 #[test]
 fn commands_that_read_write_nothing_and_say_what_to_do_about_a_store_in_use() {
