@@ -4,12 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use azekura::{Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, Transaction};
+use azekura::{
+    Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, TableInfo, Transaction,
+};
 
 use crate::UsageError;
 use crate::arguments::StoreArguments;
 use crate::backup_location::{self, BackupLocation};
 use crate::format::escape::escaped;
+use crate::format::row_types::RowTypes;
 
 impl StoreArguments {
     pub(crate) fn builder(&self) -> Result<Builder> {
@@ -129,6 +132,15 @@ pub(crate) fn existing_in<'s>(
         return Err(no_such_table(db, name)?);
     }
     Ok(snapshot.table(&Bytes::raw(name))?)
+}
+
+/// Returns the types of the rows of table `name`; without a table, types that accept all rows.
+pub(crate) fn row_types(db: &Database, name: &str) -> Result<RowTypes> {
+    let table = db.tables()?.into_iter().find(|table| table.name == name);
+    Ok(table.map_or_else(RowTypes::default, |TableInfo { types, .. }| RowTypes {
+        key: types.key,
+        value: types.value,
+    }))
 }
 
 fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {

@@ -25,8 +25,9 @@ use indicatif::ProgressBar;
 
 use crate::arguments::{StoreArguments, TableArguments, cache_bytes};
 use crate::format::escape::escaped;
+use crate::format::row_types::Checked;
 use crate::format::{self, Format, ReadOptions, ReadRows, Row};
-use crate::store::Bytes;
+use crate::store::{Bytes, row_types};
 use crate::{Outcome, UsageError, progress, show};
 
 use sorted::Sorted;
@@ -114,6 +115,7 @@ impl Load {
         let rows = format::open(format, input.source, &options)
             .map_err(|error| anyhow!(error).context(input.name.clone()))?;
         let db = store.open_or_create(&self.table.path)?;
+        let rows = Box::new(Checked::new(rows, row_types(&db, &self.table.table)?));
         let mut loading = Loading::new(&db, &self.table.table, rows, progress::bytes(input.len));
         loading.sort_memory = self.sort_memory;
         loading.is_new_only = self.no_replace;

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::Outcome;
 use crate::arguments::{StoreArguments, TableArguments, argument_bytes};
-use crate::store::Bytes;
+use crate::store::{Bytes, row_types};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,7 +16,9 @@ Examples:
   azekura put my.db images logo < logo.png      the value is all of stdin
   azekura put my.db words -e 'tab\\there' v      with the escapes of `dump`
 
-Creates the store and the table if they do not exist. Durable when it returns.";
+Creates the store and the table if they do not exist. Durable when it returns.
+In a table that a program created with other types than bytes, key and value
+are encodings of these types, as `scan` prints them.";
 
 /// Store a value at a key; replaces an existing value
 #[derive(Args, Debug)]
@@ -46,6 +48,7 @@ impl Put {
             _ => read_stdin()?,
         };
         let db = store.open_or_create(&self.table.path)?;
+        row_types(&db, &self.table.table)?.check(&key, &value)?;
         let table = Bytes::raw(&*self.table.table);
         db.transact(|tx| tx.table(&table)?.insert(&key, &value))?;
         db.close()?;

@@ -7,6 +7,7 @@ pub mod csv;
 pub mod escape;
 pub mod jsonl;
 mod lines;
+pub mod row_types;
 pub mod tsv;
 
 use std::io::{self, BufRead};
@@ -101,6 +102,9 @@ pub enum Fault {
         /// Number of fields in the record.
         found: u64,
     },
+    /// The row does not have the form of the table's types.
+    #[error(transparent)]
+    Misfit(#[from] row_types::Misfit),
 }
 
 fn among(present: &[String]) -> String {

@@ -240,6 +240,29 @@ fn rows_with_the_same_key_are_counted_or_refused() {
 }
 
 #[test]
+fn rows_that_a_program_could_not_decode_are_refused() {
+    let scratch = Scratch::new();
+    let definition = azekura::TableDefinition::<u64, str>::new("t");
+    let open = || azekura::Database::open(scratch.path("db")).unwrap();
+    let db = open();
+    db.transact(|tx| tx.table(&definition)?.insert(&5, "five")).unwrap();
+    db.close().unwrap();
+    let refused = Run::in_dir(&scratch, &["put", "db", "t", "6", "six"]).refused();
+    assert!(refused.contains("keys of type u64, 8 bytes in length; this key has 1"), "{refused}");
+    let key = r"\x00\x00\x00\x00\x00\x00\x00\x06";
+    let refused = Run::in_dir(&scratch, &["put", "db", "t", "-e", key, r"\xff"]).refused();
+    assert!(refused.contains("values of type str, which is UTF-8; this value is not"), "{refused}");
+    Run::in_dir(&scratch, &["put", "db", "t", "-e", key, "six"]).well();
+    let rows = Run::in_dir(&scratch, &["dump", "db", "t"]).well();
+    let refused =
+        Run::with_stdin(&scratch, &["load", "db", "t"], format!("{rows}7\tseven\n").as_bytes()).refused();
+    assert!(refused.contains("stdin, line 3: the table has keys of type u64"), "{refused}");
+    let db = open();
+    let rows = db.read(|s| s.table(&definition)?.iter().collect::<Result<Vec<_>, _>>()).unwrap();
+    assert_eq!(rows, [(5, "five".to_owned()), (6, "six".to_owned())]);
+}
+
+#[test]
 fn a_stray_quote_of_csv_is_refused_and_the_rows_before_it_stay() {
     let scratch = Scratch::new();
     let csv = scratch.file("p.csv", "\u{feff}id;name\r\n1;\"a;b\"\r\n2;\"open\r\n3;c\r\n");
