@@ -170,7 +170,8 @@ impl crate::Database {
 
     /// Wraps the data key of the store with `new`, the caller's new key; later openings need the new key.
     /// Costs two writes to the control file. The data key stays the same, so no page is rewritten. Older
-    /// backups and archive files still need the old key.
+    /// backups still need the old key. A [restore](crate::Restore) needs the key of its backup only: the data
+    /// key in that backup also decrypts the bases and the archive.
     ///
     /// ```
     /// # use azekura::{Database, Error};

@@ -10,8 +10,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use azekura_base::{Lsn, TreeId, TxnId};
+use azekura_base::{Cipher, Lsn, TreeId, TxnId};
 use azekura_btree::change::PageOp;
 use azekura_btree::node::FLAG_OVERFLOW;
 use azekura_btree::{Head, LargeValues, OverflowRef, Record, UndoOp};
@@ -37,8 +38,11 @@ pub(crate) struct Replay<'a> {
     pub(crate) after: CommitTime,
     /// The target time; `None` is the end of the archive.
     pub(crate) to: Option<CommitTime>,
-    /// The caller's key, for an encrypted archive.
+    /// The caller's key, for an archive that is encrypted although the backup is not.
     pub(crate) key: Option<&'a CallerKey>,
+    /// The cipher of the store, known from the backup. The key with which a file's header wraps the data key
+    /// may be an older or a newer one than the caller's.
+    pub(crate) cipher: Option<Arc<dyn Cipher>>,
 }
 
 /// The function that is called for each record: file, LSN, and the record.
@@ -62,7 +66,11 @@ impl Replay<'_> {
             let file = file.map_err(|e| Error::io("open", &path, e))?;
             let Some(mut reader) = LogReader::open(file, &path)? else { continue };
             let header = reader.header.clone();
-            reader.decrypt_with(unlock(&path, &header.wrapped_key, self.key)?);
+            let is_encrypted = !header.wrapped_key.is_empty();
+            reader.decrypt_with(match self.cipher.as_ref().filter(|_| is_encrypted) {
+                Some(cipher) => Some(Arc::clone(cipher)),
+                None => unlock(&path, &header.wrapped_key, self.key)?,
+            });
             if header.database_id != self.database_id {
                 return Err(not_an_archive("it is the archive of another store than the backup's".into()));
             }

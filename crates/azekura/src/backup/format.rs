@@ -248,6 +248,8 @@ pub(crate) struct Reader<R> {
     /// The caller's key, and the cipher of the blocks after the key block was read.
     key: Option<CallerKey>,
     cipher: Option<Arc<dyn Cipher>>,
+    /// The cipher of another backup of the same store, which replaces the caller's key.
+    store_cipher: Option<Arc<dyn Cipher>>,
 }
 
 impl<R: Read> Reader<R> {
@@ -263,6 +265,7 @@ impl<R: Read> Reader<R> {
             is_encrypted: false,
             key: key.cloned(),
             cipher: None,
+            store_cipher: None,
         };
         let not_a_backup =
             |reason: &str| Error::NotABackup { path: path.to_path_buf(), reason: reason.into() };
@@ -334,8 +337,22 @@ impl<R: Read> Reader<R> {
         if kind != KEY_KIND || wrapped.is_empty() {
             return Err(self.corrupt(at, "the first block has no data key"));
         }
-        self.cipher = unlock(&self.path, &wrapped, self.key.as_ref())?;
+        self.cipher = match &self.store_cipher {
+            Some(cipher) => Some(Arc::clone(cipher)),
+            None => unlock(&self.path, &wrapped, self.key.as_ref())?,
+        };
         Ok(())
+    }
+
+    /// Returns the cipher of the store from which the backup was made, if it is known.
+    pub(crate) fn store_cipher(&self) -> Option<Arc<dyn Cipher>> {
+        self.cipher.clone().or_else(|| self.store_cipher.clone())
+    }
+
+    /// Sets the cipher of the store. A store has one data key for ever, so that this cipher decrypts all its
+    /// backups, also those that were made before a change of the caller's key.
+    pub(crate) fn set_store_cipher(&mut self, cipher: Option<Arc<dyn Cipher>>) {
+        self.store_cipher = cipher;
     }
 
     /// Reads the next block; returns its kind and its payload.

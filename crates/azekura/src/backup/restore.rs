@@ -245,6 +245,7 @@ impl<'a> Restore<'a> {
                 after,
                 to: self.to_time,
                 key: key.as_ref(),
+                cipher: rows.store_cipher(),
             };
             let tables = sums.iter().map(|sum| (sum.tree, sum.table.name.clone())).collect();
             let (to, transactions) = archive::replay(&db, &replay, tables)?;
@@ -314,11 +315,12 @@ fn with_bases<'r>(
             "it is incremental; name the backup that it was made from, too (`Restore::base`, `--base`)";
         return Err(Error::NotABackup { path: path.into(), reason: reason.into() });
     };
-    let (base, base_path) = bases.swap_remove(at);
+    let (mut base, base_path) = bases.swap_remove(at);
     if base.header().lsn > lsn {
         let reason = "it is later than the backup that names it as its base".into();
         return Err(Error::Corrupt { path: base_path, offset: 0, reason });
     }
+    base.set_store_cipher(rows.store_cipher());
     rows.set_base(with_bases(base, &base_path, bases)?);
     Ok(rows)
 }

@@ -6,10 +6,11 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
-use azekura_base::TreeId;
 use azekura_base::checksum::crc32c_append;
 use azekura_base::varint::take_bytes;
+use azekura_base::{Cipher, TreeId};
 
 use super::format::{Block, Header, Kept, Reader};
 use super::put_row;
@@ -145,6 +146,16 @@ impl<'r> Rows<'r> {
     /// first table returns that error.
     pub(crate) fn unlock(&mut self) -> Result<(), Error> {
         self.reader.unlock()
+    }
+
+    /// As [`Reader::store_cipher`].
+    pub(crate) fn store_cipher(&self) -> Option<Arc<dyn Cipher>> {
+        self.reader.store_cipher()
+    }
+
+    /// As [`Reader::set_store_cipher`].
+    pub(crate) fn set_store_cipher(&mut self, cipher: Option<Arc<dyn Cipher>>) {
+        self.reader.set_store_cipher(cipher);
     }
 
     pub(crate) const fn header(&self) -> Header {

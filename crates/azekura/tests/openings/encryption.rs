@@ -160,6 +160,42 @@ fn after_a_change_only_the_new_key_opens_the_store() {
     assert!(matches!(db.change_encryption_key(&KEY), Err(Error::NotEncrypted { .. })));
 }
 
+/// The bases of a backup and the files of the archive have the data key under other keys of the caller. The
+/// first change is made without the archive, so that one file of it has commits before and after the change.
+#[test]
+fn a_restore_needs_only_the_key_of_its_backup() {
+    let fs = FaultFs::new();
+    let disk: Arc<dyn Fs> = Arc::new(fs.clone());
+    let with = |n: u8| builder(&fs).encryption_key(&[n; 32]);
+    let change = |db: Database, new: u8| {
+        db.change_encryption_key(&[new; 32]).unwrap();
+        db.close().unwrap();
+    };
+    let db = with(1).archive("/archive").open("/db").unwrap();
+    put(&db, 0..20);
+    db.backup().file_system(Arc::clone(&disk)).to_directory("/backup 1").unwrap();
+    put(&db, 20..30);
+    db.close().unwrap();
+    change(with(1).open("/db").unwrap(), 2);
+    let db = with(2).archive("/archive").open("/db").unwrap();
+    put(&db, 30..40);
+    db.backup().file_system(Arc::clone(&disk)).since("/backup 1").to_directory("/backup 2").unwrap();
+    put(&db, 40..50);
+    change(db, 3);
+    let db = with(3).archive("/archive").open("/db").unwrap();
+    db.backup().file_system(Arc::clone(&disk)).since("/backup 2").to_directory("/backup 3").unwrap();
+    put(&db, 50..60);
+    db.close().unwrap();
+    for n in 1..=3 {
+        let restore = || Restore::new().file_system(Arc::clone(&disk)).base("/backup 1").base("/backup 2");
+        let (from, to, other) = (format!("/backup {n}"), format!("/copy {n}"), n % 3 + 1);
+        let wrong = restore().builder(with(other)).from_directory(&from, &to).unwrap_err();
+        assert!(matches!(wrong, Error::WrongEncryptionKey { .. }), "{wrong}");
+        restore().builder(with(n)).archive("/archive").from_directory(&from, &to).unwrap();
+        assert_rows(&with(n).open(&to).unwrap(), 60);
+    }
+}
+
 /// Returns the files that contain the marker, or any eight bytes of it.
 fn marked(fs: &FaultFs) -> Vec<PathBuf> {
     let parts: Vec<&[u8]> = MARKER.as_bytes().windows(8).collect();

@@ -14,9 +14,9 @@ Examples:
   azekura change-key my.db --key-file old.key --new-key-file new.key
 
 Later commands need the new key. The pages stay as they are: a random data key
-encrypts them, and only the encryption of that key changes. Backups and files
-of the log archive that were made before need the old key: keep it as long as
-them.";
+encrypts them, and only the encryption of that key changes. Backups that were
+made before need the old key: keep it as long as them. A restore takes the key
+of the backup, also for its bases and for the log archive.";
 
 /// Replace the key of an encrypted store
 #[derive(Args, Debug)]
