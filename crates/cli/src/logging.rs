@@ -1,4 +1,5 @@
-//! The log of `serve`: writes the events of server and store to stderr, one line each.
+//! The log of `serve`: writes the events of server and store to stderr, one line each. Commands that write to
+//! a log archive print the store's warnings.
 
 use std::io;
 
@@ -49,6 +50,13 @@ pub(crate) fn start(format: LogFormat) -> Result<()> {
         }
     };
     installed.context("cannot start the log")
+}
+
+/// Starts to write the warnings of the store to stderr.
+pub(crate) fn start_warnings() -> Result<()> {
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).log_internal_errors(false);
+    let lines = lines.with_writer(io::stderr).with_ansi(false).without_time().with_target(false);
+    tracing::subscriber::set_global_default(lines.finish()).context("cannot start the log")
 }
 
 /// Reports a panic like the standard hook, but as a JSON line.

@@ -47,11 +47,16 @@ pub(crate) use stats::Stats;
 pub(crate) use tables::Tables;
 pub(crate) use trace::Trace;
 
-use crate::Outcome;
 use crate::arguments::{Arguments, Command};
+use crate::{Outcome, logging};
 
 /// Runs the requested command; without one, prints an overview.
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome> {
+    if let Some(Command::Load(_) | Command::Put(_) | Command::Delete(_) | Command::Backup(_)) =
+        arguments.command
+    {
+        logging::start_warnings()?; // for example of an archive that lacks changes
+    }
     match &arguments.command {
         None => welcome::run(out),
         Some(Command::Demo(given)) => given.command.run(&given.store(), out),

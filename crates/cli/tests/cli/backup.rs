@@ -137,7 +137,15 @@ fn a_restore_to_a_time_leaves_out_later_changes() {
     assert_eq!((get("new"), get("middle"), get("latest")), (get("middle"), "2\n".into(), "3\n".into()));
     let late = run(&["restore", "b", "late", "--to-time", "2999-01-01"]);
     assert!(late.code == 1 && late.stderr.contains("name an earlier time"), "{late:?}");
-    let run = Run::in_dir(&scratch, &["restore", "b", "x", "--to-time", &time]);
+    let gap = |arguments: &[&str]| Run::in_dir(&scratch, arguments);
+    gap(&["put", "db", "t", "b", "not archived"]).well();
+    let after = run(&["put", "db", "t", "b", "archived"]);
+    assert!(
+        after.code == 0 && after.stderr.contains("changed without its archive: make a backup"),
+        "{after:?}"
+    );
+    run(&["put", "db", "t", "b", "archived"]).well();
+    let run = gap(&["restore", "b", "x", "--to-time", &time]);
     assert!(run.code == 2 && run.stderr.contains("--archive"), "{run:?}");
 }
 
