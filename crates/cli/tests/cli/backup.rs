@@ -32,6 +32,9 @@ fn a_restored_store_dumps_the_same_rows() {
     assert_eq!(stream.code, 0);
     assert_eq!(Run::with_stdin(&scratch, &["restore", "-", "piped"], &stream.raw_stdout).code, 0);
     assert_eq!(dump("piped"), dump("db"));
+    std::fs::write(scratch.path("file"), &stream.raw_stdout).expect("writes");
+    let refused = Run::in_dir(&scratch, &["restore", "file", "new2"]).refused();
+    assert!(refused.contains("file is not a backup: it is a file, not a directory; read"), "{refused}");
     let cut = &stream.raw_stdout[..stream.raw_stdout.len() - 1];
     let run = Run::with_stdin(&scratch, &["restore", "-", "cut"], cut);
     assert!(run.code == 1 && run.stderr.contains("truncated"), "{run:?}");
