@@ -142,15 +142,17 @@ pub(super) struct LogReader {
 }
 
 impl LogReader {
-    /// Reads the header; `None` if the file is too short, or if all bytes of the header are zero.
+    /// Reads the header; `None` if the file is too short, or if it is no longer than a header whose bytes are
+    /// zero: blocks are written after the header is durable.
     pub(super) fn open(file: Arc<dyn File>, path: &Path) -> Result<Option<Self>, Error> {
+        let len = file.len().map_err(|e| Error::io("read", path, e))?;
         let mut input = BufReader::with_capacity(256 << 10, Sequential { file, at: 0 });
         let mut bytes = [0; HEADER_BYTES];
         match input.read_exact(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read.map_err(|e| Error::io("read", path, e))?,
         }
-        if bytes == [0; HEADER_BYTES] {
+        if bytes == [0; HEADER_BYTES] && len <= (HEADER_BYTES + WRAPPED_BYTES + 4) as u64 {
             return Ok(None);
         }
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));

@@ -59,12 +59,21 @@ impl Replay<'_> {
                 self.from
             )));
         };
-        let (mut next, mut horizon) = (None, 0);
-        for (_, name) in &files[first..] {
+        let (mut next, mut horizon) = (files[first].0, 0);
+        for (at, (named, name)) in files.iter().enumerate().skip(first) {
             let path = self.dir.join(name);
+            let damaged =
+                |reason: &str| Err(Error::Corrupt { path: path.clone(), offset: 0, reason: reason.into() });
             let file = self.fs.open(&path, OpenOptions::new().read_only(true));
             let file = file.map_err(|e| Error::io("open", &path, e))?;
-            let Some(mut reader) = LogReader::open(file, &path)? else { continue };
+            let Some(mut reader) = LogReader::open(file, &path)? else {
+                // A crash leaves the newest file without a header, unless it is the first file: that one has
+                // its header before the store is open.
+                if at > 0 && at + 1 == files.len() && next == *named {
+                    break;
+                }
+                return damaged("the header of this file of the archive is missing");
+            };
             let header = reader.header.clone();
             let is_encrypted = !header.wrapped_key.is_empty();
             reader.decrypt_with(match self.cipher.as_ref().filter(|_| is_encrypted) {
@@ -74,18 +83,16 @@ impl Replay<'_> {
             if header.database_id != self.database_id {
                 return Err(not_an_archive("it is the archive of another store than the backup's".into()));
             }
-            if next.is_some_and(|next| next != header.first_lsn) {
-                return Err(Error::Corrupt {
-                    path,
-                    offset: 0,
-                    reason: format!(
-                        "the log before this file is missing in the archive; restore to {} at the latest, or \
-                         from a later backup",
-                        CommitTime(horizon)
-                    ),
-                });
+            if header.first_lsn != *named {
+                return damaged("the file has the content of another file of the archive");
             }
-            next = Some(header.first_lsn);
+            if header.first_lsn != next {
+                return damaged(&format!(
+                    "the log before this file is missing in the archive; restore to {} at the latest, or from \
+                     a later backup",
+                    CommitTime(horizon)
+                ));
+            }
             while let Some(block) = reader.next_block()? {
                 for record in block.records() {
                     let bad = || bad_record(&path, block.to, &"a block of records cannot be decoded");
@@ -95,7 +102,7 @@ impl Replay<'_> {
                         each(&path, lsn, record)?;
                     }
                 }
-                (next, horizon) = (Some(block.to.next()), block.horizon);
+                (next, horizon) = (block.to.next(), block.horizon);
                 if self.to.is_some_and(|to| to.0 <= horizon) {
                     return Ok(CommitTime(horizon));
                 }
@@ -143,10 +150,12 @@ pub(crate) fn replay(
         found.see(lsn, &record.head);
         Ok(())
     })?;
-    let to = replay.to.unwrap_or(horizon);
-    if to > horizon {
+    // The archive may end before the time of the backup, because a backup logs nothing.
+    let end = horizon.max(replay.after);
+    let to = replay.to.unwrap_or(end);
+    if to > end {
         return Err(Error::Invalid(format!(
-            "the archive {} ends at {horizon}, before the time {to}; name an earlier time",
+            "the archive {} ends at {end}, before the time {to}; name an earlier time",
             replay.dir.display()
         )));
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use azekura::{Builder, CommitTime, Database, Error, ErrorKind, Restore, TableDefinition, Transaction};
-use azekura_io::{FailKind, FaultFs};
+use azekura_io::{FailKind, FaultFs, Fs, OpenOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -310,6 +310,56 @@ fn a_damaged_archive_is_named_or_restores_the_right_rows() {
         fs.flip_bit(file, at, (at % 8) as u32).expect("flips back");
     }
     assert!(named > 80 && right > 5, "{named} named, {right} right");
+}
+
+/// A file that lost its content, or has that of another file, is not a part of the log without commits.
+#[test]
+fn an_archive_file_without_its_header_is_named() {
+    let (fs, _, _) = archive_with_backup();
+    let put = |builder: Builder, n: u64| {
+        let db = builder.open("db").expect("opens");
+        db.transact(|tx| tx.table(&table(0))?.insert(&n, &[7][..])).expect("writes");
+        db.close().expect("closes");
+    };
+    put(on(&fs), 777);
+    put(archived(&fs), 778); // begins a second file
+    let files = archive_files(&fs);
+    let [first, second] = &files[..] else { panic!("two files: {files:?}") };
+    let open = |path| fs.open(path, OpenOptions::new()).expect("opens");
+    let (bytes, other) = (fs.contents(first).expect("is there"), fs.contents(second).expect("is there"));
+    let mut headless = bytes.clone();
+    headless[..52].fill(0);
+    for (nth, content) in [&[][..], &bytes[..40], &headless, &other].into_iter().enumerate() {
+        open(first).set_len(0).expect("truncates");
+        open(first).write_at(0, content).expect("writes");
+        let error = restore(&fs, "b", None, &format!("copy{nth}")).expect_err("is damaged");
+        assert!(matches!(&error, Error::Corrupt { path, .. } if path == first), "content {nth}: {error}");
+    }
+    // The newest file: it is not removed, because it has blocks.
+    let mut headless = other;
+    headless[..52].fill(0);
+    open(second).write_at(0, &headless).expect("writes");
+    let error = archived(&fs).open("db").expect_err("is damaged");
+    assert!(matches!(&error, Error::Corrupt { path, .. } if path == second), "{error}");
+    assert_eq!(fs.contents(second), Some(headless));
+}
+
+/// A backup writes nothing to the log, so the archive may end before the time of the backup.
+#[test]
+fn the_time_of_a_restored_store_is_not_before_its_backup() {
+    let fs = FaultFs::new();
+    let db = archived(&fs).open("db").expect("opens");
+    db.transact(|tx| tx.table(&table(0))?.insert(&1, &[1][..])).expect("writes");
+    let before = db.archive_log().expect("archives");
+    db.backup().file_system(Arc::new(fs.clone())).to_directory("b").expect("backs up");
+    let restore = |to: Option<CommitTime>, copy: &str| {
+        let restore = Restore::new().file_system(Arc::new(fs.clone())).builder(on(&fs)).archive("archive");
+        let restore = if let Some(to) = to { restore.to_time(to) } else { restore };
+        restore.from_directory("b", copy).expect("restores").commit_time.expect("has a time")
+    };
+    let time = restore(None, "copy");
+    assert!(time > before, "{time}");
+    assert_eq!(restore(Some(time), "again"), time);
 }
 
 #[test]
