@@ -7,7 +7,7 @@ mod scatter;
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -78,6 +78,7 @@ impl OsFs {
         options: &std::fs::OpenOptions,
         how: FlockOperation,
     ) -> io::Result<Option<Box<dyn FileLock>>> {
+        refuse_pipe(path)?;
         let file = options.open(path)?;
         // The lock belongs to the open file description, so two opens inside one process exclude each other
         // too.
@@ -91,6 +92,7 @@ impl OsFs {
     /// Opens a file as [`Fs::open`] does.
     pub(crate) fn open_file(self, path: &Path, options: OpenOptions) -> io::Result<OsFile> {
         options.check()?;
+        refuse_pipe(path)?;
         let file = std::fs::OpenOptions::new()
             .read(true)
             .write(!options.read_only)
@@ -158,6 +160,14 @@ impl Fs for OsFs {
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         std::path::absolute(path)
     }
+}
+
+/// Returns an error for a pipe: opening or reading it could wait without end.
+fn refuse_pipe(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe instead of a file"));
+    }
+    Ok(())
 }
 
 /// Enables direct I/O and returns its alignment; `None` if direct I/O is not available.

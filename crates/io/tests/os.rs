@@ -52,6 +52,24 @@ fn a_full_device_is_storage_full() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let scratch = tempfile::tempdir().unwrap();
+    let pipe = scratch.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let fs = OsFs::new();
+    let refusals = [
+        fs.open(&pipe, OpenOptions::new()).map(drop),
+        fs.open(&pipe, OpenOptions::new().read_only(true)).map(drop),
+        fs.lock_exclusive(&pipe).map(drop),
+        fs.lock_shared(&pipe).map(drop),
+    ];
+    for refusal in refusals {
+        assert!(refusal.unwrap_err().to_string().contains("a pipe instead of a file"));
+    }
+}
+
+#[test]
 fn direct_io_is_had_or_given_up_without_an_error() {
     // If direct I/O is refused (procfs), the file still opens. If it is available, the alignment is above 1.
     let refused = OsFs::new()
