@@ -259,6 +259,17 @@ fn files_are_read_and_their_errors_passed_on() {
     std::fs::write(&path, b"hello").unwrap();
     let error = report_file(&path, &options, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().starts_with("not a trace file"), "{error}");
+    let whole = dir.path().join("y.trace");
+    std::fs::write(&whole, sample().to_bytes()).unwrap();
+    let error = diff_files(&whole, &path, &options, &mut Vec::new()).unwrap_err();
+    assert!(matches!(&error, ReportError::OfFile { path: of, .. } if *of == path), "{error:?}");
+    let bytes = sample().to_bytes();
+    std::fs::write(&whole, &bytes[..bytes.len() - 1]).unwrap();
+    for format in [Format::Text, Format::Perfetto] {
+        let mut out = Vec::new();
+        report_file(&whole, &ReportOptions { format, ..options.clone() }, &mut out).unwrap();
+        assert!(String::from_utf8_lossy(&out).to_uppercase().contains("CUT SHORT"), "{format:?}");
+    }
     let unknown = ReportOptions { operation: Some("nope".into()), ..options.clone() };
     let error = report(&sample(), &unknown, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("\"nope\"") && error.to_string().contains("get"), "{error}");

@@ -15,7 +15,7 @@ use crate::analyze::{Analysis, AnalyzeError, AnalyzeOptions};
 use crate::error::ReadError;
 use crate::file::Trace;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,6 +78,14 @@ pub enum ReportError {
     /// The trace lacks the requested object.
     #[error(transparent)]
     Analyze(#[from] AnalyzeError),
+    /// One of the two files of a difference could not be read or analyzed.
+    #[error("{}", path.display())]
+    OfFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: Box<ReportError>,
+    },
     /// The report could not be written.
     #[error("cannot write the report")]
     Write(#[from] io::Error),
@@ -160,8 +168,14 @@ pub fn diff_files(
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
-    let of = |path: &Path| Analysis::of_file(path, options.window_events, &options.analyze());
-    write_diff(&of(before.as_ref())??, &of(after.as_ref())??, options, out)
+    let analyze = |path: &Path| -> Result<Analysis, ReportError> {
+        Ok(Analysis::of_file(path, options.window_events, &options.analyze())??)
+    };
+    let of = |path: &Path| {
+        analyze(path)
+            .map_err(|error| ReportError::OfFile { path: path.to_path_buf(), source: Box::new(error) })
+    };
+    write_diff(&of(before.as_ref())?, &of(after.as_ref())?, options, out)
 }
 
 /// Reports the difference between two traces, with bounds that distinguish it from noise.

@@ -6,7 +6,7 @@
 use super::ReportError;
 use crate::WaitKind;
 use crate::event::{Event, EventKind};
-use crate::file::{Calibration, Name, Outline, ThreadTrace, Trace};
+use crate::file::{Calibration, Ending, Name, Outline, ThreadTrace, Trace};
 use azekura_base::varint::{put_bytes, put_u64};
 use std::collections::HashMap;
 use std::io::Write;
@@ -127,12 +127,15 @@ impl<'t> Export<'t> {
 
     fn describe_process(&mut self) {
         let session = &self.trace.session;
-        let name = if session.label.is_empty() { "azekura" } else { &session.label };
+        let mut name = if session.label.is_empty() { "azekura" } else { &session.label }.to_owned();
+        if let Ending::CutShort { offset } = self.trace.ending {
+            name += &format!(" (CUT SHORT: the recording ends at byte {offset})");
+        }
         let track = message(|m| {
             put(m, field::TRACK_UUID, PROCESS_TRACK);
             let process = message(|m| {
                 put(m, field::PROCESS_ID, session.process_id.into());
-                put_text(m, field::PROCESS_NAME, name);
+                put_text(m, field::PROCESS_NAME, &name);
             });
             put_message(m, field::TRACK_PROCESS, &process);
         });

@@ -94,10 +94,9 @@ impl Trace {
             What::Report { file, options } => options.write(out, |out| {
                 report_file(file, &options.report(), out).with_context(|| file.display().to_string())
             }),
-            What::Diff { before, after, options } => options.write(out, |out| {
-                diff_files(before, after, &options.report(), out)
-                    .with_context(|| format!("{}, {}", before.display(), after.display()))
-            }),
+            What::Diff { before, after, options } => {
+                options.write(out, |out| Ok(diff_files(before, after, &options.report(), out)?))
+            }
         }
     }
 }
