@@ -191,6 +191,7 @@ fn start(
         }
         return start_all(&directory, accept_loss, out);
     }
+    ClusterDirectory::check_new(dir)?;
     let shares = match split_at {
         None => even_shares(nodes.unwrap_or(3)),
         Some(keys) => {

@@ -208,6 +208,15 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     cluster.run("start", &["--accept-loss", "0"]);
     assert_eq!(cluster.client(0).ask("EXISTS 0").as_deref(), Some(":0"));
     assert!(cluster.run("stop", &[]).contains("node 0 has stopped"));
+    // A lost list of members is not replaced by that of a new cluster.
+    let list = dir.join("cluster.toml");
+    fs::rename(&list, dir.join("elsewhere")).unwrap();
+    let refused = Run::of(&start);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("restore the file") && !list.exists(),
+        "{refused:?}"
+    );
+    fs::rename(dir.join("elsewhere"), &list).unwrap();
     let away = Run::of(&["cluster", "map", "--dir", dir.to_str().unwrap()]);
     assert!(away.code == 1 && away.stderr.contains("cluster start --dir"), "{away:?}");
     let none = Run::of(&["cluster", "status", "--dir", scratch.path("nothing").to_str().unwrap()]);

@@ -69,6 +69,20 @@ impl ClusterDirectory {
         Ok(Self { dir: dir.to_owned(), members })
     }
 
+    /// Checks that no new cluster would take the place of one whose list of members is lost.
+    pub(super) fn check_new(dir: &Path) -> Result<()> {
+        let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+        let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        if let Some(store) = names.find(|name| name.starts_with("node-") && name.ends_with(".db")) {
+            bail!(
+                "{} is missing or cannot be read, but {store} is there: restore the file, or name another \
+                 directory for a new cluster",
+                dir.join(LIST).display()
+            );
+        }
+        Ok(())
+    }
+
     /// Creates a cluster; replaces one that was just created with other addresses.
     pub(super) fn make(dir: &Path, shares: &[String]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
