@@ -143,7 +143,8 @@ impl<'a> Backup<'a> {
 
     /// Makes an incremental backup. It has the rows of the pages that were changed since the backup in this
     /// directory, the base. The base is needed for a restore ([`Restore::base`]) and may be incremental, too.
-    /// An incremental backup reads all leaves of the store and writes only changed ones.
+    /// An incremental backup reads all leaves of the store and writes only changed ones. If the store was
+    /// replaced by an older copy of its directory after the base was made, make a full backup instead.
     #[must_use]
     pub fn since(mut self, base: impl Into<PathBuf>) -> Self {
         self.since = Some(Source::Directory(base.into()));
