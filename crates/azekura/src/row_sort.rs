@@ -85,7 +85,11 @@ pub(crate) fn remove_leftovers(fs: &dyn Fs, store: &Path) -> Result<(), Error> {
     if !fs.exists(&dir) {
         return Ok(());
     }
-    for name in fs.list_dir(&dir).map_err(|error| Error::io("list", &dir, error))? {
+    // The directory may be a link to one with other files, such as a place for temporary files.
+    let is_run =
+        |name: &String| name.strip_prefix("run-").is_some_and(|number| number.parse::<u64>().is_ok());
+    let names = fs.list_dir(&dir).map_err(|error| Error::io("list", &dir, error))?;
+    for name in names.into_iter().filter(is_run) {
         let path = dir.join(name);
         fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_io::{FaultFs, Fs};
+use azekura_io::{FaultFs, Fs, OpenOptions};
 
 use super::*;
 use crate::Database;
@@ -56,6 +56,22 @@ fn runs_of_a_killed_process_are_removed_when_the_store_is_opened() {
     assert!(runs_left(&killed) > 0);
     drop(open(&killed));
     assert_eq!(runs_left(&killed), 0);
+}
+
+/// The directory for runs may be a link to a place for temporary files.
+#[test]
+fn files_that_are_no_runs_stay_in_the_directory_for_runs() {
+    let fs = FaultFs::new();
+    let db = open(&fs);
+    let mut sorter = db.row_sorter(1);
+    (0..20_000).map(row).for_each(|(key, value)| sorter.push(&key, &value).expect("pushed"));
+    let killed = fs.kill();
+    let dir = Path::new("db").join(DIR);
+    for name in ["run-", "run-7.txt", "notes"] {
+        killed.open(&dir.join(name), OpenOptions::new().create(true)).expect("creates");
+    }
+    drop(open(&killed));
+    assert_eq!(killed.list_dir(&dir).expect("is there"), ["notes", "run-", "run-7.txt"]);
 }
 
 #[test]
