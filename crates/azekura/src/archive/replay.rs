@@ -162,7 +162,8 @@ pub(crate) fn replay(
     let Found { mut committed, taken_back, .. } = found;
     committed.retain(|_, time| *time > replay.after && *time <= to);
     let pages = LargeValues::new();
-    let mut apply = Apply { db, tx: None, bytes: 0, tables, pages, source: PathBuf::new(), lsn: Lsn(0) };
+    let (taken_out, source, lsn) = (HashMap::new(), PathBuf::new(), Lsn(0));
+    let mut apply = Apply { db, tx: None, bytes: 0, tables, taken_out, pages, source, lsn };
     replay.read(&mut |path, lsn, record| {
         if apply.source != path {
             apply.source = path.into();
@@ -190,6 +191,9 @@ struct Apply<'a> {
     /// Size of the changes in the present transaction.
     bytes: usize,
     tables: HashMap<TreeId, String>,
+    /// Old names of tables without a row in the catalog. The next record of their transaction drops the table
+    /// or adds a row with a new name.
+    taken_out: HashMap<TreeId, String>,
     pages: LargeValues,
     /// Archive file and LSN of the present record, for errors.
     source: PathBuf,
@@ -224,9 +228,9 @@ impl Apply<'_> {
             UndoOp::RemoveKey { tree, key }
             | UndoOp::PutBack { tree, key, .. }
             | UndoOp::Flip { tree, key, .. } => (tree, key),
-            // Trees are created and dropped with their row of the catalog, and pages are freed with their
-            // rows.
-            UndoOp::FreePages { .. } | UndoOp::DropTree { .. } | UndoOp::KeepTree { .. } => return Ok(()),
+            UndoOp::KeepTree { tree } => return self.drop_table(tree.id),
+            // Trees are created with their row of the catalog, and pages are freed with their rows.
+            UndoOp::FreePages { .. } | UndoOp::DropTree { .. } => return Ok(()),
             UndoOp::EmptyTree { .. } => {
                 return Err(self.bad("a bulk load is not in the archive; restore from a later backup"));
             }
@@ -276,7 +280,7 @@ impl Apply<'_> {
         if self.bytes >= BATCH_BYTES { self.commit() } else { Ok(()) }
     }
 
-    /// Creates or drops a table.
+    /// Creates or renames a table, or removes its name.
     fn change_catalog(&mut self, undo: UndoOp<'_>, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         let bad = || self.bad("a row of the catalog cannot be decoded");
         let name = std::str::from_utf8(key).map_err(|_| bad())?.to_owned();
@@ -284,22 +288,36 @@ impl Apply<'_> {
         match (undo, value) {
             (UndoOp::RemoveKey { .. }, Some(value)) => {
                 let entry = catalog::decode(value).ok_or_else(bad)?;
-                let info = TableInfo { name: name.clone(), types: (*entry.types).clone() };
-                tx.create_and_load(&info, &mut |_, _| Ok(false))?;
+                if let Some(old) = self.taken_out.remove(&entry.tree.id) {
+                    if !tx.rename_table(&old, &name)? {
+                        return Err(self.bad("it renames a table that does not exist"));
+                    }
+                } else {
+                    let info = TableInfo { name: name.clone(), types: (*entry.types).clone() };
+                    tx.create_and_load(&info, &mut |_, _| Ok(false))?;
+                }
                 self.tables.insert(entry.tree.id, name);
+                // Later changes of a table of this name belong to another tree, so the present changes are
+                // committed first.
+                self.commit()
             }
             (UndoOp::PutBack { cell, .. }, None) => {
                 let entry = catalog::decode(cell.value).ok_or_else(bad)?;
-                if !tx.drop_table(&name)? {
-                    return Err(self.bad("it drops a table that does not exist"));
-                }
                 self.tables.remove(&entry.tree.id);
+                self.taken_out.insert(entry.tree.id, name);
+                Ok(())
             }
-            _ => return Err(bad()),
+            _ => Err(bad()),
         }
-        // Later changes of a table of this name belong to another tree, so the present changes are committed
-        // first.
-        self.commit()
+    }
+
+    /// Drops a table that has no row in the catalog.
+    fn drop_table(&mut self, tree: TreeId) -> Result<(), Error> {
+        let is_dropped = match (self.taken_out.remove(&tree), &self.tx) {
+            (Some(name), Some(tx)) => tx.drop_table(&name)?,
+            _ => false,
+        };
+        if is_dropped { self.commit() } else { Err(self.bad("it drops a table that does not exist")) }
     }
 }
 

@@ -48,6 +48,19 @@ fn change(random: &mut StdRng, tx: &Transaction, model: &mut Model) -> Result<()
                 tx.drop_table(&name)?;
                 model.remove(&name);
             }
+            8 => {
+                let to = table(random.random_range(0..4));
+                match tx.rename_table(&name, &to) {
+                    Ok(is_renamed) => {
+                        assert_eq!(is_renamed, model.contains_key(&name));
+                        model.remove(&name).into_iter().for_each(|rows| {
+                            model.insert(to.name().to_owned(), rows);
+                        });
+                    }
+                    Err(Error::TableExists { .. }) => assert!(model.contains_key(to.name())),
+                    Err(error) => return Err(error),
+                }
+            }
             1 => {
                 // A bulk load, if the table has no rows.
                 let from = random.random_range(0..1000);
@@ -360,6 +373,34 @@ fn the_time_of_a_restored_store_is_not_before_its_backup() {
     let time = restore(None, "copy");
     assert!(time > before, "{time}");
     assert_eq!(restore(Some(time), "again"), time);
+}
+
+#[test]
+fn a_restore_has_the_rows_of_renamed_tables() {
+    let fs = FaultFs::new();
+    let db = archived(&fs).open("db").expect("opens");
+    let put = |n: u64, key: u64| db.transact(|tx| tx.table(&table(n))?.insert(&key, &[n as u8][..]));
+    (0..3).try_for_each(|n| put(n, n)).expect("writes");
+    db.backup().file_system(Arc::new(fs.clone())).to_directory("b").expect("backs up");
+    db.transact(|tx| tx.rename_table(table(0), table(7))).expect("renames");
+    put(7, 70).expect("writes to the renamed table");
+    db.transact(|tx| {
+        // Two tables exchange their names, and a third one is replaced by a new one.
+        tx.rename_table(table(1), "between")?;
+        tx.rename_table(table(7), table(1))?;
+        tx.rename_table("between", table(7))?;
+        tx.drop_table(table(2))?;
+        tx.table(&table(2))?.insert(&9, &[9][..])?;
+        let savepoint = tx.savepoint()?;
+        tx.rename_table(table(2), table(8))?;
+        tx.rollback_to(savepoint)
+    })
+    .expect("renames");
+    let time = db.archive_log().expect("archives");
+    let restored = restore(&fs, "b", Some(time), "copy").expect("restores");
+    assert_eq!(restored, model_of(&db));
+    assert_eq!(restored["t1"], Rows::from([(0, vec![0]), (70, vec![7])]));
+    assert_eq!(restored["t7"], Rows::from([(1, vec![1])]));
 }
 
 #[test]
