@@ -10,6 +10,8 @@
 //! - **BACKUP-3** If a leaf's page LSN is at or below the all-visible LSN of the base's snapshot, the leaf
 //!   has the same rows and fences as in that snapshot. It has no change of a transaction that the base lacks,
 //!   and no later change. An incremental backup keeps the base's rows between the fences of such leaves.
+//! - **BACKUP-4** A restore finds a table of the base by its name. So a table that has another name in the
+//!   base is copied whole.
 //! - **RESTORE-1** From the first durable file of a new store to the end of its restore, its directory has
 //!   the file `RESTORING`. A store with this file does not open. The restore removes the file after it has
 //!   closed the store.
@@ -19,6 +21,7 @@ pub(crate) mod format;
 mod restore;
 mod rows;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -143,16 +146,18 @@ impl<'a> Backup<'a> {
 
     /// Makes an incremental backup. It has the rows of the pages that were changed since the backup in this
     /// directory, the base. The base is needed for a restore ([`Restore::base`]) and may be incremental, too.
-    /// An incremental backup reads all leaves of the store and writes only changed ones. If the store was
-    /// replaced by an older copy of its directory after the base was made, make a full backup instead.
+    /// An incremental backup reads all leaves of the store and writes only changed ones. It has all rows of a
+    /// table that was renamed since the base. If a table was created, renamed or dropped since the base, the
+    /// whole base is read. If the store was replaced by an older copy of its directory after the base was
+    /// made, make a full backup instead.
     #[must_use]
     pub fn since(mut self, base: impl Into<PathBuf>) -> Self {
         self.since = Some(Source::Directory(base.into()));
         self
     }
 
-    /// Makes an incremental backup as [`since`](Self::since) does, but reads the base from a stream. Only its
-    /// header is read. Errors name the base by `name`.
+    /// Makes an incremental backup as [`since`](Self::since) does, but reads the base from a stream. Usually
+    /// only its header is read. Errors name the base by `name`.
     #[must_use]
     pub fn since_reader(mut self, name: impl Into<PathBuf>, base: impl Read + 'a) -> Self {
         self.since = Some(Source::Stream(name.into(), Box::new(base)));
@@ -275,7 +280,7 @@ impl<'a> Backup<'a> {
             database_id: self.db.shared().control.lock().current().database_id,
             commit_time: snapshot.commit_time().map_or(0, CommitTime::as_micros),
             lsn: snapshot.all_visible_lsn().0,
-            base_id: base.map_or(0, |base| base.id),
+            base_id: base.as_ref().map_or(0, |base| base.header.id),
         };
         let shared = self.db.shared();
         let wrapped = shared.control.lock().current().wrapped_key.clone();
@@ -283,7 +288,7 @@ impl<'a> Backup<'a> {
             out: Writer::begin(out, path, header, shared.cipher().map(|cipher| (&wrapped[..], cipher)))?,
             pace: self.bytes_per_second.map(|rate| (Instant::now(), rate)),
             seen: BackupProgress::default(),
-            since: base.map(|base| Lsn(base.lsn)),
+            base,
             progress: self.progress.take(),
         };
         for (table, tree) in snapshot.tables_and_trees()? {
@@ -294,15 +299,16 @@ impl<'a> Backup<'a> {
         copy.block(&Block::End { tables, rows })?;
         let bytes = copy.out.bytes;
         copy.out.finish()?;
-        Ok(BackupReport { tables, rows, bytes, is_incremental: base.is_some() })
+        Ok(BackupReport { tables, rows, bytes, is_incremental: header.base_id != 0 })
     }
 
-    /// Returns the header of the base of an incremental backup.
-    fn base(&mut self, snapshot: &Snapshot) -> Result<Option<Header>, Error> {
+    /// Returns the base of an incremental backup.
+    fn base(&mut self, snapshot: &Snapshot) -> Result<Option<Base>, Error> {
         let Some(since) = self.since.take() else { return Ok(None) };
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
-        let (base, path) = since.open(&*fs, None)?; // reads only the header of the base
-        let header = base.header();
+        let key = self.db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
+        let (rows, path) = since.open(&*fs, key.as_ref())?; // reads only the header of the base
+        let header = rows.header();
         let is_of_this = header.database_id == self.db.shared().control.lock().current().database_id;
         if !is_of_this || header.lsn > snapshot.all_visible_lsn().0 {
             let what = if is_of_this { "a later state of this store" } else { "another store" };
@@ -311,7 +317,32 @@ impl<'a> Backup<'a> {
                 "{path} is a backup of {what}; name an earlier one of this store"
             )));
         }
-        Ok(Some(header))
+        let names = if snapshot.has_catalog_changed_since(Lsn(header.lsn))? {
+            match rows.names() {
+                // The caller's key was changed since. Names that cannot be read count as other names.
+                Err(Error::WrongEncryptionKey { .. }) => Some(HashMap::new()),
+                names => Some(names?),
+            }
+        } else {
+            None
+        };
+        Ok(Some(Base { header, names }))
+    }
+}
+
+/// The base of an incremental backup.
+struct Base {
+    header: Header,
+    /// The names of the base's tables; `None` if they are those of the snapshot.
+    names: Option<HashMap<TreeId, String>>,
+}
+
+impl Base {
+    /// Returns the page LSN up to which the leaves of a table are unchanged since the base; `None` if the
+    /// table has another name in the base (BACKUP-4).
+    fn unchanged_lsn(&self, table: &TableInfo, tree: TreeId) -> Option<Lsn> {
+        let has_name = |names: &HashMap<TreeId, String>| names.get(&tree) == Some(&table.name);
+        self.names.as_ref().is_none_or(has_name).then_some(Lsn(self.header.lsn))
     }
 }
 
@@ -320,8 +351,7 @@ struct Copy<'a, W> {
     out: Writer<W>,
     /// Time at which the backup began, and its limit in bytes per second.
     pace: Option<(Instant, u64)>,
-    /// Page LSN up to which leaves are unchanged since the base.
-    since: Option<Lsn>,
+    base: Option<Base>,
     seen: BackupProgress,
     progress: Callback<'a>,
 }
@@ -329,6 +359,7 @@ struct Copy<'a, W> {
 impl<W: Write> Copy<'_, W> {
     fn table(&mut self, snapshot: &Snapshot, table: TableInfo, tree: TreeId) -> Result<(), Error> {
         let mut leaves = snapshot.leaves(&table.name, tree)?;
+        let since = self.base.as_ref().and_then(|base| base.unchanged_lsn(&table, tree));
         self.seen.table.clone_from(&table.name);
         self.block(&Block::Table(table, tree))?;
         let (mut block, mut digest, mut count) = (Vec::new(), 0, 0);
@@ -337,7 +368,7 @@ impl<W: Write> Copy<'_, W> {
             let from = leaves.position().map(<[u8]>::to_vec);
             let Some(newest) = leaves.advance()? else { break };
             let to = leaves.position().map(<[u8]>::to_vec);
-            if self.since.is_some_and(|since| newest <= since) {
+            if since.is_some_and(|since| newest <= since) {
                 // BACKUP-3: the leaf is unchanged, so its range of keys is kept.
                 self.flush(&mut block)?;
                 kept.get_or_insert(Kept { from: from.unwrap_or_default(), to: None }).to = to;

@@ -4,6 +4,7 @@
 //! inside a kept range belong to the backup; other rows of the base do not. The base may be incremental
 //! itself.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -169,6 +170,19 @@ impl<'r> Rows<'r> {
 
     fn corrupt(&self, reason: &str) -> Error {
         self.reader.corrupt(self.reader.offset, reason)
+    }
+
+    /// Reads the rest of the backup; returns the names of its tables.
+    pub(crate) fn names(mut self) -> Result<HashMap<TreeId, String>, Error> {
+        let (mut names, mut key, mut value) = (HashMap::new(), Vec::new(), Vec::new());
+        while let Some(table) = self.next_table()? {
+            names.insert(self.tree, table.name);
+            while self.next_row(&mut key, &mut value)? {
+                key.clear();
+                value.clear();
+            }
+        }
+        Ok(names)
     }
 
     /// Returns the next table, or `None` at the end of the backup. [`next_row`](Self::next_row) then returns

@@ -7,6 +7,7 @@ use azekura_btree::{LeafBatch, Scan, Tree};
 
 use super::Snapshot;
 use crate::Error;
+use crate::catalog::CATALOG;
 
 /// The rows of one table of a snapshot, leaf by leaf.
 #[derive(Debug)]
@@ -60,6 +61,18 @@ impl<'s> Leaves<'s> {
 }
 
 impl Snapshot {
+    /// Returns `true` if a leaf of the catalog may have a change above `lsn`: a table was created, renamed or
+    /// dropped.
+    pub(crate) fn has_catalog_changed_since(&self, lsn: Lsn) -> Result<bool, Error> {
+        let mut leaves = Leaves::new(self, Some(CATALOG));
+        while let Some(newest) = leaves.advance()? {
+            if newest > lsn {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Returns the leaves of the table with this name and tree.
     pub(crate) fn leaves(&self, name: &str, tree: TreeId) -> Result<Leaves<'_>, Error> {
         let found = self.tree(name, None)?.filter(|found| found.id == tree);

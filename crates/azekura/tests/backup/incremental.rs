@@ -32,8 +32,12 @@ fn change(random: &mut StdRng, db: &Database) {
     let tx = db.begin().expect("begins");
     let table = TableDefinition::<u64, [u8]>::named(format!("t{}", random.random_range(0..4)));
     let mut run = || -> Result<(), Error> {
-        match random.random_range(0..12) {
+        match random.random_range(0..14) {
             0 => drop(tx.drop_table(table.name())?),
+            12 => match tx.rename_table(&table, format!("t{}", random.random_range(0..6))) {
+                Err(Error::TableExists { .. }) => {}
+                renamed => drop(renamed?),
+            },
             1 if tx.table(&table)?.first()?.is_none() => {
                 let rows = (0..2000_u64).map(|n| (n * 3, vec![n as u8; 60]));
                 tx.table(&table)?.bulk_load(rows)?;
@@ -103,6 +107,35 @@ fn chains_of_incremental_backups_restore_the_state_of_each() {
             let copy = restore(&fs, &chain[n], &chain[..n], &format!("copy{n}")).expect("restores");
             assert!(contents(&copy) == *state, "seed {seed}: backup {n}");
         }
+    }
+}
+
+#[test]
+fn a_renamed_table_is_restored_from_an_incremental_backup() {
+    let fs = FaultFs::new();
+    let db = on(&fs).open("db").expect("opens");
+    let others = TableDefinition::<u64, [u8]>::new("others");
+    let fill = |table: &TableDefinition<u64, [u8]>, value: u8| {
+        db.transact(|tx| tx.table(table)?.bulk_load((0..2_000_u64).map(|n| (n, vec![value; 100]))))
+            .expect("loads")
+    };
+    fill(&ROWS, 1);
+    fill(&others, 2);
+    backup(&db, &fs, None, "full");
+    // The new name is below the names of the base, above them, and that of the other table.
+    for (n, names) in
+        [[("rows", "a"), ("a", "a")], [("a", "z"), ("z", "z")], [("others", "b"), ("z", "others")]]
+            .into_iter()
+            .enumerate()
+    {
+        for (from, to) in names.into_iter().filter(|(from, to)| from != to) {
+            assert!(db.transact(|tx| tx.rename_table(from, to)).expect("renames"));
+        }
+        let to = format!("b{n}");
+        let report = backup(&db, &fs, Some("full"), &to);
+        assert!(report.rows >= 2_000, "{report:?}");
+        let copy = restore(&fs, &to, &["full".to_owned()], &format!("copy{n}")).expect("restores");
+        assert_eq!(contents(&copy), contents(&db));
     }
 }
 
