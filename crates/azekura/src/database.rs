@@ -534,8 +534,9 @@ impl Database {
     }
 
     /// Returns a transaction that holds shared locks on all tables, so nothing is written while it is open.
+    /// It has no time limit.
     pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
-        self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)
+        self.retry(Transaction::lock_all_tables).map(|((), tx)| tx.without_time_limit())
     }
 
     pub(crate) const fn owners(&self) -> &Arc<Owners> {

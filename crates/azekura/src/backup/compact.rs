@@ -115,7 +115,7 @@ impl<'a> Compaction<'a> {
             builder.fs = disk;
         }
         let source_fs = builder.mode_fs();
-        (builder.archive, builder.restoring) = (None, true);
+        (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
         builder.encryption_key = db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
         builder = builder.page_size(self.page_size.unwrap_or(db.page_size())).create(true).read_only(false);
         builder.validate()?; // before any file is created

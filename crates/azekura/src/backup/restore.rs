@@ -226,7 +226,7 @@ impl<'a> Restore<'a> {
         rows = with_bases(rows, source, self.open_bases(key.as_ref())?)?;
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
-        builder.restoring = true;
+        (builder.transaction_timeout, builder.restoring) = (None, true);
         let fs = builder.mode_fs();
         begin(&*fs, to)?;
         let db = builder.clone().read_only(false).open(to)?;

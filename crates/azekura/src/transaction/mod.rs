@@ -369,6 +369,12 @@ impl Transaction {
         }
     }
 
+    /// Removes the time limit of the transaction.
+    pub(crate) fn without_time_limit(mut self) -> Self {
+        self.began = None;
+        self
+    }
+
     /// Rolls the transaction back if its time limit has passed. Runs at the start of a call, when no change
     /// is incomplete.
     pub(super) fn check_time(&self) -> Result<(), Error> {

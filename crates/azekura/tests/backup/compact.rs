@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use azekura::{Database, Error, Fs, TableDefinition};
+use azekura::{Database, Error, Fs, Restore, TableDefinition};
 use azekura_io::{FailKind, FaultFs};
 
 use super::{contents, on};
@@ -44,6 +45,20 @@ fn a_compacted_store_has_the_same_rows_in_few_pages() {
     assert!(report.bytes_after * 4 < report.bytes_before, "{report:?}");
     let error = db.compact_into("small").expect_err("is not empty");
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+}
+
+#[test]
+fn the_time_limit_of_transactions_does_not_end_a_copy() {
+    let fs = FaultFs::new();
+    let limited = || on(&fs).transaction_timeout(Duration::from_millis(20));
+    sparse(&fs, 8_000).close().expect("closes");
+    let db = limited().open("db").expect("opens");
+    let pause = || std::thread::sleep(Duration::from_millis(40));
+    let copied = db.compaction().progress(|_| pause()).into_directory("small").expect("copies");
+    db.backup().file_system(Arc::new(fs.clone())).to_directory("backup").expect("backs up");
+    let restore = Restore::new().file_system(Arc::new(fs.clone())).builder(limited());
+    let restored = restore.progress(|_| pause()).from_directory("backup", "new").expect("restores");
+    assert_eq!((copied.rows, restored.backup.rows), (2_001, 2_001));
 }
 
 /// Inserts rows of `row_bytes` with keys of 8 bytes in key order, then removes every second one.
