@@ -168,7 +168,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     }
 
     /// Runs several changes as one unit: an error undoes the earlier ones.
-    fn as_one<T>(&self, changes: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn as_one<T>(&self, changes: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let before = self.tx.savepoint()?;
         let changed = changes();
         if changed.is_err() && !self.tx.is_over() {

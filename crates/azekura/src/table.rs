@@ -354,8 +354,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         K: EncodeKey<Q>,
         V: EncodeValue<W>,
     {
-        let old = self.write(key, value, WriteKind::Replace)?;
-        old.map(|mut value| self.take(&mut value)).transpose()
+        self.changing(|| self.write(key, value, WriteKind::Replace))
     }
 
     /// Removes the value at `key` and returns it.
@@ -368,8 +367,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         K: EncodeKey<Q>,
     {
         let _remove = probe::remove();
-        let old = self.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
-        old.map(|mut value| self.take(&mut value)).transpose()
+        self.changing(|| self.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes)))
     }
 
     /// Removes the value at `key` without reading it; returns `false` if there was no row. For a large value
@@ -537,6 +535,17 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
                 tx.write(&self.tree, key, bytes, kind)
             })
         })
+    }
+
+    /// Runs a change that returns the old value of a row, and decodes that value. If the value cannot be
+    /// decoded, undoes the change (TXN-3).
+    fn changing(
+        &self,
+        change: impl FnOnce() -> Result<Option<Vec<u8>>, Error>,
+    ) -> Result<Option<V::Owned>, Error> {
+        let before = self.tx.undo_len()?;
+        let Some(mut old) = change()? else { return Ok(None) };
+        self.take(&mut old).map(Some).or_else(|error| self.tx.settle(before, Err(error)))
     }
 
     /// Decodes a value; for a large value, moves the memory of the buffer into the result.

@@ -57,6 +57,45 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
 }
 
 #[test]
+fn a_refused_first_row_of_a_table_leaves_neither_the_table_nor_its_page() -> Result<(), Error> {
+    const NEW: TableDefinition<u32, u64> = TableDefinition::new("new");
+    for nowait in [true, false] {
+        let db = store()?;
+        let reader = db.begin()?;
+        assert_eq!(reader.table(&NEW)?.get(&1)?, None, "locks the absence of the table");
+        let tx = db.begin()?;
+        tx.set_nowait(nowait)?;
+        let refused = tx.table(&NEW)?.insert(&1, &1);
+        assert!(if nowait { is_refused(refused) } else { is_self_deadlock(refused) });
+        tx.table(&ROWS)?.insert(&1, &1)?;
+        tx.commit()?;
+        reader.commit()?;
+        assert_eq!(db.table_names()?, ["other", "rows"]);
+        let report = db.check(&mut |_, _| {})?;
+        assert!(report.is_clean(), "{report:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refused_load_in_any_order_stores_no_row() -> Result<(), Error> {
+    let db = store()?;
+    let holder = db.begin()?;
+    holder.table(&ROWS)?.insert(&50, &1)?;
+    let tx = db.begin()?;
+    tx.set_nowait(true)?;
+    tx.table(&ROWS)?.insert(&0, &7)?;
+    let rows: [(u32, u64); 4] = [(70, 9), (50, 9), (5, 9), (10, 9)];
+    assert!(is_refused(tx.table(&ROWS)?.bulk_load_unsorted(rows, 1 << 20)));
+    tx.commit()?;
+    holder.abort()?;
+    let found = db.transact(|tx| tx.table(&ROWS)?.range(..).collect::<Result<Vec<_>, _>>())?;
+    assert_eq!(found.iter().filter(|(_, value)| *value > 0).collect::<Vec<_>>(), [&(0, 7)]);
+    assert_eq!(found.len(), 10);
+    Ok(())
+}
+
+#[test]
 fn a_transaction_that_is_waited_for_has_waiters() -> Result<(), Error> {
     let db = store()?;
     let holder = db.begin()?;

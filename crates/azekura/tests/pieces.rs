@@ -133,6 +133,26 @@ fn a_source_that_fails_leaves_the_row_and_the_transaction() {
 }
 
 #[test]
+fn a_source_that_fails_makes_no_table() {
+    let db = open(&FaultFs::new()).unwrap();
+    for len in [100, 3 * PIECE] {
+        let bytes = bytes(len, 1);
+        let fails =
+            |read: usize| if read < len { Ok(()) } else { Err(io::Error::other("the source ended early")) };
+        db.transact(|tx| {
+            assert!(matches!(
+                tx.table(&FILES)?.insert_from(&1, Source::new(&bytes, fails)),
+                Err(Error::Other(_))
+            ));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(db.table_names().unwrap(), Vec::<String>::new());
+        assert_clean(&db);
+    }
+}
+
+#[test]
 fn a_source_may_read_its_transaction_and_not_write_in_it() {
     let fs = FaultFs::new();
     let db = open(&fs).unwrap();

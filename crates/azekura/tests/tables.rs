@@ -280,6 +280,43 @@ fn a_value_that_cannot_be_read_again_is_not_stored() {
     assert_eq!(db.table_names().expect("lists"), Vec::<String>::new());
 }
 
+#[test]
+fn a_refused_first_row_makes_no_table() {
+    let db = Database::in_memory().expect("opens");
+    let long = vec![1; db.max_key_bytes() + 1];
+    db.transact(|tx| {
+        let bytes = tx.table(&TableDefinition::<[u8], [u8]>::new("bytes"))?;
+        assert!(matches!(bytes.insert(&long, "value"), Err(Error::Invalid(_))));
+        assert!(matches!(bytes.insert_from(&long, &b"value"[..]), Err(Error::Invalid(_))));
+        Ok(())
+    })
+    .expect("goes on");
+    assert_eq!(db.table_names().expect("lists"), Vec::<String>::new());
+    assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
+}
+
+/// The caller of a failed `remove` or `replace` may go on with the transaction, and must find the row.
+#[test]
+fn an_old_value_that_cannot_be_decoded_stays() -> Result<(), Error> {
+    let db = Database::in_memory()?;
+    let raw = TableDefinition::raw("rows");
+    for odd in [vec![7; 3], vec![7; 20_000]] {
+        db.transact(|tx| put(tx, 1, 1))?;
+        db.transact(|tx| tx.table(&raw)?.insert(&1_u32.to_be_bytes(), &odd))?;
+        db.transact(|tx| {
+            let rows = tx.table(&ROWS)?;
+            rows.insert(&2, &2)?;
+            assert!(matches!(rows.remove(&1), Err(Error::Decode { .. })));
+            assert!(matches!(rows.replace(&1, &5), Err(Error::Decode { .. })));
+            assert_eq!(tx.table(&raw)?.get(&1_u32.to_be_bytes())?.as_ref(), Some(&odd));
+            rows.remove(&2).map(|two| assert_eq!(two, Some(2)))
+        })?;
+        assert_eq!(db.transact(|tx| tx.table(&raw)?.get(&1_u32.to_be_bytes()))?.as_ref(), Some(&odd));
+    }
+    assert!(db.check(&mut |_, _| {})?.is_clean());
+    Ok(())
+}
+
 const TAGS: MultimapTableDefinition<[u8], u16> = MultimapTableDefinition::new("tags");
 
 type Tags = BTreeSet<(Vec<u8>, u16)>;

@@ -51,9 +51,14 @@ impl Transaction {
         if self.db.pool.has_failed() { Err(Error::PagesFailed) } else { Ok(()) }
     }
 
+    /// Returns the number of entries of the undo log, for [`settle`](Self::settle).
+    pub(crate) fn undo_len(&self) -> Result<usize, Error> {
+        Ok(self.state()?.undo_len())
+    }
+
     /// Ends a call that began with `before` entries in the undo log. If the call failed, undoes its changes
     /// (TXN-3).
-    pub(super) fn settle<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn settle<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
         let Ok(mut state) = self.state() else { return result };
         let Err(error) = result else {
             state.note_undo(&self.db);

@@ -18,12 +18,16 @@ impl Transaction {
         source: &mut dyn Read,
     ) -> Result<u64, Error> {
         self.check_writable()?;
+        let scope = LoadScope::begin(self, open)?;
+        let written = self.write_in_scope(open, key, source);
+        scope.end(written)
+    }
+
+    fn write_in_scope(&self, open: &OpenTree, key: &[u8], source: &mut dyn Read) -> Result<u64, Error> {
         let tree = self.resolve_or_create(open)?;
         self.lock_to_write(tree, key)?;
         self.listed(&mut *self.state()?);
-        let scope = LoadScope::begin(self, open)?;
-        let written = self.write_pieces(open, tree, key, source);
-        scope.end(written)
+        self.write_pieces(open, tree, key, source)
     }
 
     /// Writes the pieces and then the cell. The transaction's state is not borrowed while the source runs.

@@ -91,8 +91,13 @@ impl Transaction {
         value: &[u8],
         kind: WriteKind,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let tree = self.resolve_or_create(open)?;
-        self.write_to(tree, key, value, kind)
+        if let Some(tree) = self.resolve(open, TableMode::IX)? {
+            return self.write_to(tree, key, value, kind);
+        }
+        // A failed write of the first row leaves neither the table nor its pages (TXN-3).
+        let before = self.undo_len()?;
+        let written = self.resolve_or_create(open).and_then(|tree| self.write_to(tree, key, value, kind));
+        self.settle(before, written)
     }
 
     pub(crate) fn remove(&self, open: &OpenTree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
