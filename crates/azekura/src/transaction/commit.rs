@@ -280,9 +280,12 @@ impl State {
         for slot in self.slots.values_mut() {
             slot.tree = None;
         }
-        let is_kept = |op: &UndoOp<'_>| matches!(op, UndoOp::PutBack { tree, .. } if *tree == CATALOG);
-        let kept = self.undo().log.iter().filter(is_kept).count();
-        self.dropped.truncate(kept);
+        if !self.dropped.is_empty() {
+            // Reads the whole undo log, so not after each rollback of a long transaction.
+            let is_kept = |op: &UndoOp<'_>| matches!(op, UndoOp::PutBack { tree, .. } if *tree == CATALOG);
+            let kept = self.undo().log.iter().filter(is_kept).count();
+            self.dropped.truncate(kept);
+        }
         Ok(())
     }
 
