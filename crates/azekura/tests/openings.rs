@@ -312,6 +312,7 @@ fn several_read_a_closed_or_killed_store_and_nothing_is_written() {
                 reader
                     .transact(|tx| tx.table(&TableDefinition::<u64, u64>::named("new"))?.insert(&1, &1))
                     .map(|_| ()),
+                reader.repair(&mut |_, _| {}).map(|_| ()),
             ];
             for refused in refused {
                 assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
