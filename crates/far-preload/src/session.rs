@@ -132,6 +132,19 @@ pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
     heap().is_some_and(|heap| heap.memory().adopted().iter().any(|range| meets(heap.memory(), range)))
 }
 
+/// Returns `true` if a range is whole pages of the kernel, all of them of a far static array.
+pub(crate) fn is_all_static(address: usize, bytes: usize) -> bool {
+    const PIECE: usize = 4096;
+    let range = address..address.saturating_add(bytes).next_multiple_of(PIECE);
+    address.is_multiple_of(PIECE)
+        && is_static(address, bytes)
+        && heap().is_some_and(|heap| {
+            let memory = heap.memory();
+            memory.adopted().iter().any(|array| array.start <= range.start && range.end <= array.end)
+                && range.step_by(PIECE).all(|at| memory.is_managed(at..at + 1))
+        })
+}
+
 /// Passes the far memory in a range to the kernel permanently, before a call on it that only the kernel can
 /// execute.
 pub(crate) fn unmanage(address: usize, bytes: usize) {

@@ -5,7 +5,7 @@ use super::fail;
 use super::kernel::{PIECE, is_of_pieces};
 use crate::heap::{Heap, Parts};
 use crate::next::Next;
-use crate::session::{excluded, heap, heap_to_map, is_static, overflowed, unmanage};
+use crate::session::{excluded, heap, heap_to_map, is_all_static, is_static, overflowed, unmanage};
 use std::ffi::{c_int, c_void};
 use std::ops::Range as Addresses;
 use std::ptr;
@@ -293,7 +293,7 @@ fn advised(
 ) -> c_int {
     // Discarded memory reads as zeros; for `MADV_FREE` that is earlier than required.
     let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | 24); // MADV_DONTNEED_LOCKED
-    if is_static(at as usize, bytes) && (gives_back || HINTS.contains(&advice)) {
+    if is_all_static(at as usize, bytes) && (gives_back || HINTS.contains(&advice)) {
         if gives_back {
             // SAFETY: the program owns these bytes and discards them.
             unsafe { at.cast::<u8>().write_bytes(0, bytes.next_multiple_of(PIECE)) };
@@ -335,7 +335,7 @@ pub(super) unsafe extern "C" fn posix_madvise(at: *mut c_void, bytes: usize, adv
 pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protection: c_int) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MPROTECT.get()(at, bytes, protection) };
-    if protection == USABLE && is_static(at as usize, bytes) {
+    if protection == USABLE && is_all_static(at as usize, bytes) {
         return 0;
     }
     // Far memory is readable and writable, or reserved. Any other protection requires the kernel.

@@ -66,6 +66,13 @@ int main(void)
         if (page[i]) return puts("not emptied"), 1;
     if (page[-1] != ((unsigned char *)words)[page - 1 - bytes] || matrix[500][300] != 150000) return
         puts("a neighbour changed"), 1;
+    /* A page without access, then calls on a range with it. */
+    mprotect(page, 4096, PROT_NONE);
+    if (mprotect(page - 4096, 1 << 20, PROT_READ | PROT_WRITE)) return perror("mprotect"), 1;
+    page[0] = 5;
+    mprotect(page, 4096, PROT_READ);
+    if (madvise(page - 4096, 1 << 20, MADV_DONTNEED) || page[0]) return puts("not emptied with a page"), 1;
+    if (madvise(page + (2 << 20) + 100, 4096, MADV_DONTNEED) == 0) return puts("no whole pages"), 1;
     printf("%llu\n", (unsigned long long)sum());
     return 0;
 }
