@@ -23,8 +23,10 @@ static POSIX_MADVISE: Next<RangeHow> = Next::new(c"posix_madvise");
 static MPROTECT: Next<RangeHow> = Next::new(c"mprotect");
 
 const USABLE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+/// `MAP_32BIT`: memory in the lowest 2 GiB of addresses, where far memory is not.
+const LOW: c_int = if cfg!(target_arch = "x86_64") { 0x40 } else { 0 };
 const KERNELS: c_int =
-    libc::MAP_SHARED | libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
+    libc::MAP_SHARED | libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED | LOW;
 const FIXED: c_int = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
 /// Advice that concerns only the kernel's pages: far memory ignores it, because it does not change what the
 /// program reads, or which accesses are allowed.

@@ -1,5 +1,6 @@
 /* mmap, munmap in pieces, mremap, madvise and MAP_FIXED over mapped memory. */
 #define _GNU_SOURCE
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -54,6 +55,10 @@ int main(void)
         MUST(mprotect(b, mb, PROT_READ | PROT_WRITE) == 0);
         MUST(mremap(b, 9 * mb, 2 * mb, 0) == b && munmap(b, 2 * mb) == 0);
     }
+#ifdef MAP_32BIT
+    void *low = mmap(NULL, 4 * mb, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    MUST(low != MAP_FAILED && (uintptr_t)low < 1u << 31);
+#endif
     puts("well");
     return 0;
 }
