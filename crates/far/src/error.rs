@@ -112,6 +112,11 @@ pub(crate) enum Loss {
     #[error("the kernel refused to map page {page} {how}: {source}; {}", map_advice(source))]
     Map { page: u32, how: &'static str, source: io::Error },
     #[error(
+        "page {page} cannot be paged out, and neither can other pages: the kernel holds them for direct I/O \
+         or for a device; use a larger --local"
+    )]
+    Held { page: u32 },
+    #[error(
         "the kernel refused to make {pages} pages from page {page} on ordinary memory again: {source}; {}",
         map_advice(source)
     )]
@@ -122,7 +127,10 @@ impl Loss {
     /// Returns the affected pages.
     pub(crate) fn pages(&self) -> Option<(u32, usize)> {
         match *self {
-            Self::Page { page } | Self::NoTaker { page, .. } | Self::Map { page, .. } => Some((page, 1)),
+            Self::Page { page }
+            | Self::Held { page }
+            | Self::NoTaker { page, .. }
+            | Self::Map { page, .. } => Some((page, 1)),
             Self::Unmanage { page, pages, .. } => Some((page, pages)),
             Self::Faults { .. } => None,
         }

@@ -4,11 +4,15 @@
 //! A transfer longer than a bounce buffer is split into several calls if it must be complete (writing;
 //! reading files). Data of a pipe or a socket come from one call, because a further call could wait for data
 //! that the program did not request. The result may then be short, as always for pipes and sockets.
+//!
+//! Direct I/O (`O_DIRECT`) reads through a bounce buffer with every mechanism: the device writes into the
+//! pages of the buffer without a fault, and a page could be paged out meanwhile.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::{errno, fail};
 use crate::next::Next;
-use crate::session::is_unserved;
+use crate::session::{is_managed, is_unserved};
+use azekura_far::sys;
 use libc::{iovec, off_t, size_t, ssize_t};
 use std::ffi::{c_int, c_void};
 use std::slice;
@@ -120,6 +124,24 @@ fn is_file(fd: c_int) -> bool {
     }
 }
 
+/// Returns `true` if a read into a range must go through a bounce buffer.
+fn reads_by_bounce(fd: c_int, at: usize, bytes: usize) -> bool {
+    is_unserved(at, bytes) || is_far(at, bytes) && is_direct(fd)
+}
+
+fn is_far(at: usize, bytes: usize) -> bool {
+    bytes > 0 && is_managed(at..at.saturating_add(bytes))
+}
+
+/// Returns `true` if a descriptor reads by direct I/O.
+fn is_direct(fd: c_int) -> bool {
+    let kept = errno();
+    // SAFETY: the call accesses no memory of this process.
+    let flags = unsafe { sys::call(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize, 0, 0, 0, 0]) };
+    fail(kept);
+    flags >= 0 && flags as c_int & libc::O_DIRECT != 0
+}
+
 /// Returns a buffer with one part.
 pub(super) fn one(at: *const c_void, bytes: size_t) -> [iovec; 1] {
     [iovec { iov_base: at.cast_mut(), iov_len: bytes }]
@@ -136,7 +158,7 @@ macro_rules! read {
         ) -> ssize_t {
             // SAFETY: the caller keeps the contract of the C function.
             unsafe {
-                if !is_unserved(at as usize, bytes) {
+                if !reads_by_bounce(fd, at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
                 }
                 bounced_in(Parts(&one(at, bytes)), || is_file(fd), |to, n, _done| {
@@ -191,8 +213,40 @@ pub(super) unsafe fn unserved_parts<'a>(at: *const iovec, count: usize) -> Optio
     (is_unserved(at as usize, size_of_val(parts.0)) || parts.are_unserved()).then_some(parts)
 }
 
+/// Returns the parts of a read that must go through a bounce buffer; otherwise as [`unserved_parts`].
+///
+/// # Safety
+///
+/// The contract of `readv`: `at` points to `count` parts.
+unsafe fn parts_to_read<'a>(fd: c_int, at: *const iovec, count: usize) -> Option<Parts<'a>> {
+    // SAFETY: the caller keeps this function's contract.
+    if let Some(parts) = unsafe { unserved_parts(at, count) } {
+        return Some(parts);
+    }
+    if at.is_null() || count > MOST_PARTS as usize {
+        return None;
+    }
+    // SAFETY: the caller keeps this function's contract.
+    let parts = Parts(unsafe { slice::from_raw_parts(at, count) });
+    let is_far = parts.0.iter().any(|part| is_far(part.iov_base as usize, part.iov_len));
+    (is_far && is_direct(fd)).then_some(parts)
+}
+
+/// Returns the parts of a write that must go through a bounce buffer.
+///
+/// # Safety
+///
+/// The contract of `writev`: `at` points to `count` parts.
+unsafe fn parts_to_write<'a>(_fd: c_int, at: *const iovec, count: usize) -> Option<Parts<'a>> {
+    // SAFETY: the caller keeps this function's contract.
+    unsafe { unserved_parts(at, count) }
+}
+
 macro_rules! vector {
-    ($name:ident, $next:ident, $bounced:ident, $goes_on:expr $(, $offset:ident $(, $how:ident)?)?) => {
+    (
+        $name:ident, $next:ident, $parts:ident, $bounced:ident, $goes_on:expr
+        $(, $offset:ident $(, $how:ident)?)?
+    ) => {
         /// # Safety
         ///
         /// The contract of the C library's function.
@@ -202,7 +256,7 @@ macro_rules! vector {
         ) -> ssize_t {
             // SAFETY: the caller keeps the contract of the C function.
             unsafe {
-                match usize::try_from(count).ok().and_then(|count| unserved_parts(parts, count)) {
+                match usize::try_from(count).ok().and_then(|count| $parts(fd, parts, count)) {
                     None => $next.get()(fd, parts, count $(, $offset $(, $how)?)?),
                     Some(parts) => $bounced(parts, || $goes_on(fd), |at, n, _done| {
                         let part = one(at.cast(), n);
@@ -223,16 +277,16 @@ fn always(_fd: c_int) -> bool {
     true
 }
 
-vector!(readv, READV, bounced_in, is_file);
-vector!(writev, WRITEV, bounced_out, always);
-vector!(preadv, PREADV, bounced_in, is_file, offset);
-vector!(preadv64, PREADV, bounced_in, is_file, offset);
-vector!(pwritev, PWRITEV, bounced_out, always, offset);
-vector!(pwritev64, PWRITEV, bounced_out, always, offset);
-vector!(preadv2, PREADV2, bounced_in, is_file, offset, how);
-vector!(preadv64v2, PREADV2, bounced_in, is_file, offset, how);
-vector!(pwritev2, PWRITEV2, bounced_out, always, offset, how);
-vector!(pwritev64v2, PWRITEV2, bounced_out, always, offset, how);
+vector!(readv, READV, parts_to_read, bounced_in, is_file);
+vector!(writev, WRITEV, parts_to_write, bounced_out, always);
+vector!(preadv, PREADV, parts_to_read, bounced_in, is_file, offset);
+vector!(preadv64, PREADV, parts_to_read, bounced_in, is_file, offset);
+vector!(pwritev, PWRITEV, parts_to_write, bounced_out, always, offset);
+vector!(pwritev64, PWRITEV, parts_to_write, bounced_out, always, offset);
+vector!(preadv2, PREADV2, parts_to_read, bounced_in, is_file, offset, how);
+vector!(preadv64v2, PREADV2, parts_to_read, bounced_in, is_file, offset, how);
+vector!(pwritev2, PWRITEV2, parts_to_write, bounced_out, always, offset, how);
+vector!(pwritev64v2, PWRITEV2, parts_to_write, bounced_out, always, offset, how);
 
 /// # Safety
 ///

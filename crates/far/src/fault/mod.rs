@@ -166,7 +166,8 @@ pub(crate) trait Backend: Send + Sync {
     fn tells_every_write(&self) -> bool;
     /// Maps the bytes of the frames into the region. Wakes no thread.
     fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame>;
-    /// Removes the pages from the region. Their bytes are then in the frames, which were empty.
+    /// Removes the pages from the region. Their bytes are then in the frames, which were empty. After the
+    /// error [`is_held`], all pages are in the region as before, and the program may read and write them.
     fn map_out(&self, run: Run) -> io::Result<()>;
     /// Permits the program this access to mapped pages.
     fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()>;
@@ -176,7 +177,7 @@ pub(crate) trait Backend: Send + Sync {
         Ok(false)
     }
     /// Makes the next access to each page fault. Returns `true` if the pages' bytes are now in the frames;
-    /// then `map_in` maps them again.
+    /// then `map_in` maps them again. Errors are those of `map_out`.
     fn arm_access(&self, run: Run) -> io::Result<bool>;
     /// Empties the pages.
     fn discard(&self, pages: Range<u32>) -> io::Result<()>;
@@ -233,6 +234,12 @@ pub(crate) trait Backend: Send + Sync {
     }
     /// Closes inherited descriptors in a child process without far memory.
     fn abandon(&self) {}
+}
+
+/// Returns `true` if pages could not be removed because the kernel has pinned them, for example as the
+/// destination of direct I/O.
+pub(crate) fn is_held(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBUSY)
 }
 
 /// Result of `next_fault`.

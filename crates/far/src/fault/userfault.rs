@@ -23,21 +23,17 @@
 //! page is moved as a hole, and reads as zeros in a frame. Holes are filled before a copy, and when a thread
 //! touches the page.
 //!
-//! A failed move returns the number of bytes that it moved. Linux 6.18 sometimes returns too small a number:
-//! after an internal retry it omits the bytes of the retry, tries once more, and finds its own pages at the
-//! destination (`EEXIST`). Trusting this number would overwrite half a page with zeros. So a piece that is
-//! present at the destination and absent at the source counts as moved ([`moved_pieces`]): the destination
-//! was empty before.
-//!
 //! For a write fault in a range that permits huge pages, the kernel clears 2 MiB before it reports the fault.
 //! A fault also leaves an empty page table, which makes a later move split a huge page. So the region is
 //! `MADV_NOHUGEPAGE`, and existing page tables are dropped before a page of 2 MiB is paged in.
+
+mod moves;
 
 use super::abi::{self, Userfault};
 use super::arena::{Mapping, Notifier, advise, close, missing, reopen};
 use super::page_set::PageSet;
 use super::places::Places;
-use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
+use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run, is_held};
 use crate::adopt;
 use crate::replace::Access;
 use std::io;
@@ -49,7 +45,7 @@ use std::time::Duration;
 const HUGE: usize = 2 << 20;
 /// Mode in which the region is registered.
 const REGISTERED: u64 = abi::REGISTER_MISSING | abi::REGISTER_WP;
-/// Largest number of attempts to move a busy page. After that the page is copied.
+/// Largest number of attempts to move a busy page.
 const TRIES: usize = 64;
 
 #[derive(Debug)]
@@ -128,45 +124,6 @@ impl UserfaultBackend {
         })
     }
 
-    /// Moves memory to an empty destination. Retries if pages are busy. The error includes the number of
-    /// bytes moved before it.
-    fn shift(&self, to: *mut u8, from: *mut u8, bytes: usize) -> Result<(), (usize, io::Error)> {
-        let mut done = 0;
-        let mut tries = 0;
-        while done < bytes {
-            let mode = abi::MOVE_DONTWAKE | abi::MOVE_ALLOW_HOLES;
-            let left = bytes - done;
-            let (told, error) = self.uffd.r#move(to as usize + done, from as usize + done, left, mode);
-            done += told;
-            let Some(error) = error else { continue };
-            let untold = match error.raw_os_error() {
-                Some(libc::EEXIST) => {
-                    moved_pieces(to.wrapping_add(done), from.wrapping_add(done), left - told)
-                }
-                _ => Ok(0),
-            };
-            let untold = untold.map_err(|error| (done, error))?;
-            done += untold;
-            if told + untold > 0 {
-                tries = 0;
-            }
-            tries += 1;
-            match error.raw_os_error() {
-                Some(libc::EEXIST) if untold > 0 => {}
-                // Pages that are shared with another process stay shared until they are written, so a retry
-                // is useless.
-                Some(libc::EBUSY) if self.forked.load(Relaxed) => return Err((done, error)),
-                Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) if tries < TRIES => {
-                    if tries > 4 {
-                        std::thread::yield_now();
-                    }
-                }
-                _ => return Err((done, error)),
-            }
-        }
-        Ok(())
-    }
-
     /// Copies a run from its frames into the region, beginning at byte `done`.
     fn copy_in(&self, run: Run, done: usize, allow: Allow) -> io::Result<()> {
         let mode = abi::COPY_DONTWAKE | if allow == Allow::Read { abi::COPY_WP } else { 0 };
@@ -237,22 +194,6 @@ impl UserfaultBackend {
     }
 }
 
-/// Returns the number of bytes at the beginning of a range that were moved: present at `to` and absent at
-/// `from`.
-fn moved_pieces(to: *mut u8, from: *mut u8, bytes: usize) -> io::Result<usize> {
-    let (not_there, piece) = missing(to, bytes)?;
-    let (gone, _) = missing(from, bytes)?;
-    Ok(prefix(&not_there, to as usize, &gone, from as usize, bytes, piece))
-}
-
-/// Computes the result of [`moved_pieces`] from the sorted addresses of missing pieces.
-fn prefix(not_there: &[usize], to: usize, gone: &[usize], from: usize, bytes: usize, piece: usize) -> usize {
-    let there = not_there.first().map_or(bytes, |&at| at - to);
-    let left_behind =
-        gone.iter().zip((from..).step_by(piece)).take_while(|&(&at, piece)| at == piece).count();
-    there.min(left_behind * piece)
-}
-
 fn open(mechanism: Mechanism) -> io::Result<Userfault> {
     let moves = if mechanism.moves() { abi::FEATURE_MOVE } else { 0 };
     Userfault::open(mechanism.is_user_mode(), abi::FEATURE_PAGEFAULT_FLAG_WP | moves)
@@ -285,7 +226,7 @@ impl Backend for UserfaultBackend {
             if self.page_bytes == HUGE {
                 advise(to, HUGE, libc::MADV_DONTNEED)?;
             }
-            if let Err((done, _)) = self.shift(to, from, bytes) {
+            if let Err((done, _)) = self.shift(to, from, bytes, TRIES) {
                 self.copy_in(run, done, Allow::ReadWrite)?;
                 // The next move into this frame requires that no page is there.
                 advise(from, bytes, libc::MADV_DONTNEED)?;
@@ -298,18 +239,21 @@ impl Backend for UserfaultBackend {
     }
 
     fn map_out(&self, run: Run) -> io::Result<()> {
-        self.pieces(run).try_for_each(|run| {
+        let mut out = 0;
+        for piece in self.pieces(run) {
             if !self.mechanism.moves() {
-                return self.copy_out(run, 0);
+                self.copy_out(piece, 0)?;
+                continue;
             }
-            match self.shift(self.frame(run.frame), self.page(run.page), self.bytes(run.len)) {
-                Ok(()) => Ok(()),
-                // The frame was not empty. It is unknown where the bytes are, so no hole may be filled.
-                Err((_, error)) if error.raw_os_error() == Some(libc::EEXIST) => Err(error),
-                // The page was shared with a child process, or the kernel has pinned it.
-                Err((done, _)) => self.copy_out(run, done),
+            if let Err(error) = self.move_out(piece) {
+                if out > 0 && is_held(&error) {
+                    self.map_in(Run { len: out, ..run }, Allow::ReadWrite)?;
+                }
+                return Err(error);
             }
-        })
+            out += piece.len;
+        }
+        Ok(())
     }
 
     fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()> {
@@ -520,23 +464,6 @@ mod tests {
     use super::*;
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
-
-    #[test]
-    fn what_is_there_and_no_longer_where_it_came_from_was_moved() {
-        const PIECE: usize = 4096;
-        let at = |base: usize, pieces: &[usize]| {
-            pieces.iter().map(|piece| base + piece * PIECE).collect::<Vec<_>>()
-        };
-        let moved = |not_there: &[usize], gone: &[usize]| {
-            prefix(&at(1 << 20, not_there), 1 << 20, &at(1 << 30, gone), 1 << 30, 4 * PIECE, PIECE) / PIECE
-        };
-        assert_eq!(moved(&[], &[0, 1, 2, 3]), 4, "all, though nothing of it was told");
-        assert_eq!(moved(&[2, 3], &[0, 1]), 2);
-        assert_eq!(moved(&[2, 3], &[0, 1, 2, 3]), 2, "then a hole");
-        assert_eq!(moved(&[3], &[0, 2]), 1, "the second is in both places: not by a move");
-        assert_eq!(moved(&[0, 1, 2, 3], &[]), 0);
-        assert_eq!(moved(&[], &[]), 0);
-    }
 
     /// Ends the threads of a scope, also after a panic.
     struct Ended<'e>(&'e AtomicBool);

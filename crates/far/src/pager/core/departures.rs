@@ -6,10 +6,18 @@ use super::runs::side_by_side;
 use crate::client::{Order, Verb};
 use crate::digest::{Digest, is_zero};
 use crate::error::Loss;
+use crate::fault::{Allow, is_held};
 use crate::pager::state::{Entry, Out, Replicas, State, Then};
-use crate::replace::PageNo;
+use crate::replace::{Access, PageNo};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Number of victims in a row that the kernel holds before the pager waits, and the duration of each wait.
+const MANY_HELD: usize = 8;
+const HELD_WAIT: Duration = Duration::from_micros(100);
+/// Duration after which the program is ended: no direct I/O takes this long.
+const MOST_HELD: Duration = Duration::from_secs(10);
 
 impl Core {
     /// Makes a frame free for one more local page. Returns `false` if a page must be paged out first and that
@@ -55,10 +63,7 @@ impl Core {
         if self.is_stale_staged() && self.drop_oldest_staged() {
             return true;
         }
-        let victim = self.with_policy(|policy, bits| policy.victim(incoming.map(PageNo), bits)).0;
-        let all = self.members(victim).len();
-        let run = self.leavers(victim);
-        let frames = self.take_out(run.clone());
+        let (victim, all, run, frames) = self.take_victim(incoming);
         self.resident -= run.len();
         self.local -= run.len();
         let evicted = run.len();
@@ -79,9 +84,36 @@ impl Core {
         true
     }
 
+    /// Chooses a victim and removes its run, or a part of it, from the region. Returns the victim, the number
+    /// of pages of its run, the removed pages, and for each of them its frame and whether it was written. A
+    /// victim that the kernel holds stays, and counts as accessed.
+    fn take_victim(&mut self, incoming: Option<u32>) -> (u32, usize, Range<u32>, Vec<(u32, bool)>) {
+        let mut held = 0;
+        let mut since = None;
+        loop {
+            let victim = self.with_policy(|policy, bits| policy.victim(incoming.map(PageNo), bits)).0;
+            let all = self.members(victim).len();
+            let run = self.leavers(victim);
+            if let Some(frames) = self.take_out(run.clone()) {
+                return (victim, all, run, frames);
+            }
+            held += 1;
+            if since.get_or_insert_with(Instant::now).elapsed() > MOST_HELD {
+                self.stop_program(&Loss::Held { page: victim });
+            }
+            if held > MANY_HELD {
+                std::thread::sleep(HELD_WAIT);
+            }
+            self.with_policy(|policy, bits| {
+                policy.page_out(PageNo(victim));
+                policy.page_in(PageNo(victim), Access::Write, bits);
+            });
+        }
+    }
+
     /// Removes the pages of a run from the region. Returns, for each page, its frame and whether the page was
-    /// written.
-    fn take_out(&mut self, run: Range<u32>) -> Vec<(u32, bool)> {
+    /// written; `None` if the kernel holds one of the pages, and all pages stay.
+    fn take_out(&mut self, run: Range<u32>) -> Option<Vec<(u32, bool)>> {
         let states = run.clone().map(|page| self.pages[page as usize].state);
         let armed = states.clone().map_while(|state| match state {
             State::Armed { frame: Some(frame), dirty } => Some((frame, dirty)),
@@ -89,7 +121,7 @@ impl Core {
         });
         let armed: Vec<(u32, bool)> = armed.collect();
         if armed.len() == run.len() {
-            return armed;
+            return Some(armed);
         }
         let dirty = states.map(|state| match state {
             State::Armed { frame: None, dirty } | State::Resident { dirty, .. } => dirty,
@@ -98,11 +130,29 @@ impl Core {
         let dirty: Vec<bool> = dirty.collect();
         let backend = Arc::clone(&self.backend);
         let frames = self.frames.take_empty_run(run.len(), |frame| backend.empty(frame));
-        let pages: Vec<(u32, u32)> = run.zip(frames.iter().copied()).collect();
-        for run in side_by_side(&pages) {
-            self.check(run.page, "out", backend.map_out(run));
+        let pages: Vec<(u32, u32)> = run.clone().zip(frames.iter().copied()).collect();
+        for part in side_by_side(&pages) {
+            match backend.map_out(part) {
+                Err(error) if is_held(&error) => {
+                    self.put_back(&pages, part.page);
+                    for page in run.clone() {
+                        self.pages[page as usize].state = State::Resident { writable: true, dirty: true };
+                    }
+                    self.backend.wake(run);
+                    return None;
+                }
+                done => self.check(part.page, "out", done),
+            }
         }
-        frames.into_iter().zip(dirty).collect()
+        Some(frames.into_iter().zip(dirty).collect())
+    }
+
+    /// Maps the pages before `held` into the region again after they were removed, and frees the frames of
+    /// the other pages, which are empty.
+    pub(super) fn put_back(&mut self, pages: &[(u32, u32)], held: u32) {
+        let (out, others) = pages.split_at(pages.partition_point(|&(page, _)| page < held));
+        self.show(out, Allow::ReadWrite);
+        others.iter().for_each(|&(_, frame)| self.frames.give_empty(frame));
     }
 
     /// Decides what happens to a page that was moved into a frame. Returns `true` if the page must be sent to

@@ -37,7 +37,7 @@ use crate::client::Replica;
 use crate::compression::Compression;
 use crate::digest::Digest;
 use crate::error::Loss;
-use crate::fault::{Allow, Backend, Fault, Frame};
+use crate::fault::{Allow, Backend, Fault, Frame, is_held};
 use crate::replace::list::PageList;
 use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
 use crate::sparse::Sparse;
@@ -444,10 +444,20 @@ impl Core {
         let run = self.members(page);
         let backend = Arc::clone(&self.backend);
         let frames = self.frames.take_empty_run(run.len(), |frame| backend.empty(frame));
-        let pages: Vec<(u32, u32)> = run.zip(frames).collect();
+        let pages: Vec<(u32, u32)> = run.clone().zip(frames).collect();
+        let all = run;
         for run in runs::side_by_side(&pages) {
             let moved = match backend.arm_access(run) {
                 Ok(moved) => moved,
+                Err(error) if is_held(&error) => {
+                    self.put_back(&pages, run.page);
+                    // Its accesses are not reported, so it is a victim as if it were not accessed.
+                    for page in all.clone() {
+                        self.pages[page as usize].state = State::Armed { frame: None, dirty: true };
+                    }
+                    self.backend.wake(all);
+                    break;
+                }
                 Err(source) => self.stop_program(&Loss::Map { page, how: "out", source }),
             };
             for (page, frame) in (run.page..).zip(run.frame..run.frame + run.len) {
