@@ -223,7 +223,7 @@ fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
 fn programs_may_restrict_their_rights_and_their_system_calls() {
     for mechanism in mechanisms() {
         // The program sets limits below `space`.
-        for part in ["strict", "addresses", "private"] {
+        for part in ["strict", "addresses", "private", "alone"] {
             same("rights", &[part], mechanism);
         }
         // With SIGSEGV a child has no far memory.

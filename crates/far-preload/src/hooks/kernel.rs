@@ -35,6 +35,7 @@
 //! | `vmsplice`, `io_uring_register` of buffers | K | the kernel keeps the pages after the call |
 //! | `prctl(PR_SET_VMA)` | L | nothing to do: a name |
 //! | `prctl(PR_SET_SECCOMP)`, `seccomp` | K | all far memory: the layer makes calls that a filter forbids |
+//! | `unshare`, `setns`, if only permitted to a process with one thread | K | as for `mlockall` |
 //! | `brk`, `sbrk`, `pkey_alloc`, `pkey_free`, `membarrier`, `cachestat`, `process_mrelease` | – | |
 //! | `read`, `write` and all calls with buffers | L | see `transfer`, `message`, `again` |
 //! | stacks that a program passes to threads, contexts and signal handlers | K | see `stack` |
@@ -276,6 +277,45 @@ pub(super) unsafe extern "C" fn prctl(what: c_int, a: usize, b: usize, c: usize,
     call(libc::SYS_prctl, [what as usize, a, b, c, d, 0]) as c_int
 }
 
+/// Ends the threads of this layer before a call that the kernel refuses to a process with several threads.
+/// A thread that was waited for is a thread of the process for a moment longer, so the call is repeated.
+fn alone(name: &str, call: impl Fn() -> isize) -> c_int {
+    const TRIES: usize = 100;
+    if heap().is_none() {
+        return call() as c_int;
+    }
+    end_far(name, "the kernel permits this call only to a process with one thread");
+    for _ in 0..TRIES {
+        let done = call();
+        if done == 0 || super::errno() != libc::EINVAL {
+            return done as c_int;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    super::fail(libc::EINVAL);
+    -1
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    let one = libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
+    let unshares = || call(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]);
+    if flags & one != 0 { alone("unshare", unshares) } else { unshares() as c_int }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    let one = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWTIME;
+    let enters = || call(libc::SYS_setns, [fd as usize, kind as usize, 0, 0, 0, 0]);
+    if kind == 0 || kind & one != 0 { alone("setns", enters) } else { enters() as c_int }
+}
+
 fn restricts(name: &str) {
     end_far(name, "the program restricts its system calls, which far memory needs");
     at_end();
@@ -334,6 +374,8 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
             }
             libc::SYS_vmsplice => vmsplice(a as c_int, at(b).cast(), c, d as c_uint) as c_long,
             libc::SYS_shmat => shmat(a as c_int, at(b), c as c_int) as c_long,
+            libc::SYS_unshare => unshare(a as c_int).into(),
+            libc::SYS_setns => setns(a as c_int, b as c_int).into(),
             libc::SYS_prctl => prctl(a as c_int, b, c, d, e).into(),
             libc::SYS_seccomp => {
                 if a <= 1 {

@@ -1,6 +1,9 @@
-/* A program that drops its privileges, and limits its address space, between two uses of its memory. */
+/* A program that drops its privileges, limits its address space, or enters another user namespace, between
+ * two uses of its memory. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +41,11 @@ int main(int count, char **arguments)
         write(1, said, 6);
         write(1, (char *)words + SIZE / 2, 0);
         syscall(SYS_exit, 0);
+    }
+    if (count > 1 && !strcmp(arguments[1], "alone")) {
+        int done = unshare(CLONE_NEWUSER);
+        int refusal = done ? errno : 0;
+        return printf("%d %d: %ld\n", done, refusal, wrong(3)), 0;
     }
     if (count > 1) {
         int which = strcmp(arguments[1], "private") ? RLIMIT_AS : RLIMIT_DATA;
