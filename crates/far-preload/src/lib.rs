@@ -24,6 +24,7 @@
 //! | `hooks::descriptor` | `close` and similar calls, which skip the layer's descriptors |
 //! | `hooks::directory` | `opendir`, if the kernel does not wait for far memory |
 //! | `hooks::again` | repeatable system calls, if the kernel does not wait for far memory |
+//! | `hooks::once` | system calls with results that the kernel delivers once |
 //! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::stack` | stacks in far memory |
 //! | `hooks::limit` | limits that count far memory |

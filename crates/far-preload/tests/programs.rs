@@ -412,6 +412,14 @@ fn f1_calls_of_every_kind_work_on_pages_that_are_away() {
 }
 
 #[test]
+fn f1_names_and_results_of_calls_may_be_on_pages_that_are_away() {
+    mechanisms()
+        .into_iter()
+        .filter(|mechanism| *mechanism != Mechanism::Sigsegv)
+        .for_each(|mechanism| same("names", &[], mechanism));
+}
+
+#[test]
 fn f1_streams_write_and_read_through_buffers_that_are_away() {
     mechanisms().into_iter().for_each(|mechanism| same("streams", &[], mechanism));
 }

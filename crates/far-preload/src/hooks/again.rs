@@ -121,6 +121,10 @@ impl Answer for c_long {
     const FAILED: Self = -1;
 }
 
+impl<T> Answer for *mut T {
+    const FAILED: Self = ptr::null_mut();
+}
+
 /// Makes a call. As long as the call fails and an argument is far, touches the far parts and repeats the
 /// call.
 fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
@@ -138,6 +142,19 @@ fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
     }
     fail(libc::EFAULT);
     result
+}
+
+/// Makes a call that returns the number of an error, as [`asked`] does.
+fn numbered(given: &[Given], call: impl Fn() -> c_int) -> c_int {
+    let call = || {
+        let number = call();
+        fail(number);
+        if number == 0 { 0 } else { -1 }
+    };
+    let kept = errno();
+    let number = if asked(given, call) == 0 { 0 } else { errno() };
+    fail(kept);
+    number
 }
 
 macro_rules! again {
@@ -158,6 +175,10 @@ macro_rules! again {
         /// Finds all functions.
         pub(super) fn settle() {
             $(next::$name.settle();)+
+            CLOCK_NANOSLEEP.settle();
+            POSIX_SPAWN.settle();
+            POSIX_SPAWNP.settle();
+            SIGWAIT.settle();
             SYSCALL.settle();
             IOCTL.settle();
         }
@@ -215,6 +236,59 @@ again! {
     chdir(path: Path) -> c_int = [text(path)];
     chmod(path: Path, mode: mode_t) -> c_int = [text(path)];
     truncate(path: Path, length: i64) -> c_int = [text(path)];
+    truncate64(path: Path, length: i64) -> c_int = [text(path)];
+    creat64(path: Path, mode: mode_t) -> c_int = [text(path)];
+    remove(path: Path) -> c_int = [text(path)];
+    linkat(from: c_int, old: Path, to: c_int, new: Path, flags: c_int) -> c_int = [text(old), text(new)];
+    symlinkat(old: Path, to: c_int, new: Path) -> c_int = [text(old), text(new)];
+    renameat2(from: c_int, old: Path, to: c_int, new: Path, flags: libc::c_uint) -> c_int =
+        [text(old), text(new)];
+    mkfifo(path: Path, mode: mode_t) -> c_int = [text(path)];
+    mkfifoat(at: c_int, path: Path, mode: mode_t) -> c_int = [text(path)];
+    mknod(path: Path, mode: mode_t, device: libc::dev_t) -> c_int = [text(path)];
+    mknodat(at: c_int, path: Path, mode: mode_t, device: libc::dev_t) -> c_int = [text(path)];
+    chroot(path: Path) -> c_int = [text(path)];
+    chown(path: Path, user: libc::uid_t, group: libc::gid_t) -> c_int = [text(path)];
+    lchown(path: Path, user: libc::uid_t, group: libc::gid_t) -> c_int = [text(path)];
+    fchownat(at: c_int, path: Path, user: libc::uid_t, group: libc::gid_t, flags: c_int) -> c_int =
+        [text(path)];
+    fchmodat(at: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int = [text(path)];
+    euidaccess(path: Path, mode: c_int) -> c_int = [text(path)];
+    eaccess(path: Path, mode: c_int) -> c_int = [text(path)];
+    utime(path: Path, times: *const libc::utimbuf) -> c_int = [text(path), reads(times, 16)];
+    utimes(path: Path, times: *const libc::timeval) -> c_int = [text(path), reads(times, 32)];
+    lutimes(path: Path, times: *const libc::timeval) -> c_int = [text(path), reads(times, 32)];
+    futimes(fd: c_int, times: *const libc::timeval) -> c_int = [reads(times, 32)];
+    futimens(fd: c_int, times: *const libc::timespec) -> c_int = [reads(times, 32)];
+    utimensat(at: c_int, path: Path, times: *const libc::timespec, flags: c_int) -> c_int =
+        [text(path), reads(times, 32)];
+    inotify_add_watch(fd: c_int, path: Path, mask: u32) -> c_int = [text(path)];
+    memfd_create(name: Path, flags: libc::c_uint) -> c_int = [text(name)];
+    shm_open(name: Path, flags: c_int, mode: mode_t) -> c_int = [text(name)];
+    shm_unlink(name: Path) -> c_int = [text(name)];
+    pathconf(path: Path, name: c_int) -> c_long = [text(path)];
+    fopen(path: Path, how: Path) -> *mut libc::FILE = [text(path), text(how)];
+    fopen64(path: Path, how: Path) -> *mut libc::FILE = [text(path), text(how)];
+    getcwd(to: *mut c_char, bytes: size_t) -> *mut c_char = [writes(to, bytes.min(1 << 16))];
+    // Calls on extended attributes.
+    setxattr(path: Path, name: Path, value: Any, bytes: size_t, flags: c_int) -> c_int =
+        [text(path), text(name), reads(value, bytes)];
+    lsetxattr(path: Path, name: Path, value: Any, bytes: size_t, flags: c_int) -> c_int =
+        [text(path), text(name), reads(value, bytes)];
+    fsetxattr(fd: c_int, name: Path, value: Any, bytes: size_t, flags: c_int) -> c_int =
+        [text(name), reads(value, bytes)];
+    getxattr(path: Path, name: Path, to: Any, bytes: size_t) -> ssize_t =
+        [text(path), text(name), writes(to, bytes.min(1 << 16))];
+    lgetxattr(path: Path, name: Path, to: Any, bytes: size_t) -> ssize_t =
+        [text(path), text(name), writes(to, bytes.min(1 << 16))];
+    fgetxattr(fd: c_int, name: Path, to: Any, bytes: size_t) -> ssize_t =
+        [text(name), writes(to, bytes.min(1 << 16))];
+    listxattr(path: Path, to: Any, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes.min(1 << 16))];
+    llistxattr(path: Path, to: Any, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes.min(1 << 16))];
+    flistxattr(fd: c_int, to: Any, bytes: size_t) -> ssize_t = [writes(to, bytes.min(1 << 16))];
+    removexattr(path: Path, name: Path) -> c_int = [text(path), text(name)];
+    lremovexattr(path: Path, name: Path) -> c_int = [text(path), text(name)];
+    fremovexattr(fd: c_int, name: Path) -> c_int = [text(name)];
     // Calls that return the attributes of files.
     stat(path: Path, to: *mut libc::stat) -> c_int = [text(path), filled(to)];
     stat64(path: Path, to: *mut libc::stat64) -> c_int = [text(path), filled(to)];
@@ -228,6 +302,12 @@ again! {
         [text(path), filled(to)];
     statfs(path: Path, to: *mut libc::statfs) -> c_int = [text(path), filled(to)];
     fstatfs(fd: c_int, to: *mut libc::statfs) -> c_int = [filled(to)];
+    statfs64(path: Path, to: *mut libc::statfs64) -> c_int = [text(path), filled(to)];
+    fstatfs64(fd: c_int, to: *mut libc::statfs64) -> c_int = [filled(to)];
+    statvfs(path: Path, to: *mut libc::statvfs) -> c_int = [text(path), filled(to)];
+    statvfs64(path: Path, to: *mut libc::statvfs64) -> c_int = [text(path), filled(to)];
+    fstatvfs(fd: c_int, to: *mut libc::statvfs) -> c_int = [filled(to)];
+    fstatvfs64(fd: c_int, to: *mut libc::statvfs64) -> c_int = [filled(to)];
     readlink(path: Path, to: *mut c_char, bytes: size_t) -> ssize_t = [text(path), writes(to, bytes)];
     readlinkat(at: c_int, path: Path, to: *mut c_char, bytes: size_t) -> ssize_t =
         [text(path), writes(to, bytes)];
@@ -252,6 +332,16 @@ again! {
         timeout: *mut libc::timeval
     ) -> c_int =
         [filled(r), filled(w), filled(e), filled(timeout)];
+    pselect(
+        most: c_int, r: *mut libc::fd_set, w: *mut libc::fd_set, e: *mut libc::fd_set,
+        timeout: *const libc::timespec, mask: *const libc::sigset_t
+    ) -> c_int =
+        [filled(r), filled(w), filled(e), reads(timeout, 16), reads(mask, 8)];
+    sigsuspend(mask: *const libc::sigset_t) -> c_int = [reads(mask, 8)];
+    semop(set: c_int, operations: Any, count: size_t) -> c_int = [reads(operations, count * 6)];
+    semtimedop(set: c_int, operations: Any, count: size_t, timeout: *const libc::timespec) -> c_int =
+        [reads(operations, count * 6), reads(timeout, 16)];
+    msgsnd(queue: c_int, message: Any, bytes: size_t, flags: c_int) -> c_int = [reads(message, bytes + 8)];
     // Calls on sockets.
     bind(fd: c_int, name: *const libc::sockaddr, bytes: libc::socklen_t) -> c_int =
         [reads(name, bytes as usize)];
@@ -273,6 +363,21 @@ again! {
         [reads(time, 16), filled(left)];
     getrlimit(which: libc::c_uint, to: *mut libc::rlimit) -> c_int = [filled(to)];
     getrusage(who: c_int, to: *mut libc::rusage) -> c_int = [filled(to)];
+    getrlimit64(which: libc::c_uint, to: *mut libc::rlimit64) -> c_int = [filled(to)];
+    getitimer(which: c_int, to: *mut libc::itimerval) -> c_int = [filled(to)];
+    timerfd_gettime(fd: c_int, to: *mut libc::itimerspec) -> c_int = [filled(to)];
+    timer_gettime(timer: libc::timer_t, to: *mut libc::itimerspec) -> c_int = [filled(to)];
+    times(to: *mut libc::tms) -> libc::clock_t = [filled(to)];
+    signalfd(fd: c_int, mask: *const libc::sigset_t, flags: c_int) -> c_int = [reads(mask, 8)];
+    sigpending(to: *mut libc::sigset_t) -> c_int = [filled(to)];
+    getentropy(to: Any, bytes: size_t) -> c_int = [writes(to, bytes.min(256))];
+    sched_setaffinity(process: libc::pid_t, bytes: size_t, set: *const libc::cpu_set_t) -> c_int =
+        [reads(set, bytes)];
+    sched_getparam(process: libc::pid_t, to: *mut libc::sched_param) -> c_int = [filled(to)];
+    sched_setparam(process: libc::pid_t, value: *const libc::sched_param) -> c_int = [reads(value, 4)];
+    sched_setscheduler(process: libc::pid_t, policy: c_int, value: *const libc::sched_param) -> c_int =
+        [reads(value, 4)];
+    sched_rr_get_interval(process: libc::pid_t, to: *mut libc::timespec) -> c_int = [filled(to)];
     sysinfo(to: *mut libc::sysinfo) -> c_int = [filled(to)];
     uname(to: *mut libc::utsname) -> c_int = [filled(to)];
     sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int =
@@ -293,6 +398,10 @@ again! {
         [text(path), texts_at(arguments), texts_at(environment)];
     execv(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
     execvp(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
+    execvpe(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
+        [text(path), texts_at(arguments), texts_at(environment)];
+    fexecve(fd: c_int, arguments: *const Path, environment: *const Path) -> c_int =
+        [texts_at(arguments), texts_at(environment)];
 }
 
 fn texts_at(at: *const Path) -> Given {
@@ -307,6 +416,74 @@ fn first_part(parts: *const libc::iovec, count: libc::c_ulong) -> Given {
     // SAFETY: the parts are those of the caller.
     let part = unsafe { *parts };
     writes(part.iov_base, part.iov_len.min(1 << 16))
+}
+
+type Nap = unsafe extern "C" fn(c_int, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
+type Spawn = unsafe extern "C" fn(
+    *mut libc::pid_t,
+    Path,
+    *const libc::posix_spawn_file_actions_t,
+    *const libc::posix_spawnattr_t,
+    *const Path,
+    *const Path,
+) -> c_int;
+
+static CLOCK_NANOSLEEP: Next<Nap> = Next::new(c"clock_nanosleep");
+static POSIX_SPAWN: Next<Spawn> = Next::new(c"posix_spawn");
+static POSIX_SPAWNP: Next<Spawn> = Next::new(c"posix_spawnp");
+static SIGWAIT: Next<unsafe extern "C" fn(*const libc::sigset_t, *mut c_int) -> c_int> =
+    Next::new(c"sigwait");
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn clock_nanosleep(
+    clock: c_int,
+    flags: c_int,
+    time: *const libc::timespec,
+    left: *mut libc::timespec,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    numbered(&[reads(time, 16), filled(left)], || unsafe { CLOCK_NANOSLEEP.get()(clock, flags, time, left) })
+}
+
+macro_rules! spawn {
+    ($($name:ident, $next:ident;)+) => {
+        $(
+            /// # Safety
+            ///
+            /// The contract of the C library's function.
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name(
+                process: *mut libc::pid_t,
+                path: Path,
+                actions: *const libc::posix_spawn_file_actions_t,
+                attributes: *const libc::posix_spawnattr_t,
+                arguments: *const Path,
+                environment: *const Path,
+            ) -> c_int {
+                // SAFETY: the caller keeps the contract of the C function.
+                numbered(&[text(path), texts_at(arguments), texts_at(environment)], || unsafe {
+                    $next.get()(process, path, actions, attributes, arguments, environment)
+                })
+            }
+        )+
+    };
+}
+
+spawn! {
+    posix_spawn, POSIX_SPAWN;
+    posix_spawnp, POSIX_SPAWNP;
+}
+
+/// # Safety
+///
+/// The contract of the C library's function, which writes the signal by itself.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigwait(set: *const libc::sigset_t, signal: *mut c_int) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    numbered(&[reads(set, 8)], || unsafe { SIGWAIT.get()(set, signal) })
 }
 
 static SYSCALL: Next<unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long> =

@@ -11,6 +11,7 @@ mod kernel;
 mod limit;
 mod map;
 mod message;
+mod once;
 mod signal;
 mod stack;
 mod stream;
@@ -38,6 +39,7 @@ pub(crate) fn settle() {
     directory::settle();
     map::settle();
     message::settle();
+    once::settle();
     signal::settle();
     stack::settle();
     stream::settle();
