@@ -2,7 +2,7 @@
 //! POSIX, but the results differ.
 
 use super::condvar::waits;
-use super::{address, begun, ended, hook, released, signals, taken};
+use super::{address, begun, ended, ended_by, hook, released, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -51,7 +51,7 @@ unsafe fn lock_or(mutex: Mutex, from: usize, wait: impl FnOnce() -> c_int) -> c_
     if result == BUSY {
         let waiting = begun(Called::Mutex, from, address(mutex), WaitKind::Latch);
         result = wait();
-        ended(waiting);
+        ended_by(waiting, result == SUCCESS);
     }
     if result == SUCCESS {
         taken(Called::Mutex, from, address(mutex), HoldMode::Exclusive);

@@ -6,7 +6,7 @@
 //! variable again before it returns. A wait for the mutex there is part of the wait on the condition
 //! variable.
 
-use super::{address, begun, ended, ended_by, hook, released, signals, taken};
+use super::{address, begun, ended, ended_by, hook, is_valid, released, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -34,6 +34,10 @@ next!(TIMED_SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) 
     new(c"sem_timedwait"));
 next!(JOIN: unsafe extern "C-unwind" fn(pthread_t, *mut *mut c_void) -> c_int = new(c"pthread_join"));
 next!(BARRIER: unsafe extern "C-unwind" fn(*mut pthread_barrier_t) -> c_int = new(c"pthread_barrier_wait"));
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
 
 hook!(pthread_cond_wait => wait, "rdx", "x2");
 hook!(pthread_cond_timedwait => timed_wait, "rcx", "x3");
@@ -114,13 +118,16 @@ unsafe fn semaphore_or(semaphore: *mut sem_t, from: usize, wait: impl FnOnce() -
     if !is_on() {
         return wait();
     }
+    // The C library's function is a cancellation point even if it does not wait; its try variant is not.
+    // SAFETY: a canceled thread unwinds through this frame, which has no destructor (HOOK-4).
+    unsafe { pthread_testcancel() };
     // SAFETY: by the caller's contract.
     let result = if unsafe { tried(semaphore) } {
         0
     } else {
         let waiting = begun(Called::Semaphore, from, address(semaphore), WaitKind::Idle);
         let result = wait();
-        ended(waiting);
+        ended_by(waiting, result == 0);
         result
     };
     if result == 0 {
@@ -141,7 +148,12 @@ unsafe extern "C-unwind" fn timed_semaphore(
     from: usize,
 ) -> c_int {
     // SAFETY: as in `semaphore`.
-    unsafe { semaphore_or(semaphore, from, || TIMED_SEMAPHORE.get()(semaphore, until)) }
+    unsafe {
+        if !is_valid(libc::CLOCK_REALTIME, until) {
+            return TIMED_SEMAPHORE.get()(semaphore, until);
+        }
+        semaphore_or(semaphore, from, || TIMED_SEMAPHORE.get()(semaphore, until))
+    }
 }
 
 unsafe extern "C-unwind" fn clock_semaphore(
@@ -151,7 +163,12 @@ unsafe extern "C-unwind" fn clock_semaphore(
     from: usize,
 ) -> c_int {
     // SAFETY: as in `semaphore`.
-    unsafe { semaphore_or(semaphore, from, || CLOCK_SEMAPHORE.get()(semaphore, clock, until)) }
+    unsafe {
+        if !is_valid(clock, until) {
+            return CLOCK_SEMAPHORE.get()(semaphore, clock, until);
+        }
+        semaphore_or(semaphore, from, || CLOCK_SEMAPHORE.get()(semaphore, clock, until))
+    }
 }
 
 unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, from: usize) -> c_int {

@@ -1,7 +1,7 @@
 //! Mutexes and spin locks. A hook first tries to lock, and records a wait only if that fails. Holds are
 //! sampled at random.
 
-use super::{address, begun, ended, hook, released, taken};
+use super::{address, begun, ended_by, hook, is_valid, released, taken};
 use crate::next::next;
 use crate::session::{if_recording, is_on, is_planted, passes_over_hold, planted};
 use azekura_trace::area::Called;
@@ -37,7 +37,7 @@ fn taken_or(called: Called, from: usize, object: usize, tried: c_int, wait: impl
     let result = if tried == libc::EBUSY {
         let waiting = begun(called, from, object, WaitKind::Latch);
         let result = wait();
-        ended(waiting);
+        ended_by(waiting, result != libc::ETIMEDOUT);
         result
     } else {
         tried
@@ -103,7 +103,7 @@ unsafe extern "C-unwind" fn clock_lock(
 ) -> c_int {
     // SAFETY: as in `lock`.
     unsafe {
-        if !is_on() {
+        if !is_on() || !is_valid(clock, until) {
             return CLOCK.get()(mutex, clock, until);
         }
         taken_or(Called::Mutex, from, address(mutex), TRY.get()(mutex), || CLOCK.get()(mutex, clock, until))

@@ -1,16 +1,17 @@
 //! Reader-writer locks. A hook first tries to lock, and records a wait only if that fails. Holds are sampled
 //! at random.
 
-use super::{address, begun, ended, hook, released, taken};
+use super::{address, begun, ended_by, hook, is_valid, released, taken};
 use crate::next::next;
 use crate::session::{if_recording, is_on, passes_over_hold};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
-use libc::{c_int, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
+use libc::{c_int, clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 
 type Lock = *mut pthread_rwlock_t;
 type Plain = unsafe extern "C" fn(Lock) -> c_int;
 type Timed = unsafe extern "C" fn(Lock, *const timespec) -> c_int;
+type Clock = unsafe extern "C" fn(Lock, clockid_t, *const timespec) -> c_int;
 
 next!(READ: Plain = new(c"pthread_rwlock_rdlock"));
 next!(TRY_READ: Plain = new(c"pthread_rwlock_tryrdlock"));
@@ -18,6 +19,8 @@ next!(TIMED_READ: Timed = new(c"pthread_rwlock_timedrdlock"));
 next!(WRITE: Plain = new(c"pthread_rwlock_wrlock"));
 next!(TRY_WRITE: Plain = new(c"pthread_rwlock_trywrlock"));
 next!(TIMED_WRITE: Timed = new(c"pthread_rwlock_timedwrlock"));
+next!(CLOCK_READ: Clock = new(c"pthread_rwlock_clockrdlock"));
+next!(CLOCK_WRITE: Clock = new(c"pthread_rwlock_clockwrlock"));
 next!(UNLOCK: Plain = new(c"pthread_rwlock_unlock"));
 next!(INIT: unsafe extern "C" fn(Lock, *const pthread_rwlockattr_t) -> c_int = new(c"pthread_rwlock_init"));
 
@@ -25,6 +28,8 @@ hook!(pthread_rwlock_rdlock => read, "rsi", "x1");
 hook!(pthread_rwlock_wrlock => write, "rsi", "x1");
 hook!(pthread_rwlock_timedrdlock => timed_read, "rdx", "x2");
 hook!(pthread_rwlock_timedwrlock => timed_write, "rdx", "x2");
+hook!(pthread_rwlock_clockrdlock => clock_read, "rcx", "x3");
+hook!(pthread_rwlock_clockwrlock => clock_write, "rcx", "x3");
 hook!(pthread_rwlock_unlock => unlock, "rsi", "x1");
 hook!(pthread_rwlock_init => init, "rdx", "x2");
 
@@ -33,7 +38,7 @@ fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl Fn
     let result = if tried == libc::EBUSY {
         let waiting = begun(Called::Rwlock, from, address(lock), WaitKind::Latch);
         let result = wait();
-        ended(waiting);
+        ended_by(waiting, result != libc::ETIMEDOUT);
         result
     } else {
         tried
@@ -91,7 +96,7 @@ unsafe extern "C-unwind" fn tried_lock(
 unsafe extern "C-unwind" fn timed_read(lock: Lock, until: *const timespec, from: usize) -> c_int {
     // SAFETY: as in `read`.
     unsafe {
-        if !is_on() {
+        if !is_on() || !is_valid(libc::CLOCK_REALTIME, until) {
             return TIMED_READ.get()(lock, until);
         }
         taken_or(from, lock, HoldMode::Shared, TRY_READ.get()(lock), || TIMED_READ.get()(lock, until))
@@ -101,10 +106,42 @@ unsafe extern "C-unwind" fn timed_read(lock: Lock, until: *const timespec, from:
 unsafe extern "C-unwind" fn timed_write(lock: Lock, until: *const timespec, from: usize) -> c_int {
     // SAFETY: as in `read`.
     unsafe {
-        if !is_on() {
+        if !is_on() || !is_valid(libc::CLOCK_REALTIME, until) {
             return TIMED_WRITE.get()(lock, until);
         }
         taken_or(from, lock, HoldMode::Exclusive, TRY_WRITE.get()(lock), || TIMED_WRITE.get()(lock, until))
+    }
+}
+
+unsafe extern "C-unwind" fn clock_read(
+    lock: Lock,
+    clock: clockid_t,
+    until: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        let wait = || CLOCK_READ.get()(lock, clock, until);
+        if !is_on() || !is_valid(clock, until) {
+            return wait();
+        }
+        taken_or(from, lock, HoldMode::Shared, TRY_READ.get()(lock), wait)
+    }
+}
+
+unsafe extern "C-unwind" fn clock_write(
+    lock: Lock,
+    clock: clockid_t,
+    until: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        let wait = || CLOCK_WRITE.get()(lock, clock, until);
+        if !is_on() || !is_valid(clock, until) {
+            return wait();
+        }
+        taken_or(from, lock, HoldMode::Exclusive, TRY_WRITE.get()(lock), wait)
     }
 }
 

@@ -156,6 +156,30 @@ fn a_recording_that_finds_the_disk_full_at_its_end_is_kept_elsewhere() {
     std::fs::remove_dir_all(kept.parent().unwrap()).unwrap();
 }
 
+/// Runs the program of limits with and without the recorder, and returns the recording.
+fn limits(kind: &str) -> Trace {
+    let mut programs = turn();
+    let program = build("limits", &mut programs);
+    let [plain, recorded] = [false, true].map(|is_recorded| {
+        let place = directory();
+        let seen = run(&program, &[kind.to_owned()], place.path(), is_recorded);
+        (seen, Trace::read(place.path().join("trace")).ok())
+    });
+    assert_eq!(plain.0, recorded.0, "{kind}");
+    assert_eq!(plain.0.1.code(), Some(6), "{kind}");
+    recorded.1.expect("a recording")
+}
+
+#[test]
+fn a_thread_that_finds_semaphores_free_can_be_canceled() {
+    limits("cancel");
+}
+
+#[test]
+fn times_and_clocks_that_the_c_library_rejects_are_rejected() {
+    limits("times");
+}
+
 /// Runs programs of random seeds, each with and without the recorder, and compares output and status.
 fn stress(seeds: std::ops::Range<u64>) {
     let mut programs = turn();

@@ -50,6 +50,19 @@ fn a_futex_word_that_its_waiters_wake_is_a_lock_whatever_its_value() {
     judge("futex", "by_futex", |a| accuses(a, "gate_word, futex"));
 }
 
+/// Returns `true` if the verdict is this lock, without a thundering herd.
+fn is_plain_lock(analysis: &Analysis, lock: &str) -> bool {
+    let is_herd = matches!(analysis.verdict, Verdict::Lock { vain, .. } if vain > 0.5);
+    accuses(analysis, lock) && !is_herd
+}
+
+/// A wait that ended by its time limit was not woken in vain.
+#[test]
+fn a_lock_that_is_retried_after_time_limits_is_no_thundering_herd() {
+    judge_program("timed", "mutex", "retrier", |a| is_plain_lock(a, "timed_mutex, mutex"));
+    judge_program("timed", "rwlock", "retrier", |a| is_plain_lock(a, "timed_rwlock, rwlock"));
+}
+
 #[test]
 fn a_queue_that_others_fill_is_no_lock_and_its_waits_are_told() {
     judge("queue", "taker", |a| {
