@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::time::{Duration, Instant};
@@ -77,6 +77,8 @@ static NO_PLANT: AtomicU64 = AtomicU64::new(0);
 /// The word with the address of the mutex that is held longer: first [`NO_PLANT`], then a word in the area's
 /// header.
 static PLANT: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PLANT).cast_mut());
+/// Set when the program restricts its system calls. The children of forks inherit the restriction.
+static IS_SANDBOXED: AtomicBool = AtomicBool::new(false);
 
 #[inline]
 fn word() -> &'static AtomicPtr<Session> {
@@ -296,6 +298,19 @@ pub(crate) fn process_ends() {
     });
 }
 
+/// Ends the recording of this process, which is about to restrict its system calls (seccomp): the kernel may
+/// end a program that makes others, and those of a hook would be others.
+pub(crate) fn sandboxes() {
+    let Some(session) = session() else { return };
+    // The child of a vfork restricts itself only, in its parent's memory.
+    if session.process_id == std::process::id() {
+        // Relaxed: read in the child of a fork.
+        IS_SANDBOXED.store(true, Relaxed);
+        session.header().sandboxed.fetch_add(1, Relaxed);
+        process_ends();
+    }
+}
+
 fn variable(name: &CStr) -> Option<String> {
     // SAFETY: the name ends with NUL. So does the value, which is copied at once.
     unsafe {
@@ -408,7 +423,9 @@ unsafe extern "C" fn forked() {
             (session.area, session.serial)
         };
         word().store(ptr::null_mut(), Relaxed);
-        register(area, serial);
+        if !IS_SANDBOXED.load(Relaxed) {
+            register(area, serial);
+        }
     });
 }
 

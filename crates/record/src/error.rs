@@ -52,7 +52,8 @@ pub enum RecordError {
     NotLoaded,
     /// The recording has no events: the program started no thread and waited for nothing that is recorded.
     #[error(
-        "nothing was recorded: the program started no thread and waited for no lock, file sync or epoll event"
+        "nothing was recorded: the program started no thread and waited for no lock, file sync or epoll \
+         event, restricted its system calls (seccomp) before, or continues in the background"
     )]
     NothingRecorded,
     /// A recording could not be written to the requested file.

@@ -278,7 +278,14 @@ impl Shared {
         let (threads, processes) = (&header.threads_missed, &header.processes_missed);
         let told = [(threads.swap(0, Relaxed), "threads"), (processes.swap(0, Relaxed), "processes")];
         let tell = |(count, what)| format!("{count} {what} were not recorded: there was no room for more");
-        told.into_iter().filter(|(count, _)| *count > 0).map(tell).collect()
+        let mut missing: Vec<String> = told.into_iter().filter(|(count, _)| *count > 0).map(tell).collect();
+        let sandboxed = header.sandboxed.swap(0, Relaxed);
+        if sandboxed > 0 {
+            missing.push(format!(
+                "{sandboxed} processes restricted their system calls (seccomp): recorded up to there"
+            ));
+        }
+        missing
     }
 }
 

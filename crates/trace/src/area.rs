@@ -32,7 +32,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Magic number of the header, which changes with every change of the layout.
-pub const MAGIC: u64 = 0x415a_4b41_5245_4101;
+pub const MAGIC: u64 = 0x415a_4b41_5245_4102;
 /// Name of the area's file in the recorder's directory.
 pub const FILE: &str = "area";
 /// Environment variable with the recorder's directory.
@@ -186,6 +186,8 @@ pub struct Header {
     pub threads_missed: AtomicU32,
     /// Number of processes that found no entry in the table.
     pub processes_missed: AtomicU32,
+    /// Number of processes that ended their recordings because they restricted their system calls.
+    pub sandboxed: AtomicU32,
 }
 
 /// The entry of one process.

@@ -63,6 +63,7 @@ unsafe extern "C" fn other(
     e: c_long,
     f: c_long,
 ) -> c_long {
+    super::sandbox::is_called(number, a);
     // SAFETY: the caller's arguments. Arguments that the call does not have contain arbitrary values and are
     // ignored, as in the C library's own function.
     unsafe { NEXT.get()(number, a, b, c, d, e, f) }

@@ -11,6 +11,7 @@ mod idle;
 mod mutex;
 mod process;
 mod rwlock;
+mod sandbox;
 mod thread;
 mod waiters;
 

@@ -180,6 +180,13 @@ fn times_and_clocks_that_the_c_library_rejects_are_rejected() {
     limits("times");
 }
 
+#[test]
+fn a_program_that_restricts_its_system_calls_is_recorded_up_to_there() {
+    for kind in ["strict", "filter", "filter by number"] {
+        limits(kind);
+    }
+}
+
 /// Runs programs of random seeds, each with and without the recorder, and compares output and status.
 fn stress(seeds: std::ops::Range<u64>) {
     let mut programs = turn();
