@@ -354,10 +354,19 @@ fn write_maps(directory: &str, serial: u32) {
     text.push(b'\n');
     let path = format!("{directory}/{serial}.maps");
     if maps.read_to_end(&mut text).is_ok()
+        && fits_in_file(text.len())
         && let Ok(mut file) = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
     {
-        let _ = file.write_all(&text); // without the file, addresses get no names
+        let _ = file.write_all(&text); // without the file, the recorder asks the kernel
     }
+}
+
+/// Returns `true` if this process may write files of `len` bytes. A write above the limit would end the
+/// program (SIGXFSZ).
+fn fits_in_file(len: usize) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills `limit`.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur >= len as u64 }
 }
 
 /// Creates a page that the kernel clears in the child of a fork.

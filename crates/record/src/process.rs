@@ -45,3 +45,11 @@ pub(crate) fn executable(process: u32) -> Option<PathBuf> {
 pub(crate) fn maps(process: u32) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{process}/maps")).ok().filter(|text| !text.is_empty())
 }
+
+/// Returns the path of the program that the process runs, a newline, and the text of its `maps` file.
+pub(crate) fn exe_and_maps(process: u32) -> Option<Vec<u8>> {
+    let mut text = executable(process)?.into_os_string().into_encoded_bytes();
+    text.push(b'\n');
+    text.extend(maps(process)?.into_bytes());
+    Some(text)
+}

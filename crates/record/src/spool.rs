@@ -96,7 +96,8 @@ impl Spool {
         path: PathBuf,
     ) -> Self {
         let maps = directory.join(format!("{}.maps", slot.serial.load(Relaxed)));
-        let text = std::fs::read(maps).unwrap_or_default();
+        // A process that may not write the file (RLIMIT_FSIZE) is asked, unless it has ended.
+        let text = std::fs::read(maps).unwrap_or_else(|_| process::exe_and_maps(process).unwrap_or_default());
         let text = String::from_utf8_lossy(&text);
         let (executable, maps) = text.split_once('\n').unwrap_or_default();
         let executable = PathBuf::from(executable);

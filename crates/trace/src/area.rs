@@ -322,7 +322,8 @@ impl Area {
         }
     }
 
-    /// Maps the area of a recorder; `None` if the file is no area, or the mapping fails.
+    /// Maps the area of a recorder; `None` if the file is no area, or the mapping fails. A process with
+    /// limited address space (`RLIMIT_AS`) maps fewer slots: they take at most a sixteenth of the limit.
     #[must_use]
     pub fn open(file: &File) -> Option<Self> {
         if file.metadata().ok()?.len() < SLOTS_AT as u64 {
@@ -341,6 +342,8 @@ impl Area {
         // SAFETY: mapped above, and no other code has the address.
         unsafe { libc::munmap(front.base.as_ptr().cast(), SLOTS_AT) };
         let layout = Layout { ring_events, slots };
+        let slots = slots.min(address_space() / 16 / layout.slot_bytes());
+        let layout = Layout { slots, ..layout };
         is_one.then(|| Some(Self { base: map(file, layout.bytes(slots)).ok()?, layout }))?
     }
 
@@ -479,6 +482,14 @@ fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: the memory was just mapped. A hint: core dumps do not need the area.
     unsafe { libc::madvise(base, len, libc::MADV_DONTDUMP) };
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at no address"))
+}
+
+/// Returns the limit of this process's address space, in bytes.
+fn address_space() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills `limit`.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    if is_known { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { usize::MAX }
 }
 
 fn allocate(file: &File, from: usize, len: usize) -> io::Result<()> {

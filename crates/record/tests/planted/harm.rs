@@ -181,6 +181,17 @@ fn times_and_clocks_that_the_c_library_rejects_are_rejected() {
 }
 
 #[test]
+fn a_program_that_may_write_small_files_only_is_recorded_with_names() {
+    let trace = limits("files");
+    assert!(trace.sites.values().any(|site| site.name.starts_with("limit_mutex")), "{:?}", trace.sites);
+}
+
+#[test]
+fn a_program_with_limited_address_space_can_use_nearly_all_of_it() {
+    limits("memory");
+}
+
+#[test]
 fn a_program_that_restricts_its_system_calls_is_recorded_up_to_there() {
     for kind in ["strict", "filter", "filter by number"] {
         limits(kind);
