@@ -86,15 +86,8 @@ impl Record {
         launched.refusals.iter().for_each(|refusal| note(format_args!("note: {refusal}")));
         launched.missing.iter().for_each(|missing| note(format_args!("note: {missing}")));
         launched.recorded.iter().for_each(tell);
-        let outcome = ended(launched.status);
-        match (launched.nothing, outcome) {
-            (Some(nothing), Outcome::Well) => Err(nothing.into()),
-            (Some(nothing), outcome) => {
-                note(format_args!("note: {nothing}"));
-                Ok(outcome)
-            }
-            (None, outcome) => Ok(outcome),
-        }
+        launched.nothing.iter().for_each(|nothing| note(format_args!("note: {nothing}")));
+        Ok(ended(launched.status))
     }
 }
 
