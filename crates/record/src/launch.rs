@@ -4,7 +4,7 @@ use crate::error::RecordError;
 use crate::kernel::{Function, Kernel, Target, program};
 use crate::recorder::{Collected, Recorded, Recorder};
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,8 @@ pub struct Launched {
 
 /// Runs a program to its end and records it.
 ///
-/// Ctrl-C ends the program, but not its recording. A termination signal is passed on to the program.
+/// Ctrl-C and Ctrl-\ end the program, but not its recording. `SIGTERM`, `SIGHUP`, `SIGUSR1` and `SIGUSR2` are
+/// passed on to the program. Signals that this process ignores are ignored by the program as well.
 ///
 /// # Errors
 ///
@@ -65,6 +66,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     let (name, arguments) = launch.command.split_first().expect("a program to run");
     let functions = find_functions(launch)?;
     crate::program::check(Path::new(name))?;
+    let signals = Signals::new();
     try_output(&launch.output)?;
     let mut recorder = Recorder::new()?;
     if let Some(events) = launch.ring_events {
@@ -81,7 +83,6 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     let kernel = Kernel::watch(Target::Started, functions, launch.switches);
     kernel.keep_samples(launch.delay.is_zero());
     let refusals = kernel.refusals().to_vec();
-    let signals = Signals::new();
     let begun = Instant::now();
     let started = command.spawn();
     let mut child = started
@@ -178,25 +179,43 @@ impl Phase {
     }
 }
 
+/// Signals without an effect on the recorder. A terminal sends the first two to the program too. The third is
+/// that of the limit of the size of files; the write that exceeds it then returns an error.
+const CAUGHT: [i32; 3] = [SIGINT, SIGQUIT, SIGXFSZ];
+/// Signals that are passed on to the program.
+const PASSED_ON: [(i32, Signal); 4] =
+    [(SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP), (SIGUSR1, Signal::USR1), (SIGUSR2, Signal::USR2)];
+
 /// Handlers for signals that must not end this process before the program.
 struct Signals {
-    term: Arc<AtomicBool>,
+    passed_on: Vec<(Arc<AtomicBool>, Signal)>,
 }
 
 impl Signals {
-    /// Installs the handlers. Without a handler the signal ends this process as usual.
+    /// Installs the handlers. Without a handler the signal ends this process as usual. A signal that this
+    /// process ignores gets no handler: with a handler, the program would not ignore it (`nohup`).
     fn new() -> Self {
-        let term = Arc::new(AtomicBool::new(false));
-        let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));
-        let _ = signal_hook::flag::register(SIGTERM, Arc::clone(&term));
-        Self { term }
+        let ignored = crate::process::ignored_signals();
+        let catch = |number: i32| {
+            let is_received = Arc::new(AtomicBool::new(false));
+            if ignored >> (number - 1) & 1 == 0 {
+                let _ = signal_hook::flag::register(number, Arc::clone(&is_received));
+            }
+            is_received
+        };
+        for number in CAUGHT {
+            catch(number);
+        }
+        Self { passed_on: PASSED_ON.map(|(number, signal)| (catch(number), signal)).into() }
     }
 
     fn pass_on(&self, child: &Child) {
-        // Relaxed: a flag that publishes no other data.
-        if self.term.swap(false, Relaxed) {
-            // the program may have ended meanwhile
-            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        for (is_received, signal) in &self.passed_on {
+            // Relaxed: a flag that publishes no other data.
+            if is_received.swap(false, Relaxed) {
+                // the program may have ended meanwhile
+                let _ = kill_process(Pid::from_child(child), *signal);
+            }
         }
     }
 }

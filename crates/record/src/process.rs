@@ -53,3 +53,23 @@ pub(crate) fn exe_and_maps(process: u32) -> Option<Vec<u8>> {
     text.extend(maps(process)?.into_bytes());
     Some(text)
 }
+
+/// Returns the signals that this process ignores: bit n - 1 is set for signal n.
+pub(crate) fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_this_process_ignores_are_known() {
+        const PIPE: u32 = 13; // ignored by Rust's runtime
+        const SEGV: u32 = 11;
+        let is_ignored = |signal: u32| ignored_signals() >> (signal - 1) & 1 == 1;
+        assert_eq!([PIPE, SEGV].map(is_ignored), [true, false]);
+    }
+}

@@ -198,6 +198,19 @@ fn a_program_that_restricts_its_system_calls_is_recorded_up_to_there() {
     }
 }
 
+#[test]
+fn signals_to_the_recorder_reach_the_program() {
+    let _turn = turn();
+    let place = directory();
+    let script = r#"
+        trap 'echo first' HUP; trap 'echo second; exit 4' USR1
+        kill -HUP $PPID; sleep 0.2; kill -USR1 $PPID
+        for try in $(seq 100); do sleep 0.1; done
+    "#;
+    let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);
+    assert_eq!((output.as_str(), status.code()), ("first\nsecond\n", Some(4)));
+}
+
 /// Runs programs of random seeds, each with and without the recorder, and compares output and status.
 fn stress(seeds: std::ops::Range<u64>) {
     let mut programs = turn();
