@@ -90,8 +90,9 @@ impl Recorder {
     ///
     /// [`RecordError::NoLibrary`], [`RecordError::Directory`].
     pub fn new() -> Result<Self, RecordError> {
-        let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir();
-        let directory = directory.map_err(|source| failed(&std::env::temp_dir(), source))?;
+        let place = library_place(std::env::temp_dir());
+        let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir_in(&place);
+        let directory = directory.map_err(|source| failed(&place, source))?;
         let library = put_library(directory.path()).map_err(|error| match error {
             Put::No(error) => error,
             Put::Io(source) => failed(directory.path(), source),
@@ -377,6 +378,14 @@ impl From<io::Error> for Put {
     }
 }
 
+/// Returns the directory for temporary files as an absolute path, or `/tmp` if the loader would not read the
+/// path as one: it splits `LD_PRELOAD` at spaces and colons, and replaces words after `$`.
+fn library_place(temporary: PathBuf) -> PathBuf {
+    let place = std::path::absolute(&temporary).unwrap_or(temporary);
+    let is_split = place.as_os_str().as_encoded_bytes().iter().any(|byte| b" :$".contains(byte));
+    if is_split { PathBuf::from("/tmp") } else { place }
+}
+
 /// Writes the library to a file that every user can read, because the recorded program may run as another
 /// user. Without the library the loader would print a warning. The recordings are in directories that only
 /// the recorder's user can read.
@@ -394,4 +403,19 @@ fn put_library(directory: &Path) -> Result<PathBuf, Put> {
     private(&path, 0o644)?;
     private(directory, 0o711)?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_below_a_path_that_the_loader_reads_as_one() {
+        let place = |temporary: &str| library_place(temporary.into());
+        assert_eq!(place("/var/tmp"), Path::new("/var/tmp"));
+        assert!(place("here").is_absolute());
+        for split in ["/my files", "/a:b", "/$LIB"] {
+            assert_eq!(place(split), Path::new("/tmp"), "{split}");
+        }
+    }
 }
