@@ -58,6 +58,8 @@ struct Open {
     is_recorded: bool,
     /// Ticks of the slot's latest event.
     last: u64,
+    /// Ticks and CPU time at the latest check whether the thread has ended.
+    seen: Option<(u64, u64)>,
     consumer: Consumer<Mapped>,
 }
 
@@ -186,6 +188,11 @@ impl Drain {
         if is_closed && ended[0] != 0 && open.last != 0 {
             // The process recorded the thread's CPU time when the thread ended.
             events.push(anchor(ended[0].max(open.last), ended[1]));
+        } else if is_closed
+            && let Some((ticks, cpu_ns)) = open.seen.filter(|seen| seen.0 > open.last && open.last != 0)
+        {
+            // The thread was killed: this is the last that is known of its CPU time.
+            events.push(anchor(ticks, cpu_ns));
         }
         if open.is_recorded
             && (taken > 0 || is_closed)
@@ -232,7 +239,7 @@ impl Drain {
             program.spool.thread(&ThreadInfo { tag, os_id, name, cpu });
         }
         let consumer = Consumer::new(self.area.ring(index));
-        self.open.insert(index, Open { owner, tag, os_id, is_recorded, last: 0, consumer });
+        self.open.insert(index, Open { owner, tag, os_id, is_recorded, last: 0, seen: None, consumer });
     }
 
     /// Finds processes that have ended, and periodically, threads that have ended.
@@ -259,6 +266,11 @@ impl Drain {
         }
         if is_last || self.looked_at_threads.elapsed() >= THREADS_EVERY {
             self.looked_at_threads = Instant::now();
+            for open in self.open.values_mut().filter(|open| open.is_recorded) {
+                let now = ticks(time_source());
+                let cpu_ns = process::thread_cpu_ns(process_of(open.owner), open.os_id);
+                open.seen = cpu_ns.map(|cpu_ns| (now, cpu_ns)).or(open.seen);
+            }
             self.close_slots(|owner, open| {
                 open.is_some_and(|open| !process::has_thread(process_of(owner), open.os_id))
             });

@@ -8,7 +8,7 @@ use crate::symbols::Symbols;
 use crate::{frames, threads};
 use crate::{handoff, locks, spins};
 use azekura_trace::WaitKind;
-use azekura_trace::event::{Event, EventKind, WOKE};
+use azekura_trace::event::{Event, EventKind, SWITCHED, UNWOKEN, WOKE};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -198,14 +198,21 @@ impl Open {
         }
     }
 
-    /// Ends all open waits and operations at `ticks`.
+    /// Ends all open waits and operations at `ticks`. Nothing is known about the thread since its last event,
+    /// so its CPU time does not continue (a thread of a killed program may have slept).
     fn end(&mut self, ticks: u64, events: &mut Vec<Event>) {
         let operation = self.operations.last().copied().unwrap_or(0);
+        let first = events.len();
+        let is_later = events.last().is_some_and(|event| event.ticks < ticks);
         for (site, object) in self.waits.drain(..).rev() {
-            events.push(Event { operation, site, object, ..Event::new(ticks, EventKind::WaitEnd) });
+            let end = Event { operation, site, object, ..Event::new(ticks, EventKind::WaitEnd) };
+            events.push(Event { flags: UNWOKEN, ..end });
         }
         for operation in self.operations.drain(..).rev() {
             events.push(Event { operation, ..Event::new(ticks, EventKind::Exit) });
+        }
+        if is_later && let Some(event) = events.get_mut(first) {
+            event.flags |= SWITCHED;
         }
     }
 }
@@ -298,6 +305,21 @@ mod tests {
         let wakes = rounds().map(|end| at(end * 1_000 - 1, Release, WOKE, 0));
         let holder: Vec<Event> = holder.iter().copied().chain(wakes).collect();
         assert_eq!(kinds("futex", [&holder, &slow]), idle);
+    }
+
+    #[test]
+    fn spans_that_end_with_a_killed_process_use_no_processor_time() {
+        let events = [
+            at(5, EventKind::Enter, SWITCHED, 0),
+            Event { object: 7, ..Event::new(8, EventKind::Anchor) },
+            at(10, EventKind::WaitBegin, 0, IDLE),
+        ];
+        let (name, cpu, events) = (String::new(), CpuSource::Rseq, events.to_vec());
+        let mut thread = ThreadTrace { tag: 1, os_id: 1, name, cpu, lost: 0, events, off: Vec::new() };
+        close(&mut thread, 1_000);
+        let closed = thread.events[3..].iter().map(|event| (event.ticks, event.kind, event.flags));
+        let expected = [(1_000, EventKind::WaitEnd, SWITCHED | UNWOKEN), (1_000, EventKind::Exit, 0)];
+        assert_eq!(closed.collect::<Vec<_>>(), expected);
     }
 
     #[test]

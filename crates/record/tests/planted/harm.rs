@@ -156,6 +156,21 @@ fn a_recording_that_finds_the_disk_full_at_its_end_is_kept_elsewhere() {
     std::fs::remove_dir_all(kept.parent().unwrap()).unwrap();
 }
 
+/// Nothing is known of the last seconds of threads that sleep when their process is killed.
+#[test]
+fn threads_that_sleep_when_their_process_is_killed_have_no_processor_time() {
+    let mut programs = turn();
+    let program = build("killed", &mut programs);
+    let place = directory();
+    let (_, status) = run(&program, &[], place.path(), true);
+    assert_eq!(status.signal(), Some(9), "{status}");
+    let trace = Trace::read(place.path().join("trace")).expect("a recording");
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).unwrap();
+    let sleepers = analysis.operations.iter().find(|row| row.name == "sleeper").expect("they were recorded");
+    assert!(sleepers.elapsed_ns > 4_000_000_000, "{sleepers:?}");
+    assert!(sleepers.cpu_ns.is_none_or(|cpu| cpu < sleepers.elapsed_ns / 4), "{sleepers:?}");
+}
+
 /// Runs the program of limits with and without the recorder, and returns the recording.
 fn limits(kind: &str) -> Trace {
     let mut programs = turn();
