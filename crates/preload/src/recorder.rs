@@ -61,7 +61,7 @@ const _: () = assert!(size_of::<Thread>() <= area::SLOT_HEAD - area::OWN_AT && a
 pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thread {
     let area = session.area;
     let missed = &area.header().threads_missed;
-    let Some(index) = claim(&area, session.process_id()) else {
+    let Some(index) = claim(&area, session.number()) else {
         missed.fetch_add(u32::from(is_first), Relaxed);
         return ptr::null_mut();
     };
@@ -99,7 +99,7 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     // this thread (AREA-2).
     unsafe { thread.write(fresh) };
     // Release: pairs with the Acquire of the recorder, which reads the states; the slot's head is visible.
-    area.state(index).store(u64::from(session.process_id()) << 32 | state::LIVE, Release);
+    area.state(index).store(u64::from(session.number()) << 32 | state::LIVE, Release);
     // SAFETY: initialized above.
     let track = unsafe { &mut (*thread).track };
     track.record(When::Before, Event { operation, ..Event::new(0, EventKind::Enter) });

@@ -32,6 +32,8 @@ const DIRECTORY: &CStr = c"AZEKURA_TRACE_DIR";
 pub(crate) struct Session {
     pub(crate) area: Area,
     process_id: u32,
+    /// The number in [`ProcessSlot::owner`].
+    number: u32,
     process_index: usize,
     owner: u64,
     /// The program's serial number.
@@ -41,6 +43,10 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn process_id(&self) -> u32 {
         self.process_id
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     pub(crate) fn process_index(&self) -> usize {
@@ -280,7 +286,7 @@ pub(crate) fn process_ends() {
         // Acquire: pairs with the Release in `Area::grow` (AREA-3).
         let ready = (session.header().ready.load(Acquire) as usize).min(session.area.layout().slots);
         // Relaxed: only slots of this process match
-        let live = u64::from(session.process_id) << 32 | state::LIVE;
+        let live = u64::from(session.number) << 32 | state::LIVE;
         for index in (0..ready).filter(|&index| session.area.state(index).load(Relaxed) == live) {
             let slot = session.area.slot(index);
             if let Some(cpu) = cpu_ns_of(slot.os_id.load(Relaxed)) {
@@ -401,7 +407,11 @@ fn make_key() {
 fn register(area: Area, serial: u32) {
     let process_id = std::process::id();
     let header = area.header();
-    let owner = u64::from(process_id) << 32 | u64::from(header.tags.fetch_add(1, Relaxed) + 1);
+    let number = match (header.namespace.load(Relaxed), area::namespace()) {
+        (theirs, own) if theirs == own || theirs == 0 || own == 0 => process_id,
+        (_, own) => area::foreign(own, process_id),
+    };
+    let owner = u64::from(number) << 32 | u64::from(header.tags.fetch_add(1, Relaxed) + 1);
     let free = (0..area::PROCESSES).find(|&index| {
         let word = &area.process(index).owner;
         // Acquire: pairs with the Release of the recorder that freed the entry.
@@ -415,7 +425,7 @@ fn register(area: Area, serial: u32) {
     // SAFETY: the process has one thread, and no reference to an earlier value is in use.
     let session = unsafe {
         let session = &raw mut SESSION;
-        (*session).write(Session { area, process_id, process_index, owner, serial });
+        (*session).write(Session { area, process_id, number, process_index, owner, serial });
         session.cast::<Session>()
     };
     // Release: pairs with the Acquire in `session`.

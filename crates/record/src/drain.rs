@@ -6,7 +6,7 @@
 
 use crate::process;
 use crate::spool::{End, Spool, Spooled, cpu_source};
-use azekura_trace::area::{Area, Mapped, PROCESSES, ProcessSlot, state};
+use azekura_trace::area::{Area, FOREIGN, Mapped, PROCESSES, ProcessSlot, flag, state};
 use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{SessionInfo, ThreadInfo};
 use azekura_trace::parts::{ticks, time_source};
@@ -119,19 +119,29 @@ impl Drain {
         std::thread::sleep(Duration::from_millis(1));
         self.look_at_processes(true);
         self.turn();
-        let owners: Vec<u64> = self.programs.keys().copied().collect();
-        for owner in owners {
-            let end = if process::is_alive(process_of(owner)) { End::Stopped } else { End::Gone };
+        let owners: Vec<(u64, usize)> =
+            self.programs.iter().map(|(owner, program)| (*owner, program.index)).collect();
+        for (owner, index) in owners {
+            let end = if self.is_alive(index, owner) { End::Stopped } else { End::Gone };
             self.finish(owner, end);
         }
         self.open.values_mut().for_each(|open| open.is_recorded = false);
         self.is_recording = false;
     }
 
+    /// Returns `true` if the owner of an entry of the table of processes has not ended. A process of another
+    /// PID namespace cannot be looked up; it records its end itself, unless it is killed.
+    fn is_alive(&self, index: usize, owner: u64) -> bool {
+        // Acquire: pairs with the Release of the process that recorded its end.
+        let has_told = || self.area.process(index).flags.load(Acquire) & flag::ENDED != 0;
+        let number = process_of(owner);
+        process::is_alive(number) && !(number & FOREIGN != 0 && has_told())
+    }
+
     /// Frees the area's memory, if no running program uses it.
     pub(crate) fn close(&mut self) {
-        let owners = (0..PROCESSES).map(|index| self.area.process(index).owner.load(Acquire));
-        if !owners.filter(|owner| *owner != 0).any(|owner| process::is_alive(process_of(owner))) {
+        let owners = (0..PROCESSES).map(|index| (index, self.area.process(index).owner.load(Acquire)));
+        if !owners.filter(|(_, owner)| *owner != 0).any(|(index, owner)| self.is_alive(index, owner)) {
             self.open.clear();
             self.ready = 0;
             let _ = self.area.empty(&self.file); // otherwise, the memory is freed when this process ends
@@ -248,7 +258,7 @@ impl Drain {
         let area = self.area;
         let owners = || (0..PROCESSES).map(|index| (index, area.process(index).owner.load(Acquire)));
         let known: Vec<(usize, u64, bool)> = (owners().filter(|&(_, owner)| owner != 0))
-            .map(|(index, owner)| (index, owner, process::is_alive(process_of(owner))))
+            .map(|(index, owner)| (index, owner, self.is_alive(index, owner)))
             .collect();
         // The table is read again after the liveness checks. A process that has ended has made all its
         // entries, so an `exec` just before its end is found.

@@ -1,10 +1,15 @@
 //! Facts about a recorded process, read from the kernel.
 
+use azekura_trace::area::FOREIGN;
 use rustix::process::{Pid, test_kill_process};
 use std::path::{Path, PathBuf};
 
-/// Returns `true` if the process exists and has not ended.
+/// Returns `true` if the process exists and has not ended, or if this is unknown: for a process of another
+/// PID namespace.
 pub(crate) fn is_alive(process: u32) -> bool {
+    if process & FOREIGN != 0 {
+        return true;
+    }
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
     // For a process of another user, the call fails with another error; such a process exists.
     let is_there = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
@@ -18,9 +23,9 @@ fn is_zombie(process: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Returns `true` if the process has this thread.
+/// Returns `true` if the process has this thread, or if this is unknown, as in [`is_alive`].
 pub(crate) fn has_thread(process: u32, thread: u32) -> bool {
-    Path::new(&format!("/proc/{process}/task/{thread}")).exists()
+    process & FOREIGN != 0 || Path::new(&format!("/proc/{process}/task/{thread}")).exists()
 }
 
 /// Returns the CPU time of a thread, in ns. For a running thread, it may lack up to one tick of the kernel's

@@ -247,8 +247,9 @@ impl Shared {
         let made = make(Path::new(SHARED_MEMORY)).or_else(|_| make(&temporary));
         let (directory, file, area) = made.map_err(|source| failed(&temporary, source))?;
         let info = session_info(&Options::default()).expect("no source of CPU time was insisted on");
-        // Relaxed: programs are started after this store.
+        // Relaxed: programs are started after these stores.
         area.header().cpu.store(info.cpu as u32, Relaxed);
+        area.header().namespace.store(area::namespace(), Relaxed);
         let drain = Drain::new(area, file, directory.path().to_owned(), spools, info);
         let drain = Arc::new(Mutex::new(drain.map_err(|source| failed(directory.path(), source))?));
         let is_over = Arc::new(AtomicBool::new(false));

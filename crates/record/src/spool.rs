@@ -2,7 +2,9 @@
 
 use crate::process;
 use azekura_trace::ReadError;
-use azekura_trace::area::{Area, MAIN, OPERATIONS, ProcessSlot, SITES, UNKNOWN_START, flag, site_of};
+use azekura_trace::area::{
+    Area, MAIN, OPERATIONS, ProcessSlot, SITES, UNKNOWN_START, flag, process_id, site_of,
+};
 use azekura_trace::event::Event;
 use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, Trace};
 use azekura_trace::parts::{machine_cpu_ns, parse_maps, process_cpu_ns_of, sample};
@@ -117,7 +119,7 @@ impl Spool {
         let sample = begun.unwrap_or_else(|| spool.sample(slot));
         spool.cpu_ns = sample.process_cpu_ns;
         spool.encoder.session(&SessionInfo {
-            process_id: process,
+            process_id: process_id(process),
             label: label.unwrap_or_default(),
             ..info.clone()
         });
@@ -217,7 +219,8 @@ impl Spool {
             self.encoder.end(self.threads.values().map(|told| told.lost).sum());
         }
         self.write();
-        Spooled { process: self.process, path: self.out.path, threads: self.threads, failed: self.out.failed }
+        let process = process_id(self.process);
+        Spooled { process, path: self.out.path, threads: self.threads, failed: self.out.failed }
     }
 }
 

@@ -49,6 +49,11 @@ pub const MOST_SLOTS: usize = 4096;
 pub const MAIN: u64 = u64::MAX;
 /// Operation key of a thread that was not started by the hooked `pthread_create`.
 pub const UNKNOWN_START: u64 = u64::MAX - 1;
+/// Bit of the number of a process in another PID namespace than the recorder's. Its process id has another
+/// meaning for the recorder, or none.
+pub const FOREIGN: u32 = 1 << 31;
+/// Number of bits of a process id.
+const ID_BITS: u32 = 22;
 /// Bytes before a slot's ring. The head is at the beginning, the memory of the thread's recorder at
 /// [`OWN_AT`].
 pub const SLOT_HEAD: usize = 4096;
@@ -156,6 +161,25 @@ pub fn site_of(key: u64) -> Option<(&'static str, u64)> {
     Some((NAMES.get(called)?, key & ((1 << ADDRESS_BITS) - 1)))
 }
 
+/// Returns the number of a process of another PID namespace, which is given by its inode.
+#[must_use]
+pub const fn foreign(namespace: u64, process_id: u32) -> u32 {
+    FOREIGN | (namespace as u32) << ID_BITS & !FOREIGN | process_id & ((1 << ID_BITS) - 1)
+}
+
+/// Returns the process id, in the process's own PID namespace, of a process's number.
+#[must_use]
+pub const fn process_id(number: u32) -> u32 {
+    if number & FOREIGN == 0 { number } else { number & ((1 << ID_BITS) - 1) }
+}
+
+/// Returns the inode of this process's PID namespace; 0 if it is unknown.
+#[must_use]
+pub fn namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid")
+        .map_or(0, |namespace| std::os::unix::fs::MetadataExt::ino(&namespace))
+}
+
 /// The header of an area, which all recorded processes read, and which has their common counters.
 #[derive(Debug)]
 #[repr(C)]
@@ -188,6 +212,8 @@ pub struct Header {
     pub processes_missed: AtomicU32,
     /// Number of processes that ended their recordings because they restricted their system calls.
     pub sandboxed: AtomicU32,
+    /// The recorder's PID namespace, by its inode; 0 if unknown.
+    pub namespace: AtomicU64,
 }
 
 /// The entry of one process.
@@ -195,7 +221,7 @@ pub struct Header {
 #[repr(C)]
 pub struct ProcessSlot {
     /// The process's number in the upper 32 bits, and the number of this use of the entry; 0 if the entry is
-    /// free.
+    /// free. The number is the process id, or that of [`foreign`].
     pub owner: AtomicU64,
     /// The program's serial number, which is the name of the file with its mappings.
     pub serial: AtomicU32,
@@ -555,6 +581,14 @@ mod tests {
         // SAFETY: the mapping has these bytes, and they belong to atomics.
         unsafe { (&raw const area.slot(0).counters).cast_mut().cast::<u8>().write_bytes(0xa5, 256) };
         assert!(consumer.drain(|_| ()) <= 8);
+    }
+
+    #[test]
+    fn processes_of_other_namespaces_have_numbers_of_their_own() {
+        let [one, two] = [4_026_531_836, 4_026_531_837].map(|namespace| foreign(namespace, 7));
+        assert_ne!(one, two);
+        assert_eq!([one, two, 7].map(process_id), [7; 3]);
+        assert_eq!([one, two, 7].map(|number| number & FOREIGN != 0), [true, true, false]);
     }
 
     #[test]

@@ -213,6 +213,27 @@ fn a_program_that_restricts_its_system_calls_is_recorded_up_to_there() {
     }
 }
 
+/// In another PID namespace, the ids of processes and threads are those of other processes of the recorder's.
+#[test]
+fn a_program_in_a_pid_namespace_is_recorded_to_its_end_where_users_may_create_one() {
+    let mut programs = turn();
+    let program = build("limits", &mut programs);
+    let script = r#"
+        unshare --user --map-root-user --pid --fork true 2>/dev/null || { echo none; exit 6; }
+        unshare --user --map-root-user --pid --fork sh -c 'true & wait; "$0" work & wait $!' "$0"
+    "#;
+    let place = directory();
+    let arguments = ["-c".into(), script.into(), program.display().to_string()];
+    let (output, status) = run(Path::new("/bin/sh"), &arguments, place.path(), true);
+    if output == "none\n" {
+        return println!("not tried: no namespace");
+    }
+    assert_eq!((output.as_str(), status.code()), ("end\n", Some(6)));
+    let trace = Trace::read(place.path().join("trace")).expect("a recording");
+    assert_eq!((trace.ending, trace.threads.len()), (Ending::Complete, 4));
+    assert!(trace.event_count() > 600, "{}", trace.event_count());
+}
+
 #[test]
 fn signals_to_the_recorder_reach_the_program() {
     let _turn = turn();
