@@ -83,7 +83,12 @@ pub fn name(mut trace: Trace) -> Trace {
     let named: HashMap<u64, u32> =
         objects.into_iter().map(|(object, name)| (object, sites.id(name))).collect();
     let end = trace.end.ticks;
+    let single = woken_one_by_one(&trace.threads);
     for thread in &mut trace.threads {
+        // A single waiter that is woken and waits again came second to another thread: it is no herd.
+        let is_single =
+            |event: &&mut Event| event.kind == EventKind::WaitEnd && single.contains(&event.object);
+        thread.events.iter_mut().filter(is_single).for_each(|event| event.flags |= UNWOKEN);
         // Wake-ups are used as evidence only. (The kind of event, no ordering.)
         thread.events.retain(|event| event.kind != EventKind::Release || event.flags & WOKE == 0);
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
@@ -113,6 +118,22 @@ pub fn name(mut trace: Trace) -> Trace {
     threads::name(&mut trace, &beginnings);
     trace.modules.clear();
     trace
+}
+
+/// Returns the objects with about as many wake-up calls as woken waiters: each call wakes one.
+fn woken_one_by_one(threads: &[ThreadTrace]) -> HashSet<u64> {
+    let mut counts: HashMap<u64, (u64, u64)> = HashMap::new();
+    for event in threads.iter().flat_map(|thread| &thread.events) {
+        let is_end = event.kind == EventKind::WaitEnd && event.flags & UNWOKEN == 0;
+        let is_wake = event.kind == EventKind::Release && event.flags & WOKE != 0;
+        if is_end || is_wake {
+            let (woken, wakes) = counts.entry(event.object).or_default();
+            (*woken, *wakes) = (*woken + u64::from(is_end), *wakes + u64::from(is_wake));
+        }
+    }
+    // A herd has at least two woken waiters for each call. Calls that are lost make the ratio larger.
+    let is_single = |(woken, wakes): &(u64, u64)| *wakes > 0 && *woken * 2 <= *wakes * 3;
+    counts.into_iter().filter(|(_, counts)| is_single(counts)).map(|(object, _)| object).collect()
 }
 
 /// Sets the kind of the waits for semaphores, condition variables and futexes as the evidence decides.
@@ -305,6 +326,22 @@ mod tests {
         let wakes = rounds().map(|end| at(end * 1_000 - 1, Release, WOKE, 0));
         let holder: Vec<Event> = holder.iter().copied().chain(wakes).collect();
         assert_eq!(kinds("futex", [&holder, &slow]), idle);
+    }
+
+    #[test]
+    fn waiters_that_are_woken_one_by_one_are_no_herd() {
+        let wakes = |count: u64| (0..count).map(|ticks| at(ticks, EventKind::Release, WOKE, 0));
+        let ends = |count: u64| (0..count).map(|ticks| at(ticks, EventKind::WaitEnd, 0, 0));
+        let is_single = |woken, calls| {
+            let (name, cpu, events) =
+                (String::new(), CpuSource::None, wakes(calls).chain(ends(woken)).collect());
+            let thread = ThreadTrace { tag: 1, os_id: 1, name, cpu, lost: 0, events, off: Vec::new() };
+            woken_one_by_one(&[thread]).contains(&0xabc)
+        };
+        assert_eq!(
+            [(3, 2), (4, 2), (1, 0)].map(|(woken, calls)| is_single(woken, calls)),
+            [true, false, false]
+        );
     }
 
     #[test]

@@ -56,6 +56,12 @@ fn is_plain_lock(analysis: &Analysis, lock: &str) -> bool {
     accuses(analysis, lock) && !is_herd
 }
 
+/// A waiter that was woken alone and came second to another thread is no herd.
+#[test]
+fn a_pool_that_wakes_one_waiter_for_each_resource_is_no_thundering_herd() {
+    judge_program("timed", "pool", "user", |a| is_plain_lock(a, "pool_returned, condition"));
+}
+
 /// A wait that ended by its time limit was not woken in vain.
 #[test]
 fn a_lock_that_is_retried_after_time_limits_is_no_thundering_herd() {
