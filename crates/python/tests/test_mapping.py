@@ -42,6 +42,46 @@ def test_cpythons_tests_of_dbm(tmp_path, monkeypatch):
     assert result.wasSuccessful(), result.errors + result.failures
 
 
+def test_dbm_empties_no_store_that_is_in_use(tmp_path):
+    with azekura.dbm.open(tmp_path / "d", "c") as db:
+        db["a"] = "1"
+        with pytest.raises(azekura.dbm.error, match="open already"):
+            azekura.dbm.open(tmp_path / "d", "n")
+        db["b"] = "2"
+    with azekura.dbm.open(tmp_path / "d") as db:
+        assert db.keys() == [b"a", b"b"]
+    (tmp_path / "link").symlink_to(tmp_path / "d")
+    with azekura.dbm.open(tmp_path / "link", "n") as db:
+        assert len(db) == 0
+    (tmp_path / "d" / "CONTROL").write_bytes(b"damaged")
+    with azekura.dbm.open(tmp_path / "d", "n") as db:
+        assert db.keys() == []
+
+
+def test_dbm_refuses_other_types_with_its_error(tmp_path):
+    with azekura.dbm.open(tmp_path / "d", "c") as db:
+        for wrong in (5, True, None, 1.5, [1, 2]):
+            for call in (db.__getitem__, db.__contains__, db.get, db.setdefault, db.nextkey):
+                with pytest.raises(TypeError):
+                    call(wrong)
+            with pytest.raises(TypeError):
+                db[wrong] = "v"
+            with pytest.raises(TypeError):
+                db.update({"k": wrong})
+        db[memoryview(b"a")], db[bytearray(b"b")] = bytearray(b"1"), memoryview(b"2")
+        assert dict(db) == {b"a": b"1", b"b": b"2"}
+        long = "k" * 100_000
+        for call in (db.__getitem__, db.__delitem__, db.get, db.setdefault, db.__contains__):
+            with pytest.raises(azekura.dbm.error):
+                call(long)
+        with pytest.raises(azekura.dbm.error):
+            db.update({long: "1"})
+    with azekura.dbm.open(tmp_path / "d") as db:
+        for call in (lambda: db.update(a="2"), lambda: db.setdefault("c"), lambda: db.pop("a"), db.clear):
+            with pytest.raises(azekura.dbm.error):
+                call()
+
+
 def test_dbm_walks_keys_and_refuses_foreign_directories(tmp_path):
     with azekura.dbm.open(tmp_path / "d", "c") as db:
         db["b"], db["a"], db["é"] = "2", b"1", "3"

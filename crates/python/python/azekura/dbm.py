@@ -10,6 +10,7 @@ durable when the call returns, and `update` stores all its rows or none.
 """
 
 import collections.abc
+import functools
 import os
 import shutil
 
@@ -24,7 +25,26 @@ _TABLE = "dbm"
 
 
 def _bytes(text):
-    return text.encode() if isinstance(text, str) else bytes(text)
+    if isinstance(text, str):
+        return text.encode()
+    if isinstance(text, (bytes, bytearray, memoryview)):
+        return bytes(text)
+    raise TypeError(f"keys and values are bytes or str, not {type(text).__name__}")
+
+
+def _raises_error(call):
+    """Decorator: errors of the store become the error of this module."""
+
+    @functools.wraps(call)
+    def run(*args, **named):
+        try:
+            return call(*args, **named)
+        except azekura.Error as refused:
+            if isinstance(refused, OSError):
+                raise
+            raise error(str(refused)) from refused
+
+    return run
 
 
 class _Rows(collections.abc.MutableMapping):
@@ -37,56 +57,68 @@ class _Rows(collections.abc.MutableMapping):
             raise error("the database is closed")
         return self._rows
 
+    @_raises_error
     def __getitem__(self, key):
         return self._open()[_bytes(key)]
 
+    @_raises_error
     def __setitem__(self, key, value):
-        try:
-            self._open()[_bytes(key)] = _bytes(value)
-        except azekura.Invalid as refused:
-            raise error(str(refused)) from refused
+        self._open()[_bytes(key)] = _bytes(value)
 
+    @_raises_error
     def __delitem__(self, key):
         del self._open()[_bytes(key)]
 
+    @_raises_error
     def __contains__(self, key):
         return _bytes(key) in self._open()
 
+    @_raises_error
     def __len__(self):
         return len(self._open())
 
+    @_raises_error
     def __iter__(self):
         return iter(self._open())
 
+    @_raises_error
     def keys(self):
         return list(self._open())
 
+    @_raises_error
     def get(self, key, default=None):
         return self._open().get(_bytes(key), default)
 
+    @_raises_error
     def setdefault(self, key, default=b""):
         return self._open().setdefault(_bytes(key), _bytes(default))
 
+    @_raises_error
     def update(self, other=(), /, **rows):
         pairs = dict(other, **rows).items()
         self._open().update((_bytes(key), _bytes(value)) for key, value in pairs)
 
+    @_raises_error
     def clear(self):
         self._open().clear()
 
+    @_raises_error
     def firstkey(self):
         """Returns the least key, or None."""
         row = self._open().first()
         return None if row is None else row[0]
 
+    @_raises_error
     def nextkey(self, key):
         """Returns the next greater key, or None."""
         return next(iter(self._open().keys(_bytes(key) + b"\0")), None)
 
+    @_raises_error
     def sync(self):
         """Does nothing: each change is durable already."""
         self._open()
 
+    @_raises_error
     def reorganize(self):
         """Does nothing: the store reuses the space of removed rows."""
         self._open()
@@ -103,6 +135,19 @@ class _Rows(collections.abc.MutableMapping):
         self.close()
 
 
+def _emptied(path):
+    """Opens the store at `path` and removes its tables in one transaction. Returns None if the content of the
+    store prevents the opening. A store that is in use raises an error and stays as it is."""
+    try:
+        db = azekura.open(path, create=False)
+    except (azekura.Corrupt, azekura.Invalid):
+        return None
+    names = db.table_names()
+    db.transact(lambda tx: [tx.drop_table(name) for name in names])
+    return db
+
+
+@_raises_error
 def open(file, flag="r", mode=0o666):
     """Opens the database in directory `file`. `flag` is "r" for reading, "w" for reading and writing, "c" to
     create it if needed, or "n" to begin with an empty one. `mode` is ignored: only the owner of the store's
@@ -112,12 +157,11 @@ def open(file, flag="r", mode=0o666):
     path = os.fsdecode(file)
     if flag[0] == "n" and os.path.lexists(path):
         is_store = os.path.isdir(path) and os.path.exists(os.path.join(path, "CONTROL"))
-        if os.path.isdir(path) and not is_store and os.listdir(path):
+        if is_store:
+            db = _emptied(path)
+            if db is not None:
+                return _Rows(db)
+        elif os.path.isdir(path) and os.listdir(path):
             raise error(f"{path} is a directory without a store; remove it or take another name")
         shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
-    try:
-        return _Rows(azekura.open(path, create=flag[0] in "cn", read_only=flag[0] == "r"))
-    except azekura.Error as refused:
-        if isinstance(refused, OSError):
-            raise
-        raise error(str(refused)) from refused
+    return _Rows(azekura.open(path, create=flag[0] in "cn", read_only=flag[0] == "r"))
