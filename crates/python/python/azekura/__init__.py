@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping as _Mapping
 from collections.abc import MutableMapping as _MutableMapping
+from types import GenericAlias as _GenericAlias
 
 from . import _awaiting, _views
 from ._azekura import (
@@ -26,6 +27,7 @@ del _name
 SnapshotTable.__reversed__ = _views.reversed_keys
 SnapshotTable.__eq__ = _Mapping.__eq__
 SnapshotTable.__hash__ = None
+SnapshotTable.__class_getitem__ = classmethod(_GenericAlias)
 Ticket.__await__ = _awaiting.ticket_await
 Database.transact_async = _awaiting.transact_async
 Database.transaction = _awaiting.transaction
