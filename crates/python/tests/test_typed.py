@@ -221,6 +221,17 @@ def test_tables_of_the_database_open_in_transactions_and_snapshots(db):
     assert db.table_names() == ["older"] and db.drop_table("older") and not db.drop_table("older")
 
 
+def test_views_contain_what_those_of_a_dict_would(db):
+    table = db.table("t", key=str, value=int)
+    table.update(a=1, b=2)
+    for foreign in (5, None, "ab", ["a", 1], ("a", 1, 2), ("a",), (b"a", 1)):
+        assert foreign not in table.items() and foreign not in dict(table).items()
+    assert ("a", 1) in table.items()
+    with pytest.raises(TypeError):
+        table.prefix(None)
+    assert azekura.Table[str, int] and azekura.SnapshotTable[str, int]  # in annotations
+
+
 def test_reports(tmp_path):
     with azekura.open(tmp_path / "db", close_time=1) as db:
         table = db.table("t", key=int)

@@ -58,6 +58,9 @@ class ItemsView(_View, collections.abc.ItemsView):
     _part = "items"
 
     def __contains__(self, item):
+        # As in a dict, an object that is not a pair is not contained.
+        if not isinstance(item, tuple) or len(item) != 2:
+            return False
         key, value = item
         return self._has_key(key) and self._table.get(key, MISSING) == value
 
@@ -86,6 +89,8 @@ def items(self, start=MISSING, end=None, *, reverse=False):
 def prefix(self, prefix, *, reverse=False):
     """Returns a view of the rows as (key, value) with keys that begin with `prefix`: a string, bytes, or the
     first parts of a tuple."""
+    if prefix is None:
+        raise TypeError("a prefix is text, bytes or a tuple, not None")
     return ItemsView(self, None, None, prefix, reverse)
 
 
