@@ -111,6 +111,12 @@ pub unsafe extern "C" fn azk_next(
     guarded(error, || {
         // SAFETY: CAPI-1.
         let cursor = unsafe { handle(cursor, "cursor")? };
+        // A refused call does not move the cursor.
+        for (is_null, name) in [(key.is_null(), "key"), (value.is_null(), "value"), (row.is_null(), "row")] {
+            if is_null {
+                return Err(null(name));
+            }
+        }
         let is_row = cursor.advance()?;
         let lent =
             if is_row { (slice_of(&cursor.row.0), slice_of(&cursor.row.1)) } else { (NO_BYTES, NO_BYTES) };

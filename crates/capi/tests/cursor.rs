@@ -1,0 +1,46 @@
+//! Tests of cursors with wrong arguments.
+
+use std::ffi::CString;
+use std::ptr;
+
+use azekura_c::{
+    azk_abort, azk_begin, azk_close, azk_cursor_close, azk_next, azk_open, azk_put, azk_range, azk_slice,
+    azk_status,
+};
+
+const OK: azk_status = azk_status::AZK_OK;
+
+fn slice(bytes: &[u8]) -> azk_slice {
+    azk_slice { data: bytes.as_ptr(), len: bytes.len() }
+}
+
+#[test]
+fn a_refused_call_does_not_move_the_cursor() {
+    let scratch = tempfile::tempdir().expect("is made");
+    let path = scratch.path().join("db").to_str().map(CString::new).expect("UTF-8").expect("no zero byte");
+    let (mut db, mut tx, mut cursor) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let (mut key, mut value, mut row) = (slice(b""), slice(b""), 0);
+    let error = ptr::null_mut();
+    // SAFETY: CAPI-1, CAPI-2: the handles are those of the calls before; null is refused or allowed.
+    unsafe {
+        assert_eq!(azk_open(path.as_ptr(), ptr::null(), &raw mut db, error), OK);
+        assert_eq!(azk_begin(db, &raw mut tx, error), OK);
+        for name in [b"a", b"b"] {
+            assert_eq!(azk_put(tx, c"t".as_ptr(), slice(name), slice(name), error), OK);
+        }
+        assert_eq!(azk_range(tx, c"t".as_ptr(), ptr::null(), ptr::null(), 0, &raw mut cursor, error), OK);
+        let refused = azk_status::AZK_INVALID;
+        assert_eq!(azk_next(cursor, ptr::null_mut(), &raw mut value, &raw mut row, error), refused);
+        assert_eq!(azk_next(cursor, &raw mut key, ptr::null_mut(), &raw mut row, error), refused);
+        assert_eq!(azk_next(cursor, &raw mut key, &raw mut value, ptr::null_mut(), error), refused);
+        for name in [b"a", b"b"] {
+            assert_eq!(azk_next(cursor, &raw mut key, &raw mut value, &raw mut row, error), OK);
+            assert_eq!((row, key.len, *key.data, *value.data), (1, 1, name[0], name[0]));
+        }
+        assert_eq!(azk_next(cursor, &raw mut key, &raw mut value, &raw mut row, error), OK);
+        assert_eq!(row, 0);
+        azk_cursor_close(cursor);
+        assert_eq!(azk_abort(tx, error), OK);
+        assert_eq!(azk_close(db, error), OK);
+    }
+}
