@@ -197,6 +197,24 @@ fn a_backup_of_a_snapshot_has_the_state_of_that_snapshot() {
 }
 
 #[test]
+fn an_error_of_the_progress_function_stops_the_backup() {
+    let (db, fs) = (sample(), FaultFs::new());
+    let backup = || db.backup().file_system(Arc::new(fs.clone()));
+    let mut calls = 0;
+    let error = backup()
+        .try_progress(|_| {
+            calls += 1;
+            if calls < 2 { Ok(()) } else { Err(Error::other("enough")) }
+        })
+        .to_directory("b")
+        .expect_err("was stopped");
+    assert_eq!((calls, error.to_string()), (2, "enough".to_owned()));
+    let error = Restore::new().builder(on(&fs)).from_directory("b", "r").expect_err("has no backup");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    backup().to_directory("b").expect("backs up");
+}
+
+#[test]
 fn a_rate_of_zero_and_a_second_backup_in_a_directory_are_refused() {
     let (db, fs) = (sample(), FaultFs::new());
     let backup = || db.backup().file_system(Arc::new(fs.clone()));

@@ -78,6 +78,8 @@ pub struct BackupReport {
 }
 
 type Callback<'a> = Option<Box<dyn FnMut(&BackupProgress) + 'a>>;
+/// A callback that stops the backup by an error.
+type StoppingCallback<'a> = Option<Box<dyn FnMut(&BackupProgress) -> Result<(), Error> + 'a>>;
 
 /// Settings of a backup, returned by [`Database::backup`].
 pub struct Backup<'a> {
@@ -87,7 +89,7 @@ pub struct Backup<'a> {
     since: Option<Source<'a>>,
     stream_name: Option<PathBuf>,
     bytes_per_second: Option<u64>,
-    progress: Callback<'a>,
+    progress: StoppingCallback<'a>,
 }
 
 impl fmt::Debug for Backup<'_> {
@@ -189,7 +191,17 @@ impl<'a> Backup<'a> {
 
     /// Calls `progress` after each block of about 256 KiB.
     #[must_use]
-    pub fn progress(mut self, progress: impl FnMut(&BackupProgress) + 'a) -> Self {
+    pub fn progress(self, mut progress: impl FnMut(&BackupProgress) + 'a) -> Self {
+        self.try_progress(move |seen| {
+            progress(seen);
+            Ok(())
+        })
+    }
+
+    /// Calls `progress` as [`progress`](Self::progress) does. If `progress` returns an error, the backup
+    /// stops and returns this error.
+    #[must_use]
+    pub fn try_progress(mut self, progress: impl FnMut(&BackupProgress) -> Result<(), Error> + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
@@ -353,7 +365,7 @@ struct Copy<'a, W> {
     pace: Option<(Instant, u64)>,
     base: Option<Base>,
     seen: BackupProgress,
-    progress: Callback<'a>,
+    progress: StoppingCallback<'a>,
 }
 
 impl<W: Write> Copy<'_, W> {
@@ -407,7 +419,7 @@ impl<W: Write> Copy<'_, W> {
         self.out.block(block)?;
         self.seen.bytes = self.out.bytes;
         if let Some(progress) = &mut self.progress {
-            progress(&self.seen);
+            progress(&self.seen)?;
         }
         if let Some((began, rate)) = self.pace {
             let due = Duration::try_from_secs_f64(self.out.bytes as f64 / rate as f64);
