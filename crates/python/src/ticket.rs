@@ -15,13 +15,13 @@ use crate::errors::{raised, without_gil};
 #[pyclass(frozen, module = "azekura")]
 pub(crate) struct Ticket {
     ticket: CommitTicket,
-    /// A copy of the ticket, kept while a callback waits for it.
-    waiting: Mutex<Option<CommitTicket>>,
+    /// A copy of the ticket for each callback that was not called yet.
+    waiting: Mutex<Vec<(CommitTicket, Arc<Callback>)>>,
 }
 
 impl Ticket {
     pub(crate) const fn new(ticket: CommitTicket) -> Self {
-        Self { ticket, waiting: Mutex::new(None) }
+        Self { ticket, waiting: Mutex::new(Vec::new()) }
     }
 }
 
@@ -53,8 +53,10 @@ impl Ticket {
                 None => Ok(()),
             },
             Poll::Pending => {
-                // Dropping the ticket would drop its waker.
-                *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+                // Dropping a copy drops its waker, so each caller has a copy of its own.
+                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.retain(|(_, callback)| callback.is_waiting());
+                waiting.push((ticket, wakes));
                 Ok(())
             }
         }
@@ -68,6 +70,10 @@ struct Callback {
 }
 
 impl Callback {
+    fn is_waiting(&self) -> bool {
+        self.callback.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn take(&self) -> Option<Py<PyAny>> {
         self.callback.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -299,6 +299,23 @@ def test_a_forgotten_transaction_warns_and_holds_no_lock(db):
         gc.collect()
 
 
+def test_several_tasks_await_one_ticket(tmp_path):
+    async def main():
+        with azekura.open(tmp_path / "db") as db:
+            table = db.table("t", key=int, value=int)
+
+            async def wait(ticket):
+                await ticket
+
+            for n in range(30):
+                tx = db.begin()
+                tx[table][n] = n
+                ticket = tx.commit_nowait()
+                await asyncio.wait_for(asyncio.gather(*(wait(ticket) for _ in range(5))), 30)
+
+    asyncio.run(main())
+
+
 def test_commits_are_awaited_together(tmp_path):
     async def main():
         with azekura.open(tmp_path / "db") as db:
