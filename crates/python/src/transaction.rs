@@ -65,7 +65,14 @@ impl Drop for Transaction {
                 let warning = py.get_type::<PyResourceWarning>();
                 let text =
                     c"a transaction was forgotten, and is rolled back: commit or abort it, or use `with`";
-                let _ = PyErr::warn(py, &warning, text, 1);
+                // The transaction may be freed while an exception passes, and a warning must not replace it.
+                let passing = PyErr::take(py);
+                if let Err(error) = PyErr::warn(py, &warning, text, 1) {
+                    error.write_unraisable(py, None);
+                }
+                if let Some(passing) = passing {
+                    passing.restore(py);
+                }
             }
             py.detach(|| drop(tx));
         });

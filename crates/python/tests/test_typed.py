@@ -299,6 +299,24 @@ def test_a_forgotten_transaction_warns_and_holds_no_lock(db):
         gc.collect()
 
 
+def test_the_warning_about_a_forgotten_transaction_replaces_no_exception(db):
+    def forget(*_):
+        pass
+
+    for action in ("always", "error"):
+        ignored = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)
+            hook, sys.unraisablehook = sys.unraisablehook, ignored.append
+            try:
+                with pytest.raises(ZeroDivisionError):
+                    forget(db.begin(), 1 // 0)
+            finally:
+                sys.unraisablehook = hook
+        seen = [entry.category for entry in caught] + [entry.exc_type for entry in ignored]
+        assert seen == [ResourceWarning]
+
+
 def test_several_tasks_await_one_ticket(tmp_path):
     async def main():
         with azekura.open(tmp_path / "db") as db:
