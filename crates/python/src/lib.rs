@@ -125,7 +125,6 @@ impl Database {
         let lock_timeout = lock_timeout.map(seconds).transpose()?;
         let tx = without_gil(py, || {
             let tx = self.db.begin()?;
-            tx.detach_from_thread()?;
             if !durable {
                 tx.set_durability(Durability::Relaxed);
             }
@@ -153,6 +152,7 @@ impl Database {
     ) -> PyResult<(Bound<'py, PyAny>, Ticket)> {
         for run in 1.. {
             let tx = Bound::new(py, self.begin(py, true, None)?)?;
+            tx.get().stay_in_thread();
             let ended = body.call1((&tx,)).and_then(|value| Ok((value, tx.get().commit_nowait(py)?)));
             match ended {
                 Ok(ended) => return Ok(ended),

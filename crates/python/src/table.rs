@@ -11,7 +11,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
-use crate::transaction::{SharedTx, ended, lock};
+use crate::transaction::{SharedTx, lock, opened};
 
 /// Largest number of rows that an iterator reads at once.
 const BATCH_ROWS: usize = 256;
@@ -79,7 +79,7 @@ macro_rules! in_transaction {
             }),
             Scope::Transaction(shared) => {
                 let mut open = lock(shared)?;
-                let tx = open.as_mut().ok_or_else(ended)?;
+                let tx = opened(&mut open)?;
                 without_gil($py, move || {
                     let $table = tx.table(definition)?;
                     $body

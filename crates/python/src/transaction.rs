@@ -1,6 +1,7 @@
 //! Transactions and savepoints.
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread::{self, ThreadId};
 
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
 use pyo3::prelude::*;
@@ -9,10 +10,31 @@ use crate::errors::{Closed, without_gil};
 use crate::table::{Definition, Scope, Table};
 use crate::ticket::Ticket;
 
-pub(crate) type SharedTx = Arc<Mutex<Option<azekura::Transaction>>>;
+pub(crate) type SharedTx = Arc<Mutex<Option<OpenTx>>>;
+
+/// A transaction that has not ended.
+pub(crate) struct OpenTx {
+    tx: azekura::Transaction,
+    /// The thread that ends the transaction, if a `with` block or `transact` in this thread does so.
+    thread: Option<ThreadId>,
+}
+
+/// Returns the open transaction for a call in this thread.
+///
+/// A call that would wait for a transaction of its own thread raises an error, because the wait would not
+/// end. A transaction that another thread may end is detached from its thread before its first lock, so that
+/// other transactions wait for it.
+pub(crate) fn opened(open: &mut Option<OpenTx>) -> PyResult<&mut azekura::Transaction> {
+    let OpenTx { tx, thread } = open.as_mut().ok_or_else(ended)?;
+    if *thread != Some(thread::current().id()) {
+        // Fails if the transaction was rolled back; the call of the store then fails, too.
+        let _ = tx.detach_from_thread();
+    }
+    Ok(tx)
+}
 
 /// Locks a transaction, which only one thread at a time can use.
-pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<azekura::Transaction>>> {
+pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<OpenTx>>> {
     match tx.try_lock() {
         Ok(open) => Ok(open),
         Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("another thread uses this transaction")),
@@ -20,7 +42,7 @@ pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<azekura::Tra
     }
 }
 
-pub(crate) fn ended() -> PyErr {
+fn ended() -> PyErr {
     Closed::new_err("the transaction has ended")
 }
 
@@ -32,12 +54,21 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     pub(crate) fn new(tx: azekura::Transaction) -> Self {
-        Self { tx: Arc::new(Mutex::new(Some(tx))) }
+        Self { tx: Arc::new(Mutex::new(Some(OpenTx { tx, thread: None }))) }
+    }
+
+    /// Declares that this thread will end the transaction. While another thread uses it, does nothing.
+    pub(crate) fn stay_in_thread(&self) {
+        if let Ok(mut open) = lock(&self.tx)
+            && let Some(open) = open.as_mut()
+        {
+            open.thread = Some(thread::current().id());
+        }
     }
 
     pub(crate) fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
-        let tx = lock(&self.tx)?.take();
-        without_gil(py, || tx.map_or(Ok(()), azekura::Transaction::abort))
+        let open = lock(&self.tx)?.take();
+        without_gil(py, || open.map_or(Ok(()), |open| open.tx.abort()))
     }
 
     /// Runs a call with the open transaction, without the GIL.
@@ -47,7 +78,7 @@ impl Transaction {
         call: impl FnOnce(&azekura::Transaction) -> Result<T, azekura::Error> + Send,
     ) -> PyResult<T> {
         let mut open = lock(&self.tx)?;
-        let tx = open.as_mut().ok_or_else(ended)?;
+        let tx = opened(&mut open)?;
         without_gil(py, move || call(tx))
     }
 }
@@ -57,11 +88,11 @@ impl Drop for Transaction {
     /// transactions. A table or an iterator of the transaction that is still in use keeps it open.
     fn drop(&mut self) {
         let is_last = Arc::strong_count(&self.tx) == 1;
-        let Some(tx) = self.tx.try_lock().ok().filter(|_| is_last).and_then(|mut open| open.take()) else {
+        let Some(open) = self.tx.try_lock().ok().filter(|_| is_last).and_then(|mut open| open.take()) else {
             return;
         };
         Python::attach(|py| {
-            if !tx.is_over() {
+            if !open.tx.is_over() {
                 let warning = py.get_type::<PyResourceWarning>();
                 let text =
                     c"a transaction was forgotten, and is rolled back: commit or abort it, or use `with`";
@@ -74,7 +105,7 @@ impl Drop for Transaction {
                     passing.restore(py);
                 }
             }
-            py.detach(|| drop(tx));
+            py.detach(|| drop(open));
         });
     }
 }
@@ -122,23 +153,24 @@ impl Transaction {
 
     /// Commits and waits until the transaction is durable.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
-        without_gil(py, || tx.commit())
+        let open = lock(&self.tx)?.take().ok_or_else(ended)?;
+        without_gil(py, || open.tx.commit())
     }
 
     /// Commits and returns a ticket at once, which reports when the transaction is durable.
     pub(crate) fn commit_nowait(&self, py: Python<'_>) -> PyResult<Ticket> {
-        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
-        Ok(Ticket::new(without_gil(py, || tx.commit_async())?))
+        let open = lock(&self.tx)?.take().ok_or_else(ended)?;
+        Ok(Ticket::new(without_gil(py, || open.tx.commit_async())?))
     }
 
     /// Rolls the transaction back.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let tx = lock(&self.tx)?.take().ok_or_else(ended)?;
-        without_gil(py, || tx.abort())
+        let open = lock(&self.tx)?.take().ok_or_else(ended)?;
+        without_gil(py, || open.tx.abort())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf.get().stay_in_thread();
         slf
     }
 
@@ -180,7 +212,7 @@ impl Savepoint {
     ) -> PyResult<bool> {
         let tx = self.tx.get();
         // A transaction that a conflict has rolled back has no changes to undo.
-        if !kind.is_none(py) && lock(&tx.tx)?.as_ref().is_some_and(|tx| !tx.is_over()) {
+        if !kind.is_none(py) && lock(&tx.tx)?.as_ref().is_some_and(|open| !open.tx.is_over()) {
             tx.rollback_to(py, self)?;
         }
         Ok(false)

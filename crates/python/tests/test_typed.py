@@ -230,6 +230,28 @@ def test_views_contain_what_those_of_a_dict_would(db):
     with pytest.raises(TypeError):
         table.prefix(None)
     assert azekura.Table[str, int] and azekura.SnapshotTable[str, int]  # in annotations
+def test_a_with_block_does_not_wait_for_itself(db):
+    stock = db.table("stock", key=str, value=int)
+    stock["rice"] = 1
+    with db.begin() as tx:
+        tx[stock]["rice"] += 1
+        with pytest.raises(azekura.Invalid, match="same thread"):
+            stock["rice"] = 9  # not tx[stock]
+        assert tx[stock]["rice"] == 2
+    with pytest.raises(azekura.Invalid, match="same thread"):
+        db.transact(lambda tx: (tx[stock].add("rice"), stock.add("rice")))
+    assert stock["rice"] == 2
+    # A transaction that another thread ends is waited for.
+    tx = db.begin()
+    tx[stock]["rice"] = 3
+    threading.Timer(0.2, tx.commit).start()
+    assert stock.add("rice") == 4
+    with db.begin() as tx:
+        thread = threading.Thread(target=lambda: tx[stock].add("rice"))
+        thread.start()
+        thread.join()
+        threading.Timer(0.2, tx.commit).start()
+        assert stock.add("rice") == 6
 
 
 def test_reports(tmp_path):
