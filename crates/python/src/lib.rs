@@ -2,8 +2,8 @@
 //!
 //! - **PY-1** Each call into the store runs without the GIL, so a thread that waits for a lock, the log or a
 //!   page blocks no other Python thread.
-//! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup. That
-//!   function acquires the GIL itself, and holds no latch.
+//! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup and
+//!   the codec of a row that is removed. These acquire the GIL themselves, and hold no latch.
 
 mod codec;
 mod errors;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::{Bound as Edge, ControlFlow};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use azekura::{Error, OwnedSnapshotTable, RowRef, TableDefinition};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
@@ -179,6 +179,26 @@ impl View {
 
     fn item<'py>(&self, py: Python<'py>, key: &[u8], value: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [self.key_from(py, key)?, self.value_from(py, value)?])
+    }
+
+    /// Removes a row by `remove` and returns it as (key, value). A transaction of one call commits only if
+    /// the row was decoded, so that an exception of the codec loses no row.
+    fn removed(
+        &self,
+        py: Python<'_>,
+        remove: impl Fn(&azekura::Table<'_, [u8], [u8]>) -> Result<Option<Row>, Error> + Sync,
+    ) -> PyResult<Option<Py<PyTuple>>> {
+        let failure = Mutex::new(None);
+        let (remove, kept) = (&remove, &failure);
+        let row = in_transaction!(self, py, table => {
+            let Some((key, value)) = remove(&table)? else { return Ok(None) };
+            let item = Python::attach(|py| self.item(py, &key, &value).map(Bound::unbind));
+            item.map(Some).map_err(|error| {
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                Error::other("the row cannot be decoded")
+            })
+        });
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(row, Err)
     }
 
     fn item_or_none<'py>(&self, py: Python<'py>, row: Option<Row>) -> PyResult<Option<Bound<'py, PyTuple>>> {
@@ -426,16 +446,11 @@ impl Table {
         if was_there { Ok(()) } else { Err(missing(key)) }
     }
 
-    /// Removes a row and returns its value, or None if there is no row.
-    fn _take<'py>(
-        slf: PyRef<'_, Self>,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    /// Removes the row at a key and returns it as (key, value), or None if there is no row.
+    fn _take(slf: PyRef<'_, Self>, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyTuple>>> {
         let view = &slf.as_super().view;
-        let encoded = view.definition.key.key(key)?;
-        let value = in_transaction!(view, py, table => table.remove(encoded.as_ref()))?;
-        value.map(|value| PyTuple::new(py, [view.value_from(py, &value)?])).transpose()
+        let key = view.definition.key.key(key)?;
+        view.removed(py, |table| Ok(table.remove(key.as_ref())?.map(|value| (key.to_vec(), value))))
     }
 
     /// Stores several rows, in one transaction.
@@ -518,18 +533,14 @@ impl Table {
 
     /// Removes the row with the least key that no other transaction has locked, and returns it as (key,
     /// value). Returns None if there is no such row.
-    fn pop_first<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let view = &slf.as_super().view;
-        let row = in_transaction!(view, py, table => table.pop_first())?;
-        view.item_or_none(py, row)
+    fn pop_first(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
+        slf.as_super().view.removed(py, |table| table.pop_first())
     }
 
     /// Removes the row with the greatest key that no other transaction has locked, and returns it as (key,
     /// value). Returns None if there is no such row.
-    fn pop_last<'py>(slf: PyRef<'_, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let view = &slf.as_super().view;
-        let row = in_transaction!(view, py, table => table.pop_last())?;
-        view.item_or_none(py, row)
+    fn pop_last(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
+        slf.as_super().view.removed(py, |table| table.pop_last())
     }
 
     /// Removes the rows of a range and returns their number.

@@ -230,6 +230,22 @@ def test_views_contain_what_those_of_a_dict_would(db):
     with pytest.raises(TypeError):
         table.prefix(None)
     assert azekura.Table[str, int] and azekura.SnapshotTable[str, int]  # in annotations
+def test_a_row_that_cannot_be_decoded_is_not_removed(db):
+    jobs, raw = db.table("jobs", key=int, value="json"), db.table("jobs")
+    jobs[1] = {"mail": 1}
+    key = raw.first()[0]
+    raw[key] = b"{"
+    for call in (jobs.pop_first, jobs.pop_last, jobs.popitem, lambda: jobs.pop(1)):
+        with pytest.raises(ValueError, match="property name"):
+            call()
+        with pytest.raises(ValueError, match="property name"):
+            with db.begin() as tx:
+                tx[jobs].pop_first()
+        assert raw[key] == b"{"
+    jobs[1] = 7
+    assert jobs.pop(1) == 7 and jobs.pop(1, 8) == 8 and jobs.pop_first() is jobs.pop_last() is None
+
+
 def test_a_with_block_does_not_wait_for_itself(db):
     stock = db.table("stock", key=str, value=int)
     stock["rice"] = 1

@@ -103,7 +103,7 @@ def pop(self, key, default=MISSING):
     """Removes a row and returns its value. If there is no row, returns `default` or raises KeyError."""
     found = self._take(key)
     if found is not None:
-        return found[0]
+        return found[1]
     if default is MISSING:
         raise KeyError(key)
     return default
