@@ -176,7 +176,8 @@ impl Database {
     }
 
     /// Makes a backup in the new directory `to` while other threads continue; returns the number of its rows.
-    /// Calls `progress` with the number of rows and bytes written so far.
+    /// Calls `progress` with the number of rows and bytes written so far. An exception of `progress`, or of a
+    /// signal handler, stops the backup.
     #[pyo3(signature = (to, *, rate=None, progress=None))]
     fn backup(
         &self,
@@ -186,20 +187,24 @@ impl Database {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<u64> {
         let mut failed: Option<PyErr> = None;
-        let report = without_gil(py, || {
-            let mut backup = self.db.backup();
+        let made = without_gil(py, || {
+            let mut backup = self.db.backup().try_progress(|seen| {
+                let called = Python::attach(|py| {
+                    py.check_signals()?;
+                    progress.as_ref().map_or(Ok(()), |call| call.call1(py, (seen.rows, seen.bytes)).map(drop))
+                });
+                called.map_err(|error| {
+                    let text = error.to_string();
+                    failed = Some(error);
+                    azekura::Error::other(text)
+                })
+            });
             if let Some(rate) = rate {
                 backup = backup.rate_limit(rate);
             }
-            if let Some(progress) = &progress {
-                backup = backup.progress(|seen| {
-                    let called = Python::attach(|py| progress.call1(py, (seen.rows, seen.bytes)).map(drop));
-                    failed = failed.take().or(called.err());
-                });
-            }
             backup.to_directory(to)
-        })?;
-        failed.map_or(Ok(report.rows), Err)
+        });
+        failed.map_or(made.map(|report| report.rows), Err)
     }
 
     /// Copies all tables into a new store with full pages in the new directory `to`; returns the number of

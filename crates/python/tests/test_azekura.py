@@ -4,7 +4,9 @@ import collections.abc
 import gc
 import os
 import random
+import signal
 import threading
+import time
 
 import azekura
 import pytest
@@ -145,8 +147,11 @@ def test_backup_and_restore(db, tmp_path):
     assert seen[-1][0] == 500
     with pytest.raises(azekura.Invalid, match="holds a backup already"):
         db.backup(tmp_path / "copy")
+    calls = []
     with pytest.raises(ZeroDivisionError):
-        db.backup(tmp_path / "copy2", progress=lambda *now: 1 // 0)
+        db.backup(tmp_path / "copy2", progress=lambda *now: calls.append(now) or 1 // 0)
+    assert len(calls) == 1 and not (tmp_path / "copy2" / "backup.azk").exists()
+    assert db.backup(tmp_path / "copy2") == 500
     assert azekura.restore(tmp_path / "copy", tmp_path / "new.azk", verify=True) == 500
     with azekura.open(tmp_path / "new.azk", create=False) as copy:
         assert dict(copy.table("t").items()) == rows
@@ -170,6 +175,16 @@ def test_errors_have_types(db, tmp_path):
     with pytest.raises(TypeError):
         db.table("t")["text"] = b""
     assert issubclass(azekura.Conflict, azekura.Error)
+
+
+def test_a_signal_stops_a_slow_backup(db, tmp_path):
+    with db.begin() as tx:
+        tx.table("t").update({b"%05d" % n: random.Random(n).randbytes(1000) for n in range(3000)})
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        db.backup(tmp_path / "copy", rate=300_000)
+    assert time.monotonic() - began < 9  # the whole backup takes 10 s
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
