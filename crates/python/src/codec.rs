@@ -128,6 +128,12 @@ impl Codec {
         }
     }
 
+    /// Returns `true` if a prefix has all parts of a tuple, so that at most one key has this prefix.
+    pub(crate) fn is_whole(&self, prefix: &Bound<'_, PyAny>) -> bool {
+        let Self::Tuple(codecs) = self else { return false };
+        prefix.cast::<PyTuple>().is_ok_and(|parts| parts.len() == codecs.len())
+    }
+
     fn leading(&self, parts: &Bound<'_, PyTuple>) -> PyResult<Vec<u8>> {
         let Self::Tuple(codecs) = self else { return Ok(Vec::new()) };
         let mut out = Vec::new();

@@ -5,7 +5,7 @@ use std::ops::{Bound as Edge, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use azekura::{Error, OwnedSnapshotTable, RowRef, TableDefinition};
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -227,6 +227,9 @@ impl View {
         let key = &self.definition.key;
         if let Some(prefix) = prefix {
             let low = key.prefix(prefix)?;
+            if key.is_whole(prefix) {
+                return Ok((Edge::Included(low.clone()), Edge::Excluded([low, vec![0]].concat())));
+            }
             let high = match low.iter().rposition(|byte| *byte != u8::MAX) {
                 Some(at) => {
                     let mut high = low[..=at].to_vec();
@@ -592,13 +595,15 @@ impl Rows {
         slf
     }
 
-    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.fill(py)?;
-        let Some((key, value)) = self.batch.take() else { return Ok(None) };
-        Ok(Some(match self.part {
-            Part::Key => self.view.key_from(py, key)?,
-            Part::Value => self.view.value_from(py, value)?,
-            Part::Both => self.view.item(py, key, value)?.into_any(),
+    fn __next__<'py>(slf: &Bound<'py, Self>, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let in_use = |_| PyRuntimeError::new_err("another thread uses this iterator");
+        let rows = &mut *slf.try_borrow_mut().map_err(in_use)?;
+        rows.fill(py)?;
+        let Some((key, value)) = rows.batch.take() else { return Ok(None) };
+        Ok(Some(match rows.part {
+            Part::Key => rows.view.key_from(py, key)?,
+            Part::Value => rows.view.value_from(py, value)?,
+            Part::Both => rows.view.item(py, key, value)?.into_any(),
         }))
     }
 }

@@ -246,6 +246,20 @@ def test_a_row_that_cannot_be_decoded_is_not_removed(db):
     assert jobs.pop(1) == 7 and jobs.pop(1, 8) == 8 and jobs.pop_first() is jobs.pop_last() is None
 
 
+def test_prefixes_and_items_contain_what_a_dict_would(db):
+    pairs = db.table("pairs", key=(int, str), value=int)
+    pairs.update({(1, ""): 0, (1, "ab"): 1, (1, "abc"): 2, (1, "b"): 3, (2, "ab"): 4})
+    assert list(pairs.prefix((1, "ab"))) == [((1, "ab"), 1)] and (1, "abc") not in pairs.prefix((1, "ab"))
+    assert list(pairs.prefix((1, ""))) == [((1, ""), 0)] and len(pairs.prefix((1,))) == 4
+    assert len(pairs.prefix((1, "ab"), reverse=True)) == 1 and len(pairs.prefix((1, "a"))) == 0
+    with pytest.raises(TypeError):
+        pairs.prefix(None)
+    for foreign in (5, None, "ab", [(1, "ab"), 1], ((1, "ab"), 1, 2), ((1, "ab"),)):
+        assert foreign not in pairs.items() and foreign not in dict(pairs).items()
+    assert ((1, "ab"), 1) in pairs.items()
+    assert azekura.Table[str, int] and azekura.SnapshotTable[str, int]  # in annotations
+
+
 def test_a_with_block_does_not_wait_for_itself(db):
     stock = db.table("stock", key=str, value=int)
     stock["rice"] = 1
@@ -268,6 +282,29 @@ def test_a_with_block_does_not_wait_for_itself(db):
         thread.join()
         threading.Timer(0.2, tx.commit).start()
         assert stock.add("rice") == 6
+
+
+def test_threads_that_share_an_iterator_get_its_rows_or_a_named_error(db):
+    table = db.table("t", key=int, value=int)
+    table.update((n, n) for n in range(3000))
+    rows, found, errors = iter(table), [], set()
+
+    def work():
+        while True:
+            try:
+                found.append(next(rows))
+            except RuntimeError as error:
+                errors.add(str(error))
+            except StopIteration:
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(3000))
+    assert errors <= {"another thread uses this iterator"}
 
 
 def test_reports(tmp_path):
