@@ -93,6 +93,8 @@ pub(crate) enum CommandError {
     TransactionTimeout(u64),
     #[error("NOAUTH Authentication required.")]
     NoAuth,
+    #[error("ERR this port serves Redis clients, not HTTP; see --metrics for HTTP pages")]
+    Http,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPass,
     #[error(

@@ -32,12 +32,13 @@ pub(crate) enum Refusal {
     NoPasswordInTime,
     Tls,
     Protocol,
+    Http,
     TooMuchUnfinished,
     RepliesNotTaken,
 }
 
 impl Refusal {
-    const COUNT: usize = 8;
+    const COUNT: usize = 9;
 
     const fn reason(self) -> &'static str {
         match self {
@@ -47,6 +48,7 @@ impl Refusal {
             Self::NoPasswordInTime => "no password within --login-timeout",
             Self::Tls => "the TLS handshake failed: the client may use no TLS, or another version of it",
             Self::Protocol => "not a request of RESP2 or RESP3",
+            Self::Http => "an HTTP request, possibly sent by a web page to this port",
             Self::TooMuchUnfinished => "the unfinished requests of all connections exceed --max-unfinished",
             Self::RepliesNotTaken => "the client read no byte of its replies within the write timeout",
         }

@@ -25,6 +25,7 @@ use crate::cluster::{KeyRequest, Pipeline, Watched};
 use crate::command::{self, CommandResult, Run, SessionCommand, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
+use crate::events::Refusal;
 use crate::group::{Group, Joined};
 use crate::keyspace::Keyspace;
 use crate::resp::{Output, Protocol, Reply, Request};
@@ -168,6 +169,10 @@ impl Session {
             Err(error) => {
                 self.client.count_request();
                 self.shared.counters.refused.inc();
+                if matches!(error, CommandError::Http) {
+                    self.shared.events.refused(&self.client.socket.peer, Refusal::Http);
+                    self.ends = true;
+                }
                 Err(self.abort_queue(error))
             }
         };
@@ -272,6 +277,9 @@ impl Session {
             use SessionCommand::{Auth, Hello, Quit, Reset};
             matches!(spec.run, Run::Session(Auth | Hello | Quit | Reset))
         };
+        if found.is_none() && is_http(name) {
+            return Err(CommandError::Http);
+        }
         if !self.is_authenticated && !found.is_some_and(|(_, spec)| opens(spec)) {
             return Err(CommandError::NoAuth);
         }
@@ -407,6 +415,13 @@ fn key_function(
 ) -> Option<fn(&Keyspace<'_>, Request<'_>) -> CommandResult> {
     let Run::Data(apply) = spec.run else { return None };
     command::key_places(spec, request.len()).next().map(|_| apply)
+}
+
+/// Returns `true` if the first word of a line occurs in every HTTP request with a body: `POST`, or the header
+/// `Host:`. A web page can make a browser send such a request to a local port, with commands in the body. So
+/// the connection ends before the body, as in Redis.
+fn is_http(name: &[u8]) -> bool {
+    command::is_word(name, "POST") || command::is_word(name, "Host:")
 }
 
 /// Returns the error for an unknown command, with the beginning of its arguments.

@@ -85,3 +85,21 @@ fn a_public_address_without_a_password_is_refused() {
     assert!(matches!(refused, ServerError::PublicWithoutPassword(_)), "{refused}");
     assert!(refused.to_string().contains("--auth"));
 }
+
+/// A web page can make a browser send an HTTP request to a local port, with commands in its body.
+#[test]
+fn an_http_request_ends_its_connection_before_the_body() {
+    let redis = TestServer::open();
+    let mut client = redis.client();
+    assert_eq!(client.ask("SET a 1"), "OK");
+    for head in ["POST / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\nhost: localhost:6379\r\n"] {
+        let mut browser = redis.client();
+        browser.send_raw(format!("{head}\r\nFLUSHALL\r\n").as_bytes()).unwrap();
+        let mut replies = Vec::new();
+        while let Ok(reply) = browser.try_reply() {
+            replies.push(reply);
+        }
+        assert!(replies.iter().all(|reply| reply.starts_with("-ERR")), "{replies:?}");
+    }
+    assert_eq!(client.ask("GET a"), "1");
+}
