@@ -102,7 +102,7 @@ pub(super) fn ttl(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     } else if is_word(name, "PTTL") {
         at - now
     } else if is_word(name, "EXPIRETIME") {
-        at / 1000
+        (at + 500) / 1000
     } else {
         at
     };

@@ -87,6 +87,7 @@ fn ends_are_set_kept_moved_and_taken_off() {
         ("TTL a".into(), ":50".into()),
         (format!("PEXPIREAT a {}", BEGAN_MS + 500), ":1".into()),
         ("PTTL a".into(), ":500".into()),
+        ("EXPIRETIME a".into(), format!(":{}", at(1000))), // rounded, as in Redis
         ("GETEX a PERSIST".into(), "1".into()),
         ("TTL a".into(), ":-1".into()),
         ("GETEX a EX 7".into(), "1".into()),
