@@ -182,7 +182,7 @@ pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     let slot = keys.get_for_update(destination)?;
     let mut result: Option<Vec<u8>> = None;
     for key in request.from(3) {
-        let value = keys.get(key)?.map_or_else(Vec::new, |record| record.value().to_vec());
+        let value = keys.look(key, |record| record.value.to_vec())?.unwrap_or_default();
         result = Some(match (result, combine) {
             (Some(result), Some(combine)) => combined(result, value, *combine),
             (_, Some(_)) => value,

@@ -72,12 +72,13 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if from == to {
         return Err(CommandError::Protocol("source and destination objects are the same".into()).into());
     }
-    let Some(record) = keys.get(from)? else { return Ok(Reply::flag(false)) };
+    let source = |record: RecordRef<'_>| (record.value.to_vec(), record.expires_ms, record.form);
+    let Some((value, expires_ms, form)) = keys.look(from, source)? else { return Ok(Reply::flag(false)) };
     let target = keys.get_for_update(to)?;
     if target.live.is_some() && !replaces {
         return Ok(Reply::flag(false));
     }
-    keys.put_form(to, &target, record.value(), Expiry::from_ms(record.expires_ms), record.form)?;
+    keys.put_form(to, &target, &value, Expiry::from_ms(expires_ms), form)?;
     Ok(Reply::flag(true))
 }
 
@@ -125,7 +126,9 @@ pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 
 /// Runs `RANDOMKEY`.
 pub(super) fn random_key(keys: &Keyspace<'_>, _: Request<'_>) -> CommandResult {
-    Ok(Reply::bulk_or_null(keys.random_key(any_of)?))
+    let key = keys.random_key(any_of)?;
+    keys.charge(key.as_ref().map_or(0, Vec::len))?;
+    Ok(Reply::bulk_or_null(key))
 }
 
 /// Returns a random number below `count`, or 0 if `count` is 0.

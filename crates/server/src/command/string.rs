@@ -99,7 +99,7 @@ pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
         keys.put_existing(key, &slot, value, expiry)?;
     }
     Ok(match (set.gives_old, is_done) {
-        (true, _) => slot.into_reply(),
+        (true, _) => slot.into_reply(keys)?,
         (false, true) => Reply::OK,
         (false, false) => Reply::Null,
     })
@@ -128,7 +128,7 @@ pub(super) fn setex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
 pub(super) fn getset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     keys.put_existing(request.arg(1), &slot, request.arg(2), Expiry::Never)?;
-    Ok(slot.into_reply())
+    Ok(slot.into_reply(keys)?)
 }
 
 /// Runs `GETDEL key`.
@@ -137,7 +137,7 @@ pub(super) fn getdel(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     if slot.live.is_some() {
         keys.remove_existing(request.arg(1), &slot)?;
     }
-    Ok(slot.into_reply())
+    Ok(slot.into_reply(keys)?)
 }
 
 /// Runs `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
@@ -163,7 +163,7 @@ pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     if slot.expiry() != expiry {
         keys.put_form(request.arg(1), &slot, slot.value(), expiry, slot.form())?;
     }
-    Ok(slot.into_reply())
+    Ok(slot.into_reply(keys)?)
 }
 
 /// Runs `MGET key…`.

@@ -330,13 +330,11 @@ impl<'tx> Keyspace<'tx> {
         Ok(self.lend(key, |_| Ok(()))?.is_some())
     }
 
-    /// Returns the record of `key` and locks it for a later write. Charges the value to the bound of the
-    /// replies.
+    /// Returns the record of `key` and locks it for a later write.
     pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
         let Some(bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
         let record = Record::decode(bytes)?;
-        self.charge(record.value().len())?;
         let old_expires_ms = record.expires_ms;
         Ok(Slot { old_expires_ms, live: Some(record).filter(|record| record.is_live(self.now_ms)) })
     }
@@ -546,9 +544,10 @@ impl Slot {
         Expiry::from_ms(self.live.as_ref().and_then(|record| record.expires_ms))
     }
 
-    /// Returns the value as a reply.
-    pub(crate) fn into_reply(self) -> Reply {
-        self.live.map_or(Reply::Null, Record::into_reply)
+    /// Returns the value as a reply, and charges it to the bound of the replies.
+    pub(crate) fn into_reply(self, keys: &Keyspace<'_>) -> Result<Reply, CommandError> {
+        keys.charge(self.value().len())?;
+        Ok(self.live.map_or(Reply::Null, Record::into_reply))
     }
 }
 

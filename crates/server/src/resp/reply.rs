@@ -66,6 +66,16 @@ impl Reply {
         }
     }
 
+    /// Returns the memory of the reply, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let parts = match self {
+            Self::Array(items) => items.iter().map(Self::held_bytes).sum(),
+            Self::Map(pairs) => pairs.iter().map(|(key, value)| key.held_bytes() + value.held_bytes()).sum(),
+            one => one.value_bytes(),
+        };
+        size_of::<Self>() + parts
+    }
+
     pub(crate) fn bulk_or_null(value: Option<Vec<u8>>) -> Self {
         value.map_or(Self::Null, Self::Bulk)
     }

@@ -129,7 +129,10 @@ impl Session {
                 keys.charge(size_of::<Reply>())?;
                 let request = request.as_request();
                 let done = match spec.run {
-                    Run::Session(command) => self.plain(command, request).map_err(Failure::Command),
+                    Run::Session(command) => self
+                        .plain(command, request)
+                        .and_then(|reply| keys.charge(reply.held_bytes()).map(|()| reply))
+                        .map_err(Failure::Command),
                     run => run_inside(keys, run, request),
                 };
                 replies.push(match done {
@@ -155,10 +158,18 @@ impl Session {
             return Ok(Reply::NullArray);
         };
         let mut replies = replies.into_iter();
+        // The owner bounds the replies to the commands on keys.
+        let most = self.shared.options.max_reply_bytes;
+        let mut left = most;
+        let mut charge = |reply: Reply| {
+            left = left.checked_sub(reply.held_bytes()).ok_or(CommandError::ReplyTooLong(most))?;
+            Ok(reply)
+        };
         let all = queue.commands.iter().map(|(spec, request)| match spec.run {
-            Run::Session(command) => {
-                Ok(self.plain(command, request.as_request()).unwrap_or_else(Reply::Error))
-            }
+            Run::Session(command) => Ok(self
+                .plain(command, request.as_request())
+                .and_then(&mut charge)
+                .unwrap_or_else(Reply::Error)),
             _ => replies.next().ok_or_else(|| {
                 CommandError::Unavailable("the owner's reply has fewer results than requested".into())
             }),

@@ -369,6 +369,33 @@ fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
         replies.len()
     );
     assert_eq!(client.ask("AZ.RANGE - + LIMIT 1 KEYS"), "[k0]");
+    // The replies to commands on the server count too.
+    assert_eq!(client.ask("MULTI"), "OK");
+    (0..20).for_each(|_| assert_eq!(client.ask("COMMAND DOCS get set"), "QUEUED"));
+    let replies = client.ask("EXEC");
+    assert!(replies.starts_with("[[get [summary") && replies.contains("-ERR the reply would exceed"));
+}
+
+#[test]
+fn values_that_are_not_in_the_reply_do_not_count_for_its_bound() {
+    let redis = TestServer::with(|options| options.max_reply_bytes = 10_000);
+    let mut client = redis.client();
+    let value = "v".repeat(3000);
+    (0..9).for_each(|i| assert_eq!(client.ask(&format!("SET k{i} {value}")), "OK"));
+    assert_eq!(client.ask("BITOP OR sum k0 k1 k2 k3 k4 k5 k6 k7 k8"), ":3000");
+    assert_eq!(client.ask("MULTI"), "OK");
+    for i in 0..9 {
+        for request in
+            ["APPEND k0 x", "EXPIRE k1 100", "SETBIT k2 0 1", "COPY k3 k4 REPLACE", "AZ.CAS k5 a b"]
+        {
+            assert_eq!(client.ask(request), "QUEUED", "{i}");
+        }
+    }
+    let replies = client.ask("EXEC");
+    assert!(replies.starts_with("[:3001 :1 ") && !replies.contains('-'), "{replies}");
+    assert_eq!(client.ask("MULTI"), "OK");
+    (0..9).for_each(|i| assert_eq!(client.ask(&format!("GETSET k{i} new")), "QUEUED"));
+    assert!(client.ask("EXEC").contains("-ERR the reply would exceed"));
 }
 
 #[test]
