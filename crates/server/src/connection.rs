@@ -321,7 +321,7 @@ impl Connection {
     /// bound.
     fn account(&mut self) {
         let most = self.shared.options.max_unfinished_bytes;
-        let bytes = self.reader.held_bytes() + self.session.queued_bytes();
+        let bytes = self.reader.held_bytes() + self.session.held_bytes();
         if !self.unfinished.set(&self.shared.unfinished, bytes, most) {
             self.refuse(Refusal::TooMuchUnfinished);
             self.session.flush_pipeline(&mut self.out);

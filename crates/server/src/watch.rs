@@ -15,7 +15,7 @@
 //!
 //! Model: `tests/loom_watch.rs`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use azekura_base::sync::{Arc, Mutex};
@@ -82,16 +82,16 @@ impl Watches {
 pub(crate) struct WatchSet {
     changed: Changed,
     /// Each key, and whether the key existed at `WATCH`.
-    keys: Vec<(Vec<u8>, bool)>,
+    keys: BTreeMap<Vec<u8>, bool>,
 }
 
 impl WatchSet {
-    pub(crate) const fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.keys.iter().any(|(watched, _)| watched == key)
+        self.keys.contains_key(key)
     }
 
     pub(crate) const fn changed(&self) -> &Changed {
@@ -100,12 +100,12 @@ impl WatchSet {
 
     /// Adds a registered key.
     pub(crate) fn add(&mut self, key: &[u8], was_there: bool) {
-        self.keys.push((key.to_vec(), was_there));
+        self.keys.insert(key.to_vec(), was_there);
     }
 
-    /// Records for the newest key whether the key exists.
-    pub(crate) fn note(&mut self, is_there: bool) {
-        if let Some((_, was_there)) = self.keys.last_mut() {
+    /// Records whether a key of the set exists.
+    pub(crate) fn note(&mut self, key: &[u8], is_there: bool) {
+        if let Some(was_there) = self.keys.get_mut(key) {
             *was_there = is_there;
         }
     }
@@ -116,7 +116,7 @@ impl WatchSet {
 
     /// Removes all keys and their registrations.
     pub(crate) fn clear(&mut self, watches: &Watches) {
-        for (key, _) in self.keys.drain(..) {
+        for key in std::mem::take(&mut self.keys).into_keys() {
             watches.forget(&key, &self.changed);
         }
         self.changed = Changed::default();

@@ -59,6 +59,8 @@ pub(crate) struct Session {
     snapshots: Exported,
     /// Watched keys and their digests; only in a cluster.
     seen: Watched,
+    /// Memory of the watched keys.
+    watched_bytes: usize,
     /// Requests that are sent to the node together, and the replies after them; only in a cluster.
     pipeline: Pipeline,
     /// The next request left a group because it would have waited for a lock. It runs alone.
@@ -83,6 +85,7 @@ impl Session {
             open: Open::None,
             snapshots: Exported::default(),
             seen: Vec::new(),
+            watched_bytes: 0,
             pipeline: Pipeline::default(),
             would_block: false,
             ends: false,

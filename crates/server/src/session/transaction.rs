@@ -61,6 +61,8 @@ pub(crate) enum Open {
 
 /// Maximum of keys that a connection watches at once.
 const MAX_WATCHED: usize = 10_000;
+/// Memory of a watched key besides the key itself, in each of the two tables that list it.
+const WATCHED_BYTES: usize = 64;
 
 impl Session {
     pub(super) fn multi(&mut self) -> Reply {
@@ -68,9 +70,9 @@ impl Session {
         Reply::OK
     }
 
-    /// Returns the memory of the queued commands, in bytes.
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.bytes)
+    /// Returns the memory of the queued commands and the watched keys, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.bytes) + self.watched_bytes
     }
 
     pub(super) fn enqueue(
@@ -99,6 +101,7 @@ impl Session {
         let queue = self.queue.take().ok_or(CommandError::Without("EXEC", "MULTI"))?;
         let mut watched = std::mem::take(&mut self.watched);
         let seen = std::mem::take(&mut self.seen);
+        self.watched_bytes = 0;
         let done = if queue.is_aborted {
             Err(CommandError::ExecAbort)
         } else {
@@ -184,7 +187,12 @@ impl Session {
         pending: &mut Pending,
     ) -> Result<Reply, CommandError> {
         let shared = &self.shared;
+        let max_key_bytes = shared.engine.context.max_key_bytes;
         for key in request.from(1) {
+            // A key that is too long to exist never changes.
+            if key.len() > max_key_bytes {
+                continue;
+            }
             if self.watched.contains(key) || self.seen.iter().any(|(seen, _)| seen.0 == key) {
                 continue;
             }
@@ -193,6 +201,7 @@ impl Session {
                     "a connection watches {MAX_WATCHED} keys at most"
                 )));
             }
+            self.watched_bytes += 2 * (key.len() + WATCHED_BYTES);
             if let Some(cluster) = shared.cluster.get() {
                 self.seen.push((Bytes(key.to_vec()), cluster.fingerprint(key)?));
                 continue;
@@ -201,7 +210,7 @@ impl Session {
             shared.engine.context.watches.register(key, self.watched.changed());
             self.watched.add(key, false);
             let is_there = shared.engine.run(pending, |keys| keys.exists(key))?;
-            self.watched.note(is_there);
+            self.watched.note(key, is_there);
         }
         Ok(Reply::OK)
     }
@@ -209,6 +218,7 @@ impl Session {
     pub(super) fn unwatch(&mut self) -> Reply {
         self.watched.clear(&self.shared.engine.context.watches);
         self.seen.clear();
+        self.watched_bytes = 0;
         Reply::OK
     }
 

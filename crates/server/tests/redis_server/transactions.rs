@@ -120,6 +120,17 @@ fn exec_runs_when_only_others_keys_changed_or_nothing_is_watched_any_more() {
 }
 
 #[test]
+fn a_key_that_is_too_long_to_exist_can_be_watched() {
+    let redis = TestServer::open();
+    let mut client = redis.client();
+    let long = vec![b'k'; redis.db.max_key_bytes() + 1];
+    assert_eq!(client.ask_raw(&[b"WATCH".as_slice(), &long]), "OK");
+    assert!(client.ask("INFO clients").contains("watching_keys:0"));
+    assert_eq!((client.ask("MULTI"), client.ask("SET a 1")), ("OK".into(), "QUEUED".into()));
+    assert_eq!(client.ask("EXEC"), "[OK]");
+}
+
+#[test]
 fn a_watched_key_whose_end_came_has_changed() {
     let redis = TestServer::with(|options| options.expiry_interval = Duration::from_secs(3600));
     let mut client = redis.client();

@@ -174,3 +174,22 @@ fn unfinished_requests_of_all_connections_together_are_bounded() {
     }
     assert!((4..=8).contains(&queued), "{queued} queued");
 }
+
+#[test]
+fn watched_keys_count_as_unfinished() {
+    let redis = TestServer::with(|options| options.max_unfinished_bytes = 4 << 20);
+    let mut client = redis.client();
+    let key = |i: usize| format!("{i:01000}");
+    let watch = |keys: std::ops::Range<usize>| {
+        let words: Vec<_> = std::iter::once("WATCH".to_owned()).chain(keys.map(key)).collect();
+        encoded(&words)
+    };
+    client.send_raw(&watch(0..1000)).unwrap();
+    assert_eq!(client.reply(), "OK");
+    assert_eq!(client.ask("UNWATCH"), "OK");
+    client.send_raw(&watch(0..1000)).unwrap();
+    assert_eq!(client.reply(), "OK");
+    let _ = client.send_raw(&watch(1000..3000));
+    while client.try_reply().is_ok_and(|reply| !reply.starts_with("-ERR the unfinished requests")) {}
+    assert!(client.try_reply().is_err(), "the connection ends");
+}
