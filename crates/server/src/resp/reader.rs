@@ -160,10 +160,10 @@ impl RequestReader {
         self.limits = limits;
     }
 
-    /// Returns the memory of the buffer, in bytes.
+    /// Returns the memory of the buffer and of the places of the arguments, in bytes.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() + self.arguments.capacity() * size_of::<Range<usize>>()
     }
 
     /// Reads once from `source`. Returns the number of bytes, 0 at the end.
@@ -215,7 +215,7 @@ impl RequestReader {
 
     /// Frees a large buffer when it is empty.
     pub(crate) fn shrink(&mut self) {
-        if self.start == self.end && self.bytes.len() > KEPT_BYTES {
+        if self.start == self.end && self.held_bytes() > KEPT_BYTES {
             (self.start, self.end, self.at) = (0, 0, 0);
             self.arguments = Vec::new();
             self.bytes = Vec::new();
@@ -405,6 +405,22 @@ mod tests {
             }
         }
         Ok(found)
+    }
+
+    #[test]
+    fn the_places_of_arguments_count_as_memory_and_are_freed() {
+        let mut reader = RequestReader::new(WireLimits::default());
+        let mut request = &[b"*5001\r\n".as_slice(), &b"$0\r\n\r\n".repeat(5000), b"$0\r\n"].concat()[..];
+        while !request.is_empty() {
+            reader.fill(&mut request).expect("a slice reads");
+            assert!(reader.next().expect("valid").is_none());
+        }
+        assert!(reader.held_bytes() >= 30_000 + 5000 * size_of::<Range<usize>>());
+        reader.fill(&mut &b"\r\n"[..]).expect("a slice reads");
+        assert_eq!(reader.next().expect("valid").map(Request::len), Some(5001));
+        assert!(reader.next().expect("valid").is_none());
+        reader.shrink();
+        assert_eq!(reader.held_bytes(), 0);
     }
 
     const STREAM: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\nPING\r\n\r\n\
