@@ -59,7 +59,9 @@ pub(crate) enum CommandError {
     ValueTooLong,
     #[error("ERR the key has {len} bytes; the limit is {max}")]
     KeyTooLong { len: usize, max: usize },
-    #[error("ERR the reply would exceed {0} bytes; ask for less at once (LIMIT, COUNT)")]
+    #[error(
+        "ERR the reply would exceed {0} bytes; ask for less at once (LIMIT, COUNT), or raise --max-reply"
+    )]
     ReplyTooLong(usize),
     #[error("ERR invalid cursor")]
     Cursor,

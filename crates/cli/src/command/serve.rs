@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use azekura_auth::AuthKey;
 use azekura_fatbtree::{FileMeta, Membership, PeId};
 use azekura_server::{ClusterOptions, ListenAddress, Password, Server, ServerOptions, TlsFiles};
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
 use crate::arguments::{StoreArguments, cache_bytes, seconds, socket_address};
@@ -80,7 +81,8 @@ pub(crate) struct Serve {
     durability: Durability,
 
     /// Largest number of connections; fewer if the limit of open files (ulimit -Hn) is too low
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value = "1024",
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     max_clients: usize,
 
     /// Number of threads that run requests, without those that wait [default: adapts, at most one per core]
@@ -103,7 +105,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
     max_reply: usize,
 
-    /// Close connections without a request for this long [default: never]
+    /// Close connections without a request for this long; 0 is never [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
@@ -224,7 +226,7 @@ impl Serve {
         options.max_unfinished_bytes = self.max_unfinished;
         options.max_reply_bytes = self.max_reply;
         options.login_timeout = self.login_timeout;
-        options.idle_timeout = self.idle_timeout;
+        options.idle_timeout = self.idle_timeout.filter(|time| !time.is_zero()); // as in Redis
         options.transaction_timeout = self.transaction_timeout;
         options.slow_request = self.slow_request;
         Ok(options)

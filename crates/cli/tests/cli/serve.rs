@@ -139,6 +139,21 @@ fn a_public_address_without_a_password_makes_no_store() {
     assert!(!scratch.path("db").exists());
 }
 
+#[test]
+fn an_idle_timeout_of_0_closes_no_connection_and_0_clients_are_refused() {
+    let scratch = Scratch::new();
+    let run = Run::in_dir(&scratch, &["serve", "db", "--listen", "127.0.0.1:0", "--max-clients", "0"]);
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("--max-clients"), "{}", run.stderr);
+    let command = Command::new(env!("CARGO_BIN_EXE_azekura"));
+    let served = Served::of(command, &scratch, &["--idle-timeout", "0"]);
+    let mut client = served.connect();
+    for _ in 0..2 {
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(ask(&mut client, "PING").as_deref(), Some("+PONG"));
+    }
+}
+
 /// 256 files are reserved for the store: idle connections that use all other files do not stop the log.
 #[test]
 fn idle_connections_leave_the_store_the_files_that_its_log_needs() {
