@@ -62,8 +62,15 @@ impl Shared {
         if matches!(failed, Error::LogFull { .. }) && !self.reported.is_disk_full.swap(true, Relaxed) {
             let (path, error) = (self.path.display(), full_message(failed));
             error!(%path, %error, "disk full: writes are refused until space is free; reads still work");
+            self.checkpoint_calls.wake_from_sleep(); // a checkpoint releases log files
         }
         self.report_state();
+    }
+
+    /// Returns `true` if a change was refused for a full disk, and no commit has found space since.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        // Relaxed: a state that orders nothing.
+        self.reported.is_disk_full.load(Relaxed)
     }
 
     /// Reports that the disk is no longer full, after a commit found space in the log.

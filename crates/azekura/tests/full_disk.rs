@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use azekura::{Database, Error, ErrorKind, TableDefinition, Transaction};
 use azekura_io::{FailKind, FaultFs, IoKind, IoRecord};
@@ -175,6 +176,28 @@ fn committed_changes_are_applied_on_a_full_disk() {
         db.close().expect("closes");
     }
     assert!(refused > 10, "{refused}: the disk was hardly ever full");
+}
+
+/// On a full disk the checkpointer shortens the log although a restart would be short. So changes have space
+/// again, without a call of the program.
+#[test]
+fn the_checkpointer_makes_space_for_changes_on_a_full_disk() {
+    let fs = FaultFs::new();
+    let builder = Database::builder().page_size(4096).cache_bytes(8 << 20).log_buffers(1).wal_streams(1);
+    let builder = builder.wal_segment_bytes(2 << 20).recovery_time(Duration::from_secs(3600));
+    let db = builder.file_system(Arc::new(fs.clone())).open("db").expect("opens");
+    // The log has several files of full size.
+    (0..600).for_each(|n| write_all(&db, n as u8).expect("writes"));
+    fs.full_from(1);
+    let full = (0..10_000).find_map(|n| write_all(&db, n as u8).err()).expect("the disk is full");
+    assert!(matches!(full, Error::LogFull { .. }), "{full:?}");
+    let limit = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = db.transact(|tx| tx.table(&ROWS)?.remove(&0)) {
+        assert!(matches!(error, Error::LogFull { .. }) && Instant::now() < limit, "{error:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (0..100).for_each(|n| write_all(&db, n).expect("the released log files have space"));
+    assert_goes_on(&db, &fs, 7);
 }
 
 /// A closed store keeps a log file for each stream that was written. So rows can be removed and replaced on a

@@ -177,12 +177,14 @@ impl Shared {
     }
 
     /// Moves the LSN at which a restart begins if the restart would take too long. Half of the time is
-    /// reserved for changes made meanwhile. Returns `true` if there was work to do.
+    /// reserved for changes made meanwhile. On a full disk moves it as far as possible, because log files
+    /// that no restart needs give their space to changes. Returns `true` if there was work to do.
     fn keep_restart_short(&self) -> Result<bool, Error> {
         self.note_archived(&self.archive_if_due());
         self.retry_undone();
         let has_carried = self.carry_open(self.carry_bytes());
-        let target = self.restart_target(self.options.recovery_time / 2);
+        let time = if self.is_disk_full() { Duration::ZERO } else { self.options.recovery_time / 2 };
+        let target = self.restart_target(time);
         if target.is_none() && !has_carried {
             return Ok(false);
         }
