@@ -1,49 +1,72 @@
 //! Removal of expired records, in bounded steps. Reads do not depend on it (KEY-2); it frees space.
+//!
+//! The removal waits for no lock of a client's transaction, which may stay open for seconds. While it waited,
+//! other clients would wait for the locks that it holds. A key that is locked is left to a later step.
 
-use azekura::{Error, Transaction};
+use azekura::{Error, Table, Transaction};
 
 use super::{EXPIRY, KEYS, RecordRef, count};
 
 /// Maximum of keys removed in one step. The step holds the locks of all of them.
 const BATCH_KEYS: usize = 128;
 
-/// Returns the expired rows of `redis.expiry`, the earliest first.
+/// Returns the expired rows of `redis.expiry` that are not locked, the earliest first.
 fn due(tx: &Transaction, now_ms: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     let end = (now_ms.saturating_add(1), Vec::new());
-    let rows = tx.table(&EXPIRY)?.range(..end).take(BATCH_KEYS);
+    let rows = tx.table(&EXPIRY)?.skip_locked();
+    let rows = rows.range_for_update(..end).take(BATCH_KEYS);
     rows.map(|row| row.map(|(row, ())| row)).collect()
 }
 
-/// Removes the records of `due` that still have that expiry, and the rows. Returns the number of removed
-/// records.
+/// Removes the records of `due` that still have that expiry and are not locked, and the rows. Returns the
+/// number of removed records.
 ///
 /// An earlier transaction has read the rows and released its locks. So this one can acquire the lock of a key
 /// before the lock of its row (KEY-4).
 fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)], keeps_count: bool) -> Result<usize, Error> {
     let (keys, rows) = (tx.table(&KEYS)?, tx.table(&EXPIRY)?);
+    tx.set_nowait(true)?;
     let (mut removed, mut added) = (0, 0);
     for row in due {
-        let (at, key) = row;
-        let end = match keys.get_for_update(key)? {
-            None => None,
-            Some(bytes) => RecordRef::decode(&bytes)?.expires_ms,
-        };
-        if end == Some(*at) {
-            keys.remove(key)?;
-            removed += 1;
-            added -= 1;
+        let before = tx.savepoint()?;
+        match remove_one(&keys, &rows, row) {
+            Ok(false) => {}
+            Ok(true) => (removed, added) = (removed + 1, added - 1),
+            Err(Error::WouldBlock { .. }) => tx.rollback_to(before)?,
+            Err(error) => return Err(error),
         }
-        rows.remove(row)?;
     }
     if keeps_count {
+        // Waits at most for other commits, because the row of the count is locked last (COUNT-2).
+        tx.set_nowait(false)?;
         count::add(tx, added)?;
     }
     Ok(removed)
 }
 
-/// Returns the next expiry of a key, in milliseconds since 1970; `None` if no key expires.
+/// Removes a row, and its record if the record still has that expiry. Returns `true` if the record is
+/// removed.
+fn remove_one(
+    keys: &Table<'_, [u8], [u8]>,
+    rows: &Table<'_, (u64, Vec<u8>), ()>,
+    row: &(u64, Vec<u8>),
+) -> Result<bool, Error> {
+    let (at, key) = row;
+    let end = match keys.get_for_update(key)? {
+        None => None,
+        Some(bytes) => RecordRef::decode(&bytes)?.expires_ms,
+    };
+    let is_expired = end == Some(*at);
+    if is_expired {
+        keys.remove(key)?;
+    }
+    rows.remove(row)?;
+    Ok(is_expired)
+}
+
+/// Returns the next expiry of a key that is not locked, in milliseconds since 1970; `None` if there is none.
 fn next_expiry_ms(tx: &Transaction) -> Result<Option<u64>, Error> {
-    tx.table(&EXPIRY)?.iter().next().map(|row| row.map(|((at, _), ())| at)).transpose()
+    Ok(tx.table(&EXPIRY)?.skip_locked().first_for_update()?.map(|((at, _), ())| at))
 }
 
 /// Result of one removal step.
@@ -70,5 +93,6 @@ pub(crate) fn remove_expired(
     }
     // Does not wait for durability: records that return after a crash have expired, so no command finds them.
     let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due, keeps_count))?;
-    Ok(Dropped { records: removed, is_more: due.len() == BATCH_KEYS, next_ms: Some(now_ms) })
+    let is_more = removed > 0 && due.len() == BATCH_KEYS;
+    Ok(Dropped { records: removed, is_more, next_ms: Some(now_ms) })
 }

@@ -1,8 +1,8 @@
 //! Expiry of keys, with a clock that the test advances.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::support::{BEGAN_MS, TestServer};
+use crate::support::{BEGAN_MS, TestServer, told};
 
 /// Starts a server in which expired keys stay until the test removes them.
 fn server_without_removal() -> TestServer {
@@ -143,4 +143,37 @@ fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
         })
         .unwrap();
     assert_eq!(rows, 699);
+}
+
+/// The removal of expired keys waits for no transaction, and so holds no lock for which a client waits.
+#[test]
+fn an_open_transaction_with_a_key_that_expires_delays_no_other_client() {
+    let redis = TestServer::with(|options| {
+        options.expiry_interval = Duration::from_millis(1);
+        options.transaction_timeout = Duration::from_secs(600);
+    });
+    let (mut open, mut other) = (redis.client(), redis.client());
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(other.ask(&format!("SET {key} 1 PX 100")), "OK");
+    }
+    for (request, wanted) in [("AZ.BEGIN", "OK"), ("GET c", "1"), ("SET later 1 PX 5000", "OK")] {
+        assert_eq!(open.ask(request), wanted, "{request}");
+    }
+    redis.pass_ms(1000);
+    // The steps after the removal of `a`, `b` and `d` find only `c`.
+    let limit = Instant::now() + Duration::from_secs(60);
+    while told(&mut other, "expired_keys") < 3 {
+        assert!(Instant::now() < limit, "the removal waits for the transaction");
+        std::thread::yield_now();
+    }
+    for (request, wanted) in [("SET a 2", "OK"), ("GET c", "nil"), ("SET sooner 1 PX 100", "OK")] {
+        assert_eq!(other.ask(request), wanted, "{request}");
+    }
+    assert_eq!(open.ask("GET c"), "1");
+    assert_eq!(open.ask("AZ.COMMIT"), "OK");
+    while told(&mut other, "expired_keys") < 4 {
+        assert!(Instant::now() < limit, "the removal skips a key that is not locked");
+        std::thread::yield_now();
+    }
+    assert_eq!(other.ask("KEYS *"), "[a later sooner]");
 }
