@@ -18,10 +18,11 @@
 //!   connections together are bounded too (`budget`): the connection that would exceed the bound is refused
 //!   and closed. While replies are unsent, the connection reads and runs nothing more.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::budget::Part;
 use crate::channel::{Channel, Received};
@@ -37,6 +38,12 @@ use crate::session::{Flow, Session};
 
 /// Bytes of unsent replies after which they are sent.
 const SEND_BYTES: usize = 256 << 10;
+/// Longest time for which input is read and discarded after a request was refused. If the server closed the
+/// connection with unread input, the system would reset it, and the client would lose the error reply.
+const DISCARD_TIME: Duration = Duration::from_secs(10);
+/// Size of one read of discarded input, and the number of these reads in one turn.
+const DISCARD_BYTES: usize = 16 << 10;
+const DISCARD_READS: usize = 64;
 
 /// Known state of the socket's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +108,10 @@ pub(crate) struct Connection {
     has_requests: bool,
     /// The connection reads nothing more, and ends after the replies are sent.
     ends: bool,
+    /// A logged-in client sent a request that was refused unread: its rest is discarded before the end.
+    discards_rest: bool,
+    /// Time until which input is discarded, once the replies are sent.
+    discards_until: Option<Instant>,
     is_over: bool,
     last_input_at: Instant,
     /// Time at which the login limit began; `None` while the client is logged in.
@@ -141,6 +152,8 @@ impl Connection {
             batch: None,
             has_requests: false,
             ends: false,
+            discards_rest: false,
+            discards_until: None,
             is_over: false,
             last_input_at: Instant::now(),
             unauthenticated_since,
@@ -186,7 +199,8 @@ impl Connection {
 
     /// Returns `true` if the connection has work that waits for no event.
     pub(crate) fn is_ready(&self) -> bool {
-        self.is_over || (!self.has_unsent() && (self.ends || self.has_requests || self.input != Input::None))
+        let ends = self.ends && self.discards_until.is_none();
+        self.is_over || (!self.has_unsent() && (ends || self.has_requests || self.input != Input::None))
     }
 
     /// Returns `true` if commits of the connection may not be durable yet: [`wait`](Self::wait) comes before
@@ -232,7 +246,8 @@ impl Connection {
         // replies are unsent.
         let silent =
             options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.last_input_at + time);
-        [stuck, self.login_deadline(), self.session.deadline().or(silent)].into_iter().flatten().min()
+        let session = self.session.deadline().or(silent);
+        [stuck, self.login_deadline(), session, self.discards_until].into_iter().flatten().min()
     }
 
     fn login_deadline(&self) -> Option<Instant> {
@@ -243,6 +258,9 @@ impl Connection {
     /// ([`needs_group_end`](Self::needs_group_end)). May block in the store.
     pub(crate) fn serve(&mut self, group: &mut Group) {
         self.check_deadlines();
+        if self.discards_until.is_some() {
+            return self.discard();
+        }
         self.flush();
         if self.is_over || self.has_unsent() {
             return;
@@ -268,7 +286,9 @@ impl Connection {
         if deadline > now {
             return;
         }
-        if self.login_deadline().is_some_and(|deadline| deadline <= now) {
+        if self.discards_until.is_some_and(|until| until <= now) {
+            self.is_over = true;
+        } else if self.login_deadline().is_some_and(|deadline| deadline <= now) {
             self.refuse(Refusal::NoPasswordInTime);
             self.is_over = true;
         } else if self.session.deadline().is_some_and(|deadline| deadline <= now) {
@@ -329,6 +349,7 @@ impl Connection {
             self.reader = RequestReader::new(self.shared.options.wire);
             self.has_requests = false;
             self.ends = true;
+            self.discards_rest = self.session.is_authenticated();
             self.unfinished.set(&self.shared.unfinished, 0, most);
         }
     }
@@ -358,7 +379,9 @@ impl Connection {
                 }
                 Err(error) => {
                     self.shared.counters.protocol_errors.inc();
-                    self.shared.events.refused(&self.client.socket.peer, Refusal::Protocol);
+                    let refusal = if error.is_limit() { Refusal::TooLarge } else { Refusal::Protocol };
+                    self.shared.events.refused(&self.client.socket.peer, refusal);
+                    self.discards_rest = self.session.is_authenticated();
                     self.session.reply(Err(CommandError::Protocol(error.to_string())), &mut self.out);
                     Flow::Close
                 }
@@ -384,6 +407,11 @@ impl Connection {
             return;
         }
         self.session.flush_pipeline(&mut self.out);
+        if self.discards_rest {
+            self.reader = RequestReader::new(self.shared.options.wire);
+            self.has_requests = false;
+            self.unfinished.set(&self.shared.unfinished, 0, 0);
+        }
         self.batch.take_if(|batch| batch.requests == 0); // only a part of a request has arrived
         if !self.has_requests && !self.ends {
             self.reader.shrink();
@@ -452,7 +480,34 @@ impl Connection {
         if self.send_blocked_since.take().is_some() {
             self.last_input_at = Instant::now();
         }
-        self.is_over |= self.ends && !self.session.has_pipelined();
+        if self.ends && !self.session.has_pipelined() {
+            self.end();
+        }
+    }
+
+    /// Ends the connection after its replies are sent, or begins to discard the rest of a refused request.
+    fn end(&mut self) {
+        if !self.discards_rest {
+            self.is_over = true;
+        } else if self.discards_until.is_none() {
+            self.channel.close_notify(&self.client.socket);
+            self.client.socket.shutdown(Shutdown::Write);
+            self.discards_until = Some(Instant::now() + DISCARD_TIME);
+            self.input = Input::Some; // unread input causes no further event
+        }
+    }
+
+    /// Reads and discards input, up to the end of the stream.
+    fn discard(&mut self) {
+        let mut bytes = [0; DISCARD_BYTES];
+        for _ in 0..DISCARD_READS {
+            match (&self.client.socket).read(&mut bytes) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.input = Input::None,
+                Ok(0) | Err(_) => return self.is_over = true,
+            }
+        }
     }
 }
 

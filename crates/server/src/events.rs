@@ -32,13 +32,14 @@ pub(crate) enum Refusal {
     NoPasswordInTime,
     Tls,
     Protocol,
+    TooLarge,
     Http,
     TooMuchUnfinished,
     RepliesNotTaken,
 }
 
 impl Refusal {
-    const COUNT: usize = 9;
+    const COUNT: usize = 10;
 
     const fn reason(self) -> &'static str {
         match self {
@@ -48,6 +49,9 @@ impl Refusal {
             Self::NoPasswordInTime => "no password within --login-timeout",
             Self::Tls => "the TLS handshake failed: the client may use no TLS, or another version of it",
             Self::Protocol => "not a request of RESP2 or RESP3",
+            Self::TooLarge => {
+                "a request is larger than --max-value or --max-request, or than 64 KiB before the login"
+            }
             Self::Http => "an HTTP request, possibly sent by a web page to this port",
             Self::TooMuchUnfinished => "the unfinished requests of all connections exceed --max-unfinished",
             Self::RepliesNotTaken => "the client read no byte of its replies within the write timeout",

@@ -95,6 +95,16 @@ pub enum ProtocolError {
     Quotes,
 }
 
+impl ProtocolError {
+    /// Returns `true` if the request exceeds a limit, and may be well formed.
+    pub(crate) const fn is_limit(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManyArguments { .. } | Self::ArgumentTooLong { .. } | Self::RequestTooLong { .. }
+        )
+    }
+}
+
 fn shown(byte: u8) -> String {
     format!("'{}'", byte.escape_ascii())
 }

@@ -193,3 +193,22 @@ fn watched_keys_count_as_unfinished() {
     while client.try_reply().is_ok_and(|reply| !reply.starts_with("-ERR the unfinished requests")) {}
     assert!(client.try_reply().is_err(), "the connection ends");
 }
+
+/// The client sends its whole request before it reads, so the server must not close the connection before.
+#[test]
+fn the_error_for_a_value_that_is_too_large_reaches_its_client() {
+    let redis = TestServer::with(|options| options.wire.max_bulk_bytes = 1 << 20);
+    let value = vec![b'x'; 8 << 20];
+    for _ in 0..3 {
+        let mut client = redis.client();
+        client.send(&[b"SET".as_slice(), b"a", &value]);
+        let reply = client.reply();
+        assert!(reply.contains("invalid bulk length: 8388608 bytes, 1048576 are allowed"), "{reply}");
+        assert!(client.try_reply().is_err(), "the connection ends");
+    }
+    let mut client = redis.client();
+    while !client.ask("INFO clients").contains("connected_clients:1\r\n") {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.ask("EXISTS a"), ":0");
+}
