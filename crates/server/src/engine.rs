@@ -2,7 +2,7 @@
 //! of their keys.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use azekura_base::blocking;
 use crate::command::{self, CommandResult, Run, Step, Walk};
 use crate::error::{CommandError, Failure};
 use crate::events::Events;
-use crate::keyspace::{Keyspace, KeyspaceContext};
+use crate::keyspace::{self, Keyspace, KeyspaceContext};
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 
@@ -57,6 +57,8 @@ pub(crate) struct Engine {
     events: Arc<Events>,
     /// The error since which the store accepts no commits.
     failure: OnceLock<String>,
+    /// A change was refused for a full disk, and no attempt has succeeded since.
+    is_disk_full: AtomicBool,
     #[cfg(test)]
     pub(crate) breaks_next_wait: std::sync::atomic::AtomicBool,
     #[cfg(test)]
@@ -118,6 +120,7 @@ impl Engine {
             durability: options.durability,
             events,
             failure: OnceLock::new(),
+            is_disk_full: AtomicBool::new(false),
             #[cfg(test)]
             breaks_next_wait: std::sync::atomic::AtomicBool::new(false),
             #[cfg(test)]
@@ -143,6 +146,21 @@ impl Engine {
         })
     }
 
+    /// Returns the reason that changes are refused, if the disk is full. After a refused change, each call
+    /// attempts a change without an effect, because nothing else announces that the disk has space again.
+    pub(crate) fn disk_full(&self) -> Option<String> {
+        // Relaxed, also below: a state that orders nothing.
+        if !self.is_disk_full.load(Relaxed) {
+            return None;
+        }
+        match self.db.transact_deferred_flush(keyspace::change_nothing) {
+            Err(error @ azekura::Error::LogFull { .. }) => return Some(error.full_message()),
+            Ok(_) => self.is_disk_full.store(false, Relaxed),
+            Err(_) => {} // a lock, or a failure that `failure` reports
+        }
+        None
+    }
+
     /// Returns the error that the client receives for `failure`. Records an error since which the store
     /// accepts no commits.
     /// it.
@@ -158,6 +176,9 @@ impl Engine {
         self.events.failed(&error);
         if error.kind() == ErrorKind::Closed {
             self.failure.get_or_init(|| error.to_string());
+        }
+        if matches!(error, azekura::Error::LogFull { .. }) {
+            self.is_disk_full.store(true, Relaxed);
         }
         error
     }

@@ -34,10 +34,11 @@ pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     }
 }
 
-/// Returns the reason that requests cannot be served: the store accepts no writes, or this node of a cluster
+/// Returns the reason that requests cannot be served: the store accepts no changes, for instance because the
+/// disk is full, or this node of a cluster
 /// has not received its keys, or it cannot reach another node and so cannot serve the keys there.
 fn health(shared: &Shared) -> Result<(), String> {
-    if let Some(error) = shared.engine.failure() {
+    if let Some(error) = shared.engine.failure().or_else(|| shared.engine.disk_full()) {
         return Err(error);
     }
     shared.cluster.get().map_or(Ok(()), Cluster::health)
@@ -134,7 +135,7 @@ impl Snapshot {
         counter(out, "log_written_bytes", "Bytes of log written", stats.log.written_bytes)?;
         gauge(out, "log_retained_bytes", "Bytes of log files kept", stats.log.retained_bytes)?;
         gauge(out, "log_durable_lsn", "Newest durable LSN", stats.log.durable_lsn)?;
-        let degraded = u64::from(stats.degraded.is_some());
+        let degraded = u64::from(stats.degraded.is_some() || self.0.engine.disk_full().is_some());
         gauge(out, "degraded", "1 if the store takes no changes, or not all of them", degraded)?;
         counter(out, "cache_misses", "Pages read in", stats.cache.misses)?;
         counter(out, "cache_evictions", "Pages evicted", stats.cache.evictions)?;

@@ -132,7 +132,8 @@ fn persistence(shared: &Shared, text: &mut String) {
     put(text, "log_written_bytes", stats.log.written_bytes);
     put(text, "log_retained_bytes", stats.log.retained_bytes);
     put(text, "dirty_pages", stats.cache.dirty_pages);
-    put(text, "degraded", stats.degraded.unwrap_or_default());
+    let degraded = stats.degraded.or_else(|| shared.engine.disk_full());
+    put(text, "degraded", degraded.unwrap_or_default());
     put(text, "background_error", stats.background_error.unwrap_or_default());
 }
 

@@ -29,9 +29,39 @@ fn a_write_that_is_not_known_to_last_is_never_answered_with_ok() {
     // error.
     assert!(redis.client().ask("SET b 1").starts_with("-UNAVAIL"));
     assert_eq!(redis.client().ask("GET nokey"), "nil");
-    let mut health = TcpStream::connect(redis.server.metrics_address().unwrap()).unwrap();
-    health.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
-    let mut text = String::new();
-    health.read_to_string(&mut text).unwrap();
+    let text = page(&redis, "/healthz");
     assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+}
+
+/// Returns the answer of the server's HTTP port.
+fn page(redis: &TestServer, path: &str) -> String {
+    let mut stream = TcpStream::connect(redis.server.metrics_address().unwrap()).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// The state ends although no client writes: a load balancer may send no request to an unhealthy server.
+#[test]
+fn a_full_disk_is_reported_until_it_has_space_again() {
+    let disk = FaultFs::new();
+    // The checkpointer of a store in the background would release log files.
+    let db = Database::builder().background(false).file_system(Arc::new(disk.clone())).open("/db").unwrap();
+    let redis = TestServer::over(db, |options| options.metrics = Some("127.0.0.1:0".parse().unwrap()));
+    let mut client = redis.client();
+    disk.full_from(1);
+    // The new value takes the place of the old one, so only the log needs space.
+    let value = "v".repeat(1000);
+    let refused = (0..20_000).map(|_| client.ask(&format!("SET a {value}"))).find(|reply| reply != "OK");
+    assert!(refused.is_some_and(|reply| reply.starts_with("-UNAVAIL the disk has no space")));
+    let text = page(&redis, "/healthz");
+    assert!(text.starts_with("HTTP/1.1 503") && text.contains("no space"), "{text}");
+    assert!(page(&redis, "/livez").starts_with("HTTP/1.1 200"));
+    assert!(page(&redis, "/metrics").contains("azekura_degraded 1"));
+    assert!(client.ask("INFO persistence").contains("degraded:the disk has no space"));
+    disk.heal();
+    assert!((0..1000).any(|_| page(&redis, "/healthz").starts_with("HTTP/1.1 200")));
+    assert!(page(&redis, "/metrics").contains("azekura_degraded 0"));
+    assert_eq!(client.ask("SET a 1"), "OK");
 }
