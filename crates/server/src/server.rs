@@ -101,6 +101,7 @@ impl Server {
         let metrics_listener = options.metrics.map(listen).transpose()?;
         let local = |listener: &TcpListener| listener.local_addr().map_err(ServerError::Thread);
         let address = listener.address().map_err(ServerError::Thread)?;
+        options.listen = address.clone(); // with the port that the system has chosen, for `INFO` and `CONFIG`
         let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
         let keeps_count = options.cluster.is_none();
         keyspace::prepare(&db, keeps_count)?;

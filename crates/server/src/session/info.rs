@@ -110,6 +110,7 @@ fn server(shared: &Shared, text: &mut String) {
 
 fn clients(shared: &Shared, text: &mut String) {
     put(text, "connected_clients", shared.clients.len());
+    put(text, "blocked_clients", 0);
     put(text, "maxclients", shared.options.max_clients);
     put(text, "reactors", shared.options.reactors);
     put(text, "watching_keys", shared.engine.context.watches.len());
@@ -117,9 +118,20 @@ fn clients(shared: &Shared, text: &mut String) {
 
 fn memory(shared: &Shared, text: &mut String) {
     let cache = shared.engine.db.stats().cache;
+    if let Some(bytes) = resident_bytes() {
+        put(text, "used_memory", bytes);
+        put(text, "used_memory_rss", bytes);
+    }
     put(text, "page_cache_bytes", cache.frames * cache.page_size);
     put(text, "maxmemory", 0);
     put(text, "maxmemory_policy", "noeviction");
+}
+
+/// Returns the memory of the process that is in RAM, in bytes.
+fn resident_bytes() -> Option<usize> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = pages.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size())
 }
 
 fn persistence(shared: &Shared, text: &mut String) {

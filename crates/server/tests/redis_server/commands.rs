@@ -278,7 +278,14 @@ fn connections_and_the_server_tell_about_themselves() {
          RESET => RESET
          QUIT => OK",
     );
-    assert!(redis.client().ask("INFO").contains("redis_version:"));
+    // The fields that `redis-cli --stat` shows.
+    let info = redis.client().ask("INFO");
+    for field in ["redis_version:7", "used_memory:", "blocked_clients:0", "connected_clients:"] {
+        assert!(info.contains(field), "{field}: {info}");
+    }
+    let port = redis.server.address().tcp().unwrap().port();
+    assert!(info.contains(&format!("tcp_port:{port}\r\n")), "{info}");
+    assert_eq!(redis.client().ask("CONFIG GET port"), format!("[port {port}]"));
     let info = redis.client().ask("INFO commandstats");
     assert!(info.contains("cmdstat_ping:calls=2,failed_calls=0"), "{info}");
     assert_eq!(redis.client().ask("CONFIG RESETSTAT"), "OK");
