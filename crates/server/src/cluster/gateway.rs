@@ -300,7 +300,7 @@ pub(super) fn refusal(error: Error) -> CommandError {
     }
 }
 
-pub(super) fn no_reply() -> CommandError {
+pub(crate) fn no_reply() -> CommandError {
     CommandError::Unavailable("the owner's reply has fewer results than requested".into())
 }
 

@@ -47,10 +47,11 @@ use crate::listener;
 use crate::options::ServerOptions;
 use crate::server::Shared;
 
+pub(crate) use gateway::no_reply;
 pub(crate) use interactive::{Interactive, StepError};
 pub(crate) use pipeline::{KeyRequest, Pipeline};
 pub(crate) use reader::{ClusterSnapshot, SharedSnapshot};
-pub(crate) use watched::Watched;
+pub(crate) use watched::{CHANGED, Watched};
 pub(crate) use wire::Bytes;
 
 /// Longest value in a cluster, in bytes: a leaf must fit into a frame between nodes, even if this value has

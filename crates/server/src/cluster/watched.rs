@@ -1,8 +1,16 @@
 //! Watched keys in a cluster: their digests at `WATCH`, compared in the transaction of `EXEC`.
 //!
 //! The owner keeps no state for a client that watches a key, so the key's leaf may move meanwhile and its
-//! node may restart. A key that was changed back to the same value and expiry counts as unchanged. The
-//! client's reads are still valid then, so the transaction is serializable.
+//! node may restart. A key that was changed back to the same value and expiry counts as unchanged, unless the
+//! client has read it in between:
+//!
+//! - **WATCHED-1** A command of the client that reads watched keys compares them with their digests in its own
+//!   transaction. After a difference the key counts as changed, even if it is changed back before `EXEC`. So
+//!   all values that the client has read since `WATCH` are the present ones when the queue runs, and the
+//!   transaction is serializable.
+//! - **WATCHED-2** A watched key that the client itself writes before `EXEC` counts as changed.
+//!
+//! Commands over ranges of keys (`AZ.RANGE`, `SCAN`) do not compare.
 
 use azekura_fatbtree::{Key, Target, Work};
 use sha2::{Digest, Sha256};
@@ -14,6 +22,9 @@ use crate::keyspace::{Keyspace, RecordRef};
 
 /// Digest of a key's value and expiry; `None`: the key does not exist.
 pub(crate) type Fingerprint = Option<Bytes>;
+
+/// Digest of a key that has changed: no value has it.
+pub(crate) const CHANGED: Fingerprint = Some(Bytes(Vec::new()));
 
 /// The keys that a client watches, with their digests.
 pub(crate) type Watched = Vec<(Bytes, Fingerprint)>;

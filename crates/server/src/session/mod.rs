@@ -204,6 +204,13 @@ impl Session {
         let shared = Arc::clone(&self.shared);
         let is_plain = self.queue.is_none() && matches!(self.open, Open::None);
         let of_cluster = shared.cluster.get().filter(|_| is_plain).zip(key_function(spec, request));
+        if of_cluster.is_some() && self.uses_watched(spec, request) {
+            match (spec.is_write, group.is_open()) {
+                (true, _) => self.note_changed(spec, request),
+                (false, true) => return Begun::Retry, // GROUP-2
+                (false, false) => return Begun::Alone,
+            }
+        }
         if of_cluster.is_some() && self.pipeline.must_come_before(spec, request) {
             return Begun::Through; // PIPELINE-2
         }
@@ -307,6 +314,9 @@ impl Session {
         }
         if self.queue.is_some() {
             return self.enqueue(spec, request);
+        }
+        if matches!(self.open, Open::None) && self.uses_watched(spec, request) {
+            return self.run_with_watched(spec, request);
         }
         if let (Some(cluster), Open::None, Run::Data(_) | Run::Range(_) | Run::Walk(_)) =
             (self.shared.cluster.get(), &self.open, spec.run)

@@ -10,7 +10,9 @@ use std::time::Instant;
 use azekura::{Durability, Snapshot, Transaction};
 
 use super::Session;
-use crate::cluster::{Bytes, Cluster, ClusterSnapshot, Interactive, SharedSnapshot, StepError, Watched};
+use crate::cluster::{
+    Bytes, CHANGED, Cluster, ClusterSnapshot, Interactive, SharedSnapshot, StepError, Watched, no_reply,
+};
 use crate::command::{self, Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
@@ -173,9 +175,7 @@ impl Session {
                 .plain(command, request.as_request())
                 .and_then(&mut charge)
                 .unwrap_or_else(Reply::Error)),
-            _ => replies.next().ok_or_else(|| {
-                CommandError::Unavailable("the owner's reply has fewer results than requested".into())
-            }),
+            _ => replies.next().ok_or_else(no_reply),
         });
         Ok(Reply::Array(all.collect::<Result<_, _>>()?))
     }
@@ -213,6 +213,42 @@ impl Session {
             self.watched.note(key, is_there);
         }
         Ok(Reply::OK)
+    }
+
+    /// Returns `true` if a request has a key that this client watches in a cluster.
+    pub(super) fn uses_watched(&self, spec: &Spec, request: Request<'_>) -> bool {
+        let is_watched = |key: &[u8]| self.seen.iter().any(|(seen, _)| seen.0 == key);
+        !self.seen.is_empty()
+            && command::key_places(spec, request.len()).any(|at| is_watched(request.arg(at)))
+    }
+
+    /// Records that the watched keys of a request have changed (WATCHED-2).
+    pub(super) fn note_changed(&mut self, spec: &Spec, request: Request<'_>) {
+        let keys = command::keys_of(spec, request);
+        for (_, digest) in self.seen.iter_mut().filter(|(seen, _)| keys.contains(&seen.0.as_slice())) {
+            *digest = CHANGED;
+        }
+    }
+
+    /// Runs a command that reads keys which this client watches in a cluster (WATCHED-1).
+    pub(super) fn run_with_watched(
+        &mut self,
+        spec: &'static Spec,
+        request: Request<'_>,
+    ) -> Result<Reply, CommandError> {
+        let shared = Arc::clone(&self.shared);
+        let cluster = shared.cluster.get().ok_or(CommandError::Alone)?;
+        let (keys, command) = (command::keys_of(spec, request), [(spec, request.to_owned())]);
+        let watched =
+            self.seen.iter().filter(|(seen, _)| keys.contains(&seen.0.as_slice())).cloned().collect();
+        let replies = match cluster.run_queue(command.iter(), watched, self.protocol)? {
+            Some(replies) => replies,
+            None => {
+                self.note_changed(spec, request);
+                cluster.run_queue(command.iter(), Watched::new(), self.protocol)?.unwrap_or_default()
+            }
+        };
+        replies.into_iter().next().ok_or_else(no_reply)
     }
 
     pub(super) fn unwatch(&mut self) -> Reply {

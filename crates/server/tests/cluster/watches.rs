@@ -55,6 +55,34 @@ fn a_change_through_another_node_makes_exec_answer_nil() {
 }
 
 #[test]
+fn exec_answers_nil_if_a_watched_key_was_read_while_it_had_another_value() {
+    let nodes = Nodes::three();
+    let mut other = nodes.client(1);
+    for gateway in 0..3 {
+        let mut client = nodes.client(gateway);
+        let mut back_and_forth = |request: &str| {
+            assert_eq!(other.ask("MSET i 1 j 1"), "OK");
+            assert_eq!(client.ask("WATCH i"), "OK");
+            assert_eq!(other.ask("SET i 2"), "OK");
+            let reply = client.ask(request);
+            assert_eq!(other.ask("SET i 1"), "OK");
+            (reply, transaction(&mut client, &["INCR j"]))
+        };
+        let done = |reply: &str, exec: &str| (reply.to_owned(), exec.to_owned());
+        assert_eq!(back_and_forth("GET i"), done("2", "nil-array"));
+        assert_eq!(back_and_forth("MGET j i"), done("[1 2]", "nil-array"));
+        assert_eq!(back_and_forth("INCR i"), done(":3", "nil-array"));
+        assert_eq!(back_and_forth("GET j"), done("1", "[:2]"), "i was not read");
+        // The client has read what it watches.
+        assert_eq!(client.ask("WATCH i"), "OK");
+        assert_eq!(client.ask("MGET i j"), "[1 2]");
+        assert!(client.ask("LPUSH i 1").starts_with("-ERR unknown command"));
+        assert!(client.ask("GETRANGE i x 2").starts_with("-ERR value is not an integer"));
+        assert_eq!(transaction(&mut client, &["INCR j"]), "[:3]");
+    }
+}
+
+#[test]
 fn what_is_watched_may_move_and_its_node_start_anew() {
     let mut nodes = Nodes::three();
     let mut client = nodes.client(0);
