@@ -25,12 +25,12 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// A write was in flight at its timeout, or when the connection to the other node ended. The write may
-    /// have been executed, or may still be executed.
-    #[error("no answer within {timeout_ms} ms; the write may or may not have happened")]
+    /// A write was in flight at its timeout, or when the connection to the other node ended, or the store of
+    /// the owner failed during the write. The write may have been executed, or may still be executed.
+    #[error("{reason}; the write may or may not have happened")]
     Unknown {
-        /// Time limit of the wait, in milliseconds.
-        timeout_ms: u64,
+        /// The reason.
+        reason: String,
     },
     /// The store of the node that owns the key refused the request or failed.
     #[error("the store of {pe}: {reason}")]

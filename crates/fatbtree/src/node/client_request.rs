@@ -109,7 +109,8 @@ impl Node {
             return Err(Error::TooLong { bytes, most: MOST_REQUEST_BYTES });
         }
         let timeout = self.timeout_of(&work);
-        let deadline = self.world.clock.now() + timeout;
+        let begun = self.world.clock.now();
+        let deadline = begun + timeout;
         let timeout_ms = timeout.as_millis() as u64;
         let (mut pause, mut trouble) = (FIRST_PAUSE, None);
         loop {
@@ -155,10 +156,14 @@ impl Node {
                 Some(Reply { result: Err(Refusal::NotMoved { pe, reason }), .. }) => {
                     return Err(Error::NotMoved { pe, reason });
                 }
-                Some(Reply { result: Err(Refusal::Failed { .. }), .. }) => {
-                    return Err(Error::Unknown { timeout_ms });
+                Some(Reply { result: Err(Refusal::Failed { pe, reason }), .. }) => {
+                    return Err(Error::Unknown { reason: format!("the store of {pe}: {reason}") });
                 }
-                None if work.is_write() => return Err(Error::Unknown { timeout_ms }),
+                None if work.is_write() => {
+                    // The wait ends before the timeout if the connection to the owner ends.
+                    let waited_ms = (self.world.clock.now() - begun).as_millis();
+                    return Err(Error::Unknown { reason: format!("no answer within {waited_ms} ms") });
+                }
                 None => {}
             }
         }

@@ -47,7 +47,7 @@ impl Node {
         Some(match done.await {
             Some(Ok(bytes)) => Ok(bytes),
             Some(Err(RunError::Refused(reason))) => Err(Error::Store { pe, reason }),
-            Some(Err(RunError::Failed(_))) | None => Err(Error::Unknown { timeout_ms: 0 }),
+            Some(Err(RunError::Failed(_))) | None => Err(Error::Unknown { reason: "no answer".to_owned() }),
         })
     }
 
@@ -74,6 +74,6 @@ impl Node {
 fn error(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Store { pe, reason } => Error::Store { pe, reason },
-        _ => Error::Unknown { timeout_ms: 0 },
+        _ => Error::Unknown { reason: "no answer".to_owned() },
     }
 }

@@ -174,7 +174,7 @@ impl Interactive {
                 Err(refusal(error).into())
             }
             // The step leaves no effect, because no commit was requested.
-            Err(error @ Error::Unknown { .. }) => Err(self.over(CommandError::Retry(error.to_string()))),
+            Err(Error::Unknown { reason }) => Err(self.over(CommandError::Retry(reason))),
             Err(error) => Err(self.over(refusal(error))),
         }
     }

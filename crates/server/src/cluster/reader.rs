@@ -86,9 +86,7 @@ impl Reader {
             }
             Ok(_) => Err(refusal(Error::Protocol).into()),
             Err(error @ Error::Ended { .. }) => Err(self.over(refusal(error))),
-            // A reader changes nothing, so an unknown result is only a failed read.
-            Err(error @ Error::Unknown { .. }) => Err(CommandError::Unreachable(error.to_string()).into()),
-            Err(error) => Err(refusal(error).into()),
+            Err(error) => Err(failed_read(error).into()),
         }
     }
 
@@ -130,7 +128,17 @@ impl Reader {
     ) -> Result<(), CommandError> {
         let Some(id) = self.id else { return Ok(()) };
         let calls: Vec<_> = self.opened.iter().map(|(pe, target)| (target.clone(), work(id, *pe))).collect();
-        cluster.at_node(move |here| Box::pin(async move { call_all(&here, calls).await }))?.map_err(refusal)
+        cluster
+            .at_node(move |here| Box::pin(async move { call_all(&here, calls).await }))?
+            .map_err(failed_read)
+    }
+}
+
+/// Returns the error for the client. A reader changes nothing, so an unknown result is only a failed read.
+fn failed_read(error: Error) -> CommandError {
+    match error {
+        Error::Unknown { reason } => CommandError::Unreachable(reason),
+        error => refusal(error),
     }
 }
 
