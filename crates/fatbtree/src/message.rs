@@ -1,5 +1,7 @@
 //! Messages between nodes.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PageNo, PeId};
@@ -169,6 +171,10 @@ pub struct Find {
     pub floor: u64,
     /// Number of times that the request was forwarded.
     pub hops: u8,
+    /// Time of this node's clock from which on the request is not executed, because its origin does not wait
+    /// any more (FIND-1). Every node sets it when the request arrives; it is not sent.
+    #[serde(skip)]
+    pub until: Option<Duration>,
 }
 
 /// Result of some work.

@@ -162,6 +162,39 @@ fn a_stopped_process_is_down_for_other_nodes_until_it_runs_again() {
     }
 }
 
+/// A stopped process does not execute the writes that arrived meanwhile, after their clients were told that
+/// the outcome is unknown and have written again.
+#[test]
+fn a_stopped_process_does_not_execute_old_writes_when_it_runs_again() {
+    let scratch = Scratch::new();
+    let cluster = Started::start(&scratch, &["--nodes", "2", "--split-at", "m"]);
+    let (mut client, mut owner) = (cluster.client(0), cluster.client(1));
+    let process = fs::read_to_string(scratch.path("try/node-1.pid")).unwrap();
+    let pid = Pid::from_raw(process.split_whitespace().next().unwrap().parse().unwrap()).unwrap();
+    for round in 0..3 {
+        let is_set = (0..2000).any(|_| {
+            thread::sleep(std::time::Duration::from_millis(5));
+            client.ask("SET zebra first").as_deref() == Some("+OK")
+        });
+        assert!(is_set, "node 1 does not come back");
+        kill_process(pid, Signal::STOP).unwrap();
+        let unknown = client.ask(&format!("SET zebra old-{round}")).unwrap();
+        assert!(unknown.starts_with("-UNKNOWN") || unknown == "+OK", "{unknown}");
+        let counted = client.ask("DBSIZE").unwrap();
+        let is_refused = counted.starts_with("-UNAVAIL") && !counted.contains("may or may not");
+        assert!(is_refused || unknown == "+OK", "{counted}");
+        owner.0.get_mut().write_all(b"SET zebra new\r\n").unwrap();
+        kill_process(pid, Signal::CONT).unwrap();
+        assert_eq!(owner.ask("PING").as_deref(), Some("+OK"));
+        let mut line = String::new();
+        owner.0.read_line(&mut line).unwrap();
+        for _ in 0..50 {
+            assert_eq!(owner.ask("GET zebra").as_deref(), Some("new"));
+            thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
 #[test]
 fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     let scratch = Scratch::new();

@@ -1,6 +1,7 @@
 //! The application's part of a node: requests that run at the owner of a key.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::LeafHead;
@@ -21,13 +22,23 @@ pub struct Asked {
     pub is_write: bool,
     /// Opaque bytes of the application.
     pub bytes: Vec<u8>,
+    /// Time for which the client's node still waits for the answer. Do not begin to execute the request later
+    /// (FIND-1).
+    pub time_left: Duration,
 }
 
 impl Asked {
     /// Creates the application's request from a request that has found its leaf.
-    pub(super) fn at(leaf: &LeafHead, find: &Find, is_write: bool, others: &[Key], bytes: &[u8]) -> Self {
+    pub(super) fn at(
+        leaf: &LeafHead,
+        find: &Find,
+        is_write: bool,
+        others: &[Key],
+        bytes: &[u8],
+        time_left: Duration,
+    ) -> Self {
         let (target, range) = (find.target.clone(), leaf.range.clone());
-        Self { target, range, others: others.to_vec(), is_write, bytes: bytes.to_vec() }
+        Self { target, range, others: others.to_vec(), is_write, bytes: bytes.to_vec(), time_left }
     }
 }
 

@@ -171,7 +171,7 @@ impl Node {
 
     /// Returns the timeout of a request. A step of an open transaction may wait for a lock as long as the
     /// transaction may be open. A move waits for the leaf's lock, and for the receiver.
-    fn timeout_of(&self, work: &Work) -> Duration {
+    pub(super) fn timeout_of(&self, work: &Work) -> Duration {
         let Options { request_timeout, open_timeout, move_timeout, .. } = self.options;
         match work {
             Work::Step { .. } | Work::End { .. } => request_timeout.max(open_timeout),
@@ -208,7 +208,9 @@ impl Node {
             state.waiting.insert(number, Waiting { slot: Rc::clone(&slot), sent_to: None });
             RequestId { origin: self.me, incarnation: state.incarnation, number }
         };
-        let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0 };
+        // A read may take longer than an attempt: the next one finds more pages in memory.
+        let until = work.is_write().then(|| self.world.clock.now() + time);
+        let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0, until };
         self.spawn(|node| {
             Box::pin(async move {
                 #[cfg(feature = "baseline-protocols")]

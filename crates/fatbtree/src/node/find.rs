@@ -10,6 +10,13 @@
 //!    If no route entry is newer than the one by which it arrived (NODE-3), the origin is notified.
 //!
 //! A sender with a stale route entry receives the current entry with the reply.
+//!
+//! - **FIND-1** A node executes no request whose origin has stopped waiting for the answer, as far as this
+//!   node can tell by the time since the arrival. So requests that wait for a leaf do not accumulate, and a
+//!   write with an unknown outcome does not overwrite later writes of its client. (A process that was
+//!   suspended does not execute the requests that arrived meanwhile: BEAT-5.)
+
+use std::time::Duration;
 
 use crate::id::{PageNo, PeId};
 use crate::index::{Choice, Route};
@@ -26,8 +33,9 @@ const MOST_DESCENTS: usize = 16;
 
 impl Node {
     /// Searches the leaf of a request, and executes the work there or forwards the request.
-    pub(super) async fn find(&self, from: PeId, find: Find) {
+    pub(super) async fn find(&self, from: PeId, mut find: Find) {
         self.open_finds.set(self.open_finds.get() + 1);
+        find.until.get_or_insert_with(|| self.world.clock.now() + self.timeout_of(&find.work));
         self.look_for(from, find).await;
         self.open_finds.set(self.open_finds.get() - 1);
     }
@@ -38,8 +46,11 @@ impl Node {
             return self.answer(find.id.origin, find.id, Err(refusal), None, find.hops);
         }
         let mut start = find.page;
-        self.wait_for_others(&find.work).await;
+        self.wait_for_others(&find).await;
         for _ in 0..MOST_DESCENTS {
+            if self.is_late(&find) {
+                break;
+            }
             if !start.is_index() {
                 if let Some(leaf) = self.reach_leaf(&find, start).await
                     && self.work_at(&find, leaf).await
@@ -58,8 +69,11 @@ impl Node {
             }
             if route.to.pe == self.me && self.leaf(route.to.page).is_some() {
                 start = route.to.page;
-            } else if self.state.borrow().is_staged(&find.target) {
-                self.wait_for_decision(&find.target).await;
+            } else if let Some(source) = self.state.borrow().source_of_staged(&find.target) {
+                if let Some(reason) = self.trouble_with(source) {
+                    return self.away(&find, source, reason);
+                }
+                self.wait_for_decision(&find, &find.target).await;
                 start = PageNo::ROOT;
             } else {
                 let own = self.state.borrow().own_leaf(&find.target).map(|leaf| leaf.page);
@@ -70,6 +84,16 @@ impl Node {
             }
         }
         self.lost(&find);
+    }
+
+    /// Returns the time for which the origin of a request still waits.
+    pub(super) fn time_left(&self, find: &Find) -> Duration {
+        find.until.map_or(Duration::MAX, |until| until.saturating_sub(self.world.clock.now()))
+    }
+
+    /// Returns `true` if a request must not be executed any more (FIND-1).
+    pub(super) fn is_late(&self, find: &Find) -> bool {
+        self.time_left(find).is_zero()
     }
 
     fn route(&self, target: &Target, start: PageNo) -> Route {
@@ -114,18 +138,19 @@ impl Node {
 
     /// Waits while a further key of a transaction is in a staged leaf, before any lock is acquired (NODE-2).
     /// So a client that has learned of a move finds the keys at the receiver.
-    async fn wait_for_others(&self, work: &Work) {
-        let (Work::Run { others, .. } | Work::Step { others, .. } | Work::Read { others, .. }) = work else {
+    async fn wait_for_others(&self, find: &Find) {
+        let (Work::Run { others, .. } | Work::Step { others, .. } | Work::Read { others, .. }) = &find.work
+        else {
             return;
         };
         for key in others {
-            self.wait_for_decision(&Target::At(key.clone())).await;
+            self.wait_for_decision(find, &Target::At(key.clone())).await;
         }
     }
 
-    async fn wait_for_decision(&self, target: &Target) {
-        while self.state.borrow().is_staged(target) {
-            self.changed.notified().await;
+    async fn wait_for_decision(&self, find: &Find, target: &Target) {
+        while self.state.borrow().source_of_staged(target).is_some() && !self.is_late(find) {
+            self.world.timeout(self.time_left(find), self.changed.notified()).await;
         }
     }
 

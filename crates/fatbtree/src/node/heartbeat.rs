@@ -10,9 +10,13 @@
 //!   requests for its keys are refused at once.
 //! - **BEAT-4** A heartbeat contains the sender's clock. A node with a clock that differs too much is down
 //!   until a later heartbeat shows an allowed offset.
+//! - **BEAT-5** A process that did not run for the time of a request, for instance because it was suspended,
+//!   closes the connections of the other nodes unread: their requests may have timed out, and a write must
+//!   not be executed after its client was told that the outcome is unknown and has written again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::clock_offset::{self, ClockOffset};
 use crate::id::PeId;
@@ -28,6 +32,10 @@ pub(super) struct Heartbeats {
     missed: RefCell<BTreeMap<PeId, u32>>,
     /// Nodes with clocks that differ too much.
     offsets: RefCell<BTreeMap<PeId, ClockOffset>>,
+    /// Time at which the node's thread was last seen running.
+    ran_at: Cell<Duration>,
+    /// Number of times that the process did not run for the time of a request.
+    suspensions: Cell<u64>,
 }
 
 impl Heartbeats {
@@ -52,7 +60,21 @@ impl Node {
         }));
     }
 
+    /// Returns how many times the process did not run for the time of a request (BEAT-5). Call this at every
+    /// frame; heartbeats call it in between.
+    pub(crate) fn suspensions(&self) -> u64 {
+        let Heartbeats { ran_at, suspensions, .. } = &self.heartbeats;
+        let now = self.world.clock.now();
+        let idle = now.saturating_sub(ran_at.replace(now));
+        let is_suspension = |interval: Duration| idle >= self.options.request_timeout.max(2 * interval);
+        if self.options.heartbeat_interval.is_some_and(is_suspension) {
+            suspensions.set(suspensions.get() + 1);
+        }
+        suspensions.get()
+    }
+
     fn beat(&self) {
+        self.suspensions();
         for pe in self.others() {
             // A frame for a broken link would be lost, and would end the other node's connection (LINK-5).
             if self.world.net.is_up(pe) {

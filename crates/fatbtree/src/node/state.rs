@@ -142,9 +142,10 @@ impl State {
         page
     }
 
-    /// Returns `true` if the leaf of the target is staged: it will be installed here, or dropped.
-    pub(super) fn is_staged(&self, target: &Target) -> bool {
-        self.staged.values().any(|staged| target.is_in(&staged.head.range))
+    /// Returns the node that decides whether the leaf of the target, which is staged, is installed here or
+    /// dropped. Returns `None` if the leaf is not staged.
+    pub(super) fn source_of_staged(&self, target: &Target) -> Option<PeId> {
+        self.staged.values().find(|staged| target.is_in(&staged.head.range)).map(|staged| staged.id.source)
     }
 
     /// Adds a leaf to memory, and its route entry to the index.

@@ -42,6 +42,10 @@ impl Node {
         let mode = if is_write { LockMode::IX } else { LockMode::IS };
         self.pages.lock().await;
         let held = self.locks.lock(page, mode).await;
+        if self.is_late(find) {
+            self.lost(find);
+            return true;
+        }
         // NODE-1: the fences do not change from here on.
         let Some(leaf) = self.leaf(page).filter(|leaf| find.target.is_in(&leaf.range)) else { return false };
         self.pages.fix(page, Access::Again).await;
@@ -131,7 +135,7 @@ impl Node {
             Ok(locked) => locked,
             Err(refusal) => return Err(refusal).into(),
         };
-        let asked = Asked::at(leaf, find, *is_write, others, bytes);
+        let asked = Asked::at(leaf, find, *is_write, others, bytes, self.time_left(find));
         let ran = self.application.run(asked).await;
         match ran {
             Ok(ran) => Worked {

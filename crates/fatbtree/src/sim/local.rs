@@ -2,6 +2,7 @@
 //! has one thread, so tasks replace those threads.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::key::{Key, KeyRange, Target};
@@ -39,7 +40,8 @@ impl Node {
             return None;
         }
         let (target, range) = (Target::At(first.clone()), KeyRange::all());
-        let asked = Asked { target, range, others: others.to_vec(), is_write: true, bytes };
+        let asked =
+            Asked { target, range, others: others.to_vec(), is_write: true, bytes, time_left: Duration::MAX };
         let done = self.beside(entry, |node| {
             Box::pin(async move { node.parts().2.run(asked).await.map(|ran| ran.bytes) })
         });

@@ -125,11 +125,18 @@ impl NodeListener {
         self.links.came(pe);
         self.status.borrow_mut().admitted += 1;
         let mut stream = BufReader::with_capacity(64 << 10, stream);
+        let suspensions = self.node.suspensions();
+        let take = |bytes: &[u8]| match self.node.suspensions() == suspensions {
+            true => self.node.receive_from(pe, bytes),
+            false => Err(FrameError::Suspended),
+        };
         let ended = tokio::select! {
-            ended = receive_all(&mut stream, |bytes| self.node.receive_from(pe, bytes)) => ended,
+            ended = receive_all(&mut stream, take) => ended,
             _ = must_close => Ok(()),
         };
-        if let Err(error) = ended {
+        if let Err(FrameError::Suspended) = ended {
+            tracing::info!(node = pe.0, %address, "connection closed after this process did not run (BEAT-5)");
+        } else if let Err(error) = ended {
             let reason = tell(&error);
             tracing::warn!(node = pe.0, %address, reason, "connection of a node ended: bad frame");
             let mut status = self.status.borrow_mut();

@@ -113,8 +113,15 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let head = azekura_fatbtree::LeafHead { page: PageNo(5), range: range.clone(), right: None, version: 8 };
     let rows = vec![(b"e".to_vec(), b"value".to_vec()), (b"f".to_vec(), vec![0; 40])];
     let run = Work::Run { is_write: true, others: vec![b"f".to_vec()], bytes: vec![1; 30] };
-    let find =
-        Find { id, target: Target::At(b"e".to_vec()), work: run, page: PageNo::ROOT, floor: 6, hops: 1 };
+    let find = Find {
+        id,
+        target: Target::At(b"e".to_vec()),
+        work: run,
+        page: PageNo::ROOT,
+        floor: 6,
+        hops: 1,
+        until: None,
+    };
     let decommission = DecommissionId { incarnation: 3, number: 2 };
     let transaction = TransactionId(id);
     let step = Work::Step {

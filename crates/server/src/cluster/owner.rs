@@ -6,11 +6,11 @@
 //!
 //! - **OWNER-1** A thread waits at most [`LOCK_WAIT`] for the lock of another transaction. Then the call is
 //!   rolled back, and is retried after a pause that uses no thread. So open transactions of clients cannot
-//!   occupy all threads (hazard B5).
+//!   occupy all threads (hazard B5). It is not retried after the client's node has stopped waiting.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azekura::CommitTicket;
 use azekura_fatbtree::store::Attachments;
@@ -50,10 +50,14 @@ impl Application for Owner {
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>> {
         let asked = Arc::new(asked);
         Box::pin(async move {
-            let mut pause = FIRST_PAUSE;
+            let (mut pause, begun) = (FIRST_PAUSE, Instant::now());
             loop {
                 let (shared, asked) = (Arc::clone(&self.shared), Arc::clone(&asked));
-                let done = self.tools.run(move || work(&shared, &asked)).await;
+                let attempt = move || match begun.elapsed() < asked.time_left {
+                    true => work(&shared, &asked),
+                    false => Err(RunError::Refused("the request waited for too long".to_owned())),
+                };
+                let done = self.tools.run(attempt).await;
                 let panicked = || RunError::Failed("the command ended by a panic".to_owned());
                 if let Some(Done { answer, rows, more_bytes, ticket }) = done.ok_or_else(panicked)?? {
                     let durable = ticket.map(|ticket| self.tools.committer.lasting(ticket));

@@ -6,6 +6,28 @@ use std::time::Duration;
 use crate::nodes::Nodes;
 use crate::support::{Client, deadlock};
 
+/// A write waits for the row lock of an interactive transaction until its client is told that the outcome is
+/// unknown. It must not be executed after later writes of the client.
+#[test]
+fn a_write_whose_client_does_not_wait_any_more_is_not_executed() {
+    let nodes = Nodes::with(&["", "h", "p"], |options| {
+        options.request_timeout = Duration::from_secs(2);
+        options.read_timeout = Duration::from_secs(2);
+    });
+    let (mut holder, mut client) = (nodes.client(1), nodes.client(0));
+    assert_eq!(holder.ask("AZ.BEGIN"), "OK");
+    assert_eq!(holder.ask("SET i held"), "OK");
+    let unknown = client.ask("SET i old");
+    assert!(unknown.starts_with("-UNKNOWN no answer within 2"), "{unknown}");
+    // The time since the arrival at the owner is a little shorter.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(holder.ask("AZ.COMMIT"), "OK");
+    for _ in 0..20 {
+        assert_eq!(holder.ask("GET i"), "held");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
     let nodes = Nodes::three();
