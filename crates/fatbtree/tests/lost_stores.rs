@@ -99,6 +99,35 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
     assert!(cluster.running(lost).failure().is_some());
 }
 
+/// A backup of a node's store from before a leaf moved away contains the leaf, which two nodes would then own.
+#[test]
+fn a_store_from_a_backup_that_has_a_leaf_of_another_node_is_not_answered_from() {
+    let cluster = Cluster::new(3, options());
+    cluster.start_all();
+    fill(&cluster);
+    let (source, receiver) = (PeId(1), PeId(2));
+    let moved = (0..KEYS).find(|number| (86..171).contains(&key(*number)[0])).expect("a key of the node");
+    let backup = cluster.disk(source).backup();
+    let node = cluster.running(source);
+    let moving = cluster
+        .wait(async move { node.call(Target::At(key(moved)), Work::Move { to: receiver }).await.map(drop) });
+    moving.expect("all run");
+    let node = cluster.running(PeId(0));
+    let newer = cluster.wait(async move { node.write(key(moved), Work::Put(vec![1])).await });
+    newer.expect("all run");
+    cluster.crash(source);
+    cluster.disk(source).restore(&backup);
+    start(&cluster, source, false);
+    cluster.executor().run_for(Duration::from_secs(1));
+    let refused = get(&cluster, source, moved);
+    let Err(Error::Store { reason, .. }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("one of the two stores is an old copy"), "{reason}");
+    for pe in [PeId(0), receiver] {
+        assert_eq!(get(&cluster, pe, moved).expect("its owner runs"), Some(vec![1]));
+        assert_eq!(cluster.running(pe).failure(), None);
+    }
+}
+
 #[test]
 fn a_cluster_of_which_one_node_has_never_run_answers_for_nobodys_keys() {
     let cluster = Cluster::new(2, options());

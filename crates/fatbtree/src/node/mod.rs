@@ -337,6 +337,9 @@ impl Node {
         if route_entry.pe == self.me {
             return;
         }
+        if let Some(old) = self.state.borrow().outdated_by(route_entry) {
+            self.refuse_as_old_copy(&old, route_entry);
+        }
         self.state.borrow_mut().index.learn(route_entry);
     }
 

@@ -180,6 +180,15 @@ impl State {
         self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
     }
 
+    /// Returns a leaf of this PE with keys that are in another leaf at a newer version (STORE-5).
+    pub(super) fn outdated_by(&self, newer: &RouteEntry) -> Option<LeafHead> {
+        let first = self.own_leaf(&Target::At(newer.range.low.clone()));
+        let others = self.by_low.range(newer.range.low.clone()..).map(|(_, page)| page);
+        let others = others.filter_map(|page| self.leaves.get(page));
+        let overlapping = others.take_while(|leaf| newer.range.contains(&leaf.range.low));
+        first.into_iter().chain(overlapping).find(|leaf| leaf.version < newer.version).cloned()
+    }
+
     /// Records the new owner of keys. An entry about this PE is not added to the index, which has this PE's
     /// leaves.
     pub(super) fn give(&mut self, me: PeId, route_entry: &RouteEntry) {

@@ -20,6 +20,9 @@
 //!   there (I2, I3).
 //! - **STORE-4** The leaves of a new store get higher versions than all known entries. So old entries about
 //!   the lost store misdirect no request.
+//! - **STORE-5** A node that owns a leaf and learns of a newer leaf of another PE with the same keys refuses
+//!   all requests: its store, or the store of the other node, is an old copy, for instance from a backup that
+//!   was made before the leaf moved (I2). Without this, both nodes would serve the keys.
 //!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
 //! unless a newer entry for its keys exists: no other node has the rows.
@@ -169,6 +172,15 @@ impl Node {
             self.me
         );
         self.refuse(reason);
+    }
+
+    /// Refuses all requests from now on, because another node owns keys of this node (STORE-5).
+    pub(super) fn refuse_as_old_copy(&self, old: &LeafHead, newer: &RouteEntry) {
+        self.refuse(format!(
+            "{} owns keys of {} of {} (version {}) since version {}, so one of the two stores is an old copy. \
+             Bring the newest store back; or, if it is lost for good, serve an empty one with --accept-loss",
+            newer.pe, old.page, self.me, old.version, newer.version
+        ));
     }
 
     /// Begins to collect the keys of an unsettled store. Takes ownership at once if there is no other node.

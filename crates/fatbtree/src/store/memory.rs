@@ -19,7 +19,7 @@ use crate::world::{Task, World};
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Rc<RefCell<Content>>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Content {
     identity: Option<(u64, PeId)>,
     incarnation: u64,
@@ -79,6 +79,18 @@ impl Disk {
     /// Loses all content. The disk is then a new store with the name `birth`.
     pub fn lose(&self, birth: u64) {
         *self.0.borrow_mut() = Content { birth, ..Content::default() };
+    }
+
+    /// Returns a backup: a disk with a copy of the content.
+    #[must_use]
+    pub fn backup(&self) -> Self {
+        Self(Rc::new(RefCell::new(self.0.borrow().clone())))
+    }
+
+    /// Replaces the content by that of a backup.
+    pub fn restore(&self, backup: &Self) {
+        let content = backup.0.borrow().clone();
+        *self.0.borrow_mut() = content;
     }
 }
 
