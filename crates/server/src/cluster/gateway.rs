@@ -247,7 +247,7 @@ fn encoded_reply(answer: Answer) -> Result<Vec<u8>, CommandError> {
 }
 
 /// Adds the replies for some keys to the sum of the earlier replies. The error of a write contains the number
-/// of removed keys (GATEWAY-4).
+/// of removed keys (GATEWAY-4). If the outcome is unknown for a key, the error says so (GATEWAY-3).
 fn add_up(
     before: usize,
     replies: impl Iterator<Item = Result<usize, CommandError>>,
@@ -257,6 +257,7 @@ fn add_up(
     for reply in replies {
         match reply {
             Ok(count) => sum += count,
+            Err(error @ CommandError::Unknown(_)) => failure = Some(error),
             Err(error) => failure = failure.or(Some(error)),
         }
     }
@@ -332,6 +333,11 @@ mod tests {
         );
         let nothing = add_up(0, replies(vec![away(), Ok(0)]), true).expect_err("one failed");
         assert!(nothing.to_string().ends_with("; nothing was changed"), "{nothing}");
+        let unknown = || Err(CommandError::Unknown("no answer".into()));
+        for all in [vec![away(), unknown()], vec![unknown(), away()]] {
+            let perhaps = add_up(0, replies(all), true).expect_err("two failed");
+            assert_eq!(perhaps.to_string(), "UNKNOWN no answer");
+        }
         let read = add_up(3, replies(vec![away()]), false).expect_err("it failed");
         assert!(read.to_string().starts_with("UNAVAIL"), "{read}");
     }
