@@ -9,7 +9,7 @@ use crate::id::PeId;
 #[non_exhaustive]
 pub enum Error {
     /// No node that can answer was reached in time. Nothing was changed; repeat the request.
-    #[error("the owner of the key could not be reached within {timeout_ms} ms{}",
+    #[error("no answer from the owner of the key within {timeout_ms} ms{}",
         reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Unavailable {
         /// Time limit of the attempts, in milliseconds.
