@@ -86,7 +86,7 @@ pub(crate) struct WatchSet {
 }
 
 impl WatchSet {
-    pub(crate) const fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
