@@ -23,9 +23,12 @@ impl<T> Kept<T> {
     /// The pointer is null, or the caller may read and write the value.
     unsafe fn new(of: *mut T) -> Self {
         let is_far = is_unserved(of as usize, size_of::<T>());
-        // SAFETY: a far pointer is not null. The value may be uninitialized, which this type permits.
-        let value =
-            if is_far { unsafe { of.cast::<MaybeUninit<T>>().read() } } else { MaybeUninit::uninit() };
+        let value = if is_far {
+            // SAFETY: a far pointer is not null. The value may be uninitialized, which this type permits.
+            unsafe { of.cast::<MaybeUninit<T>>().read() }
+        } else {
+            MaybeUninit::uninit()
+        };
         Self { of, is_far, value }
     }
 

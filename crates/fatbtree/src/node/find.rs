@@ -67,9 +67,10 @@ impl Node {
             for page in &route.trail {
                 self.pages.fix(*page, Access::Read).await;
             }
+            let staged_from = self.state.borrow().source_of_staged(&find.target);
             if route.to.pe == self.me && self.leaf(route.to.page).is_some() {
                 start = route.to.page;
-            } else if let Some(source) = self.state.borrow().source_of_staged(&find.target) {
+            } else if let Some(source) = staged_from {
                 if let Some(reason) = self.trouble_with(source) {
                     return self.away(&find, source, reason);
                 }
