@@ -468,8 +468,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// The errors of [`check`](Self::check), [`Error::ReadOnly`], and errors of the log. After an error of the
-    /// log, some of the pages have been freed.
+    /// The errors of [`check`](Self::check), [`Error::ReadOnly`], and errors of the log. After an error of
+    /// the log, some of the pages have been freed.
     pub fn repair(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
         if self.shared.options.read_only {
             return Err(Error::ReadOnly);

@@ -99,7 +99,7 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
     assert!(cluster.running(lost).failure().is_some());
 }
 
-/// A backup of a node's store from before a leaf moved away contains the leaf, which two nodes would then own.
+/// A node's backup from before a leaf moved away contains the leaf, which two nodes would then own.
 #[test]
 fn a_store_from_a_backup_that_has_a_leaf_of_another_node_is_not_answered_from() {
     let cluster = Cluster::new(3, options());

@@ -54,8 +54,7 @@ pub const UNKNOWN_START: u64 = u64::MAX - 1;
 pub const FOREIGN: u32 = 1 << 31;
 /// Number of bits of a process id.
 const ID_BITS: u32 = 22;
-/// Bytes before a slot's ring. The head is at the beginning, the memory of the thread's recorder at
-/// [`OWN_AT`].
+/// Bytes before a slot's ring: the head, then at [`OWN_AT`] the memory of the thread's recorder.
 pub const SLOT_HEAD: usize = 4096;
 /// Offset of the memory of the thread's recorder in its slot.
 pub const OWN_AT: usize = 1024;

@@ -142,8 +142,8 @@ pub(super) struct LogReader {
 }
 
 impl LogReader {
-    /// Reads the header; `None` if the file is too short, or if it is no longer than a header whose bytes are
-    /// zero: blocks are written after the header is durable.
+    /// Reads the header; `None` if the file is shorter than a header, or has only the bytes of a header and
+    /// all of them are zero. Blocks are written after the header is durable, so neither file has blocks.
     pub(super) fn open(file: Arc<dyn File>, path: &Path) -> Result<Option<Self>, Error> {
         let len = file.len().map_err(|e| Error::io("read", path, e))?;
         let mut input = BufReader::with_capacity(256 << 10, Sequential { file, at: 0 });

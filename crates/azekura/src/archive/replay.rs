@@ -88,8 +88,8 @@ impl Replay<'_> {
             }
             if header.first_lsn != next {
                 return damaged(&format!(
-                    "the log before this file is missing in the archive; restore to {} at the latest, or from \
-                     a later backup",
+                    "the log before this file is missing in the archive; restore to {} at the latest, or \
+                     from a later backup",
                     CommitTime(horizon)
                 ));
             }

@@ -1,5 +1,6 @@
-/* Calls with names, times and results in a block that is paged out before each call: attributes of files, links
- * and special files, extended attributes, temporary files, children, connections, signals, offsets, timers. */
+/* Calls with names, times and results in a block that is paged out before each call: attributes of files,
+ * links, special files, extended attributes, temporary files, children, connections, signals, offsets,
+ * timers. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

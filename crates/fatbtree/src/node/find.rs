@@ -11,8 +11,8 @@
 //!
 //! A sender with a stale route entry receives the current entry with the reply.
 //!
-//! - **FIND-1** A node executes no request whose origin has stopped waiting for the answer, as far as this
-//!   node can tell by the time since the arrival. So requests that wait for a leaf do not accumulate, and a
+//! - **FIND-1** After the origin has stopped waiting for an answer, a node does not execute the request. It
+//!   knows this by the time since the arrival. So requests that wait for a leaf do not accumulate, and a
 //!   write with an unknown outcome does not overwrite later writes of its client. (A process that was
 //!   suspended does not execute the requests that arrived meanwhile: BEAT-5.)
 

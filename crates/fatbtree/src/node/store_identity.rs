@@ -177,8 +177,8 @@ impl Node {
     /// Refuses all requests from now on, because another node owns keys of this node (STORE-5).
     pub(super) fn refuse_as_old_copy(&self, old: &LeafHead, newer: &RouteEntry) {
         self.refuse(format!(
-            "{} owns keys of {} of {} (version {}) since version {}, so one of the two stores is an old copy. \
-             Bring the newest store back; or, if it is lost for good, serve an empty one with --accept-loss",
+            "{} owns keys of {} of {} (version {}) since version {}, so one of the two stores is an old \
+             copy. Restore the newest store; or, if it is lost, serve an empty one with --accept-loss",
             newer.pe, old.page, self.me, old.version, newer.version
         ));
     }

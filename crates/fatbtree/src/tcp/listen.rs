@@ -135,7 +135,7 @@ impl NodeListener {
             _ = must_close => Ok(()),
         };
         if let Err(FrameError::Suspended) = ended {
-            tracing::info!(node = pe.0, %address, "connection closed after this process did not run (BEAT-5)");
+            tracing::info!(node = pe.0, %address, "connection closed: this process was suspended (BEAT-5)");
         } else if let Err(error) = ended {
             let reason = tell(&error);
             tracing::warn!(node = pe.0, %address, reason, "connection of a node ended: bad frame");

@@ -703,7 +703,8 @@ class Cache:
             sizes = [len(key) + len(row) for key, row in store.tx[store.rows].items()]
             for name, counted in (("rows", len(sizes)), ("bytes", sum(sizes))):
                 if totals.get(name, 0) != counted:
-                    found.append(f"{self._directory}: total of {name} is {totals.get(name, 0)}, not {counted}")
+                    stored = totals.get(name, 0)
+                    found.append(f"{self._directory}: total of {name} is {stored}, not {counted}")
                     if fix:
                         totals[name] = counted
         return found

@@ -1,4 +1,4 @@
-// A program with limits, and calls whose results must be those of the C library. Prints results.
+// A program with limits. Prints the results of calls, which must be equal to those without the recorder.
 #define _GNU_SOURCE
 #include "planted.h"
 #include <errno.h>

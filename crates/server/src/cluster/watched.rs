@@ -4,8 +4,8 @@
 //! node may restart. A key that was changed back to the same value and expiry counts as unchanged, unless the
 //! client has read it in between:
 //!
-//! - **WATCHED-1** A command of the client that reads watched keys compares them with their digests in its own
-//!   transaction. After a difference the key counts as changed, even if it is changed back before `EXEC`. So
+//! - **WATCHED-1** A command of the client that reads watched keys compares them with their digests in its
+//!   own transaction. After a difference the key counts as changed, even if it is changed back before `EXEC`. So
 //!   all values that the client has read since `WATCH` are the present ones when the queue runs, and the
 //!   transaction is serializable.
 //! - **WATCHED-2** A watched key that the client itself writes before `EXEC` counts as changed.

@@ -69,7 +69,7 @@ impl ClusterDirectory {
         Ok(Self { dir: dir.to_owned(), members })
     }
 
-    /// Checks that no new cluster would take the place of one whose list of members is lost.
+    /// Checks that a new cluster would not take the place of a cluster without its list of members.
     pub(super) fn check_new(dir: &Path) -> Result<()> {
         let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
         let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
