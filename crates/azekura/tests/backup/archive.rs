@@ -294,7 +294,10 @@ fn archive_with_backup() -> (FaultFs, Model, CommitTime) {
 }
 
 fn archive_files(fs: &FaultFs) -> Vec<std::path::PathBuf> {
-    fs.files().into_iter().filter(|path| path.to_string_lossy().contains("log-")).collect()
+    let mut files = fs.files();
+    files.retain(|path| path.to_string_lossy().contains("log-"));
+    files.sort();
+    files
 }
 
 #[test]
