@@ -239,8 +239,8 @@ fn signals_to_the_recorder_reach_the_program() {
     let _turn = turn();
     let place = directory();
     let script = r#"
-        trap 'echo first' HUP; trap 'echo second; exit 4' USR1
-        kill -HUP $PPID; sleep 0.2; kill -USR1 $PPID
+        trap 'echo first; is_first=yes' TERM; trap 'echo second; exit 4' USR1
+        kill -TERM $PPID; until [ "$is_first" ]; do sleep 0.1; done; kill -USR1 $PPID
         for try in $(seq 100); do sleep 0.1; done
     "#;
     let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);

@@ -5,9 +5,9 @@
 //! client has read it in between:
 //!
 //! - **WATCHED-1** A command of the client that reads watched keys compares them with their digests in its
-//!   own transaction. After a difference the key counts as changed, even if it is changed back before `EXEC`. So
-//!   all values that the client has read since `WATCH` are the present ones when the queue runs, and the
-//!   transaction is serializable.
+//!   own transaction. After a difference the key counts as changed, even if it is changed back before
+//!   `EXEC`. So all values that the client has read since `WATCH` are the present ones when the queue runs,
+//!   and the transaction is serializable.
 //! - **WATCHED-2** A watched key that the client itself writes before `EXEC` counts as changed.
 //!
 //! Commands over ranges of keys (`AZ.RANGE`, `SCAN`) do not compare.

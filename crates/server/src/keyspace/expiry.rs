@@ -1,7 +1,8 @@
 //! Removal of expired records, in bounded steps. Reads do not depend on it (KEY-2); it frees space.
 //!
 //! The removal waits for no lock of a client's transaction, which may stay open for seconds. While it waited,
-//! other clients would wait for the locks that it holds. A key that is locked is left to a later step.
+//! other clients would wait for the locks that it holds. A key that is locked, or that is before an
+//! uncommitted key, is left to a later step.
 
 use azekura::{Error, Table, Transaction};
 

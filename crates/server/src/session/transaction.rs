@@ -129,9 +129,10 @@ impl Session {
             if !still_as_watched(keys, watched, writes)? {
                 return Ok(Reply::NullArray);
             }
+            // At once, so that a long reply makes only the commands after it fail.
+            keys.charge(queue.commands.len() * size_of::<Reply>())?;
             let mut replies = Vec::with_capacity(queue.commands.len());
             for (spec, request) in &queue.commands {
-                keys.charge(size_of::<Reply>())?;
                 let request = request.as_request();
                 let done = match spec.run {
                     Run::Session(command) => self

@@ -380,7 +380,10 @@ fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
     assert_eq!(client.ask("MULTI"), "OK");
     (0..20).for_each(|_| assert_eq!(client.ask("COMMAND DOCS get set"), "QUEUED"));
     let replies = client.ask("EXEC");
-    assert!(replies.starts_with("[[get [summary") && replies.contains("-ERR the reply would exceed"));
+    assert!(
+        replies.starts_with("[[get [summary") && replies.contains("-ERR the reply would exceed"),
+        "{replies}"
+    );
 }
 
 #[test]
