@@ -86,6 +86,7 @@ mod lifetime;
 mod locking;
 mod memory_limit;
 mod multimap;
+mod opener;
 mod options;
 mod own_writes;
 mod probe;

@@ -24,7 +24,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use azekura_base::PerStripe;
-use azekura_base::fork::Generation;
 use azekura_base::striped::stripe_count;
 use azekura_base::sync::atomic::{
     AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
@@ -37,6 +36,7 @@ use tracing::{error, info};
 use crate::Error;
 use crate::checkpoint::Checkpointer;
 use crate::database::Shared;
+use crate::opener::Opener;
 use crate::ticket::TicketLog;
 
 const OPEN: u8 = 0;
@@ -51,8 +51,7 @@ pub(crate) struct Lifetime {
     /// A mutex that `close` holds from its first check to its last step.
     closing: Mutex<()>,
     locks: Mutex<Vec<Box<dyn FileLock>>>,
-    opened_in: Generation,
-    process: u32,
+    opener: Opener,
 }
 
 impl Lifetime {
@@ -62,14 +61,13 @@ impl Lifetime {
             state: AtomicU8::new(OPEN),
             closing: Mutex::new(()),
             locks: Mutex::new(locks),
-            opened_in: Generation::current(),
-            process: std::process::id(),
+            opener: Opener::this_process(),
         }
     }
 
     /// Returns an error in a process that was forked from the one that opened the store (LIFE-3).
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.opened_in.is_current() { Ok(()) } else { Err(Error::Forked { opened_by: self.process }) }
+        self.opener.check()
     }
 
     /// Runs a call that writes files outside of a transaction. The store stays open meanwhile.

@@ -444,6 +444,11 @@ impl Builder {
     ///
     /// [`Error::Invalid`] for settings out of bounds.
     pub fn open_in_memory(mut self) -> Result<Database, Error> {
+        if self.archive.is_some() {
+            let reason =
+                "a store in memory has no log archive; open it in a directory, or leave out `archive`";
+            return Err(Error::Invalid(reason.into()));
+        }
         self.fs = Arc::new(MemFs::new());
         (self.file_mode, self.encryption_key) = (None, None);
         self.streams = self.streams.or(Some(1));

@@ -20,6 +20,7 @@ use azekura_io::Fs;
 
 use crate::Error;
 use crate::database::Shared;
+use crate::opener::Opener;
 use crate::transaction::check_row;
 use merge::Merge;
 use run::{Run, RunWriter};
@@ -67,6 +68,7 @@ struct RunFiles {
     dir: PathBuf,
     block_bytes: usize,
     cipher: Option<Arc<dyn Cipher>>,
+    opener: Opener,
 }
 
 impl RunFiles {
@@ -75,7 +77,7 @@ impl RunFiles {
         static MADE: AtomicU64 = AtomicU64::new(0);
         self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
         let path = self.dir.join(format!("run-{}", MADE.fetch_add(1, Relaxed)));
-        RunWriter::create(&self.fs, path, self.block_bytes, self.cipher.clone())
+        RunWriter::create(self, path)
     }
 }
 
@@ -100,7 +102,8 @@ impl RowSorter {
     pub(crate) fn new(db: &Shared, memory_bytes: usize) -> Self {
         let block_bytes = (memory_bytes / (2 * FAN_IN)).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1);
         let fs = Arc::clone(&db.options.fs);
-        let files = RunFiles { fs, dir: db.path.join(DIR), block_bytes, cipher: db.cipher() };
+        let opener = Opener::this_process();
+        let files = RunFiles { fs, dir: db.path.join(DIR), block_bytes, cipher: db.cipher(), opener };
         let most_bytes = memory_bytes.max(FAN_IN * block_bytes);
         Self {
             page_size: db.env.page_size(),
@@ -117,8 +120,9 @@ impl RowSorter {
     /// # Errors
     ///
     /// [`Error::Invalid`] if the key or value is longer than a table allows; the sorter is then unchanged.
-    /// [`Error::Io`] if a file cannot be written or read.
+    /// [`Error::Io`] if a file cannot be written or read. [`Error::Forked`] in a forked child process.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.files.opener.check()?;
         check_row(self.page_size, key, value)?;
         if !self.rows.is_empty() && self.rows.bytes() + Collected::bytes_of(key, value) > self.most_bytes {
             self.write_run()?;
@@ -170,8 +174,9 @@ impl RowSorter {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if a file cannot be written or read.
+    /// [`Error::Io`] if a file cannot be written or read. [`Error::Forked`] in a forked child process.
     pub fn into_sorted(mut self) -> Result<SortedRows, Error> {
+        self.files.opener.check()?;
         if self.levels.is_empty() {
             self.rows.sort();
             return Ok(SortedRows { rows: self.rows, next: 0, merge: None });

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use azekura_base::Lsn;
-use azekura_base::fork::Generation;
 use azekura_base::sync::machine;
 use azekura_wal::{Ticket, Wal};
 
 use crate::Error;
 use crate::lifetime::Use;
+use crate::opener::Opener;
 
 /// A handle that reports when a commit is durable; returned by
 /// [`Transaction::commit_async`](crate::Transaction::commit_async) and
@@ -49,13 +49,12 @@ pub struct CommitTicket(Ticket<LogRef>);
 #[derive(Debug)]
 pub(crate) struct TicketLog {
     wal: Arc<Wal>,
-    opened_in: Generation,
-    process: u32,
+    opener: Opener,
 }
 
 impl TicketLog {
     pub(crate) fn new(wal: Arc<Wal>) -> Self {
-        Self { wal, opened_in: Generation::current(), process: std::process::id() }
+        Self { wal, opener: Opener::this_process() }
     }
 }
 
@@ -98,8 +97,7 @@ impl CommitTicket {
     /// Returns an error in a forked process, because the log's threads and mutexes belong to the process that
     /// opened the store.
     fn check_process(&self) -> Result<(), Error> {
-        let log = &self.0.log_ref().0;
-        if log.opened_in.is_current() { Ok(()) } else { Err(Error::Forked { opened_by: log.process }) }
+        self.0.log_ref().0.opener.check()
     }
 
     /// Blocks until the commit survives power loss.

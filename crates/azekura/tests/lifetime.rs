@@ -265,6 +265,30 @@ fn a_forked_child_can_do_nothing_with_the_store_and_the_parent_goes_on() {
 }
 
 #[test]
+fn a_forked_child_changes_no_file_of_its_parents_sorter() {
+    let dir = TempDir::new().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let row = |n: u32| (n.reverse_bits().to_be_bytes(), [7; 1_000]);
+    let mut sorter = db.row_sorter(1);
+    (0..2_000).for_each(|n| sorter.push(&row(n).0, &row(n).1).unwrap());
+    assert!(sorter.runs() > 0);
+    let mut sorter = Some(sorter);
+    let is_forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked { .. }));
+    assert!(in_forked_child(|| {
+        let mut sorter = sorter.take().unwrap();
+        is_forked(sorter.push(b"key", b"value")) && is_forked(sorter.into_sorted().map(drop))
+    }));
+    let sorted = sorter.unwrap().into_sorted().unwrap();
+    assert_eq!(sorted.map(|row| row.unwrap()).count(), 2_000);
+}
+
+#[test]
+fn a_store_in_memory_with_an_archive_is_refused() {
+    let error = small().archive("archive").open_in_memory().unwrap_err();
+    assert!(matches!(&error, Error::Invalid(reason) if reason.contains("log archive")), "{error}");
+}
+
+#[test]
 fn a_forked_child_can_open_stores_of_its_own() {
     let (mine, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let db = small().open(mine.path()).unwrap();

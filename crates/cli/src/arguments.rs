@@ -190,6 +190,16 @@ pub fn cache_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
+/// Parses a limit of the server: at least 1K, because small requests and errors have to fit.
+///
+/// # Errors
+///
+/// As [`cache_bytes`], and a smaller size.
+pub fn limit_bytes(text: &str) -> Result<usize, String> {
+    let bytes = cache_bytes(text)?;
+    if bytes >= 1 << 10 { Ok(bytes) } else { Err("the limit must be at least 1K".into()) }
+}
+
 /// Parses a page size: a power of two from 4K to 64K.
 ///
 /// # Errors

@@ -39,6 +39,7 @@ use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
 pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
 pub use self::restore::{Restore, RestoreReport};
 use self::rows::Rows;
+use crate::control::CONTROL_NAME;
 use crate::encryption::CallerKey;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
@@ -220,8 +221,8 @@ impl<'a> Backup<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: the directory holds a backup already, another backup writes to it, or the rate is
-    /// 0. [`Error::SnapshotTooOld`]: writers replaced more than
+    /// [`Error::Invalid`]: the directory holds a backup or a store, another backup writes to it, or the rate
+    /// is 0. [`Error::SnapshotTooOld`]: writers replaced more than
     /// [`Builder::version_bytes`](crate::Builder::version_bytes) while the backup ran. [`Error::Io`]: a file
     /// cannot be written. Errors of reading pages.
     pub fn to_directory(self, path: impl AsRef<Path>) -> Result<BackupReport, Error> {
@@ -232,6 +233,9 @@ impl<'a> Backup<'a> {
         let is_taken = "holds a backup already; name another directory, or remove that backup first";
         if fs.exists(&complete) {
             return refuse(is_taken);
+        }
+        if fs.exists(&path.join(CONTROL_NAME)) {
+            return refuse("is the directory of a store; name another directory for the backup");
         }
         create_dir_all_durable(&*fs, path).map_err(|e| Error::io("create", path, e))?;
         // Two backups that write the same file would both report success for a damaged backup.

@@ -13,7 +13,9 @@ use azekura_base::checksum::crc32c;
 use azekura_base::cipher::{Kind, TRAILER_BYTES, associated};
 use azekura_io::{File, Fs, OpenOptions};
 
+use super::RunFiles;
 use crate::Error;
+use crate::opener::Opener;
 
 const HEAD_BYTES: usize = 8;
 
@@ -26,6 +28,7 @@ struct RunFile {
     cipher: Option<Arc<dyn Cipher>>,
     /// Random number of the run, so that a block of another run is refused.
     id: u64,
+    opener: Opener,
 }
 
 impl RunFile {
@@ -41,8 +44,11 @@ impl RunFile {
 
 impl Drop for RunFile {
     fn drop(&mut self) {
-        // A file that cannot be removed here is removed at the next opening of the store.
-        let _ = self.fs.remove_file(&self.path);
+        // In a forked child the file belongs to the parent.
+        if self.opener.check().is_ok() {
+            // A file that cannot be removed here is removed at the next opening of the store.
+            let _ = self.fs.remove_file(&self.path);
+        }
     }
 }
 
@@ -57,16 +63,12 @@ pub(super) struct RunWriter {
 }
 
 impl RunWriter {
-    pub(super) fn create(
-        fs: &Arc<dyn Fs>,
-        path: PathBuf,
-        block_bytes: usize,
-        cipher: Option<Arc<dyn Cipher>>,
-    ) -> Result<Self, Error> {
-        let opened = fs.open(&path, OpenOptions::new().create(true));
+    pub(super) fn create(files: &RunFiles, path: PathBuf) -> Result<Self, Error> {
+        let opened = files.fs.open(&path, OpenOptions::new().create(true));
         let file = opened.map_err(|error| Error::io("create", &path, error))?;
-        let file = RunFile { fs: Arc::clone(fs), file, path, cipher, id: rand::random() };
-        Ok(Self { file, block: vec![0; HEAD_BYTES], block_bytes, len: 0 })
+        let (fs, cipher, opener) = (Arc::clone(&files.fs), files.cipher.clone(), files.opener);
+        let file = RunFile { fs, file, path, cipher, id: rand::random(), opener };
+        Ok(Self { file, block: vec![0; HEAD_BYTES], block_bytes: files.block_bytes, len: 0 })
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {

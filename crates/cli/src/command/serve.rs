@@ -13,7 +13,7 @@ use azekura_server::{ClusterOptions, ListenAddress, Password, Server, ServerOpti
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
-use crate::arguments::{StoreArguments, cache_bytes, seconds, socket_address};
+use crate::arguments::{StoreArguments, limit_bytes, seconds, socket_address};
 use crate::logging::{self, LogFormat};
 use crate::{Outcome, signals};
 
@@ -90,19 +90,19 @@ pub(crate) struct Serve {
     reactors: Option<u16>,
 
     /// Largest value or argument
-    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "16M")]
+    #[arg(long, value_name = "SIZE", value_parser = limit_bytes, default_value = "16M")]
     max_value: usize,
 
     /// Largest request, and largest queue of a MULTI
-    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
+    #[arg(long, value_name = "SIZE", value_parser = limit_bytes, default_value = "64M")]
     max_request: usize,
 
     /// Largest memory of the unfinished requests of all connections together
-    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "256M")]
+    #[arg(long, value_name = "SIZE", value_parser = limit_bytes, default_value = "256M")]
     max_unfinished: usize,
 
     /// Largest reply to one transaction
-    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
+    #[arg(long, value_name = "SIZE", value_parser = limit_bytes, default_value = "64M")]
     max_reply: usize,
 
     /// Close connections without a request for this long; 0 is never [default: never]

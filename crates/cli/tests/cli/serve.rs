@@ -140,11 +140,15 @@ fn a_public_address_without_a_password_makes_no_store() {
 }
 
 #[test]
-fn an_idle_timeout_of_0_closes_no_connection_and_0_clients_are_refused() {
+fn an_idle_timeout_of_0_closes_no_connection_and_unusable_limits_are_refused() {
     let scratch = Scratch::new();
-    let run = Run::in_dir(&scratch, &["serve", "db", "--listen", "127.0.0.1:0", "--max-clients", "0"]);
-    assert_eq!(run.code, 2);
-    assert!(run.stderr.contains("--max-clients"), "{}", run.stderr);
+    for (limit, value) in
+        [("--max-clients", "0"), ("--max-value", "3"), ("--max-request", "0"), ("--max-reply", "1023")]
+    {
+        let run = Run::in_dir(&scratch, &["serve", "db", "--listen", "127.0.0.1:0", limit, value]);
+        assert_eq!(run.code, 2);
+        assert!(run.stderr.contains(limit), "{}", run.stderr);
+    }
     let command = Command::new(env!("CARGO_BIN_EXE_azekura"));
     let served = Served::of(command, &scratch, &["--idle-timeout", "0"]);
     let mut client = served.connect();
