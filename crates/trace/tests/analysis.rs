@@ -239,6 +239,16 @@ fn waits_outside_of_operations_have_a_row_of_their_own() {
 }
 
 #[test]
+fn a_recording_that_was_cut_short_does_not_show_that_nothing_stands_out() {
+    let script = Script::default().anchor(0, 0).begin(10, 1, 1, Log).end(30, 1, 1);
+    let mut trace = trace(100, &["get"], &["log"], vec![script]);
+    trace.ending = Ending::CutShort { offset: 99 };
+    let verdict = analyze(&trace).verdict;
+    assert_eq!(verdict, Verdict::CutShort { duration_ns: 100 });
+    assert!(verdict.sentence().starts_with("Not known: the recording was cut short"));
+}
+
+#[test]
 fn the_holder_is_the_one_the_lock_named() {
     let waiter =
         Script::default().anchor(0, 0).enter(0, 1).begin_for(100, 1, 1, Lock, 2).end(300, 1, 1).exit(400);

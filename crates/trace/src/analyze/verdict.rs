@@ -88,12 +88,24 @@ pub enum Verdict {
         /// small.
         of_all: bool,
     },
+    /// No bottleneck was found, but the recording was cut short, so most of the run may be missing.
+    CutShort {
+        /// Recorded time in nanoseconds.
+        duration_ns: u64,
+    },
     /// No bottleneck was found.
     Nothing,
 }
 
 impl Verdict {
     pub(crate) fn of(analysis: &Analysis) -> Self {
+        match (Self::found(analysis), analysis.recorded.cut_short_at) {
+            (Self::Nothing, Some(_)) => Self::CutShort { duration_ns: analysis.recorded.duration_ns },
+            (found, _) => found,
+        }
+    }
+
+    fn found(analysis: &Analysis) -> Self {
         let Some(row) = analysis.chosen() else { return Self::Nothing };
         let own = analysis.cpu_utilisation.unwrap_or(0.0);
         let utilisation = analysis.machine_utilisation.unwrap_or(0.0).max(own);
@@ -265,6 +277,10 @@ impl Verdict {
                     largest.join("; ")
                 )
             }
+            Self::CutShort { duration_ns } => format!(
+                "Not known: the recording was cut short, and nothing stands out in its {:.3} s.",
+                *duration_ns as f64 / 1e9
+            ),
             Self::Nothing => "Nothing stands out: no lock, device or processor limits this operation.".into(),
         }
     }
