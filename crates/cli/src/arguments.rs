@@ -195,7 +195,7 @@ pub fn cache_bytes(text: &str) -> Result<usize, String> {
 /// # Errors
 ///
 /// As [`cache_bytes`], and a smaller size.
-pub fn limit_bytes(text: &str) -> Result<usize, String> {
+pub(crate) fn limit_bytes(text: &str) -> Result<usize, String> {
     let bytes = cache_bytes(text)?;
     if bytes >= 1 << 10 { Ok(bytes) } else { Err("the limit must be at least 1K".into()) }
 }

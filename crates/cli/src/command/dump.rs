@@ -12,13 +12,14 @@ use crate::arguments::{StoreArguments, TableArguments};
 const EXAMPLES: &str = "\
 Examples:
   azekura dump my.db words > words.tsv
-  azekura load copy.db words words.tsv         the same table again
+  azekura load copy.db words words.tsv         the same rows again
   azekura dump my.db words | gzip > words.tsv.gz
 
 Prints key<TAB>value lines in byte order of the keys. In them \\t \\n \\r \\\\
 stand for tab, newline, carriage return, backslash, and \\xHH for other
 control characters and bytes that are not UTF-8. `load` restores every
-byte.";
+byte. The types of keys and values are not in the dump: `azekura tables`
+prints them, and `load --types` sets them.";
 
 /// Print a whole table in the form that `load` reads
 #[derive(Args, Debug)]

@@ -25,7 +25,7 @@ use indicatif::ProgressBar;
 
 use crate::arguments::{StoreArguments, TableArguments, cache_bytes};
 use crate::format::escape::escaped;
-use crate::format::row_types::Checked;
+use crate::format::row_types::{Checked, RowTypes};
 use crate::format::{self, Format, ReadOptions, ReadRows, Row};
 use crate::store::{Bytes, row_types};
 use crate::{Outcome, UsageError, progress, show};
@@ -37,6 +37,7 @@ Examples:
   azekura load my.db words words.tsv
   azekura load my.db people people.csv --key email
   zcat events.jsonl.gz | azekura load my.db events --format jsonl --key id
+  azekura load copy.db words words.tsv --types str u64
 
 Formats:
   tsv    The first column is the key, the rest of the line the value.
@@ -92,6 +93,11 @@ pub(crate) struct Load {
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     delimiter: Option<u8>,
 
+    /// Types of keys and values, by the names that `azekura tables` prints; keys and values are encodings of
+    /// them, as in a dump [default: those of the table; a new table has bytes]
+    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"])]
+    types: Option<Vec<String>>,
+
     /// Stop at the first row with a key that is already in the table
     #[arg(long)]
     no_replace: bool,
@@ -115,8 +121,15 @@ impl Load {
         let rows = format::open(format, input.source, &options)
             .map_err(|error| anyhow!(error).context(input.name.clone()))?;
         let db = store.open_or_create(&self.table.path)?;
-        let rows = Box::new(Checked::new(rows, row_types(&db, &self.table.table)?));
-        let mut loading = Loading::new(&db, &self.table.table, rows, progress::bytes(input.len));
+        let name = &self.table.table;
+        let (table, types) = match self.types.as_deref() {
+            Some([key, value]) => {
+                (Bytes::encoded(name, key, value), RowTypes { key: key.clone(), value: value.clone() })
+            }
+            _ => (Bytes::raw(name), row_types(&db, name)?),
+        };
+        let rows = Box::new(Checked::new(rows, types));
+        let mut loading = Loading::new(&db, table, rows, progress::bytes(input.len));
         loading.sort_memory = self.sort_memory;
         loading.is_new_only = self.no_replace;
         let ended = loading.run();
@@ -200,8 +213,7 @@ struct Loading<'a> {
 }
 
 impl<'a> Loading<'a> {
-    fn new(db: &'a Database, table: &str, rows: Box<dyn ReadRows + 'a>, bar: ProgressBar) -> Self {
-        let table = Bytes::raw(table);
+    fn new(db: &'a Database, table: Bytes, rows: Box<dyn ReadRows + 'a>, bar: ProgressBar) -> Self {
         Self {
             db,
             table,

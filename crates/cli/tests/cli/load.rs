@@ -263,6 +263,31 @@ fn rows_that_a_program_could_not_decode_are_refused() {
 }
 
 #[test]
+fn a_table_of_a_program_is_the_same_after_dump_and_load_with_its_types() {
+    let scratch = Scratch::new();
+    let definition = azekura::TableDefinition::<u64, str>::new("t");
+    let open = |name| azekura::Database::open(scratch.path(name)).unwrap();
+    let db = open("db");
+    db.transact(|tx| (0..300).try_for_each(|n| tx.table(&definition)?.insert(&n, "tab\tnewline\n"))).unwrap();
+    db.close().unwrap();
+    let tables = Run::in_dir(&scratch, &["tables", "db"]).well();
+    assert_eq!(tables, "t\tu64\tstr\n");
+    let dump = Run::in_dir(&scratch, &["dump", "db", "t"]).well();
+    let load = ["load", "copy", "t", "--types", "u64", "str"];
+    Run::with_stdin(&scratch, &load, dump.as_bytes()).well();
+    let copy = open("copy");
+    let rows = |db: &azekura::Database| {
+        db.read(|s| s.table(&definition)?.iter().collect::<Result<Vec<_>, _>>()).unwrap()
+    };
+    assert_eq!(rows(&copy), rows(&open("db")));
+    copy.close().unwrap();
+    let row = format!("{}\\x06\t\\x01\n", "\\x00".repeat(7));
+    let load = ["load", "copy", "t", "--types", "u64", "u8"];
+    let refused = Run::with_stdin(&scratch, &load, row.as_bytes()).refused();
+    assert!(refused.contains("u8"), "{refused}");
+}
+
+#[test]
 fn a_stray_quote_of_csv_is_refused_and_the_rows_before_it_stay() {
     let scratch = Scratch::new();
     let csv = scratch.file("p.csv", "\u{feff}id;name\r\n1;\"a;b\"\r\n2;\"open\r\n3;c\r\n");
