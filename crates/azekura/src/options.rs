@@ -464,19 +464,13 @@ impl Builder {
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::Invalid(what));
-        if !page::is_page_size(self.page_size) {
-            return refuse(format!(
-                "page size {} is not a power of two from {} to {}",
-                self.page_size,
-                page::MIN_PAGE_SIZE,
-                page::MAX_PAGE_SIZE
-            ));
+        let (size, segment) = (self.page_size, self.segment_bytes);
+        if !page::is_page_size(size) {
+            let (least, most) = (page::MIN_PAGE_SIZE, page::MAX_PAGE_SIZE);
+            return refuse(format!("page size {size} is not a power of two from {least} to {most}"));
         }
-        if self.segment_bytes < MIN_SEGMENT_BYTES {
-            return refuse(format!(
-                "log segments of {} bytes; use at least {MIN_SEGMENT_BYTES}",
-                self.segment_bytes
-            ));
+        if segment < MIN_SEGMENT_BYTES {
+            return refuse(format!("log segments of {segment} bytes; use at least {MIN_SEGMENT_BYTES}"));
         }
         if let Some(mode) = self.file_mode {
             if self.has_own_fs {
