@@ -536,8 +536,8 @@ impl Database {
         RowSorter::new(&self.shared, memory_bytes)
     }
 
-    /// Returns a transaction that holds shared locks on all tables, so nothing is written while it is open.
-    /// It has no time limit.
+    /// Returns a transaction without a time limit that holds shared locks on all tables, so nothing is
+    /// written while it is open.
     pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
         self.retry(Transaction::lock_all_tables).map(|((), tx)| tx.without_time_limit())
     }

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use azekura::{
-    Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, TableInfo, Transaction,
-};
+use azekura::{Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, Transaction};
 
 use crate::UsageError;
 use crate::arguments::StoreArguments;
@@ -136,11 +134,8 @@ pub(crate) fn existing_in<'s>(
 
 /// Returns the types of the rows of table `name`; without a table, types that accept all rows.
 pub(crate) fn row_types(db: &Database, name: &str) -> Result<RowTypes> {
-    let table = db.tables()?.into_iter().find(|table| table.name == name);
-    Ok(table.map_or_else(RowTypes::default, |TableInfo { types, .. }| RowTypes {
-        key: types.key,
-        value: types.value,
-    }))
+    let types = db.transact(|tx| tx.table_types(name))?;
+    Ok(types.map_or_else(RowTypes::default, |types| RowTypes { key: types.key, value: types.value }))
 }
 
 fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {

@@ -147,8 +147,8 @@ pub enum FrameError {
         /// The limit.
         most: usize,
     },
-    /// The frame arrived while this process did not run, so it may be outdated. Close the connection.
-    #[error("this process did not run when the frame arrived; its sender does not wait any more")]
+    /// The frame arrived while this process was suspended, so it may be outdated. Close the connection.
+    #[error("this process was suspended when the frame arrived, and its sender no longer waits")]
     Suspended,
     /// The frame is shorter than its header.
     #[error("a frame has {bytes} bytes, fewer than its header")]

@@ -133,9 +133,9 @@ impl Drain {
     /// PID namespace cannot be looked up; it records its end itself, unless it is killed.
     fn is_alive(&self, index: usize, owner: u64) -> bool {
         // Acquire: pairs with the Release of the process that recorded its end.
-        let has_told = || self.area.process(index).flags.load(Acquire) & flag::ENDED != 0;
+        let has_ended = || self.area.process(index).flags.load(Acquire) & flag::ENDED != 0;
         let number = process_of(owner);
-        process::is_alive(number) && !(number & FOREIGN != 0 && has_told())
+        process::is_alive(number) && !(number & FOREIGN != 0 && has_ended())
     }
 
     /// Frees the area's memory, if no running program uses it.

@@ -52,8 +52,8 @@ pub enum RecordError {
     NotLoaded,
     /// The recording has no events: the program started no thread and waited for nothing that is recorded.
     #[error(
-        "nothing was recorded: the program started no thread and waited for no lock, file sync or epoll \
-         event, restricted its system calls (seccomp) before, or continues in the background"
+        "nothing was recorded. Possible reasons: the program started no thread and waited for no lock, file \
+         sync or epoll event; it first restricted its system calls (seccomp); it continues in the background"
     )]
     NothingRecorded,
     /// A recording could not be written to the requested file.

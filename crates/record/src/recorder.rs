@@ -379,8 +379,8 @@ impl From<io::Error> for Put {
     }
 }
 
-/// Returns the directory for temporary files as an absolute path, or `/tmp` if the loader would not read the
-/// path as one: it splits `LD_PRELOAD` at spaces and colons, and replaces words after `$`.
+/// Returns the directory for temporary files as an absolute path. Returns `/tmp` if that path has a space, a
+/// colon or `$`: the loader splits `LD_PRELOAD` at spaces and colons, and replaces words after `$`.
 fn library_place(temporary: PathBuf) -> PathBuf {
     let place = std::path::absolute(&temporary).unwrap_or(temporary);
     let is_split = place.as_os_str().as_encoded_bytes().iter().any(|byte| b" :$".contains(byte));

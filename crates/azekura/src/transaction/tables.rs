@@ -220,6 +220,30 @@ impl Transaction {
         Ok(self.resolve(&open, TableMode::IS)?.is_some())
     }
 
+    /// Returns the types of a table's rows; `None` if there is no such table. Reads one row of the catalog.
+    ///
+    /// # Errors
+    ///
+    /// The errors of reading a row.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// db.transact(|tx| tx.table(&TableDefinition::<str, u16>::new("t"))?.insert("rice", &7))?;
+    /// let types = db.transact(|tx| tx.table_types("t"))?.expect("a table");
+    /// assert_eq!((&*types.key, &*types.value), ("str", "u16"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn table_types(&self, table: impl AsRef<str>) -> Result<Option<TableTypes>, Error> {
+        let open = self.open_tree(table.as_ref(), None)?;
+        if self.resolve(&open, TableMode::IS)?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.state()?.slots.at(open.slot).types.as_deref().cloned())
+    }
+
     /// Removes a table, given by its name or its definition, and everything in it; returns `false` if there
     /// was no such table. The table's pages are freed after the commit.
     ///

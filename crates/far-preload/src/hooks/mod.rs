@@ -1,5 +1,22 @@
 //! Hooks: replacements of functions of the C library that the program calls.
 
+/// Defines the module `next` with the C library's functions of these names.
+macro_rules! next_functions {
+    ($($name:ident: $type:ty;)+) => {
+        #[allow(non_upper_case_globals, reason = "named after the functions")]
+        mod next {
+            use super::*;
+            $(
+                pub(super) static $name: Next<$type> =
+                    match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                        Ok(name) => Next::new(name),
+                        Err(_) => panic!("the name contains a NUL byte"),
+                    };
+            )+
+        }
+    };
+}
+
 mod again;
 mod birth;
 mod block;

@@ -51,18 +51,7 @@ impl<T> Kept<T> {
 
 macro_rules! once {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty = [$($kept:ident),+];)+) => {
-        /// The functions of the C library.
-        #[allow(non_upper_case_globals, reason = "named after the functions")]
-        mod next {
-            use super::*;
-            $(
-                pub(super) static $name: Next<unsafe extern "C" fn($($kind),*) -> $result> =
-                    match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                        Ok(name) => Next::new(name),
-                        Err(_) => panic!("a name ends where it ends"),
-                    };
-            )+
-        }
+        next_functions! { $($name: unsafe extern "C" fn($($kind),*) -> $result;)+ }
 
         /// Finds all functions.
         pub(super) fn settle() {

@@ -10,9 +10,9 @@
 //!   requests for its keys are refused at once.
 //! - **BEAT-4** A heartbeat contains the sender's clock. A node with a clock that differs too much is down
 //!   until a later heartbeat shows an allowed offset.
-//! - **BEAT-5** A process that did not run for the time of a request, for instance because it was suspended,
-//!   closes the connections of the other nodes unread: their requests may have timed out, and a write must
-//!   not be executed after its client was told that the outcome is unknown and has written again.
+//! - **BEAT-5** A process that was suspended for at least the time limit of a request closes the connections
+//!   of the other nodes without reading them. Their requests may have timed out. A write must not run after
+//!   its client got an unknown outcome and has written again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

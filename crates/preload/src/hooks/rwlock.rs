@@ -2,7 +2,7 @@
 //! at random.
 
 use super::{address, begun, ended_by, hook, is_valid, released, taken};
-use crate::next::next;
+use crate::next::{Next, next};
 use crate::session::{if_recording, is_on, passes_over_hold};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
@@ -93,24 +93,39 @@ unsafe extern "C-unwind" fn tried_lock(
     }
 }
 
-unsafe extern "C-unwind" fn timed_read(lock: Lock, until: *const timespec, from: usize) -> c_int {
+/// Acquires a lock until a time of a clock: `wait` is the call of the program, and `tried` the same call
+/// without a wait.
+unsafe fn acquire_until(
+    (clock, until): (clockid_t, *const timespec),
+    from: usize,
+    lock: Lock,
+    mode: HoldMode,
+    tried: &Next<Plain>,
+    wait: impl Fn() -> c_int,
+) -> c_int {
     // SAFETY: as in `read`.
     unsafe {
-        if !is_on() || !is_valid(libc::CLOCK_REALTIME, until) {
-            return TIMED_READ.get()(lock, until);
+        if !is_on() || !is_valid(clock, until) {
+            return wait();
         }
-        taken_or(from, lock, HoldMode::Shared, TRY_READ.get()(lock), || TIMED_READ.get()(lock, until))
+        taken_or(from, lock, mode, tried.get()(lock), wait)
     }
 }
 
-unsafe extern "C-unwind" fn timed_write(lock: Lock, until: *const timespec, from: usize) -> c_int {
+unsafe extern "C-unwind" fn timed_read(lock: Lock, until: *const timespec, from: usize) -> c_int {
+    let limit = (libc::CLOCK_REALTIME, until);
     // SAFETY: as in `read`.
-    unsafe {
-        if !is_on() || !is_valid(libc::CLOCK_REALTIME, until) {
-            return TIMED_WRITE.get()(lock, until);
-        }
-        taken_or(from, lock, HoldMode::Exclusive, TRY_WRITE.get()(lock), || TIMED_WRITE.get()(lock, until))
-    }
+    let wait = || unsafe { TIMED_READ.get()(lock, until) };
+    // SAFETY: as in `read`.
+    unsafe { acquire_until(limit, from, lock, HoldMode::Shared, &TRY_READ, wait) }
+}
+
+unsafe extern "C-unwind" fn timed_write(lock: Lock, until: *const timespec, from: usize) -> c_int {
+    let limit = (libc::CLOCK_REALTIME, until);
+    // SAFETY: as in `read`.
+    let wait = || unsafe { TIMED_WRITE.get()(lock, until) };
+    // SAFETY: as in `read`.
+    unsafe { acquire_until(limit, from, lock, HoldMode::Exclusive, &TRY_WRITE, wait) }
 }
 
 unsafe extern "C-unwind" fn clock_read(
@@ -120,13 +135,9 @@ unsafe extern "C-unwind" fn clock_read(
     from: usize,
 ) -> c_int {
     // SAFETY: as in `read`.
-    unsafe {
-        let wait = || CLOCK_READ.get()(lock, clock, until);
-        if !is_on() || !is_valid(clock, until) {
-            return wait();
-        }
-        taken_or(from, lock, HoldMode::Shared, TRY_READ.get()(lock), wait)
-    }
+    let wait = || unsafe { CLOCK_READ.get()(lock, clock, until) };
+    // SAFETY: as in `read`.
+    unsafe { acquire_until((clock, until), from, lock, HoldMode::Shared, &TRY_READ, wait) }
 }
 
 unsafe extern "C-unwind" fn clock_write(
@@ -136,13 +147,9 @@ unsafe extern "C-unwind" fn clock_write(
     from: usize,
 ) -> c_int {
     // SAFETY: as in `read`.
-    unsafe {
-        let wait = || CLOCK_WRITE.get()(lock, clock, until);
-        if !is_on() || !is_valid(clock, until) {
-            return wait();
-        }
-        taken_or(from, lock, HoldMode::Exclusive, TRY_WRITE.get()(lock), wait)
-    }
+    let wait = || unsafe { CLOCK_WRITE.get()(lock, clock, until) };
+    // SAFETY: as in `read`.
+    unsafe { acquire_until((clock, until), from, lock, HoldMode::Exclusive, &TRY_WRITE, wait) }
 }
 
 unsafe extern "C-unwind" fn unlock(lock: Lock, _from: usize) -> c_int {

@@ -1,7 +1,8 @@
-//! `prctl`, by which a program restricts its system calls (seccomp); [`super::futex`] has the call by number.
+//! Hook of `prctl`, with which a program restricts its system calls (seccomp). [`super::futex`] hooks the
+//! call by number.
 //!
-//! A program may permit the calls of its own code only, and the kernel ends it for any other. Therefore, the
-//! recording of a process ends before the restriction begins.
+//! A program may permit only the system calls of its own code. The kernel then ends it at any other call, so
+//! the recording of a process ends before the restriction begins.
 
 use super::hook;
 use crate::next::next;

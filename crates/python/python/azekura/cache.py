@@ -43,20 +43,9 @@ class Timeout(azekura.Busy):
     """Another thread held the cache for longer than `timeout`; call again, or with `retry=True`."""
 
 
-class _Constant:
-    def __init__(self, name):
-        self._name = name
-
-    def __repr__(self):
-        return self._name
-
-    def __reduce__(self):
-        return self._name
-
-
-_ENOVAL = _Constant("_ENOVAL")
-# Separates positional and named arguments in the keys of `memoize`.
-_UNKNOWN_KEYWORDS = None
+_SETTINGS = ("size_limit", "cull_limit", "eviction_policy", "statistics", "tag_index")
+# The value of a key without a row.
+_NONE = object()
 
 
 # Keys. Numbers, texts, bytes and other objects follow each other; numbers and texts are in order.
@@ -129,6 +118,11 @@ class _Record:
     def load(encoded, row):
         return _Record(*pickle.loads(row), size=len(encoded) + len(row))
 
+    def changed(self, **fields):
+        """Returns a copy with other values of these fields."""
+        names = ("key", "value", "expire", "tag", "seq", "rank")
+        return _Record(**{name: fields.get(name, getattr(self, name)) for name in names})
+
     def is_expired(self, now):
         return self.expire is not None and self.expire < now
 
@@ -158,7 +152,6 @@ class _Store:
         self.users = 0
         self.lock = threading.RLock()
         self.tx = None
-        self.depth = 0
         self.hits = self.misses = 0
         table = self.db.table
         self.rows = table("rows", key=bytes, value=bytes)
@@ -167,9 +160,9 @@ class _Store:
         self.expiry = table("expiry", key=(float, int), value=bytes)
         self.tags = table("tags", key=(bytes, int), value=bytes)
         self.totals = table("totals", key=str, value=int)
-        newest = self.sequence.last(), self.eviction.last()
-        least = 0 if newest[0] is None else newest[0][0]
-        self.clock = itertools.count(1 + max(least, 0 if newest[1] is None else newest[1][0][0]))
+        # Numbers for the orders of insertion and of eviction, greater than all in the store.
+        (seq, _), ((rank, _), _) = self.sequence.last() or (0, None), self.eviction.last() or ((0, 0), None)
+        self.clock = itertools.count(1 + max(seq, rank))
 
     @classmethod
     def of(cls, directory):
@@ -235,14 +228,9 @@ class Cache:
         self._directory = os.path.abspath(os.path.expanduser(os.path.expandvars(os.fsdecode(directory))))
         os.makedirs(self._directory, exist_ok=True)
         self._timeout = timeout
-        self._settings = {
-            "size_limit": size_limit,
-            "cull_limit": cull_limit,
-            "eviction_policy": eviction_policy,
-            "statistics": statistics,
-            "tag_index": tag_index,
-        }
         self._check_policy(eviction_policy)
+        self.size_limit, self.cull_limit, self.eviction_policy = size_limit, cull_limit, eviction_policy
+        self.statistics, self.tag_index = statistics, tag_index
         self._pid = os.getpid()
         self._opened = _Store.of(self._directory)
 
@@ -250,12 +238,6 @@ class Cache:
     def _check_policy(policy):
         if policy not in _POLICIES:
             raise ValueError(f"eviction_policy is one of {', '.join(_POLICIES)}, not {policy!r}")
-
-    def __getattr__(self, name):
-        settings = self.__dict__.get("_settings", {})
-        if name in settings:
-            return settings[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def directory(self):
@@ -285,22 +267,13 @@ class Cache:
                 raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
         try:
             if store.tx is not None:
-                # An exception that leaves the inner block and not the outer one must not keep half of it.
-                savepoint = store.tx.savepoint()
-                try:
+                # If only the inner block fails, the outer transaction does not keep half of its changes.
+                with store.tx.savepoint():
                     yield
-                except BaseException:
-                    store.tx.rollback_to(savepoint)
-                    raise
                 return
-            store.tx = store.db.begin(durable=False)
             try:
-                yield
-            except BaseException:
-                store.tx.abort()
-                raise
-            else:
-                store.tx.commit()
+                with store.db.begin(durable=False) as store.tx:
+                    yield
             finally:
                 store.tx = None
         finally:
@@ -372,16 +345,15 @@ class Cache:
             return
         store = self._store
         over = store.tx[store.totals].get("bytes", 0) - self.size_limit
-        if over > 0 and removed < most:
-            order = store.tx[store.eviction]
-            victims = itertools.islice(order.values(), most - removed)
-            self._remove_each(list(victims), most - removed)
+        if over > 0:
+            self._remove_each(store.tx[store.eviction].values(), most - removed)
 
     def _expired_before(self, now):
         store = self._store
         return store.tx[store.expiry].values(end=(now, 0))
 
     def _remove_each(self, encoded_keys, most):
+        """Removes the rows of the first keys, at most `most`; returns their number."""
         keys = list(itertools.islice(encoded_keys, most))
         for encoded in keys:
             self._remove(encoded, self._load(encoded))
@@ -397,24 +369,19 @@ class Cache:
             if in_batch == 0:
                 return removed
 
-    def _used(self, encoded):
-        """Notes a read for the order of eviction."""
-        if self.eviction_policy not in ("least-recently-used", "least-frequently-used"):
-            return
-        with self.transact(retry=True):
-            record = self._load(encoded)
-            if record is None:
-                return
-            if self.eviction_policy == "least-recently-used":
-                rank = next(self._store.clock)
-            else:
-                rank = record.rank + 1
-            old_value = record.value
-            self._write(
-                encoded,
-                _Record(record.key, old_value, record.expire, record.tag, record.seq, rank),
-                record,
-            )
+    def _rank_after_read(self, record):
+        """Returns the place in the order of eviction after a read."""
+        if self.eviction_policy == "least-recently-used":
+            return next(self._store.clock)
+        return record.rank + (self.eviction_policy == "least-frequently-used")
+
+    def _note_read(self, encoded):
+        """Changes the order of eviction after a read, if it depends on reads."""
+        if self.eviction_policy in ("least-recently-used", "least-frequently-used"):
+            with self.transact(retry=True):
+                old = self._load(encoded)
+                if old is not None:
+                    self._write(encoded, old.changed(rank=self._rank_after_read(old)), old)
 
     # The calls of diskcache.
 
@@ -446,7 +413,7 @@ class Cache:
             if old is None or old.is_expired(now):
                 return False
             expire = None if expire is None else now + expire
-            self._write(encoded, _Record(key, old.value, expire, old.tag, old.seq, old.rank), old)
+            self._write(encoded, old.changed(expire=expire), old)
         return True
 
     def incr(self, key, delta=1, default=0, retry=False):
@@ -463,8 +430,7 @@ class Cache:
                 self._store_value(key, value, None, None, False, now, old)
             else:
                 value = old.value + delta
-                self._write(encoded, _Record(key, value, old.expire, old.tag, old.seq, old.rank), old)
-                self._used(encoded)
+                self._write(encoded, old.changed(value=value, rank=self._rank_after_read(old)), old)
         return value
 
     def decr(self, key, delta=1, default=0, retry=False):
@@ -483,22 +449,22 @@ class Cache:
                 store.misses += not is_hit
         if not is_hit:
             return _NO_RECORD.answer(default, expire_time, tag)
-        self._used(encoded)
+        self._note_read(encoded)
         value = record.value
         if read and isinstance(value, bytes):
             value = io.BytesIO(value)
         return record.answer(value, expire_time, tag)
 
     def __getitem__(self, key):
-        value = self.get(key, _ENOVAL)
-        if value is _ENOVAL:
+        value = self.get(key, _NONE)
+        if value is _NONE:
             raise KeyError(key)
         return value
 
     def read(self, key, retry=False):
         """Returns the bytes of a key as a file."""
-        value = self.get(key, _ENOVAL, read=True, retry=retry)
-        if value is _ENOVAL:
+        value = self.get(key, _NONE, read=True, retry=retry)
+        if value is _NONE:
             raise KeyError(key)
         return value
 
@@ -621,8 +587,8 @@ class Cache:
             @functools.wraps(function)
             def wrapper(*args, **named):
                 key = wrapper.__cache_key__(*args, **named)
-                result = self.get(key, _ENOVAL, retry=True)
-                if result is _ENOVAL:
+                result = self.get(key, _NONE, retry=True)
+                if result is _NONE:
                     result = function(*args, **named)
                     if expire is None or expire > 0:
                         self.set(key, result, expire, tag=tag, retry=True)
@@ -632,7 +598,7 @@ class Cache:
                 """Returns the key of a call."""
                 args = tuple(arg for place, arg in enumerate(args) if place not in ignore)
                 pairs = sorted((name, arg) for name, arg in named.items() if name not in ignore)
-                key = base + args + (_UNKNOWN_KEYWORDS,) + tuple(itertools.chain.from_iterable(pairs))
+                key = base + args + (None,) + tuple(itertools.chain.from_iterable(pairs))
                 if typed:
                     key += tuple(map(type, args)) + tuple(type(arg) for _, arg in pairs)
                 return key
@@ -688,7 +654,7 @@ class Cache:
             counted = store.hits, store.misses
             if reset:
                 store.hits = store.misses = 0
-        self._settings["statistics"] = bool(enable)
+        self.statistics = bool(enable)
         return counted
 
     def check(self, fix=False, retry=False):
@@ -709,15 +675,15 @@ class Cache:
                         totals[name] = counted
         return found
 
-    def reset(self, key, value=_ENOVAL, update=True):
+    def reset(self, key, value=_NONE, update=True):
         """Changes a setting of this object, or returns it."""
-        if key not in self._settings:
-            raise AttributeError(f"no setting {key!r}; settings are {', '.join(self._settings)}")
-        if value is not _ENOVAL:
+        if key not in _SETTINGS:
+            raise AttributeError(f"no setting {key!r}; settings are {', '.join(_SETTINGS)}")
+        if value is not _NONE:
             if key == "eviction_policy":
                 self._check_policy(value)
-            self._settings[key] = value
-        return self._settings[key]
+            setattr(self, key, value)
+        return getattr(self, key)
 
     def iterkeys(self, reverse=False):
         """Iterates over the keys in their order: numbers, texts, bytes, others."""
@@ -759,7 +725,7 @@ class Cache:
             self.close()
 
     def __getstate__(self):
-        return self._directory, self._timeout, self._settings
+        return self._directory, self._timeout, {name: getattr(self, name) for name in _SETTINGS}
 
     def __setstate__(self, state):
         directory, timeout, settings = state
