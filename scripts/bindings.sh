@@ -32,6 +32,12 @@ for kind in shared static; do
 done
 [ "$(LD_LIBRARY_PATH=$scratch/c/lib ./shop-shared data-shared)" = well ]
 [ "$(./shop-static data-static)" = well ]
+if command -v valgrind >/dev/null; then
+    mkdir data-valgrind
+    [ "$(valgrind --quiet --error-exitcode=9 --fair-sched=yes ./shop-static data-valgrind)" = well ]
+else
+    echo "left out: no valgrind here, which checks the memory accesses of the C program"
+fi
 mkdir data-none
 if ./shop-shared data-none 2>/dev/null; then
     echo "the program with the shared library runs without it: it was linked with another one"

@@ -19,6 +19,7 @@ python3 python3 redis-py-tests.sh redis-differential.sh far-programs.py
 tclsh tcl redis-tcl-tests.sh
 sqlite3 sqlite3 far-programs.py
 ip iproute2 cluster-namespaces.sh
+valgrind valgrind bindings.sh
 qemu-aarch64 qemu-user arm64
 aarch64-linux-gnu-gcc crossbuild-essential-arm64 arm64
 chromium chromium pages.sh"
