@@ -12,7 +12,7 @@ use azekura_base::blocking;
 use crate::command::{self, CommandResult, Run, Step, Walk};
 use crate::error::{CommandError, Failure};
 use crate::events::Events;
-use crate::keyspace::{self, Keyspace, KeyspaceContext};
+use crate::keyspace::{self, KeyCounts, Keyspace, KeyspaceContext};
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 
@@ -163,7 +163,6 @@ impl Engine {
 
     /// Returns the error that the client receives for `failure`. Records an error since which the store
     /// accepts no commits.
-    /// it.
     pub(crate) fn told(&self, failure: Failure) -> CommandError {
         match failure {
             Failure::Store(error) => Failure::from(self.note(error)).into(),
@@ -212,7 +211,10 @@ impl Engine {
     ) -> Result<Option<T>, CommandError> {
         let done = self.db.begin().map_err(Failure::from).and_then(|tx| {
             tx.set_lock_timeout(Some(lock_wait))?;
-            let value = body(&Keyspace::open(&tx, self.clock.now_ms(), &self.context)?)?;
+            let keys = Keyspace::open(&tx, self.clock.now_ms(), &self.context)?;
+            let value = body(&keys)?;
+            keys.settle_count()?;
+            drop(keys);
             Ok((value, tx.commit_deferred_flush()?))
         });
         match done {
@@ -225,6 +227,11 @@ impl Engine {
             Err(Failure::Store(error)) if error.kind() == ErrorKind::Conflict => Ok(None),
             Err(failure) => Err(self.told(failure)),
         }
+    }
+
+    /// Returns the numbers of keys that have not expired.
+    pub(crate) fn key_counts(&self) -> Result<KeyCounts, azekura::Error> {
+        keyspace::live_counts(&self.db.snapshot()?, self.clock.now_ms())
     }
 
     /// Runs a single command.

@@ -47,7 +47,7 @@ use azekura_fatbtree::LocalEntry;
 use crate::command::{CommandResult, GroupKind, Spec};
 use crate::engine::Engine;
 use crate::error::{CommandError, Failure};
-use crate::keyspace::{self, Keyspace};
+use crate::keyspace::{self, KeyCounts, Keyspace};
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
@@ -78,7 +78,7 @@ struct Open {
     shared: Arc<Shared>,
     kind: GroupKind,
     /// Number of records that the members have added.
-    added: i64,
+    added: KeyCounts,
 }
 
 /// Result of an attempt to join a group.
@@ -157,7 +157,7 @@ impl Group {
         let reply = match open.apply(apply, request) {
             Ok(reply) => {
                 if let Some(cluster) = shared.cluster.get() {
-                    cluster.note_growth(key, open.added - added, request.bytes());
+                    cluster.note_growth(key, open.added.records - added.records, request.bytes());
                 }
                 Ok(reply)
             }
@@ -200,10 +200,7 @@ impl Group {
         shared.counters.grouped.add(members as u64);
         let is_waited_for = shared.engine.durability == Durability::Immediate;
         // Waits at most for other commits, because the row of the count is locked last (COUNT-2).
-        let counted = match shared.engine.context.keeps_count {
-            true => tx.set_nowait(false).and_then(|()| keyspace::add_to_count(&tx, added)),
-            false => Ok(()),
-        };
+        let counted = tx.set_nowait(false).and_then(|()| keyspace::add_to_count(&tx, added));
         let ticket = counted.and_then(|()| tx.commit_deferred_flush());
         drop(entry);
         let ticket = ticket.map_err(|error| shared.engine.told(error.into()));
@@ -223,7 +220,7 @@ impl Open {
         };
         let tx = shared.engine.db.begin()?;
         tx.set_nowait(true)?; // GROUP-1
-        Ok(Some(Self { tx, entry, shared: Arc::clone(shared), kind, added: 0 }))
+        Ok(Some(Self { tx, entry, shared: Arc::clone(shared), kind, added: KeyCounts::default() }))
     }
 
     fn apply(&mut self, apply: Apply, request: Request<'_>) -> CommandResult {

@@ -103,15 +103,13 @@ impl Server {
         let address = listener.address().map_err(ServerError::Thread)?;
         options.listen = address.clone(); // with the port that the system has chosen, for `INFO` and `CONFIG`
         let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
-        let keeps_count = options.cluster.is_none();
-        keyspace::prepare(&db, keeps_count)?;
+        keyspace::prepare(&db)?;
         let context = KeyspaceContext {
             watches: Watches::default(),
             cursors: Cursors::new(db.clone(), options.cluster.as_ref().map_or(0, |cluster| cluster.pe.0)),
             max_value_bytes: cluster::max_value_bytes(&options),
             max_key_bytes: keyspace::max_key_bytes(&db),
             max_reply_bytes: options.max_reply_bytes,
-            keeps_count,
         };
         let events = Arc::new(Events::default());
         let engine = Engine::new(db, context, &options, Arc::clone(&events));
@@ -325,8 +323,7 @@ fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
         for _ in 0..MAX_STEPS {
             // A store error only ends this pass: the commands that use the store report it.
             let now_ms = shared.engine.clock.now_ms();
-            let Engine { db, context, .. } = &shared.engine;
-            let Ok(dropped) = keyspace::remove_expired(db, now_ms, context.keeps_count) else { break };
+            let Ok(dropped) = keyspace::remove_expired(&shared.engine.db, now_ms) else { break };
             shared.counters.expired.add(dropped.records as u64);
             next_ms = dropped.next_ms.map(|at| at.saturating_sub(now_ms));
             if !dropped.is_more {
@@ -346,7 +343,6 @@ fn pause_until(interval: Duration, next_ms: Option<u64>) -> Duration {
 
 /// Maximum of intervals between two checks while no key expires. With the default interval an idle server
 /// wakes once per second.
-/// per second.
 const LONGEST_PAUSE: u32 = 10;
 
 /// Maximum of removal steps between two checks of the stop signal.

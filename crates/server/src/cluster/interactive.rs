@@ -26,7 +26,7 @@ use super::wire::{self, Bytes, Call, Step as WalkStep, Walk, With};
 use crate::command::{self, Spec};
 use crate::engine::run_inside;
 use crate::error::{CommandError, Failure};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{self, KeyCounts, Keyspace};
 use crate::resp::{Protocol, Reply, Request};
 use crate::server::Shared;
 
@@ -260,8 +260,8 @@ impl Drop for Interactive {
 pub(super) struct CoordinatorTransaction {
     shared: std::sync::Arc<Shared>,
     tools: Tools,
-    /// The transaction of the store; `None` before the first step.
-    tx: Option<Transaction>,
+    /// The transaction of the store with the records that it has added; `None` before the first step.
+    tx: Option<(Transaction, KeyCounts)>,
     /// Time that all steps of the transaction use, in milliseconds since 1970.
     now_ms: u64,
 }
@@ -291,8 +291,9 @@ impl OpenTransaction for CoordinatorTransaction {
     fn commit(self: Box<Self>) -> Task<'static, Result<Ran, RunError>> {
         Box::pin(async move {
             let Self { shared, tools, tx, .. } = *self;
-            let Some(tx) = tx else { return Ok(Ran::default()) };
-            let committed = tools.run_apart(move || tx.commit_deferred_flush()).await;
+            let Some((tx, added)) = tx else { return Ok(Ran::default()) };
+            let commit = move || keyspace::add_to_count(&tx, added).and_then(|()| tx.commit_deferred_flush());
+            let committed = tools.run_apart(commit).await;
             let ticket =
                 committed.ok_or_else(|| RunError::Failed("the commit ended by a panic".to_owned()))?;
             let ticket: CommitTicket = ticket.map_err(|error| match error.kind() {
@@ -396,15 +397,15 @@ fn read_step(
 
 /// Result of a step of a transaction.
 struct Left {
-    /// The transaction; `None` if it has ended.
-    tx: Option<Transaction>,
+    /// The transaction with the records that it has added; `None` if it has ended.
+    tx: Option<(Transaction, KeyCounts)>,
     said: Said,
     /// Estimated growth of the leaf, in rows.
     rows: isize,
     more_bytes: usize,
 }
 
-fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) -> Left {
+fn step(shared: &Shared, tx: Option<(Transaction, KeyCounts)>, now_ms: u64, asked: &Asked) -> Left {
     let todo = match parse(asked) {
         Ok(todo) => todo,
         Err(error) => {
@@ -414,14 +415,16 @@ fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) ->
     let begin = || {
         let tx = shared.engine.db.begin()?;
         tx.detach_from_thread()?; // any thread may run the next command
-        Ok::<_, Failure>(tx)
+        Ok::<_, Failure>((tx, KeyCounts::default()))
     };
     let begun = tx.map_or_else(begin, Ok);
-    let done = begun.and_then(|tx| {
-        let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write);
+    let done = begun.and_then(|(tx, added)| {
+        let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write)?.continued(added);
         // After an error, dropping `tx` rolls the transaction back, unless a deadlock has done so.
-        let done = keys.and_then(|keys| run(&keys, &todo, asked))?;
-        Ok((tx, done))
+        let done = run(&keys, &todo, asked)?;
+        let added = keys.added();
+        drop(keys);
+        Ok(((tx, added), done))
     });
     match done {
         Ok((tx, (said, rows))) => {

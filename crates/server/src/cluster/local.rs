@@ -53,7 +53,7 @@ impl Cluster {
         let added = Cell::new(0);
         let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
             let reply = apply(keys, request)?;
-            added.set(keys.added());
+            added.set(keys.added().records);
             Ok(reply)
         });
         drop(entry); // leaves the gate after the commit

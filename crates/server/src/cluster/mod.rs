@@ -137,7 +137,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
     let for_owner = Arc::clone(shared);
     let thread = NodeThread::start(
         shared.engine.db.clone(),
-        Arc::new(owner::ExpiryRows),
+        Arc::new(owner::AttachedRows),
         move |tools| std::rc::Rc::new(owner::Owner::new(for_owner, tools)),
         config,
     )?;

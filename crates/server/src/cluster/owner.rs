@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use azekura::CommitTicket;
 use azekura_fatbtree::store::Attachments;
 use azekura_fatbtree::tcp::Tools;
-use azekura_fatbtree::{Application, Asked, OpenTransaction, Ran, RunError, Target, Task};
+use azekura_fatbtree::{Application, Asked, OpenTransaction, Ran, Row, RunError, Target, Task};
 
 use super::interactive::{CoordinatorTransaction, NodeSnapshot};
 use super::watched::{self, Fingerprint};
@@ -280,16 +280,12 @@ fn remove_found(keys: &Keyspace<'_>, walk: &Walk, step: &mut Step) -> Result<(),
     Ok(())
 }
 
-/// The rows of the expiry table, which move to another node with their records.
+/// The rows of the expiry table, which move to another node with their records, and the numbers of records.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ExpiryRows;
+pub(super) struct AttachedRows;
 
-impl Attachments for ExpiryRows {
-    fn arrive(&self, tx: &azekura::Transaction, key: &[u8], value: &[u8]) -> Result<(), azekura::Error> {
-        keyspace::attach(tx, key, value)
-    }
-
-    fn leave(&self, tx: &azekura::Transaction, key: &[u8], value: &[u8]) -> Result<(), azekura::Error> {
-        keyspace::detach(tx, key, value)
+impl Attachments for AttachedRows {
+    fn attach(&self, tx: &azekura::Transaction, left: &[Row], arrived: &[Row]) -> Result<(), azekura::Error> {
+        keyspace::attach(tx, left, arrived)
     }
 }

@@ -1,22 +1,24 @@
-//! The number of keys, kept in the store for `DBSIZE`.
+//! The numbers of keys, kept in the store for `DBSIZE` and `INFO keyspace`.
 //!
-//! The rows of `redis.count` are numbers. Their sum is the number of records in `redis.keys`. A transaction
-//! that adds or removes records adds the difference to one of the rows, so the sum is exact after a rollback,
-//! a crash or a restore. The sum includes expired records that are not removed yet. By KEY-1 each of these
-//! has a row in `redis.expiry`, and [`live`] subtracts the expired rows.
+//! Each row of `redis.counts` has two numbers. Their sums are the number of records in `redis.keys`, and the
+//! number of these records that expire. A transaction that changes a number adds the difference to one of the
+//! rows, so the sums are exact after a rollback, a crash or a restore. The sums include expired records that
+//! are not removed yet. By KEY-1 each of these has a row in `redis.expiry`, and [`live`] subtracts the
+//! expired rows.
 //!
-//! - **COUNT-1** In each snapshot the sum is the number of records. A program that writes rows to
-//!   `redis.keys` itself has to change the sum in the same transaction.
-//! - **COUNT-2** The row lock in `redis.count` is the last lock of its transaction, which then commits. So
+//! - **COUNT-1** In each snapshot the sums are the numbers of records. A program that writes rows to
+//!   `redis.keys` itself has to change the sums in the same transaction.
+//! - **COUNT-2** The row lock in `redis.counts` is the last lock of its transaction, which then commits. So
 //!   the transaction is in no deadlock for this lock, and holds the lock briefly. Only snapshots read the
 //!   rows without changing them.
 //! - **COUNT-3** Each thread uses its own row, as far as there are rows, so that commits of several threads
 //!   do not wait for each other.
 //!
-//! A node of a cluster keeps no count: its rows also change when a leaf moves.
+//! In a cluster the numbers are those of the node's own rows. A leaf that moves changes them at both nodes
+//! (`rows`).
 
 use std::cell::Cell;
-use std::ops::ControlFlow;
+use std::ops::{AddAssign, ControlFlow};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,11 +26,28 @@ use azekura::{Database, Error, Snapshot, TableDefinition, Transaction};
 
 use super::{EXPIRY, KEYS, KEYS_TABLE};
 
-pub(super) const COUNT_TABLE: &str = "redis.count";
-const COUNT: TableDefinition<u32, i64> = TableDefinition::new(COUNT_TABLE);
+const COUNTS_TABLE: &str = "redis.counts";
+const COUNTS: TableDefinition<u32, (i64, i64)> = TableDefinition::new(COUNTS_TABLE);
+/// Table of earlier versions, with the number of records only.
+const FORMER_TABLE: &str = "redis.count";
 
 /// Maximum of rows. Further threads share rows.
 const ROWS: u32 = 64;
+
+/// Numbers of records, or changes of these numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyCounts {
+    pub(crate) records: i64,
+    /// Records that expire.
+    pub(crate) expiring: i64,
+}
+
+impl AddAssign for KeyCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.expiring += other.expiring;
+    }
+}
 
 /// Returns the row of the calling thread (COUNT-3).
 fn own_row() -> u32 {
@@ -40,55 +59,59 @@ fn own_row() -> u32 {
     ROW.get()
 }
 
-/// Adds `added` to the number of records, as the last step of a transaction (COUNT-2).
-pub(crate) fn add(tx: &Transaction, added: i64) -> Result<(), Error> {
-    if added == 0 {
+/// Adds `added` to the numbers of records, as the last step of a transaction (COUNT-2).
+pub(crate) fn add(tx: &Transaction, added: KeyCounts) -> Result<(), Error> {
+    if added == KeyCounts::default() {
         return Ok(());
     }
-    let (rows, row) = (tx.table(&COUNT)?, own_row());
-    let before = rows.get_for_update(&row)?.unwrap_or(0);
-    rows.insert(&row, &(before + added))
+    let (rows, row) = (tx.table(&COUNTS)?, own_row());
+    let (records, expiring) = rows.get_for_update(&row)?.unwrap_or_default();
+    rows.insert(&row, &(records + added.records, expiring + added.expiring))
 }
 
-/// Returns the number of records in a snapshot that have not expired at `now_ms`. The cost depends on the
+/// Returns the numbers of records in a snapshot that have not expired at `now_ms`. The cost depends on the
 /// number of expired records, not on the number of all records.
-pub(super) fn live(snapshot: &Snapshot, now_ms: u64) -> Result<usize, Error> {
-    let mut sum = 0_i64;
-    for row in snapshot.table(&COUNT)?.iter() {
-        sum += row?.1;
+pub(crate) fn live(snapshot: &Snapshot, now_ms: u64) -> Result<KeyCounts, Error> {
+    let mut sum = KeyCounts::default();
+    for row in snapshot.table(&COUNTS)?.iter() {
+        let (_, (records, expiring)) = row?;
+        sum += KeyCounts { records, expiring };
     }
     let end = (now_ms.saturating_add(1), Vec::new());
     snapshot.table(&EXPIRY)?.for_each(..end, |_| {
-        sum -= 1;
+        sum += KeyCounts { records: -1, expiring: -1 };
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(usize::try_from(sum).unwrap_or(0))
+    Ok(sum)
 }
 
-/// Prepares the count before the server starts. If a store has no count, such as the store of a former
-/// cluster node, all records are counted. Without `keeps` an existing count is dropped, because it would
-/// become wrong.
-pub(super) fn prepare(db: &Database, keeps: bool) -> Result<(), Error> {
-    let is_kept = db.transact(|tx| tx.table_exists(COUNT_TABLE))?;
-    if is_kept && !keeps {
-        db.transact(|tx| tx.drop_table(COUNT_TABLE))?;
-    } else if keeps && !is_kept {
-        let records = db.snapshot()?.table(&KEYS)?.len()?;
-        if records > 0 {
-            tracing::info!(table = KEYS_TABLE, records, "keys counted");
-        }
-        db.transact(|tx| begin(tx, records.cast_signed()))?;
+/// Prepares the numbers before the server starts. Counts all records if a store has no numbers, or if an
+/// earlier version has changed its keys.
+pub(super) fn prepare(db: &Database) -> Result<(), Error> {
+    let is_kept = db.transact(|tx| Ok(tx.table_exists(COUNTS_TABLE)? && !tx.table_exists(FORMER_TABLE)?))?;
+    if is_kept {
+        return Ok(());
     }
-    Ok(())
+    let snapshot = db.snapshot()?;
+    let records = snapshot.table(&KEYS)?.len()?;
+    let expiring = snapshot.table(&EXPIRY)?.len()?;
+    if records > 0 {
+        tracing::info!(table = KEYS_TABLE, records, expiring, "keys counted");
+    }
+    drop(snapshot);
+    db.transact(|tx| {
+        tx.drop_table(FORMER_TABLE)?;
+        begin(tx, (records.cast_signed(), expiring.cast_signed()))
+    })
 }
 
-/// Creates the table of the count, with the sum `records`.
-fn begin(tx: &Transaction, records: i64) -> Result<(), Error> {
-    tx.table(&COUNT)?.insert(&0, &records)
+/// Creates the table of the numbers with these sums, in place of an earlier one.
+fn begin(tx: &Transaction, sums: (i64, i64)) -> Result<(), Error> {
+    tx.drop_table(COUNTS_TABLE)?;
+    tx.table(&COUNTS)?.insert(&0, &sums)
 }
 
-/// Restarts the count at zero, after all records are removed.
+/// Restarts the numbers at zero, after all records are removed.
 pub(super) fn restart(tx: &Transaction) -> Result<(), Error> {
-    tx.drop_table(COUNT_TABLE)?;
-    begin(tx, 0)
+    begin(tx, (0, 0))
 }

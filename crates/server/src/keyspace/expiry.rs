@@ -6,7 +6,7 @@
 
 use azekura::{Error, Table, Transaction};
 
-use super::{EXPIRY, KEYS, RecordRef, count};
+use super::{EXPIRY, KEYS, KeyCounts, RecordRef, count};
 
 /// Maximum of keys removed in one step. The step holds the locks of all of them.
 const BATCH_KEYS: usize = 128;
@@ -24,24 +24,25 @@ fn due(tx: &Transaction, now_ms: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
 ///
 /// An earlier transaction has read the rows and released its locks. So this one can acquire the lock of a key
 /// before the lock of its row (KEY-4).
-fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)], keeps_count: bool) -> Result<usize, Error> {
+fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> {
     let (keys, rows) = (tx.table(&KEYS)?, tx.table(&EXPIRY)?);
     tx.set_nowait(true)?;
-    let (mut removed, mut added) = (0, 0);
+    let (mut removed, mut added) = (0, KeyCounts::default());
     for row in due {
         let before = tx.savepoint()?;
         match remove_one(&keys, &rows, row) {
             Ok(false) => {}
-            Ok(true) => (removed, added) = (removed + 1, added - 1),
+            Ok(true) => {
+                removed += 1;
+                added += KeyCounts { records: -1, expiring: -1 };
+            }
             Err(Error::WouldBlock { .. }) => tx.rollback_to(before)?,
             Err(error) => return Err(error),
         }
     }
-    if keeps_count {
-        // Waits at most for other commits, because the row of the count is locked last (COUNT-2).
-        tx.set_nowait(false)?;
-        count::add(tx, added)?;
-    }
+    // Waits at most for other commits, because the row of the numbers is locked last (COUNT-2).
+    tx.set_nowait(false)?;
+    count::add(tx, added)?;
     Ok(removed)
 }
 
@@ -81,19 +82,15 @@ pub(crate) struct Dropped {
     pub(crate) next_ms: Option<u64>,
 }
 
-/// Runs one removal step. `keeps_count`: the store keeps the number of records.
-pub(crate) fn remove_expired(
-    db: &azekura::Database,
-    now_ms: u64,
-    keeps_count: bool,
-) -> Result<Dropped, Error> {
+/// Runs one removal step.
+pub(crate) fn remove_expired(db: &azekura::Database, now_ms: u64) -> Result<Dropped, Error> {
     let look = |tx: &Transaction| Ok((due(tx, now_ms)?, next_expiry_ms(tx)?));
     let ((due, next_ms), _ticket) = db.transact_deferred_flush(look)?;
     if due.is_empty() {
         return Ok(Dropped { next_ms, ..Dropped::default() });
     }
     // Does not wait for durability: records that return after a crash have expired, so no command finds them.
-    let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due, keeps_count))?;
+    let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due))?;
     let is_more = removed > 0 && due.len() == BATCH_KEYS;
     Ok(Dropped { records: removed, is_more, next_ms: Some(now_ms) })
 }

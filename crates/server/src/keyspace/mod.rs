@@ -2,8 +2,8 @@
 //! snapshot.
 //!
 //! Three tables of the store hold them. `redis.keys` has one record for each key. `redis.expiry` has a row
-//! `(expiry in ms, key)` for each key that expires, so expired keys are found in order. `redis.count` has the
-//! number of records ([`count`]).
+//! `(expiry in ms, key)` for each key that expires, so expired keys are found in order. `redis.counts` has
+//! the numbers of records ([`count`]).
 //!
 //! - **KEY-1** A record with an expiry has a row in `redis.expiry`, and each row has such a record: both
 //!   change in one transaction.
@@ -25,12 +25,12 @@ use std::ops::{Bound, ControlFlow};
 
 use azekura::{Database, Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
 
-pub(crate) use count::add as add_to_count;
+pub(crate) use count::{KeyCounts, add as add_to_count, live as live_counts};
 pub(crate) use expiry::remove_expired;
 pub(crate) use pick::random_key;
 use record::LentRecord;
 pub(crate) use record::{Form, Record, RecordRef};
-pub(crate) use rows::{attach, detach};
+pub(crate) use rows::attach;
 
 use source::Source;
 
@@ -55,8 +55,6 @@ pub(crate) struct KeyspaceContext {
     pub(crate) max_key_bytes: usize,
     /// Bound of the replies of one transaction, in bytes.
     pub(crate) max_reply_bytes: usize,
-    /// `true` if the store keeps the number of records (`count`).
-    pub(crate) keeps_count: bool,
 }
 
 /// Expiry of a stored value.
@@ -92,14 +90,14 @@ pub(crate) struct Keyspace<'tx> {
     reply_left: Cell<usize>,
     is_read_only: bool,
     /// Records that this transaction has added, less those that it has removed.
-    added: Cell<i64>,
+    added: Cell<KeyCounts>,
 }
 
 /// A savepoint of the keys.
 #[derive(Debug)]
 pub(crate) struct Mark {
     savepoint: Savepoint,
-    added: i64,
+    added: KeyCounts,
 }
 
 /// Position at which a walk stopped.
@@ -187,7 +185,7 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Transaction(tx, tx.table(&KEYS)?);
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added: Cell::new(0) })
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added: Cell::default() })
     }
 
     /// Creates the keys of a snapshot. Reads lock nothing, and writes are refused.
@@ -198,7 +196,7 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Snapshot(snapshot, snapshot.table(&KEYS)?);
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added: Cell::new(0) })
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added: Cell::default() })
     }
 
     /// Returns the table of keys, for locks and changes.
@@ -212,37 +210,39 @@ impl<'tx> Keyspace<'tx> {
     }
 
     /// Continues a transaction in which earlier requests have added `added` records.
-    pub(crate) fn continued(self, added: i64) -> Self {
+    pub(crate) fn continued(self, added: KeyCounts) -> Self {
         self.added.set(added);
         self
     }
 
     /// Returns the number of records that the transaction has added, less those that it has removed.
-    pub(crate) const fn added(&self) -> i64 {
+    pub(crate) const fn added(&self) -> KeyCounts {
         self.added.get()
     }
 
-    fn note_added(&self, records: i64) {
-        self.added.set(self.added.get() + records);
+    fn note_added(&self, records: i64, expiring: i64) {
+        let mut added = self.added.get();
+        added += KeyCounts { records, expiring };
+        self.added.set(added);
     }
 
-    /// Adds the number of records that this transaction has added to the kept count. The transaction then
+    /// Adds the number of records that this transaction has added to the kept numbers. The transaction then
     /// commits (COUNT-2).
     pub(crate) fn settle_count(&self) -> Result<(), Failure> {
-        if self.added.get() != 0 && self.context.keeps_count {
+        if self.added.get() != KeyCounts::default() {
             count::add(self.source.transaction()?.0, self.added.get())?;
         }
         Ok(())
     }
 
-    /// Returns the number of keys in a snapshot, if a count is kept. Returns `None` in a transaction, which
-    /// walks over the keys instead, because its reply must stay true until the transaction commits.
+    /// Returns the number of keys in a snapshot. Returns `None` in a transaction, which walks over the keys
+    /// instead, because its reply must stay true until the transaction commits.
     pub(crate) fn kept_count(&self) -> Result<Option<usize>, Failure> {
         match &self.source {
-            Source::Snapshot(snapshot, _) if self.context.keeps_count => {
-                Ok(Some(count::live(snapshot, self.now_ms)?))
+            Source::Snapshot(snapshot, _) => {
+                Ok(Some(usize::try_from(count::live(snapshot, self.now_ms)?.records).unwrap_or(0)))
             }
-            _ => Ok(None),
+            Source::Transaction(..) => Ok(None),
         }
     }
 
@@ -370,7 +370,7 @@ impl<'tx> Keyspace<'tx> {
         self.context.watches.touch(key);
         let keys = self.table()?;
         record::encoded(value, expiry.ms(), form, |bytes| keys.insert(key, bytes))?;
-        self.note_added(i64::from(!slot.has_record()));
+        self.note_added(i64::from(!slot.has_record()), 0);
         self.move_row(key, slot.old_expires_ms, expiry.ms())
     }
 
@@ -378,7 +378,7 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn remove_existing(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
         self.context.watches.touch(key);
         let removed = self.table()?.remove(key)?;
-        self.note_added(-i64::from(removed.is_some()));
+        self.note_added(-i64::from(removed.is_some()), 0);
         self.move_row(key, slot.old_expires_ms, None)
     }
 
@@ -390,7 +390,7 @@ impl<'tx> Keyspace<'tx> {
         let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
         self.context.watches.touch(key);
-        self.note_added(i64::from(old.is_none()));
+        self.note_added(i64::from(old.is_none()), 0);
         let old_expires_ms = match old {
             None => None,
             Some(old) => RecordRef::decode(&old)?.expires_ms,
@@ -406,7 +406,7 @@ impl<'tx> Keyspace<'tx> {
         }
         let Some(old) = self.table()?.remove(key)? else { return Ok(false) };
         self.context.watches.touch(key);
-        self.note_added(-1);
+        self.note_added(-1, 0);
         let old = RecordRef::decode(&old)?;
         self.move_row(key, old.expires_ms, None)?;
         Ok(old.is_live(self.now_ms))
@@ -419,12 +419,10 @@ impl<'tx> Keyspace<'tx> {
         tx.drop_table(KEYS_TABLE)?;
         tx.drop_table(EXPIRY_TABLE)?;
         make_tables(tx)?;
-        if self.context.keeps_count {
-            // The lock of `redis.keys` is already held, so no transaction that changes the count waits for
-            // this one.
-            count::restart(tx)?;
-        }
-        self.added.set(0);
+        // The lock of `redis.keys` is already held, so no transaction that changes the numbers waits for this
+        // one.
+        count::restart(tx)?;
+        self.added.set(KeyCounts::default());
         Ok(())
     }
 
@@ -484,6 +482,7 @@ impl<'tx> Keyspace<'tx> {
         if let Some(at) = to_ms {
             rows.insert(&(at, key.to_vec()), &())?;
         }
+        self.note_added(0, i64::from(to_ms.is_some()) - i64::from(from_ms.is_some()));
         Ok(())
     }
 }
@@ -494,10 +493,10 @@ pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
     db.max_key_bytes().saturating_sub(size_of::<u64>())
 }
 
-/// Prepares the tables before the server starts. `keeps_count`: the store keeps the number of records.
-pub(crate) fn prepare(db: &Database, keeps_count: bool) -> Result<(), Error> {
+/// Prepares the tables before the server starts.
+pub(crate) fn prepare(db: &Database) -> Result<(), Error> {
     db.transact(make_tables)?;
-    count::prepare(db, keeps_count)
+    count::prepare(db)
 }
 
 /// Creates missing tables. Otherwise the transaction that adds the first row would create them, and all

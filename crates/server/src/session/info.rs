@@ -8,6 +8,7 @@ use azekura::Durability;
 use crate::command::{self, TABLE, is_word};
 use crate::error::CommandError;
 use crate::glob;
+use crate::keyspace::KeyCounts;
 use crate::listener::ListenAddress;
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
@@ -73,7 +74,7 @@ pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
         // Counts of each command are shown only on request.
         if request.len() == 1 { name != "commandstats" } else { request.from(1).any(names) }
     };
-    let sections: [(&str, fn(&Shared, &mut String)); 8] = [
+    let sections: [(&str, fn(&Shared, &mut String)); 9] = [
         ("Server", server),
         ("Clients", clients),
         ("Memory", memory),
@@ -82,6 +83,7 @@ pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
         ("Replication", replication),
         ("Cluster", cluster),
         ("Commandstats", command_stats),
+        ("Keyspace", keyspace),
     ];
     let mut text = String::new();
     for (name, write) in sections {
@@ -191,6 +193,16 @@ pub(super) fn cluster_command(request: Request<'_>) -> Result<Reply, CommandErro
         return Ok(Reply::text(text));
     }
     Err(CommandError::NoSlots)
+}
+
+/// Writes the numbers of keys that have not expired; in a cluster, those of this node.
+fn keyspace(shared: &Shared, text: &mut String) {
+    // A store that cannot be read reports its error in the other sections.
+    if let Ok(KeyCounts { records: keys, expiring }) = shared.engine.key_counts()
+        && keys > 0
+    {
+        put(text, "db0", format_args!("keys={keys},expires={expiring},avg_ttl=0"));
+    }
 }
 
 fn command_stats(shared: &Shared, text: &mut String) {

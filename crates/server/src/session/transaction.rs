@@ -16,7 +16,7 @@ use crate::cluster::{
 use crate::command::{self, Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
-use crate::keyspace::{self, Keyspace};
+use crate::keyspace::{self, KeyCounts, Keyspace};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::watch::WatchSet;
 
@@ -39,7 +39,7 @@ pub(crate) enum Open {
         /// Time that all commands of the transaction use.
         now_ms: u64,
         /// Number of records that the transaction has added.
-        added: i64,
+        added: KeyCounts,
     },
     /// A read-only transaction: it locks nothing.
     ReadOnly {
@@ -292,7 +292,8 @@ impl Session {
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
             tx.detach_from_thread().map_err(Failure::from)?; // any thread may run the next command
-            Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms(), added: 0 }
+            let (now_ms, added) = (engine.clock.now_ms(), KeyCounts::default());
+            Open::Live { tx: Box::new(tx), deadline, now_ms, added }
         };
         Ok(Reply::OK)
     }
@@ -330,9 +331,7 @@ impl Session {
             // All replies were sent only when the data in them was durable.
             Open::OfCluster { .. } => Ok(Reply::OK),
             Open::Live { tx, added, .. } => {
-                if self.shared.engine.context.keeps_count {
-                    keyspace::add_to_count(&tx, added).map_err(Failure::from)?;
-                }
+                keyspace::add_to_count(&tx, added).map_err(Failure::from)?;
                 let ticket = tx.commit_deferred_flush().map_err(Failure::from)?;
                 if self.shared.engine.durability == Durability::Immediate {
                     pending.add(ticket);

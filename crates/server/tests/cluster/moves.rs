@@ -183,3 +183,49 @@ fn transfers_between_keys_of_several_leaves_keep_the_sum_while_leaves_split_and_
     let sum: i64 = words.chunks(2).map(|row| row[1].parse::<i64>().unwrap()).sum();
     assert_eq!(sum, 0, "seed {seed}: {rows}");
 }
+
+/// `INFO keyspace` of each node describes the keys of this node.
+#[test]
+fn the_nodes_describe_their_own_keys_while_leaves_split_and_move() {
+    let seed = rand::random();
+    println!("seed {seed}");
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 4);
+    let mut expiring = 0;
+    while_leaves_move(&nodes, seed, || {
+        let (mut client, mut rng) = (nodes.client(1), SmallRng::seed_from_u64(seed));
+        for number in 0..150 {
+            let letter = char::from(rng.random_range(b'a'..=b'z'));
+            let expires = rng.random_range(0..3) == 0;
+            expiring += usize::from(expires);
+            let key = format!("{letter}{number}");
+            match rng.random_range(0..3) {
+                0 => {
+                    assert!(client.ask(&format!("INCR {letter}x")).starts_with(':'));
+                    assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
+                }
+                1 => {
+                    // A transaction ends if its leaf must move.
+                    let all = ["AZ.BEGIN".into(), format!("SET {key} 1"), "AZ.COMMIT".into()];
+                    while !all.iter().map(|ask| client.ask(ask)).all(|reply| reply == "OK") {
+                        client.ask("AZ.ABORT");
+                    }
+                }
+                _ => assert_eq!(client.ask(&format!("SET {key} 1")), "OK"),
+            }
+            if expires {
+                assert_eq!(client.ask(&format!("EXPIRE {key} 1000")), ":1");
+            }
+            if number % 10 == 9 {
+                assert!(client.ask(&format!("DEL {letter}x")).starts_with(':'));
+            }
+        }
+    });
+    let number = |text: &str, name: &str| {
+        let rest = text.split(name).nth(1).unwrap_or("0,");
+        rest.split(',').next().unwrap().parse::<usize>().unwrap()
+    };
+    let told: Vec<_> = (0..nodes.len()).map(|node| nodes.client(node).ask("INFO keyspace")).collect();
+    let sum = |name: &str| told.iter().map(|text| number(text, name)).sum::<usize>();
+    assert_eq!(format!(":{}", sum("keys=")), nodes.client(0).ask("DBSIZE"), "seed {seed}: {told:?}");
+    assert_eq!(sum("expires="), expiring, "seed {seed}: {told:?}");
+}

@@ -1,4 +1,4 @@
-//! `DBSIZE` returns the kept number of keys. `AZ.COUNT - +` counts the keys, so both must agree.
+//! `DBSIZE` and `INFO keyspace` return the kept numbers of keys. Counting the keys gives the same numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,18 @@ use crate::support::{Client, TestServer, encoded, seed};
 
 fn assert_counted(client: &mut Client, after: &str) {
     assert_eq!(client.ask("DBSIZE"), client.ask("AZ.COUNT - +"), "after {after}");
+}
+
+/// Compares `INFO keyspace` with the keys and their expiry times.
+fn assert_described(client: &mut Client, after: &str) {
+    let all = client.ask("AZ.RANGE - + KEYS");
+    let keys: Vec<_> = all.trim_matches(['[', ']']).split(' ').filter(|key| !key.is_empty()).collect();
+    let expiring = keys.iter().filter(|key| client.ask(&format!("PTTL {key}")) != ":-1").count();
+    let line = match keys.len() {
+        0 => String::new(),
+        all => format!("db0:keys={all},expires={expiring},avg_ttl=0\r\n"),
+    };
+    assert_eq!(client.ask("INFO keyspace"), format!("# Keyspace\r\n{line}"), "after {after}");
 }
 
 fn draw(rng: &mut StdRng) -> String {
@@ -71,6 +83,7 @@ fn the_number_of_keys_is_right_after_any_commands() {
         }
         let told = format!("turn {turn}: {commands:?}");
         assert_counted(&mut client, &told);
+        assert_described(&mut client, &told);
         assert_eq!(reader.ask("AZ.BEGIN RO"), "OK");
         client.ask(&commands[0]);
         assert_counted(&mut reader, &told);
@@ -88,11 +101,12 @@ fn the_number_of_keys_is_right_after_a_crash() {
         let redis = TestServer::over(open(&disk), |_| ());
         let mut client = redis.client();
         assert_counted(&mut client, &format!("restart {round}"));
+        assert_described(&mut client, &format!("restart {round}"));
         let mut open_transaction = redis.client();
         assert_eq!(open_transaction.ask("AZ.BEGIN"), "OK");
         assert_eq!(open_transaction.ask(&format!("SET open:{round} 1")), "OK");
         // These requests are in flight at the crash, so any of them may be lost.
-        let sets = |i| encoded(&["SET", &format!("k{round}:{i}"), "1"]);
+        let sets = |i| encoded(&["SET", &format!("k{round}:{i}"), "1", "EX", "100"]);
         client.send_raw(&(0..40).flat_map(sets).collect::<Vec<_>>()).unwrap();
         for _ in 0..rng.random_range(0..40) {
             assert_eq!(client.reply(), "OK");
@@ -142,20 +156,67 @@ fn the_number_of_keys_is_kept_and_not_counted() {
     };
     let (kept, counted) = (leaves(&mut client, "DBSIZE"), leaves(&mut client, "AZ.COUNT - +"));
     assert!(kept <= 4 && counted > 50, "{kept} leaves read for DBSIZE, {counted} for AZ.COUNT");
+    let before = redis.db.stats().scanned_leaves;
+    assert!(client.ask("INFO").ends_with("\r\n\r\n# Keyspace\r\ndb0:keys=20000,expires=0,avg_ttl=0\r\n"));
+    assert!(redis.db.stats().scanned_leaves - before <= 4);
 }
 
 #[test]
-fn a_store_without_a_number_of_keys_is_counted_at_the_start() {
-    let db = Database::in_memory().unwrap();
-    let redis = TestServer::over(db.clone(), |_| ());
-    for i in 0..10 {
-        assert_eq!(redis.client().ask(&format!("SET {i} x")), "OK");
-    }
-    redis.server.stop().unwrap();
-    assert!(db.transact(|tx| tx.drop_table("redis.count")).unwrap());
-    let redis = TestServer::over(db, |_| ());
+fn the_numbers_of_keys_follow_each_change_of_an_expiry() {
+    let redis = TestServer::with(|options| options.expiry_interval = Duration::from_secs(60));
     let mut client = redis.client();
-    assert_eq!(client.ask("DBSIZE"), ":10");
-    assert_eq!(client.ask("DEL 1 2 x"), ":2");
-    assert_eq!(client.ask("DBSIZE"), ":8");
+    assert_eq!(client.ask("INFO keyspace"), "# Keyspace\r\n");
+    for (command, keys, expires) in [
+        ("SET a 1", 1, 0),
+        ("EXPIRE a 50", 1, 1),
+        ("EXPIRE a 60", 1, 1),
+        ("SET b 1 PX 10", 2, 2),
+        ("PERSIST a", 2, 1),
+        ("SETEX a 5 1", 2, 2),
+        ("SET a 1", 2, 1),
+        ("SET a 1 EX 9", 2, 2),
+        ("SET a 2 KEEPTTL", 2, 2),
+        ("RENAME a c", 2, 2),
+        ("COPY c d", 3, 3),
+        ("GETEX d PERSIST", 3, 2),
+        ("DEL c", 2, 1),
+        ("EXPIRE d -1", 1, 1),
+    ] {
+        assert!(!client.ask(command).starts_with('-'), "{command}");
+        let told = format!("# Keyspace\r\ndb0:keys={keys},expires={expires},avg_ttl=0\r\n");
+        assert_eq!(client.ask("INFO keyspace"), told, "after {command}");
+    }
+    redis.pass_ms(10); // b has expired, and its record is still stored
+    assert_eq!(client.ask("INFO keyspace"), "# Keyspace\r\n");
+    assert_eq!(client.ask("SET b 1"), "OK");
+    assert_eq!(client.ask("INFO keyspace"), "# Keyspace\r\ndb0:keys=1,expires=0,avg_ttl=0\r\n");
+    assert_eq!(client.ask("FLUSHALL"), "OK");
+    assert_eq!(client.ask("INFO keyspace"), "# Keyspace\r\n");
+}
+
+#[test]
+fn a_store_without_numbers_of_keys_is_counted_at_the_start() {
+    let former = azekura::TableDefinition::<u32, i64>::new("redis.count");
+    for leaves_former in [false, true] {
+        let db = Database::in_memory().unwrap();
+        let redis = TestServer::over(db.clone(), |_| ());
+        for i in 0..10 {
+            assert_eq!(redis.client().ask(&format!("SET {i} x")), "OK");
+        }
+        assert_eq!(redis.client().ask("EXPIRE 1 1000"), ":1");
+        redis.server.stop().unwrap();
+        db.transact(|tx| match leaves_former {
+            // An earlier version has changed the keys since.
+            true => tx.table(&former)?.insert(&0, &10),
+            false => tx.drop_table("redis.counts").map(|was_there| assert!(was_there)),
+        })
+        .unwrap();
+        let redis = TestServer::over(db.clone(), |_| ());
+        let mut client = redis.client();
+        assert_eq!(client.ask("DBSIZE"), ":10");
+        assert_described(&mut client, "the start");
+        assert_eq!(client.ask("DEL 1 2 x"), ":2");
+        assert_eq!(client.ask("DBSIZE"), ":8");
+        assert!(!db.transact(|tx| tx.table_exists("redis.count")).unwrap());
+    }
 }

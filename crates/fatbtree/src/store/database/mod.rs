@@ -64,19 +64,13 @@ impl Offload for Inline {
 /// Rows that an application stores in addition to each row, for instance an index. They are created where a
 /// row arrives, and removed where it leaves.
 pub trait Attachments: Send + Sync {
-    /// Adds the attached rows of a row that has arrived with a leaf.
+    /// Removes the attached rows of rows that have left with their leaf, and adds those of rows that have
+    /// arrived. Called once for each change that moves rows, as the last step of its transaction.
     ///
     /// # Errors
     ///
     /// An error rolls back the whole change.
-    fn arrive(&self, tx: &Transaction, key: &[u8], value: &[u8]) -> Result<(), Error>;
-
-    /// Removes the attached rows of a row that leaves with its leaf.
-    ///
-    /// # Errors
-    ///
-    /// An error rolls back the whole change.
-    fn leave(&self, tx: &Transaction, key: &[u8], value: &[u8]) -> Result<(), Error>;
+    fn attach(&self, tx: &Transaction, left: &[Row], arrived: &[Row]) -> Result<(), Error>;
 }
 
 /// An application without attached rows.
@@ -84,11 +78,7 @@ pub trait Attachments: Send + Sync {
 pub struct NoAttachments;
 
 impl Attachments for NoAttachments {
-    fn arrive(&self, _: &Transaction, _: &[u8], _: &[u8]) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn leave(&self, _: &Transaction, _: &[u8], _: &[u8]) -> Result<(), Error> {
+    fn attach(&self, _: &Transaction, _: &[Row], _: &[Row]) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -231,10 +221,10 @@ impl Base {
                 leaves.remove(&page.0.to_be_bytes()[..])?;
             }
             put_heads(tx, &change.put)?;
-            self.change_rows(tx, change)?;
+            let left = self.change_rows(tx, change)?;
             if let Some((range, route_entries)) = &change.forwarding {
                 let forwarding = tx.table(&FORWARDING)?;
-                clear(&forwarding, range, |_, _| Ok(()))?;
+                clear(&forwarding, range)?;
                 for route_entry in route_entries {
                     forwarding.insert(&route_entry.range.low, &encode(route_entry))?;
                 }
@@ -264,37 +254,34 @@ impl Base {
             if let Some(version) = change.list {
                 tx.table(&SELF)?.insert(LIST, &encode(&version))?;
             }
+            if !(left.is_empty() && change.rows.is_empty()) {
+                self.attachments.attach(tx, &left, &change.rows)?;
+            }
             Ok(())
         })
     }
 
-    fn change_rows(&self, tx: &Transaction, change: &Change) -> Result<(), Error> {
+    /// Returns the removed rows.
+    fn change_rows(&self, tx: &Transaction, change: &Change) -> Result<Vec<Row>, Error> {
         let rows = tx.table(&self.rows)?;
-        if let Some(range) = &change.clear {
-            clear(&rows, range, |key, value| self.attachments.leave(tx, key, value))?;
-        }
+        let left = change.clear.as_ref().map_or(Ok(Vec::new()), |range| clear(&rows, range))?;
         for (key, value) in &change.rows {
             rows.insert(key, value)?;
-            self.attachments.arrive(tx, key, value)?;
         }
-        Ok(())
+        Ok(left)
     }
 }
 
-fn clear(
-    table: &Open<'_>,
-    range: &KeyRange,
-    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
+/// Removes the rows of a range, and returns them.
+fn clear(table: &Open<'_>, range: &KeyRange) -> Result<Vec<Row>, Error> {
     if range.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let rows = table.range(bounds(range)).collect::<Result<Vec<_>, _>>()?;
-    for (key, value) in rows {
-        table.remove(&key)?;
-        each(&key, &value)?;
+    let rows = table.range(bounds(range)).collect::<Result<Vec<Row>, _>>()?;
+    for (key, _) in &rows {
+        table.remove(key)?;
     }
-    Ok(())
+    Ok(rows)
 }
 
 fn put_heads(tx: &Transaction, heads: &[LeafHead]) -> Result<(), Error> {
