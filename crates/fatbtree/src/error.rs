@@ -40,6 +40,16 @@ pub enum Error {
         /// Reason that the node reported.
         reason: String,
     },
+    /// This node has left the cluster. Send requests to another node.
+    #[error(
+        "node {} has left the cluster and has no keys; send requests to another node, stop this one and \
+         delete its store",
+        pe.0
+    )]
+    Left {
+        /// The node.
+        pe: PeId,
+    },
     /// A transaction runs at one node, but its keys are at several nodes.
     #[error(
         "the keys are at several nodes, but a transaction runs at one node; move their leaves to one node"

@@ -101,8 +101,8 @@ impl Node {
     ///
     /// [`Error::Unavailable`], [`Error::Unreachable`]: nothing was changed. [`Error::Unknown`]: a write may
     /// have been executed. [`Error::Store`]: the owner's store refused the request. [`Error::Ended`]: the
-    /// transaction was rolled back. [`Error::Elsewhere`], [`Error::NotMoved`], [`Error::TooLong`]: the
-    /// request is refused.
+    /// transaction was rolled back. [`Error::Elsewhere`], [`Error::Left`], [`Error::NotMoved`],
+    /// [`Error::TooLong`]: the request is refused.
     pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<RouteEntry>), Error> {
         let bytes = work.bytes();
         if bytes > MOST_REQUEST_BYTES {
@@ -145,6 +145,11 @@ impl Node {
                     let jitter = self.world.rng.below(1000) as f64 / 1000.0 + 0.5;
                     self.world.clock.sleep(pause.mul_f64(jitter)).await;
                     pause = (pause * 2).min(MOST_PAUSE);
+                }
+                Some(Reply { result: Err(Refusal::Store { pe, .. }), .. })
+                    if pe == self.me && self.has_left(pe) =>
+                {
+                    return Err(Error::Left { pe });
                 }
                 Some(Reply { result: Err(Refusal::Store { pe, reason }), .. }) => {
                     return Err(Error::Store { pe, reason });

@@ -296,7 +296,9 @@ pub(super) fn refusal(error: Error) -> CommandError {
         Error::Ended { reason } => CommandError::Retry(reason),
         Error::Unavailable { .. } | Error::Unreachable { .. } => CommandError::Unreachable(error.to_string()),
         Error::Stopped | Error::Protocol => CommandError::Unavailable(error.to_string()),
-        Error::TooLong { .. } | Error::NotMoved { .. } => CommandError::Protocol(error.to_string()),
+        Error::TooLong { .. } | Error::NotMoved { .. } | Error::Left { .. } => {
+            CommandError::Protocol(error.to_string())
+        }
         _ => CommandError::Storage(error.to_string()),
     }
 }

@@ -35,6 +35,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::id::{PageNo, PeId};
 use crate::message::Message;
 use crate::node::{MoveError, Node};
@@ -222,7 +223,7 @@ impl Node {
     }
 
     pub(super) fn refuse_since_it_has_left(&self) {
-        self.refuse(format!("{} has left the cluster; ask another node", self.me));
+        self.refuse(Error::Left { pe: self.me }.to_string());
     }
 
     async fn all_are_told(&self) {
