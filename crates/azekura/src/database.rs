@@ -513,6 +513,13 @@ impl Database {
         &self.shared.path
     }
 
+    /// Returns the random number that was drawn when the store was created. A restored or compacted store has
+    /// another number than its source; a copy of the files has the same.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.shared.control.lock().current().database_id
+    }
+
     /// Returns the size of the store's pages in bytes.
     #[must_use]
     pub fn page_size(&self) -> usize {

@@ -60,6 +60,9 @@ pub struct Options {
     /// `true` if the store is new and the rows of this PE's older store are permanently lost: the other nodes
     /// then accept the new store. No effect once the store has its keys.
     pub is_loss_accepted: bool,
+    /// `true` if this node serves a restored or compacted store before the other nodes have confirmed that it
+    /// still owns its leaves. No effect after it has served the store once.
+    pub is_copy_accepted: bool,
 }
 
 impl Default for Options {
@@ -85,6 +88,7 @@ impl Default for Options {
             reader_timeout: Duration::from_secs(600),
             epoch: 1,
             is_loss_accepted: false,
+            is_copy_accepted: false,
         }
     }
 }

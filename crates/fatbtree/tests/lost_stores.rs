@@ -128,6 +128,82 @@ fn a_store_from_a_backup_that_has_a_leaf_of_another_node_is_not_answered_from() 
     }
 }
 
+/// Moves a leaf away after a backup of its node, and restores the backup while the receiver is down. Returns
+/// a key of the leaf, which has a newer value at the receiver, and a key of another leaf of the restored
+/// node.
+fn restore_an_old_copy(cluster: &Cluster, source: PeId, receiver: PeId) -> (usize, usize) {
+    fill(cluster);
+    let of_source = |number: &usize| (86..171).contains(&key(*number)[0]);
+    let (moved, backup) =
+        ((0..KEYS).find(of_source).expect("a key of the node"), cluster.disk(source).backup());
+    let node = cluster.running(source);
+    let moving = cluster
+        .wait(async move { node.call(Target::At(key(moved)), Work::Move { to: receiver }).await.map(drop) });
+    moving.expect("all run");
+    let node = cluster.running(PeId(0));
+    cluster.wait(async move { node.write(key(moved), Work::Put(vec![1])).await }).expect("all run");
+    let leaves = cluster.running(source).leaves();
+    let is_there = |number: &usize| leaves.iter().any(|leaf| leaf.range.contains(&key(*number)));
+    let kept = (0..KEYS).find(is_there).expect("a leaf stayed");
+    cluster.crash(source);
+    cluster.crash(receiver);
+    cluster.disk(source).restore(&backup);
+    (moved, kept)
+}
+
+/// STORE-6.
+#[test]
+fn a_restored_store_is_not_answered_from_before_all_others_have_sent_their_entries() {
+    let cluster = Cluster::new(5, options());
+    cluster.start_all();
+    let (source, receiver) = (PeId(1), PeId(2));
+    let (moved, kept) = restore_an_old_copy(&cluster, source, receiver);
+    start(&cluster, source, false);
+    cluster.executor().run_for(Duration::from_secs(1));
+    for (pe, number) in [(PeId(0), kept), (source, kept), (source, moved)] {
+        let refused = get(&cluster, pe, number);
+        let Err(Error::Unavailable { reason: Some(reason), .. }) = refused else { panic!("{refused:?}") };
+        assert!(reason.contains("PE 1 is a copy") && reason.contains("and PE 2 must"), "{reason}");
+        assert!(reason.contains("--accept-restored"), "{reason}");
+    }
+    assert_eq!(cluster.running(source).verify(), [""; 0]);
+    start(&cluster, receiver, false);
+    cluster.executor().run_for(Duration::from_secs(1));
+    let refused = get(&cluster, source, moved);
+    let Err(Error::Store { reason, .. }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("one of the two stores is an old copy"), "{reason}");
+    assert_eq!(get(&cluster, receiver, moved).expect("its owner runs"), Some(vec![1]));
+}
+
+/// STORE-6: the rule concerns copies only, and each copy once.
+#[test]
+fn a_confirmed_or_accepted_copy_starts_like_any_store_while_another_node_is_down() {
+    for accepts in [false, true] {
+        let cluster = Cluster::new(6, options());
+        cluster.start_all();
+        fill(&cluster);
+        let (source, other) = (PeId(1), PeId(2));
+        let own = (0..KEYS).find(|number| (86..171).contains(&key(*number)[0])).expect("a key of the node");
+        cluster.crash(source);
+        let backup = cluster.disk(source).backup();
+        cluster.disk(source).restore(&backup);
+        if accepts {
+            cluster.crash(other);
+            let starting = cluster.clone();
+            cluster.wait(async move { starting.start_with_copy(source).await }).expect("it is accepted");
+        } else {
+            start(&cluster, source, false);
+            assert!(cluster.executor().run_until(|| cluster.running(source).is_settled()));
+            cluster.crash(other);
+        }
+        assert_eq!(get(&cluster, source, own).expect("it serves"), Some(key(own)), "{accepts}");
+        cluster.crash(source);
+        start(&cluster, source, false);
+        assert!(cluster.running(source).is_settled(), "{accepts}");
+        assert_eq!(get(&cluster, PeId(0), own).expect("it serves"), Some(key(own)), "{accepts}");
+    }
+}
+
 #[test]
 fn a_cluster_of_which_one_node_has_never_run_answers_for_nobodys_keys() {
     let cluster = Cluster::new(2, options());

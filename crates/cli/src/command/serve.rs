@@ -126,6 +126,11 @@ pub(crate) struct Serve {
     #[arg(long, requires = "cluster")]
     accept_loss: bool,
 
+    /// Serve with a restored or compacted store although another node is down, and cannot confirm that the
+    /// store still owns its keys. Keys that have moved to that node since the backup then have two owners
+    #[arg(long, requires = "cluster")]
+    accept_restored: bool,
+
     /// Longest wait for the answer of another node; a request for a key of a node that is known to be down is
     /// refused at once [default: 1.5]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cluster")]
@@ -199,6 +204,7 @@ impl Serve {
         if let (Some(file), Some(node)) = (&self.cluster, self.node) {
             let (mut cluster, clients) = membership(file, PeId(node))?;
             cluster.node.is_loss_accepted = self.accept_loss;
+            cluster.node.is_copy_accepted = self.accept_restored;
             if let Some(most) = self.max_clock_offset {
                 cluster.node.max_clock_offset = most;
             }

@@ -45,6 +45,11 @@ impl Node {
             let refusal = Refusal::Store { pe: self.me, reason };
             return self.answer(find.id.origin, find.id, Err(refusal), None, find.hops);
         }
+        if self.withholds(&find.target)
+            && let Some(reason) = self.unsettled()
+        {
+            return self.away(&find, self.me, reason); // STORE-6
+        }
         let mut start = find.page;
         self.wait_for_others(&find).await;
         for _ in 0..MOST_DESCENTS {

@@ -196,14 +196,14 @@ impl Node {
         options.validate()?;
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
-        let recovered = store.recover(founding.clone()).await.map_err(failed)?;
+        let mut recovered = store.recover(founding.clone()).await.map_err(failed)?;
         // Nodes that were built together already have all entries.
         #[cfg(feature = "baseline-protocols")]
         let built = parts.built.map(|built| built.index);
         #[cfg(not(feature = "baseline-protocols"))]
         let built = None;
         let is_built = built.is_some();
-        let store_identity = StoreIdentity::new(recovered.birth, recovered.is_settled, &founding);
+        let store_identity = StoreIdentity::new(&mut recovered, &founding);
         let members = Members::new(members.into_iter().chain([me]), &recovered);
         let local_keys = Arc::new(LocalKeys::new(&options));
         let state = State::recover(&founding, &options, recovered, built);

@@ -9,6 +9,7 @@
 //! | new, another name is recorded | refuse its connections | refuses all requests, with the reason |
 //! | new, loss accepted | as above; drop the old name | owns, empty, the keys that no other node has |
 //! | settled, name recorded | continue | continues |
+//! | settled, restored or compacted | send route entries | owns its leaves after all answers |
 //!
 //! - **STORE-1** A store is settled only after every other member has recorded its name durably. So each of
 //!   them detects a different store in its place.
@@ -23,6 +24,11 @@
 //! - **STORE-5** A node that owns a leaf and learns of a newer leaf of another PE with the same keys refuses
 //!   all requests: its store, or the store of the other node, is an old copy, for instance from a backup that
 //!   was made before the leaf moved (I2). Without this, both nodes would serve the keys.
+//! - **STORE-6** A store that was restored from a backup, or compacted, may lack a move of one of its leaves.
+//!   Before its node serves a leaf, all other nodes have sent their route entries, and none of them is newer
+//!   than the leaf. For a leaf that has moved away, at least its owner has a newer entry (I2). Until then the
+//!   leaves are *withheld*, and the store counts as not settled (STORE-2). The operator may accept the copy
+//!   instead, for example while another node is down. A copy of the files of a store is not noticed.
 //!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
 //! unless a newer entry for its keys exists: no other node has the rows.
@@ -33,13 +39,13 @@ use std::collections::BTreeMap;
 use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
 use crate::index::PageCopy;
-use crate::key::{Key, KeyRange};
+use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{LeafHead, MoveId, RouteEntry};
 use crate::message::Message;
 use crate::node::Node;
 use crate::node::state::route_entries;
 use crate::ranges::Ranges;
-use crate::store::{Change, Founding};
+use crate::store::{Change, Founding, Recovered};
 use crate::world::Notify;
 
 /// Approximate number of route entries in one message.
@@ -68,6 +74,8 @@ pub(super) struct Page {
 pub(super) struct StoreIdentity {
     birth: u64,
     is_settled: Cell<bool>,
+    /// The leaves of a copied store that the other nodes have not confirmed yet (STORE-6).
+    withheld: RefCell<Option<Vec<LeafHead>>>,
     /// The answers so far, while the store is not settled.
     heard: RefCell<Heard>,
     /// Signals an answer.
@@ -94,7 +102,9 @@ struct Heard {
 }
 
 impl StoreIdentity {
-    pub(super) fn new(birth: u64, is_settled: bool, founding: &Founding) -> Self {
+    /// Takes the leaves of a copied store out of `recovered`.
+    pub(super) fn new(recovered: &mut Recovered, founding: &Founding) -> Self {
+        let withheld = recovered.is_copy.then(|| std::mem::take(&mut recovered.heads));
         let nobody = PageCopy { pe: founding.pe, page: PageNo::ROOT };
         let mut known = Ranges::new(KeyRange::all(), 0, nobody);
         for (range, pe) in founding.ranges() {
@@ -102,8 +112,9 @@ impl StoreIdentity {
         }
         let heard = Heard { number: 0, known, staged: BTreeMap::new(), newest: 1, told: BTreeMap::new() };
         Self {
-            birth,
-            is_settled: Cell::new(is_settled),
+            birth: recovered.birth,
+            is_settled: Cell::new(recovered.is_settled && withheld.is_none()),
+            withheld: RefCell::new(withheld),
             heard: RefCell::new(heard),
             notify: Notify::default(),
         }
@@ -133,11 +144,26 @@ impl Node {
         let heard = self.store_identity.heard.borrow();
         let is_open = |pe: &PeId| !matches!(heard.told.get(pe), Some(Told::Admitted));
         let open: Vec<_> = self.others().into_iter().filter(is_open).map(|pe| pe.to_string()).collect();
-        Some(format!(
-            "the store of {} is new and still needs the route entries of {}",
-            self.me,
-            open.join(", ")
-        ))
+        let open = open.join(", ");
+        Some(match self.is_copy() {
+            false => format!("the store of {} is new and still needs the route entries of {open}", self.me),
+            true => format!(
+                "the store of {} is a copy (restored or compacted), and {open} must confirm that it is not \
+                 outdated; or serve it with --accept-restored",
+                self.me
+            ),
+        })
+    }
+
+    /// Returns `true` if the store is a copy, and the other nodes have not confirmed its leaves yet.
+    fn is_copy(&self) -> bool {
+        self.store_identity.withheld.borrow().is_some()
+    }
+
+    /// Returns `true` if the target is in a leaf that the other nodes have not confirmed yet (STORE-6).
+    pub(super) fn withholds(&self, target: &Target) -> bool {
+        let withheld = self.store_identity.withheld.borrow();
+        withheld.iter().flatten().any(|leaf| target.is_in(&leaf.range))
     }
 
     /// Returns `true` if another node presents the store that is recorded for it. If no store is recorded,
@@ -161,7 +187,7 @@ impl Node {
 
     /// Refuses all requests from now on, because another node has recorded another store for this node.
     pub fn displaced(&self, witness: PeId) {
-        let mine = if self.is_settled() {
+        let mine = if self.is_settled() || self.is_copy() {
             "another store has taken the place of the one here"
         } else {
             "the store here is new, so the keys of the one before are missing"
@@ -188,7 +214,7 @@ impl Node {
         if self.is_settled() {
             return;
         }
-        if self.others().is_empty() {
+        if self.others().is_empty() || (self.is_copy() && self.options.is_copy_accepted) {
             return self.settle_down().await;
         }
         self.spawn(|node| {
@@ -252,7 +278,9 @@ impl Node {
             return self.tell_members(to);
         }
         let state = self.state.borrow();
-        let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.route_entry(self.me)).collect();
+        let withheld = self.store_identity.withheld.borrow();
+        let own = state.leaves.values().chain(withheld.iter().flatten());
+        let mut known: Vec<_> = own.map(|leaf| leaf.route_entry(self.me)).collect();
         known.extend(route_entries(&state.forwarding).filter(|route_entry| route_entry.pe != self.me));
         // Entries that extend beyond the key are included: since the last request a leaf may have been merged
         // into a leaf before it.
@@ -338,10 +366,23 @@ impl Node {
         }
     }
 
-    /// Takes ownership of the store's keys (STORE-3).
+    /// Takes ownership of the store's keys (STORE-3, STORE-6).
     async fn settle_down(&self) {
-        let (leaves, forwarding, decisions) = self.inheritance();
-        if let Err(error) = self.inherit(&leaves, &forwarding, &decisions).await {
+        let withheld = self.store_identity.withheld.borrow().clone();
+        let (leaves, forwarding, decisions) = match withheld {
+            None => self.inheritance(),
+            Some(leaves) => {
+                if let Some((old, newer)) = self.newer_than_one_of(&leaves) {
+                    return self.refuse_as_old_copy(&old, &newer);
+                }
+                (leaves, Vec::new(), Vec::new())
+            }
+        };
+        let settled = match self.is_copy() {
+            true => self.store.change(Change { settles: true, ..Change::default() }).await,
+            false => self.inherit(&leaves, &forwarding, &decisions).await,
+        };
+        if let Err(error) = settled {
             return self.fail(&error);
         }
         {
@@ -353,12 +394,24 @@ impl Node {
             state.decided.extend(decisions.iter().copied());
         }
         self.store_identity.is_settled.set(true);
+        self.store_identity.withheld.replace(None);
         leaves.iter().for_each(|head| self.serve_locally(&head.range));
         self.changed.notify_waiters();
         for (id, to) in decisions {
             self.remind_of_decision(id, to);
         }
         self.others().into_iter().for_each(|pe| self.tell_own(pe));
+    }
+
+    /// Returns a leaf and a collected entry of another node that is newer than the leaf.
+    fn newer_than_one_of(&self, leaves: &[LeafHead]) -> Option<(LeafHead, RouteEntry)> {
+        let heard = self.store_identity.heard.borrow();
+        leaves.iter().find_map(|leaf| {
+            let part = heard.known.clip(&leaf.range);
+            let newer =
+                route_entries(&part).find(|entry| entry.pe != self.me && entry.version > leaf.version)?;
+            Some((leaf.clone(), newer))
+        })
     }
 
     /// Computes from the collected entries: this node's leaves, the changed route entries of other nodes, and

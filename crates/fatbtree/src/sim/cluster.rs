@@ -263,6 +263,16 @@ impl Cluster {
         self.start_with(pe, options, self.members()).await
     }
 
+    /// Starts a node and accepts its store, even if it is a [restored](Disk::restore) one.
+    ///
+    /// # Errors
+    ///
+    /// See [`Node::start`].
+    pub async fn start_with_copy(&self, pe: PeId) -> Result<Rc<Node>, Error> {
+        let options = Options { is_copy_accepted: true, ..self.0.options.node.clone() };
+        self.start_with(pe, options, self.members()).await
+    }
+
     async fn start_with(&self, pe: PeId, options: Options, members: Vec<PeId>) -> Result<Rc<Node>, Error> {
         let inner = &*self.0;
         let group = inner.executor.group();

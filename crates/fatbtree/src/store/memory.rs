@@ -31,6 +31,7 @@ struct Content {
     forwarding: BTreeMap<Key, RouteEntry>,
     birth: u64,
     is_settled: bool,
+    is_copy: bool,
     met: BTreeMap<PeId, u64>,
     left: BTreeSet<PeId>,
     list: u64,
@@ -90,7 +91,7 @@ impl Disk {
     /// Replaces the content by that of a backup.
     pub fn restore(&self, backup: &Self) {
         let content = backup.0.borrow().clone();
-        *self.0.borrow_mut() = content;
+        *self.0.borrow_mut() = Content { is_copy: content.is_settled, ..content };
     }
 }
 
@@ -179,6 +180,7 @@ impl Content {
             next_page: self.next_page,
             birth: self.birth,
             is_settled: self.is_settled,
+            is_copy: self.is_copy,
             met: self.met.iter().map(|(pe, birth)| (*pe, *birth)).collect(),
             left: self.left.iter().copied().collect(),
             list: self.list,
@@ -240,6 +242,7 @@ impl Content {
         }
         self.met.extend(change.met);
         self.is_settled |= change.settles;
+        self.is_copy &= !change.settles;
         self.left.extend(change.left);
         self.list = change.list.unwrap_or(self.list);
     }

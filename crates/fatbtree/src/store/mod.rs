@@ -112,6 +112,9 @@ pub struct Recovered {
     pub birth: u64,
     /// `true` if the store has received its keys. Otherwise the node must not answer requests.
     pub is_settled: bool,
+    /// `true` if the store is settled, and is a copy of the store that was settled: restored from a backup,
+    /// or compacted. The next [`Change::settles`] ends this.
+    pub is_copy: bool,
     /// Names of the recorded stores of the other PEs.
     pub met: Vec<(PeId, u64)>,
     /// PEs that have left the cluster.
@@ -239,6 +242,38 @@ mod tests {
             Founding { shares: vec![(vec![], PeId(0)), (b"n".to_vec(), PeId(1))], ..founding() };
         assert!(matches!(wait(store.recover(other_shares)), Err(StoreError::OtherShares)));
         assert_eq!(wait(store.read(key(b'q'))).expect("fine"), Some(b"2".to_vec()));
+    }
+
+    #[test]
+    fn a_compacted_database_is_a_copy_until_it_is_settled_again() {
+        let disk = azekura_io::FaultFs::new();
+        let open = |name: &str| {
+            let db = azekura::Database::builder().file_system(Arc::new(disk.clone()));
+            let db = db.background(false).open(name).expect("fine");
+            (db.clone(), DatabaseStore::new(db, "rows", Rc::new(Inline), Arc::new(NoAttachments)))
+        };
+        let recover = |store: &DatabaseStore| {
+            let found = wait(store.recover(founding())).expect("fine");
+            (found.is_settled, found.is_copy)
+        };
+        let settles = || Change { put: founding().heads(), settles: true, ..Change::default() };
+        let (db, store) = open("db");
+        assert_eq!(recover(&store), (false, false));
+        db.compact_into("unsettled").expect("fine");
+        assert_eq!(recover(&open("unsettled").1), (false, false), "it has no keys yet");
+        wait(store.change(settles())).expect("fine");
+        assert_eq!(recover(&store), (true, false));
+        db.compact_into("copy").expect("fine");
+        let (_, copy) = open("copy");
+        assert_eq!([recover(&copy), recover(&copy)], [(true, true); 2]);
+        wait(copy.change(settles())).expect("fine");
+        assert_eq!([recover(&copy), recover(&store)], [(true, false); 2]);
+        // An earlier version did not record the database.
+        db.transact(|tx| {
+            tx.table(&azekura::TableDefinition::<[u8], [u8]>::new("fat.self"))?.insert(b"settled", b"")
+        })
+        .expect("fine");
+        assert_eq!(recover(&store), (true, false));
     }
 
     #[test]

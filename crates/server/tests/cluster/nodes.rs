@@ -148,6 +148,16 @@ impl Nodes {
         self.databases[node] = Database::in_memory().unwrap();
     }
 
+    /// Stops a node and replaces its store by one restored from a backup of it.
+    pub(crate) fn restore(&mut self, node: usize) {
+        let (mut backup, builder) =
+            (Vec::new(), Database::builder().file_system(Arc::new(azekura_io::FaultFs::new())));
+        self.databases[node].backup().to_writer(&mut backup).unwrap();
+        self.stop(node);
+        azekura::Restore::new().builder(builder.clone()).from_reader(&backup[..], "/restored").unwrap();
+        self.databases[node] = builder.open("/restored").unwrap();
+    }
+
     /// Changes the settings of nodes that are started from now on.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Options)) {
         change(&mut self.options);

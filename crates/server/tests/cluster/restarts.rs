@@ -190,3 +190,40 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
     nodes.start(1);
     assert_eq!(nodes.client(2).ask("GET i"), "2");
 }
+
+#[test]
+fn a_restored_store_is_served_when_the_others_have_confirmed_it_or_the_operator_accepts_it() {
+    let mut nodes = Nodes::three();
+    assert_eq!(nodes.client(0).ask("SET i 1"), "OK");
+    nodes.change(|options| {
+        options.request_timeout = Duration::from_millis(300);
+        options.read_timeout = Duration::from_millis(100);
+    });
+    nodes.stop(2);
+    nodes.restore(1);
+    nodes.launch(1);
+    for request in ["GET i", "SET i 2", "INCR j", "DEL i"] {
+        let is_refused = |reply: &str| reply.starts_with("-UNAVAIL") && reply.contains("PE 2 must confirm");
+        // Node 0 may not have answered yet.
+        let mut client = nodes.client(1);
+        let reply =
+            (0..100).map(|_| client.ask(request)).find(|reply| is_refused(reply) || !reply.starts_with('-'));
+        assert!(reply.as_deref().is_some_and(is_refused), "{request}: {reply:?}");
+    }
+    let page = nodes.page(1, "/healthz");
+    assert!(page.starts_with("HTTP/1.1 503"), "{page}");
+    nodes.launch(2);
+    wait_until("node 1 is confirmed", || nodes.client(0).ask("GET i") == "1");
+    // From now on the node starts while another one is down, until its store is restored again.
+    nodes.stop(2);
+    nodes.stop(1);
+    nodes.launch(1);
+    assert_eq!(nodes.client(1).ask("GET i"), "1");
+    nodes.restore(1);
+    nodes.launch(1);
+    assert!(nodes.client(1).ask("GET i").starts_with("-UNAVAIL"));
+    nodes.stop(1);
+    nodes.change(|options| options.is_copy_accepted = true);
+    nodes.launch(1);
+    wait_until("node 1 is accepted", || nodes.client(1).ask("GET i") == "1");
+}

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | the rows' (named by the caller) | key | value |
 //! | `fat.self` | `identity`, `shares`, `next_page` | owner, starts; initial key ranges; next leaf number |
-//! | | `birth`, `settled` | name of the store; present once it has its keys |
+//! | | `birth` | name of the store |
+//! | | `settled` | present once it has its keys: [`Database::id`], or empty (an earlier version) |
 //! | | `list` | newest used version of the list of members |
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
 //! | `fat.left` | PE, big-endian | nothing: that PE has left the cluster |
@@ -246,7 +247,7 @@ impl Base {
                 tx.table(&MET)?.insert(&pe.0.to_be_bytes()[..], &encode(birth))?;
             }
             if change.settles {
-                tx.table(&SELF)?.insert(SETTLED, b"")?;
+                tx.table(&SELF)?.insert(SETTLED, &encode(&self.db.id()))?;
             }
             if let Some(pe) = change.left {
                 tx.table(&LEFT)?.insert(&pe.0.to_be_bytes()[..], b"")?;

@@ -19,7 +19,7 @@ struct Written {
     shares: Option<Vec<u8>>,
     next_page: Option<Vec<u8>>,
     birth: Option<Vec<u8>>,
-    is_settled: bool,
+    settled: Option<Vec<u8>>,
     list: Option<Vec<u8>>,
     met: Vec<Row>,
     left: Vec<Row>,
@@ -37,7 +37,7 @@ impl Written {
             shares: own.get(SHARES)?,
             next_page: own.get(NEXT_PAGE)?,
             birth: own.get(BIRTH)?,
-            is_settled: own.get(SETTLED)?.is_some(),
+            settled: own.get(SETTLED)?,
             list: own.get(LIST)?,
             met: all(&tx.table(&MET)?)?,
             left: all(&tx.table(&LEFT)?)?,
@@ -66,7 +66,7 @@ impl Written {
         Ok(Some(incarnation))
     }
 
-    fn decoded(&self, incarnation: u64) -> Result<Recovered, StoreError> {
+    fn decoded(&self, incarnation: u64, database: u64) -> Result<Recovered, StoreError> {
         let decided = |(key, to): &Row| Ok((decode("move", key, key)?, decode("decided move", key, to)?));
         let met = |(key, birth): &Row| Ok((pe_of(key)?, decode("name of another store", key, birth)?));
         Ok(Recovered {
@@ -84,7 +84,11 @@ impl Written {
                 None => new_name()?,
             },
             // A store without a name was written by a version before names. Such a store has its keys.
-            is_settled: self.is_settled || (self.identity.is_some() && self.birth.is_none()),
+            is_settled: self.settled.is_some() || (self.identity.is_some() && self.birth.is_none()),
+            is_copy: match self.settled.as_deref() {
+                None | Some([]) => false,
+                Some(bytes) => decode::<u64>("settled store", SETTLED, bytes)? != database,
+            },
             met: self.met.iter().map(met).collect::<Result<_, StoreError>>()?,
             left: self.left.iter().map(|(key, _)| pe_of(key)).collect::<Result<_, _>>()?,
             list: self
@@ -105,15 +109,15 @@ impl Base {
         if before.is_none() {
             self.refuse_rows_of_others(founding)?;
         }
-        let found = written.decoded(before.unwrap_or(0) + 1)?;
+        let found = written.decoded(before.unwrap_or(0) + 1, self.db.id())?;
         let identity = encode(&(founding.cluster, founding.pe, found.incarnation));
         self.db.transact(|tx| {
             let own = tx.table(&SELF)?;
             own.insert(IDENTITY, &identity)?;
             own.insert(SHARES, &encode(&founding.shares))?;
             own.insert(BIRTH, &encode(&found.birth))?;
-            if found.is_settled {
-                own.insert(SETTLED, b"")?;
+            if found.is_settled && !found.is_copy {
+                own.insert(SETTLED, &encode(&self.db.id()))?;
             }
             Ok(())
         })?;
