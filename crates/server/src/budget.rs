@@ -1,5 +1,5 @@
-//! Memory of all connections together for incomplete requests: requests that have arrived in part, and
-//! requests that `MULTI` has queued.
+//! Memory of all connections together: for incomplete requests, which have arrived in part or which `MULTI`
+//! has queued, and for replies that are not sent yet. Each of the two has a [`Budget`].
 //!
 //! Up to [`FREE_BYTES`] of a connection do not count, because the number of connections is bounded. So a
 //! connection without large requests never touches the shared count.
@@ -26,6 +26,11 @@ impl Budget {
 pub(crate) struct Part(usize);
 
 impl Part {
+    /// Returns `true` if the connection holds at most its free bytes.
+    pub(crate) const fn is_free(&self) -> bool {
+        self.0 == 0
+    }
+
     /// Sets the bytes that the connection holds. Returns `true` if all connections together hold at most
     /// `most`, or if this connection holds at most its free bytes.
     pub(crate) fn set(&mut self, budget: &Budget, bytes: usize, most: usize) -> bool {

@@ -21,6 +21,10 @@ pub(crate) struct Client {
     pub(crate) last_command: AtomicUsize,
     /// Number of requests; written by its connection only.
     requests: AtomicU64,
+    /// Bytes of unsent replies, if they count (`budget`).
+    unsent: AtomicUsize,
+    /// Time since which replies are unsent, in milliseconds after `began`.
+    unsent_since_ms: AtomicU64,
 }
 
 /// Properties that a client has set: name, library, protocol.
@@ -70,6 +74,21 @@ impl Client {
         self.began.elapsed()
     }
 
+    /// Records the size of the unsent replies. Called only by the connection.
+    pub(crate) fn note_unsent(&self, bytes: usize) {
+        // Relaxed, here and in `unsent`: the values only select a connection to close.
+        if self.unsent.swap(bytes, Relaxed) == 0 {
+            let now_ms = u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX);
+            self.unsent_since_ms.store(now_ms, Relaxed);
+        }
+    }
+
+    /// Returns the size of the replies that have been unsent for at least `time`.
+    fn unsent_for(&self, time: Duration) -> usize {
+        let since = Duration::from_millis(self.unsent_since_ms.load(Relaxed));
+        if self.age().saturating_sub(since) < time { 0 } else { self.unsent.load(Relaxed) }
+    }
+
     /// Shuts down the socket, which ends the connection.
     pub(crate) fn cut(&self) {
         self.socket.shutdown(Shutdown::Both);
@@ -101,6 +120,8 @@ pub(crate) struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     none_left: Condvar,
     next_id: AtomicU64,
+    /// Time of the last search for a slow client.
+    searched_at: Mutex<Option<Instant>>,
 }
 
 impl Clients {
@@ -118,6 +139,8 @@ impl Clients {
             about: Mutex::default(),
             last_command: AtomicUsize::new(usize::MAX),
             requests: AtomicU64::new(0),
+            unsent: AtomicUsize::new(0),
+            unsent_since_ms: AtomicU64::new(0),
         });
         by_id.insert(client.id, Arc::clone(&client));
         Ok(client)
@@ -138,6 +161,25 @@ impl Clients {
 
     pub(crate) fn list(&self) -> Vec<Arc<Client>> {
         self.by_id.lock().values().cloned().collect()
+    }
+
+    /// If more than `most` bytes are unsent, ends the connection with the most replies that have been unsent
+    /// for `time`, and returns it. Searches at most once per `pause`.
+    pub(crate) fn cut_slowest(&self, most: usize, time: Duration, pause: Duration) -> Option<Arc<Client>> {
+        let mut searched_at = self.searched_at.try_lock()?;
+        if searched_at.is_some_and(|at| at.elapsed() < pause) {
+            return None;
+        }
+        *searched_at = Some(Instant::now());
+        let all = self.list();
+        if all.iter().map(|client| client.unsent.load(Relaxed)).sum::<usize>() <= most {
+            return None; // connections that were cut before will release their memory
+        }
+        let all = all.into_iter().map(|client| (client.unsent_for(time), client));
+        let (_, client) = all.filter(|(bytes, _)| *bytes > 0).max_by_key(|(bytes, _)| *bytes)?;
+        client.note_unsent(0);
+        client.cut();
+        Some(client)
     }
 
     /// Ends all connections: each answers the requests that have arrived, then closes. Shuts the

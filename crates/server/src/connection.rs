@@ -16,7 +16,9 @@
 //!   MiB plus one reply, which [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes) bounds (in a
 //!   cluster: one reply for each request of a pipeline, `cluster::pipeline`). Incomplete requests of all
 //!   connections together are bounded too (`budget`): the connection that would exceed the bound is refused
-//!   and closed. While replies are unsent, the connection reads and runs nothing more.
+//!   and closed. While replies are unsent, the connection reads and runs nothing more. While the unsent
+//!   replies of all connections together exceed the same bound, no connection runs a request, and the
+//!   connection with the most replies that have been unsent for [`SLOW_TIME`] is closed.
 
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::budget::Part;
+use crate::budget::{FREE_BYTES, Part};
 use crate::channel::{Channel, Received};
 use crate::clients::{Client, Released};
 use crate::engine::Pending;
@@ -38,6 +40,10 @@ use crate::session::{Flow, Session};
 
 /// Bytes of unsent replies after which they are sent.
 const SEND_BYTES: usize = 256 << 10;
+/// Time for which replies are unsent before the connection may be closed for them.
+const SLOW_TIME: Duration = Duration::from_secs(1);
+/// Pause of a connection while the unsent replies of all connections exceed their bound.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Longest time for which input is read and discarded after a request was refused. If the server closed the
 /// connection with unread input, the system would reset it, and the client would lose the error reply.
 const DISCARD_TIME: Duration = Duration::from_secs(10);
@@ -118,6 +124,10 @@ pub(crate) struct Connection {
     unauthenticated_since: Option<Instant>,
     /// This connection's part of the memory for incomplete requests.
     unfinished: Part,
+    /// This connection's part of the memory for unsent replies.
+    unsent: Part,
+    /// Time until which no request runs, because other connections have too many unsent replies.
+    paused_until: Option<Instant>,
     /// Start of the period in which the client accepted no bytes.
     send_blocked_since: Option<Instant>,
     /// Removes the connection from the list of clients. Dropped last: once the list is empty, no connection
@@ -158,6 +168,8 @@ impl Connection {
             last_input_at: Instant::now(),
             unauthenticated_since,
             unfinished: Part::default(),
+            unsent: Part::default(),
+            paused_until: None,
             send_blocked_since: None,
             _released: released,
         }
@@ -200,7 +212,8 @@ impl Connection {
     /// Returns `true` if the connection has work that waits for no event.
     pub(crate) fn is_ready(&self) -> bool {
         let ends = self.ends && self.discards_until.is_none();
-        self.is_over || (!self.has_unsent() && (ends || self.has_requests || self.input != Input::None))
+        let has_work = self.has_requests || self.input != Input::None;
+        self.is_over || (!self.has_unsent() && (ends || (has_work && self.paused_until.is_none())))
     }
 
     /// Returns `true` if commits of the connection may not be durable yet: [`wait`](Self::wait) comes before
@@ -247,7 +260,8 @@ impl Connection {
         let silent =
             options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.last_input_at + time);
         let session = self.session.deadline().or(silent);
-        [stuck, self.login_deadline(), session, self.discards_until].into_iter().flatten().min()
+        let all = [stuck, self.login_deadline(), session, self.discards_until, self.paused_until];
+        all.into_iter().flatten().min()
     }
 
     fn login_deadline(&self) -> Option<Instant> {
@@ -262,7 +276,7 @@ impl Connection {
             return self.discard();
         }
         self.flush();
-        if self.is_over || self.has_unsent() {
+        if self.is_over || self.has_unsent() || self.paused_until.is_some() {
             return;
         }
         if !self.has_requests {
@@ -283,7 +297,7 @@ impl Connection {
     fn check_deadlines(&mut self) {
         let Some(deadline) = self.deadline() else { return };
         let now = Instant::now();
-        if deadline > now {
+        if deadline > now || self.paused_until.take_if(|until| *until <= now).is_some() {
             return;
         }
         if self.discards_until.is_some_and(|until| until <= now) {
@@ -354,9 +368,35 @@ impl Connection {
         }
     }
 
+    /// Counts the memory of unsent replies.
+    fn account_unsent(&mut self) {
+        let bytes = self.out.len();
+        if bytes > FREE_BYTES || !self.unsent.is_free() {
+            self.unsent.set(&self.shared.unsent, bytes, usize::MAX);
+            self.client.note_unsent(if self.unsent.is_free() { 0 } else { bytes });
+        }
+    }
+
+    /// Returns `true` if no request may run now, because too many replies of other connections are unsent.
+    /// Closes a slow connection.
+    fn must_pause(&mut self) -> bool {
+        let most = self.shared.options.max_unfinished_bytes;
+        if self.shared.unsent.held() <= most {
+            return false;
+        }
+        if let Some(client) = self.shared.clients.cut_slowest(most, SLOW_TIME, PAUSE) {
+            self.shared.events.refused(&client.socket.peer, Refusal::TooMuchUnsent);
+        }
+        self.paused_until = Some(Instant::now() + PAUSE);
+        true
+    }
+
     /// Runs the complete requests.
     fn run_all(&mut self, group: &mut Group) {
         self.needs_group_end = false;
+        if self.has_requests && !self.ends && self.out.is_empty() && self.must_pause() {
+            return;
+        }
         let batch = self.batch.get_or_insert_with(Batch::begin);
         while self.has_requests && !self.ends && self.out.len() < SEND_BYTES {
             if group.is_full() {
@@ -407,6 +447,7 @@ impl Connection {
             return;
         }
         self.session.flush_pipeline(&mut self.out);
+        self.account_unsent();
         if self.discards_rest {
             self.reader = RequestReader::new(self.shared.options.wire);
             self.has_requests = false;
@@ -463,7 +504,7 @@ impl Connection {
                 Ok(0) if self.has_unsent() => {
                     // The timeout counts from the last accepted byte, so an earlier start is kept.
                     self.send_blocked_since.get_or_insert_with(Instant::now);
-                    return;
+                    return self.account_unsent();
                 }
                 Ok(count) => count,
                 Err(_) => {
@@ -477,6 +518,7 @@ impl Connection {
                 self.send_blocked_since = Some(Instant::now());
             }
         }
+        self.account_unsent();
         if self.send_blocked_since.take().is_some() {
             self.last_input_at = Instant::now();
         }
@@ -518,6 +560,7 @@ impl Drop for Connection {
         }
         self.channel.close_notify(&self.client.socket);
         self.unfinished.set(&self.shared.unfinished, 0, 0);
+        self.unsent.set(&self.shared.unsent, 0, 0);
         // The list of clients may hold the socket too, so dropping this reference would not close it.
         self.client.cut();
     }

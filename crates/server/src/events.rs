@@ -36,10 +36,11 @@ pub(crate) enum Refusal {
     Http,
     TooMuchUnfinished,
     RepliesNotTaken,
+    TooMuchUnsent,
 }
 
 impl Refusal {
-    const COUNT: usize = 10;
+    const COUNT: usize = 11;
 
     const fn reason(self) -> &'static str {
         match self {
@@ -54,6 +55,9 @@ impl Refusal {
             }
             Self::Http => "an HTTP request, possibly sent by a web page to this port",
             Self::TooMuchUnfinished => "the unfinished requests of all connections exceed --max-unfinished",
+            Self::TooMuchUnsent => {
+                "the unsent replies of all connections exceed --max-unfinished, and this client has most"
+            }
             Self::RepliesNotTaken => "the client read no byte of its replies within the write timeout",
         }
     }

@@ -74,7 +74,8 @@ pub struct ServerOptions {
     /// Bounds of a request.
     pub wire: WireLimits,
     /// Bound of the incomplete requests of all connections together, in bytes: requests that have arrived in
-    /// part, and requests that `MULTI` has queued. Up to 64 KiB of each connection do not count.
+    /// part, and requests that `MULTI` has queued. Also the bound of the unsent replies of all connections
+    /// together. Up to 64 KiB of each connection do not count.
     pub max_unfinished_bytes: usize,
     /// Bound of the replies of one transaction, in bytes.
     pub max_reply_bytes: usize,

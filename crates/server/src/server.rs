@@ -45,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) began: Instant,
     pub(crate) unfinished: Budget,
+    pub(crate) unsent: Budget,
     pub(crate) events: Arc<Events>,
     /// Snapshots that `AZ.SNAPSHOT` has opened.
     pub(crate) snapshots: Arc<Snapshots>,
@@ -120,6 +121,7 @@ impl Server {
             counters: Counters::new(),
             began: Instant::now(),
             unfinished: Budget::default(),
+            unsent: Budget::default(),
             events,
             snapshots: Arc::default(),
             tls,

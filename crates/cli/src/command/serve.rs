@@ -97,7 +97,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = limit_bytes, default_value = "64M")]
     max_request: usize,
 
-    /// Largest memory of the unfinished requests of all connections together
+    /// Largest memory of the unfinished requests of all connections together, and of their unsent replies
     #[arg(long, value_name = "SIZE", value_parser = limit_bytes, default_value = "256M")]
     max_unfinished: usize,
 

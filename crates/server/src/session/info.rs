@@ -115,6 +115,7 @@ fn clients(shared: &Shared, text: &mut String) {
     put(text, "blocked_clients", 0);
     put(text, "maxclients", shared.options.max_clients);
     put(text, "reactors", shared.options.reactors);
+    put(text, "unsent_reply_bytes", shared.unsent.held());
     put(text, "watching_keys", shared.engine.context.watches.len());
 }
 

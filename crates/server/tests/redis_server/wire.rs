@@ -212,3 +212,36 @@ fn the_error_for_a_value_that_is_too_large_reaches_its_client() {
     }
     assert_eq!(client.ask("EXISTS a"), ":0");
 }
+
+/// Clients request large values and do not read the replies.
+#[test]
+fn unsent_replies_of_all_clients_together_are_limited() {
+    const BYTES: usize = 15 << 20;
+    const LIMIT: u64 = 32 << 20;
+    let redis = TestServer::with(|options| options.max_unfinished_bytes = LIMIT as usize);
+    let mut client = redis.client();
+    assert_eq!(client.ask_raw(&[&b"SET"[..], b"large", &vec![b'x'; BYTES]]), "OK");
+    let mut slow: Vec<_> = (0..10).map(|_| redis.client()).collect();
+    for client in &mut slow {
+        client.send(&["GET", "large"]);
+    }
+    // Requests of the others run after slow clients were disconnected.
+    let unsent = |client: &mut Client| {
+        let info = client.ask("INFO clients");
+        let line = info.lines().find_map(|line| line.strip_prefix("unsent_reply_bytes:")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    while !client.ask("INFO commandstats").contains("cmdstat_get:calls=10,") {
+        std::thread::yield_now();
+    }
+    assert!(unsent(&mut client) <= LIMIT + BYTES as u64);
+    let replies: Vec<_> = slow.iter_mut().map(|client| client.try_reply()).collect();
+    let cut = replies.iter().filter(|reply| reply.is_err()).count();
+    assert!(replies.iter().flatten().all(|reply| reply.len() == BYTES));
+    // The socket of each client takes some MiB.
+    assert!((3..=9).contains(&cut), "{cut} of 10 disconnected");
+    drop(slow);
+    while unsent(&mut client) > 0 {
+        std::thread::yield_now();
+    }
+}
