@@ -14,7 +14,6 @@
 //!   these transactions are in no deadlock, and the rollback of an interactive transaction removes no prefix.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use azekura::{Database, Durability, Error, TableDefinition, Transaction};
 use parking_lot::Mutex;
@@ -32,8 +31,13 @@ const SYMBOLS: u64 = u8::MAX as u64 + 2;
 const TAILS: u64 = SYMBOLS.pow(TAIL_BYTES as u32);
 /// Bound of prefix numbers, so that cursors are below 2^63.
 const MAX_NUMBER: u64 = 1 << 30;
-/// Size of a node's range of prefix numbers. A server outside a cluster uses the range of node 0.
-const NUMBERS_PER_NODE: u64 = 1 << 20;
+/// First number of the nodes other than node 0. A server outside a cluster uses the numbers of node 0, which
+/// are smaller. So its cursors are below 2^53, and clients that convert a cursor to a floating-point number
+/// (node-redis 4) preserve it.
+const FIRST_OF_OTHERS: u64 = 1 << 20;
+/// The other nodes have one number in turn, so that small numbers are used first: a cursor with one of the
+/// first 900 prefixes of any node is below 2^53 too.
+const NODES: u64 = 1 << 10;
 /// Maximum of cached prefixes.
 const KNOWN: usize = 4096;
 /// Keys that a step visits beyond the requested ones before it adds a prefix: each prefix serves at least
@@ -44,8 +48,8 @@ pub(crate) const WINDOW: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Cursors {
     db: Database,
-    /// Prefix numbers that this server assigns, except the first number of the range.
-    own: Range<u64>,
+    /// Number of the node; it determines the prefix numbers that this server assigns.
+    node: u64,
     known: Mutex<Known>,
 }
 
@@ -69,8 +73,7 @@ impl Known {
 impl Cursors {
     /// Creates the cursors of a server that is node `node` of a cluster.
     pub(crate) fn new(db: Database, node: u16) -> Self {
-        let first = u64::from(node) * NUMBERS_PER_NODE;
-        Self { db, own: first..(first + NUMBERS_PER_NODE).min(MAX_NUMBER), known: Mutex::default() }
+        Self { db, node: node.into(), known: Mutex::default() }
     }
 
     /// Returns the first key that a scan with this cursor may return; `None` if the cursor is not of this
@@ -168,10 +171,23 @@ impl Cursors {
             return Ok(number);
         }
         let prefixes = tx.table(&PREFIXES)?;
-        let newest = prefixes.range(self.own.clone()).next_back().transpose()?;
-        let number = newest.map_or(self.own.start, |(number, _)| number) + 1;
-        if number >= self.own.end {
-            return Err(Error::Invalid(format!("SCAN has used all numbers of prefixes in {:?}", self.own)));
+        let (first, end, step) = match self.node {
+            0 => (1, FIRST_OF_OTHERS, 1),
+            node => (FIRST_OF_OTHERS + node, MAX_NUMBER, NODES),
+        };
+        let mut number = first;
+        for row in prefixes.range(first..end).rev() {
+            let (newest, _) = row?;
+            if newest % step == first % step {
+                number = newest + step;
+                break;
+            }
+        }
+        if number >= end || self.node >= NODES {
+            return Err(Error::Invalid(format!(
+                "SCAN has used all numbers of prefixes of node {}",
+                self.node
+            )));
         }
         numbers.insert(prefix, &number)?;
         prefixes.insert(&number, prefix)?;
@@ -229,6 +245,21 @@ mod tests {
             let other = Cursors::new(cursors.db.clone(), 1);
             assert_eq!(other.position(cursor).expect("the store works"), Some(position));
         }
+    }
+
+    #[test]
+    fn cursors_are_exact_as_floating_point_numbers_and_differ_between_nodes() {
+        let mut found = std::collections::HashSet::new();
+        for node in [0, 1, 2, 3, 1022, 1023] {
+            let cursors = Cursors::new(Database::in_memory().expect("memory"), node);
+            for prefix in 0..900 {
+                let number = cursors.add(format!("prefix {prefix}").as_bytes()).expect("the store works");
+                assert!(found.insert(number), "{number} of node {node}");
+                assert!(cursor(number, &[0xff; TAIL_BYTES]) < 1 << f64::MANTISSA_DIGITS);
+            }
+        }
+        assert!(Cursors::new(Database::in_memory().expect("memory"), 1024).add(b"x").is_err());
+        assert!(cursor(FIRST_OF_OTHERS - 1, &[0xff; TAIL_BYTES]) < 1 << f64::MANTISSA_DIGITS);
     }
 
     #[test]
