@@ -112,6 +112,12 @@ pub(crate) enum CommandError {
     Setting,
     #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
     ClientName,
+    #[error("ERR Unrecognized option '{0}'")]
+    ClientAttribute(String),
+    #[error("ERR {0} cannot contain spaces, newlines or special characters.")]
+    ClientValue(String),
+    #[error("ERR Syntax error in HELLO option '{0}'")]
+    HelloOption(String),
     #[error("ERR Unknown client type '{0}'")]
     ClientType(String),
     #[error("ERR No such user '{0}'")]

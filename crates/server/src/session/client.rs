@@ -30,25 +30,35 @@ impl Session {
             (b"LIST", _) => self.list(request),
             (b"KILL", 3..) => self.kill(request),
             // No command blocks a client, and the server never sends unrequested messages.
-            (b"UNBLOCK", 3 | 4) => integer(request.arg(2)).map(|_| Reply::Integer(0)),
+            (b"UNBLOCK", 3 | 4) => {
+                let is_reason = ["TIMEOUT", "ERROR"].iter().any(|word| is_word(request.arg(3), word));
+                if request.len() == 4 && !is_reason {
+                    let reason = "CLIENT UNBLOCK reason should be TIMEOUT or ERROR";
+                    return Err(CommandError::Protocol(reason.into()));
+                }
+                integer(request.arg(2)).map(|_| Reply::Integer(0))
+            }
             (b"GETREDIR", 2) => Ok(Reply::Integer(-1)),
             // Keys are never evicted, and uses of keys are not recorded.
-            (b"NO-EVICT" | b"NO-TOUCH", 3) => Ok(Reply::OK),
+            (b"NO-EVICT" | b"NO-TOUCH", 3)
+                if ["ON", "OFF"].iter().any(|word| is_word(request.arg(2), word)) =>
+            {
+                Ok(Reply::OK)
+            }
             (b"HELP", 2) => Ok(command::help("client")),
             _ => Err(CommandError::Syntax),
         }
     }
 
     fn set_info(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
-        let value = is_name(request.arg(3))?;
         let mut about = self.client.about.lock();
-        if is_word(request.arg(2), "LIB-NAME") {
-            about.library = value;
-        } else if is_word(request.arg(2), "LIB-VER") {
-            about.library_version = value;
-        } else {
-            return Err(CommandError::Syntax);
-        }
+        let about = match request.arg(2).to_ascii_uppercase().as_slice() {
+            b"LIB-NAME" => &mut about.library,
+            b"LIB-VER" => &mut about.library_version,
+            _ => return Err(CommandError::ClientAttribute(command::short_text(request.arg(2)))),
+        };
+        let wrong = |_| CommandError::ClientValue(command::short_text(request.arg(2)));
+        *about = is_name(request.arg(3)).map_err(wrong)?;
         Ok(Reply::OK)
     }
 
@@ -110,7 +120,10 @@ impl Wanted {
             b"" if request.len() == 2 => {}
             word if is_word(word, "TYPE") && request.len() == 4 => wanted.set_type(request.arg(3))?,
             word if is_word(word, "ID") && request.len() > 3 => {
-                request.from(3).try_for_each(|id| wanted.add_id(id))?;
+                for id in request.from(3) {
+                    let id = integer(id).map_err(|_| CommandError::Protocol("Invalid client ID".into()))?;
+                    wanted.ids.push(u64::try_from(id).unwrap_or(0)); // no client has number 0
+                }
             }
             _ => return Err(CommandError::Syntax),
         }

@@ -1,7 +1,7 @@
 //! Commands on the connection: login, protocol, name.
 
 use super::{MAX_FAILED_LOGINS, Session};
-use crate::command::{database_index, integer, is_word};
+use crate::command::{database_index, integer, is_word, short_text};
 use crate::error::CommandError;
 use crate::events::Refusal;
 use crate::resp::{Protocol, Reply, Request};
@@ -54,7 +54,7 @@ impl Session {
                 name = Some(is_name(request.arg(at + 1))?);
                 at += 2;
             } else {
-                return Err(CommandError::Syntax);
+                return Err(CommandError::HelloOption(short_text(request.arg(at))));
             }
         }
         if !self.is_authenticated {

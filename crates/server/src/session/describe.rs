@@ -16,7 +16,7 @@ pub(super) fn command(request: Request<'_>) -> Result<Reply, CommandError> {
         b"INFO" if request.len() == 2 => Ok(Reply::Array(TABLE.iter().map(entry).collect())),
         b"INFO" => {
             let found =
-                request.from(2).map(|name| command::find(name).map_or(Reply::NullArray, |(_, s)| entry(s)));
+                request.from(2).map(|name| command::find(name).map_or(Reply::Null, |(_, s)| entry(s)));
             Ok(Reply::Array(found.collect()))
         }
         b"DOCS" if request.len() == 2 => Ok(Reply::Map(TABLE.iter().map(docs).collect())),

@@ -241,7 +241,17 @@ fn connections_and_the_server_tell_about_themselves() {
          CLIENT SETNAME me => OK
          CLIENT GETNAME => me
          CLIENT SETINFO LIB-NAME lib => OK
-         CLIENT SETINFO LIB-COLOUR red => -ERR syntax error
+         CLIENT SETINFO LIB-COLOUR red => -ERR Unrecognized option 'LIB-COLOUR'
+         CLIENT SETINFO lib-ver 1\u{1} => -ERR lib-ver cannot contain spaces, newlines or special characters.
+         CLIENT NO-EVICT on => OK
+         CLIENT NO-EVICT maybe => -ERR syntax error
+         CLIENT NO-TOUCH OFF => OK
+         CLIENT NO-TOUCH 1 => -ERR syntax error
+         CLIENT UNBLOCK 1 ERROR => :0
+         CLIENT UNBLOCK 1 x => -ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR
+         CLIENT LIST ID x => -ERR Invalid client ID
+         HELLO 3 SETNAME => -ERR Syntax error in HELLO option 'SETNAME'
+         HELLO 2 SETNAM a => -ERR Syntax error in HELLO option 'SETNAM'
          CLIENT LIST => id=1 …
          CLIENT NO-EVICT ON => OK
          CLIENT TRACKING ON => -ERR unknown subcommand…
@@ -249,7 +259,7 @@ fn connections_and_the_server_tell_about_themselves() {
          CONFIG GET append* => [appendfsync always appendonly yes]
          CONFIG SET save 1 => -ERR settings cannot be changed while the server runs…
          COMMAND COUNT => :81
-         COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil-array]
+         COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil]
          COMMAND GETKEYS MSET a 1 b 2 => [a b]
          COMMAND GETKEYS PING => -ERR The command has no key arguments
          COMMAND DOCS get => [get [summary Returns the value of a key. since 0.1.0 group string]]
