@@ -13,7 +13,7 @@ use std::sync::Arc;
 use azekura_base::{PageBuf, PageId};
 use azekura_buffer::page_file::{AreaShape, PageAccess, PageFile};
 use azekura_buffer::store::{PageStore, StoreError};
-use azekura_io::{FailKind, FaultFs, Fs, is_power_cut};
+use azekura_io::{CountingFs, FailKind, FaultFs, Fs, MemFs, OpenOptions, is_power_cut};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -367,4 +367,17 @@ fn write_own_pages(file: &PageFile, thread: u64, seed: u64) -> Expected {
         }
     }
     expected
+}
+
+#[test]
+fn a_lost_area_is_made_again_without_zeroes_beyond_its_end() {
+    let fs = CountingFs::new(Arc::new(MemFs::new()));
+    let (shared, dir): (Arc<dyn Fs>, _) = (Arc::new(fs.clone()), Path::new("db"));
+    PageFile::create(Arc::clone(&shared), dir, 4096).unwrap();
+    let area = fs.open(&dir.join(PageFile::DOUBLE_WRITE_NAME), OpenOptions::new()).unwrap();
+    area.set_len(0).unwrap();
+    area.set_len(64 << 20).unwrap();
+    let file = PageFile::open(shared, dir, 4096).unwrap();
+    assert_eq!(file.repair().unwrap(), []);
+    assert!(fs.counts().bytes_written < 8 << 20, "{:?}", fs.counts());
 }
