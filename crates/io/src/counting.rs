@@ -269,6 +269,10 @@ impl File for CountingFile {
         self.inner.len()
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<u64> {
+        self.inner.next_data(offset)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.write(0);
         self.inner.set_len(len)

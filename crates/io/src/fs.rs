@@ -258,6 +258,16 @@ pub trait File: Send + Sync + Debug {
     /// An error of the device.
     fn len(&self) -> io::Result<u64>;
 
+    /// Returns the first offset at or after `offset` that may have a byte other than zero, at most the length
+    /// of the file. Skips the holes that the file system reports; by default, returns `offset`.
+    ///
+    /// # Errors
+    ///
+    /// An error of the device.
+    fn next_data(&self, offset: u64) -> io::Result<u64> {
+        Ok(offset)
+    }
+
     /// Returns `true` if the file has no bytes.
     ///
     /// # Errors

@@ -334,6 +334,16 @@ impl File for OsFile {
         Ok(self.file.metadata()?.len())
     }
 
+    #[cfg(target_os = "linux")]
+    fn next_data(&self, offset: u64) -> io::Result<u64> {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => Ok(data),
+            Err(Errno::NXIO) => Ok(self.len()?.max(offset)), // only a hole follows
+            Err(Errno::INVAL | Errno::SPIPE) => Ok(offset),  // no file system with holes
+            Err(errno) => Err(os(errno)),
+        }
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         check_end(0, len, MAX_LEN)?;
         Ok(retry(|| rustix::fs::ftruncate(&self.file, len)).map_err(bad_handle)?)

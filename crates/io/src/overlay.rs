@@ -251,6 +251,19 @@ impl File for OverlayFile {
         Ok(self.changes.lock().len)
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<u64> {
+        let changes = self.changes.lock();
+        let mut next = changes.len.max(offset);
+        if let Some((block, _)) = changes.blocks.range(offset / BLOCK_BYTES as u64..).next() {
+            next = next.min(block * BLOCK_BYTES as u64).max(offset);
+        }
+        if let Some(below) = self.below.as_ref().filter(|_| offset < changes.below_len) {
+            let data = below.next_data(offset)?;
+            next = if data < changes.below_len { next.min(data) } else { next };
+        }
+        Ok(next)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut changes = self.changes.lock();
         if len < changes.len {

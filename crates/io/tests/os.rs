@@ -3,9 +3,10 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use azekura_base::PageBuf;
-use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
+use azekura_io::{Fs, OpenOptions, OsFs, OverlayFs, create_dir_all_durable};
 use rustix::fs::{AtFlags, StatxFlags};
 
 #[test]
@@ -49,6 +50,30 @@ fn a_full_device_is_storage_full() {
     let full = OsFs::new().open(Path::new("/dev/full"), OpenOptions::new()).unwrap();
     assert_eq!(full.write_at(0, b"x").unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(full.write_zeroes(0, 9).unwrap_err().kind(), ErrorKind::StorageFull);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn holes_are_skipped_up_to_the_next_data() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("f");
+    let (os, end) = (Arc::new(OsFs::new()), 1 << 40);
+    let file = os.open(&path, OpenOptions::new().create(true)).unwrap();
+    file.write_at(0, b"x").unwrap();
+    file.set_len(end).unwrap();
+    let overlay = OverlayFs::new(os).open(&path, OpenOptions::new()).unwrap();
+    for file in [&overlay, &file] {
+        assert_eq!(file.next_data(0).unwrap(), 0);
+        assert_eq!(file.next_data(2 << 20).unwrap(), end);
+        assert_eq!(file.next_data(end + 1).unwrap(), end + 1);
+        file.write_at(end / 2, b"y").unwrap();
+        let data = file.next_data(2 << 20).unwrap();
+        assert!((end / 2 - (1 << 20)..=end / 2).contains(&data), "{data}");
+    }
+    overlay.write_at(4 << 20, b"z").unwrap();
+    assert_eq!(overlay.next_data(2 << 20).unwrap(), 4 << 20);
+    overlay.set_len(end / 4).unwrap();
+    assert_eq!(overlay.next_data(8 << 20).unwrap(), end / 4);
 }
 
 #[test]

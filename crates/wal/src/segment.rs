@@ -22,7 +22,7 @@
 //!   log that grows and is trimmed in turns neither removes nor makes files. Both delay the log's writes: a
 //!   file system that is mounted with `discard` reports every removed block to the device. Segments of
 //!   earlier runs do not count as needed: otherwise each opening would keep one file more than the one
-//!   before. A spare file that is smaller than the segments made now is removed.
+//!   before. A spare file is removed if it is smaller than the segments made now, or above the full size.
 //! - **SEGMENT-5** New blocks are filled with zeroes before small chunks, and written without a fill by large
 //!   chunks: see `new_blocks`.
 //! - **SEGMENT-6** The first segment that a run prepares has no successor while its rest has room for three
@@ -134,7 +134,7 @@ impl State {
 
     fn wants_spare(&self, file_bytes: u64) -> bool {
         self.sizes.is_some_and(|sizes| {
-            file_bytes >= sizes.next.segment
+            (sizes.next.segment..=sizes.most.segment).contains(&file_bytes)
                 && self.spare.len() + self.ready.len() < sizes.ready_segments() + self.missing()
         })
     }

@@ -4,7 +4,7 @@
 mod common;
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_io::{CountingFs, FaultFs, MemFs, OsFs};
+use azekura_io::{CountingFs, FaultFs, Fs, MemFs, OpenOptions, OsFs};
 use azekura_wal::{AppendError, Begin, LogRange, ReplayError, Wal, WalError, WalOptions};
 use common::*;
 use std::path::PathBuf;
@@ -204,6 +204,21 @@ fn a_log_that_grows_and_is_trimmed_in_turns_reuses_its_files() {
         wal.trim(wal.durable_lsn()).expect("trims");
     }
     assert!(fs.files().len() < seen[11].1.len() / 2 + 3, "{} of {}", fs.files().len(), seen[11].1.len());
+}
+
+#[test]
+fn an_unused_segment_above_the_full_size_is_removed_instead_of_recycled() {
+    let fs = FaultFs::new();
+    fill(&create(&fs, small(1, 1)), 1, 20);
+    let unused = fs.files().pop().expect("a prepared segment");
+    fs.open(&unused, OpenOptions::new()).expect("opens").set_len(1 << 20).expect("extends");
+    let wal = try_create(&fs, identity(2, 21), small(1, 1)).expect("creates");
+    fill(&wal, 2, 400);
+    wal.trim(wal.durable_lsn()).expect("trims");
+    assert!(!fs.files().contains(&unused));
+    let too_long =
+        |path: &PathBuf| fs.open(path, OpenOptions::new()).expect("opens").len().expect("length") > 64 << 10;
+    assert_eq!(fs.files().iter().filter(|path| too_long(path)).count(), 0);
 }
 
 #[test]

@@ -6,11 +6,12 @@ mod common;
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_io::{FaultFs, Fs, OpenOptions};
+use azekura_io::{CountingFs, FaultFs, Fs, OpenOptions, OsFs, OverlayFs};
 use azekura_wal::recovery::{LogFiles, replay_durable};
-use azekura_wal::{LogRange, ReplayError, Replayed, WalOptions};
+use azekura_wal::{LogRange, ReplayError, Replayed, Wal, WalOptions};
 use common::*;
 use proptest::prelude::*;
 
@@ -113,6 +114,32 @@ fn a_log_of_a_later_incarnation_than_the_caller_knows_is_refused() {
     let range = [open_range(2, 150)];
     let stale = replay_durable(files(&fs), &range, Lsn(150), Some(Lsn(100)), &mut each);
     assert!(matches!(stale, Err(ReplayError::StaleRanges { found: 3, newest: 2, .. })), "{stale:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_segment_that_is_extended_by_a_hole_of_1_tib_is_replayed_soon() {
+    let scratch = tempfile::tempdir().expect("makes a directory");
+    let (dir, os) = (scratch.path().join("wal"), Arc::new(OsFs::new()));
+    let wal = Wal::create(Arc::clone(&os) as _, &dir, identity(1, 1), small(1, 1)).expect("creates");
+    for n in 0..100 {
+        wal.append(log_buffer(0), &body(0, n + 1, 100)).expect("appends");
+    }
+    wal.make_durable(Lsn::MAX).expect("durable");
+    drop(wal);
+    for name in os.list_dir(&dir.join("00")).expect("lists") {
+        let file = os.open(&dir.join("00").join(name), OpenOptions::new()).expect("opens");
+        file.set_len(1 << 40).expect("extends");
+    }
+    let counting = CountingFs::new(os);
+    let overlay = OverlayFs::new(Arc::new(counting.clone()));
+    for fs in [&counting as &dyn Fs, &overlay] {
+        let files = LogFiles { fs, dir: &dir, database_id: DATABASE, cipher: None };
+        let mut each = |_, _: &[u8]| Ok::<(), Infallible>(());
+        let found = replay_durable(files, &[open_range(1, 1)], Lsn(1), Some(Lsn(100)), &mut each);
+        assert_eq!(found.expect("replays").records, 100);
+    }
+    assert!(counting.counts().bytes_read < 4 << 30, "{:?}", counting.counts());
 }
 
 #[test]

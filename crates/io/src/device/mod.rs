@@ -317,6 +317,10 @@ impl File for DeviceFile {
         self.below.len()
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<u64> {
+        self.below.next_data(offset)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.below.set_len(len)
     }

@@ -370,6 +370,10 @@ impl File for SubmitFile {
         self.os.len()
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<u64> {
+        self.os.next_data(offset)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.os.set_len(len)
     }

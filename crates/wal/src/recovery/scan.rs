@@ -20,6 +20,10 @@ use crate::record::Cursor;
 /// Number of bytes read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
 
+/// Offset in bytes from which a sweep skips holes: larger than usual segments, so that their sweep relies on
+/// reads only.
+const HOLES_FROM: u64 = 64 << 20;
+
 /// A file read through a window, front to back.
 pub(crate) struct Window<'f> {
     file: &'f dyn File,
@@ -38,6 +42,10 @@ impl<'f> Window<'f> {
         Self { file, offset: 0, bytes: Vec::new() }
     }
 
+    fn contains(&self, offset: u64) -> bool {
+        (self.offset..self.offset + self.bytes.len() as u64).contains(&offset)
+    }
+
     /// Returns `len` bytes at `offset`, fewer at the end of the file.
     pub(crate) fn at(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         let end = offset + len as u64;
@@ -54,12 +62,16 @@ impl<'f> Window<'f> {
 }
 
 /// Visits every header in the segment that is valid at its place, regardless of the bytes between; payloads
-/// are not checked.
+/// are not checked. Skips holes beyond [`HOLES_FROM`], so a file that damage has extended costs little time.
 pub(crate) fn sweep(file: &dyn File, start: Place, visit: &mut dyn FnMut(&Header)) -> io::Result<()> {
     let len = file.len()?;
     let mut window = Window::new(file);
     let mut offset = start.offset;
     while offset < len {
+        if offset >= HOLES_FROM && !window.contains(offset) {
+            let data = file.next_data(offset)?;
+            offset = data - data % UNIT_BYTES as u64;
+        }
         let bytes = window.at(offset, HEADER_BYTES)?;
         match Header::decode_at(bytes, Place { offset, ..start }) {
             Some(header) => {
