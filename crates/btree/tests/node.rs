@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use azekura_base::cipher::TRAILER_BYTES;
 use azekura_base::{PageId, TreeId};
 use azekura_btree::node::{
     Cell, Expected, Node, NodeSpec, Position, Scratch, choose_split, entry_bytes, max_entry,
@@ -325,7 +326,8 @@ fn keys_that_end_in_zero_bytes_are_told_apart() {
 
 #[test]
 fn bounds_leave_room_for_two_entries_of_the_largest_kind_with_the_largest_fences() {
-    for page_size in [4096, 8192, 16384, 32768, 65536] {
+    let whole = [4096, 8192, 16384, 32768, 65536];
+    for page_size in whole.into_iter().chain(whole.map(|size| size - TRAILER_BYTES)) {
         let fence = vec![1; max_key(page_size)];
         let capacity = spec(&fence, &fence).capacity(page_size);
         assert!(2 * max_entry(page_size) <= capacity);
@@ -335,5 +337,6 @@ fn bounds_leave_room_for_two_entries_of_the_largest_kind_with_the_largest_fences
             assert!(entry_bytes(key, value + 1) > max_entry(page_size), "none longer fits");
         }
     }
-    assert!(max_key(8192) >= 1024);
+    assert!(whole.iter().all(|&size| max_key(size) == size / 8 && max_key(size - TRAILER_BYTES) == size / 8));
+    assert_eq!(whole.map(max_entry), whole.map(|size| 5 * size / 16 - 24));
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use azekura_base::PageId;
+use azekura_base::cipher::TRAILER_BYTES;
 use azekura_btree::{LeafBatch, NoLocks, Outcome, Scan, Tree, max_inline_value, max_key, max_record_bytes};
 use common::{Txn, World, get};
 use proptest::prelude::*;
@@ -231,6 +232,14 @@ proptest! {
     #[test]
     fn a_tree_of_4_kib_pages_is_a_sorted_map(steps in prop::collection::vec(step(4096), 1..600)) {
         run(4096, 48, &steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(40))]
+    #[test]
+    fn a_tree_of_pages_with_a_trailer_is_a_sorted_map(steps in prop::collection::vec(step(4048), 1..600)) {
+        run(4096 - TRAILER_BYTES, 48, &steps);
     }
 }
 

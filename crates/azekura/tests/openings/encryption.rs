@@ -512,12 +512,21 @@ fn a_plain_backup_is_restored_into_an_encrypted_store() {
     let disk: Arc<dyn Fs> = Arc::new(fs.clone());
     let db = builder(&fs).open("/db").unwrap();
     put(&db, 0..50);
+    let longest = TableDefinition::<[u8], [u8]>::new("longest keys");
+    let rows = || (0..40_usize).map(|n| (vec![n as u8; PAGE / 8], vec![7; n * 40]));
+    db.transact(|tx| {
+        let table = tx.table(&longest)?;
+        rows().try_for_each(|(key, value)| table.insert(&key, &value))
+    })
+    .unwrap();
     db.backup().file_system(Arc::clone(&disk)).to_directory("/backup").unwrap();
     drop(db);
     Restore::new().file_system(disk).builder(encrypted(&fs)).from_directory("/backup", "/copy").unwrap();
     let db = encrypted(&fs).open("/copy").unwrap();
     assert!(db.is_encrypted());
     assert_rows(&db, 50);
+    let found = db.transact(|tx| tx.table(&longest)?.iter().collect::<Result<Vec<_>, _>>()).unwrap();
+    assert!(found == rows().collect::<Vec<_>>());
     assert!(marked(&fs).iter().all(|path| !path.starts_with("/copy")));
 }
 
@@ -534,5 +543,5 @@ fn a_plain_store_has_the_format_version_of_before() {
     let open =
         || Database::builder().page_size(PAGE).encryption_key(&KEY).file_system(Arc::new(memory.clone()));
     let db = open().open("/db").unwrap();
-    assert_eq!(db.max_key_bytes(), 504, "an eighth of a page without its trailer, in whole words");
+    assert_eq!(db.max_key_bytes(), 512, "the limit of a store without encryption");
 }

@@ -64,20 +64,22 @@ pub(crate) const UPPER_LEN_AT: usize = 30;
 pub(crate) const PREFIX_LEN_AT: usize = 32;
 pub(crate) const TREE_AT: usize = 36;
 
-/// Returns the longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages), in whole words.
+/// Returns the longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages), rounded up to whole words.
+/// So a page without the trailer of a cipher has the keys of a whole page.
 #[must_use]
 pub const fn max_key(page_size: usize) -> usize {
-    page_size / 64 * 8
+    page_size.div_ceil(64) * 8
 }
 
-/// Returns the most bytes of an entry: 5/16 of the page less 24 (2,536 at 8 KiB pages), in whole words.
+/// Returns the most bytes of an entry, in whole words: half the page without its header, less 3/2 of the
+/// longest key. Of a whole page these are 5/16 less 24 (2,536 at 8 KiB pages).
 ///
 /// [`max_key`] bounds the fences. Together the two limits guarantee that a node without room for one more
 /// entry has at least two entries. They also guarantee that the entry fits its half after a split at the best
 /// point (proof in `node::split`).
 #[must_use]
 pub const fn max_entry(page_size: usize) -> usize {
-    (5 * page_size / 16 - 24) / 8 * 8
+    (page_size / 2 - 24 - 3 * max_key(page_size) / 2) / 8 * 8
 }
 
 /// Returns the length in bytes of the longest value that is stored in the leaf itself, under a key of

@@ -1,13 +1,13 @@
 //! Chooses the split point of a full node.
 //!
-//! The choice counts the entry to be inserted as present. Let P be the page's size, M the largest entry
-//! ([`max_entry`](super::max_entry)), f and g the node's fences, and C its capacity, `P - 48 - f - g`. The
-//! entries and the new one take at most `C + M`. With a cut at the entry boundary nearest to the middle, a
-//! half has at most `(C + 2M) / 2` bytes: the boundaries on both sides of the new entry count, and a new
-//! first or last entry, which stays with its neighbor, fits a node with it. The half keeps one fence, say f,
-//! and gets the separator s. Fences are at most P/8 long, so the half fits a page: `(P - 48 - f - g)/2 + M +
-//! f + s <= P - 48`, because `M <= 5P/16 - 24`. Prefixes only get longer, so nothing grows by the split
-//! itself.
+//! The choice counts the entry to be inserted as present. Let P be the page's size, K the longest key
+//! ([`max_key`](super::max_key)), M the largest entry ([`max_entry`](super::max_entry)), f and g the node's
+//! fences, and C its capacity, `P - 48 - f - g`. The entries and the new one take at most `C + M`. With a cut
+//! at the entry boundary nearest to the middle, a half has at most `(C + 2M) / 2` bytes: the boundaries on
+//! both sides of the new entry count, and a new first or last entry, which stays with its neighbor, fits a
+//! node with it. The half keeps one fence, say f, and gets the separator s. Both are at most K long, so the
+//! half fits a page: `(P - 48 - f - g)/2 + M + f + s <= P - 48`, because `M <= (P - 48)/2 - 3K/2`. Prefixes
+//! only get longer, so nothing grows by the split itself.
 //!
 //! Of the cuts around the middle, the one with the shortest separator is chosen (suffix truncation). If the
 //! new entry is the last one of a node without an upper bound, the cut is at the end of the node. So keys

@@ -90,10 +90,13 @@ impl World {
         Self::with_log(page_size, frames, options, MemLog::default())
     }
 
+    /// `page_size` may be a whole page, or one without a trailer of the store.
     pub fn with_log(page_size: usize, frames: usize, options: EnvOptions, log: MemLog) -> Self {
         let log = Arc::new(log);
-        let pool = PoolOptions { page_size, capacity_bytes: frames * page_size, ..PoolOptions::default() };
-        let pool = BufferPool::new(pool, Arc::new(MemStore::new(page_size)), log.clone()).expect("a pool");
+        let whole = page_size.next_power_of_two();
+        let pool = PoolOptions { page_size: whole, capacity_bytes: frames * whole, ..PoolOptions::default() };
+        let pool = BufferPool::new(pool, Arc::new(MemStore::new(whole)), log.clone()).expect("a pool");
+        let pool = pool.reserving(whole - page_size);
         Self { env: Env::new(Arc::new(pool), log.clone(), options), log }
     }
 
