@@ -148,8 +148,7 @@ impl<'tx> Cursor<'tx> {
     /// Fills the buffer with the rows after the last row read.
     fn read(&mut self) -> Result<(), Error> {
         let Self { tx, table, tree, locks, rest, scan, found, limit, left, direction, .. } = self;
-        if tree.is_none() {
-            tx.check_not_dropped(table, &self.own)?;
+        if tree.is_none() && tx.had_table(table, &self.own)? {
             *tree = tx.resolve_to_scan(table, *locks)?;
         }
         let Some(tree) = *tree else {

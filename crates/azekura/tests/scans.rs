@@ -241,6 +241,32 @@ fn an_iterator_that_had_not_looked_for_its_table_says_so_when_that_was_dropped()
     assert!(range.next().is_none());
 }
 
+#[test]
+fn an_iterator_over_an_absent_table_shows_no_rows_of_a_later_one() {
+    const LATER: TableDefinition<u32, [u8]> = TableDefinition::new("later");
+    type Make = fn(&Transaction) -> Result<(), Error>;
+    let ways: [Make; 4] = [
+        |tx| tx.rename_table(&ROWS, &LATER).map(drop),
+        |tx| tx.table(&LATER)?.insert(&1, b"created"),
+        |tx| tx.table(&LATER)?.bulk_load([(1_u32, b"loaded".to_vec())]).map(drop),
+        |tx| {
+            tx.table(&LATER)?.insert(&1, b"created")?;
+            tx.drop_table(&LATER)?;
+            tx.rename_table(&ROWS, &LATER).map(drop)
+        },
+    ];
+    for (way, make) in ways.into_iter().enumerate() {
+        let (db, _) = filled(10);
+        let tx = db.begin().expect("begins");
+        let later = tx.table(&LATER).expect("opens");
+        let (mut range, mut back) = (later.iter(), later.iter());
+        make(&tx).expect("makes the table");
+        assert!(range.next().is_none() && range.next().is_none(), "way {way}");
+        assert!(back.next_back().is_none(), "way {way}");
+        assert!(later.iter().next().is_some_and(|row| row.is_ok()), "way {way}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Next,

@@ -310,25 +310,28 @@ impl Transaction {
         own.mark().is_shrunk(&self.state()?.undo().log).map_err(|_| cursor_is_undone())
     }
 
-    /// Fails if this transaction dropped the table after the cursor of `own` was created.
-    pub(crate) fn check_not_dropped(&self, open: &OpenTree, own: &OwnWrites) -> Result<(), Error> {
-        let state = self.state()?;
-        if state.dropped.is_empty() {
-            return Ok(());
-        }
-        let undo = state.undo();
-        let row = open.name().as_bytes();
-        let is_drop = |op| matches!(op, UndoOp::PutBack { tree, key, .. } if tree == CATALOG && key == row);
-        let is_dropped = (own.mark().len()..undo.log.len()).filter_map(|i| undo.log.get(i)).any(is_drop);
-        drop(undo);
-        drop(state);
-        if is_dropped {
-            let table = open.name();
+    /// Returns `false` if the table was absent when the cursor of `own` was created, and this transaction has
+    /// created it, or renamed another table, since. Fails if this transaction has dropped or renamed the
+    /// table since.
+    pub(crate) fn had_table(&self, open: &OpenTree, own: &OwnWrites) -> Result<bool, Error> {
+        let is_row = |tree: Tree, key: &[u8]| tree == CATALOG && key == open.name().as_bytes();
+        let had_table = {
+            let state = self.state()?;
+            let undo = state.undo();
+            let mut since = (own.mark().len()..undo.log.len()).filter_map(|i| undo.log.get(i));
+            since.find_map(|op| match op {
+                UndoOp::RemoveKey { tree, key } if is_row(tree, key) => Some(false),
+                UndoOp::PutBack { tree, key, .. } if is_row(tree, key) => Some(true),
+                _ => None,
+            })
+        };
+        if had_table == Some(true) {
             return Err(Error::Invalid(format!(
-                "table {table:?} was dropped before an iterator over it had read its first row"
+                "table {:?} was dropped or renamed before an iterator over it had read its first row",
+                open.name()
             )));
         }
-        Ok(())
+        Ok(had_table.is_none())
     }
 
     /// Reads and locks the next rows of `bounds` from one end, at most `max`. Returns `true` if they are the
