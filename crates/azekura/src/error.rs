@@ -179,11 +179,11 @@ pub enum Error {
     /// The store was closed by [`Database::close`](crate::Database::close). Open it again.
     #[error("the store was closed; open it again")]
     Closed,
-    /// The store cannot be closed while transactions are open, in any thread; it stays open, and nothing was
-    /// changed.
-    #[error("the store is still in use: {transactions} open transactions; end them, then close it")]
+    /// The store cannot be closed while transactions or snapshots are open, in any thread; it stays open, and
+    /// nothing was changed.
+    #[error("the store is still in use: {transactions} transactions or snapshots are open; end them first")]
     StillInUse {
-        /// Number of open transactions.
+        /// Number of open transactions and snapshots.
         transactions: usize,
     },
     /// This process was forked from the one that opened the store, and only that process can use it. Open
