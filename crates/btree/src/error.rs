@@ -65,7 +65,7 @@ pub enum TreeError {
     #[error(transparent)]
     Append(#[from] azekura_wal::AppendError),
     /// The key is longer than a page of this size allows; use a shorter one.
-    #[error("key of {len} bytes is longer than {max}")]
+    #[error("a key of {len} bytes; at most {max} fit with pages of this size, more with larger pages")]
     KeyTooLong {
         /// The key's length, in bytes.
         len: usize,
@@ -73,7 +73,7 @@ pub enum TreeError {
         max: usize,
     },
     /// The value is longer than the longest overflow chain; use a shorter one.
-    #[error("value of {len} bytes is longer than {max}")]
+    #[error("a value of {len} bytes; the limit is {max}")]
     ValueTooLong {
         /// The value's length, in bytes.
         len: u64,
