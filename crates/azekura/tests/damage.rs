@@ -243,6 +243,10 @@ fn a_store_without_its_control_file_is_damaged_and_stays_as_it_is() {
         let fs = MemFs::with_files(&left).expect("fits");
         let error = open(&fs).expect_err("no CONTROL");
         assert!(matches!(&error, Error::Corrupt { path, .. } if path.ends_with("CONTROL")), "{error}");
+        for builder in [Database::builder().read_only(true), Database::builder().create(false)] {
+            let error = builder.file_system(Arc::new(fs.clone())).open(DIR).expect_err("no CONTROL");
+            assert!(matches!(&error, Error::Corrupt { path, .. } if path.ends_with("CONTROL")), "{error}");
+        }
         let after = fs.files(Path::new(DIR)).expect("is there");
         assert_eq!(
             after.iter().filter(|(path, _)| !path.ends_with("LOCK")).count(),

@@ -52,7 +52,10 @@ pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
             Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 Err(Error::io("open", &control, error))
             }
-            _ => Err(Error::NotFound { path: path.to_path_buf() }),
+            _ => match refuse_foreign(fs, path) {
+                Err(damage @ Error::Corrupt { .. }) => Err(damage),
+                _ => Err(Error::NotFound { path: path.to_path_buf() }),
+            },
         };
     }
     // Checked before any file is created, so that a refused call leaves no files.
