@@ -95,7 +95,7 @@ pub(crate) fn check(
 ) -> Result<CheckReport, Error> {
     for _ in 0..SHARED_PASSES {
         let using = db.owners().enter()?;
-        let pass = Pass::run(&using, || held_pages(&using), progress)?;
+        let pass = Pass::run(&using, || held_pages(&using), using.options.interrupt, progress)?;
         if pass.is_clean() || leaks == Leaks::Report && !pass.report.is_changed {
             return Ok(pass.into_report(0));
         }
@@ -105,7 +105,8 @@ pub(crate) fn check(
     let tx = db.lock_all_tables()?;
     let shared = db.shared();
     let _no_leftovers = shared.leftovers_gate.write();
-    let pass = Pass::run(shared, Vec::new, progress)?;
+    // Not interrupted: a function of the program that uses the store would wait for this thread.
+    let pass = Pass::run(shared, Vec::new, None, progress)?;
     let frees = leaks == Leaks::Free && pass.findings.is_empty();
     let freed_pages = if frees { pass.report.leaked.len() as u64 } else { 0 };
     if frees {
@@ -126,6 +127,7 @@ impl Pass {
     fn run(
         shared: &Shared,
         held: impl FnOnce() -> Vec<Held>,
+        interrupt: Option<fn() -> bool>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, Error> {
         let (mut names, mut findings) = (Vec::new(), Vec::new());
@@ -152,7 +154,7 @@ impl Pass {
             })?;
             Ok((trees, pending))
         };
-        let report = azekura_btree::verify_beside_writers(&shared.env, start, held, progress)?;
+        let report = azekura_btree::verify_beside_writers(&shared.env, start, held, interrupt, progress)?;
         let found = report.findings.iter().map(|f| Finding { page: f.page_id.0, what: f.what.clone() });
         findings.extend(found);
         Ok(Self { names, findings, report })

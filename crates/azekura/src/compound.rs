@@ -135,6 +135,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
                 }
                 removed += keys.len() as u64;
                 self.remove_all(&mut keys)?;
+                self.tx.check_interrupt()?;
             }
         })
     }

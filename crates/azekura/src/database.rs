@@ -250,6 +250,7 @@ impl Database {
             wal: parts.wal,
             locks: LockTable::new(azekura_lock::LockOptions {
                 timeout: options.lock_timeout,
+                interrupt: options.interrupt,
                 dependency_slots,
                 ..locks
             }),

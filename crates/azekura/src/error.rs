@@ -114,6 +114,10 @@ pub enum Error {
         /// The transaction that does not wait.
         txn: TxnId,
     },
+    /// The function set with [`Builder::interrupt`](crate::Builder::interrupt) stopped the call. If this was
+    /// a call of a transaction, the transaction is unchanged by the call and can continue.
+    #[error("the call was interrupted by the program before it was completed")]
+    Interrupted,
     /// The transaction was open for longer than
     /// [`Builder::transaction_timeout`](crate::Builder::transaction_timeout) allows; it has been rolled back.
     #[error(
@@ -415,6 +419,7 @@ impl Error {
             | Self::TransactionTimeout { .. }
             | Self::SnapshotTooOld { .. }
             | Self::TransactionsTooLarge { .. }
+            | Self::Interrupted
             | Self::WouldBlock { .. } => ErrorKind::Busy,
             Self::ReadOnly
             | Self::Invalid(_)
@@ -474,6 +479,7 @@ impl From<azekura_btree::TreeError> for Error {
             E::Fix(error) => error.into(),
             E::Append(error) => error.into(),
             E::Write(error) => error.into(),
+            E::Interrupted => Self::Interrupted,
             E::Corrupt { page_id, reason } => Self::CorruptPage { page: page_id, reason: reason.into() },
             E::Apply(error) => Self::CorruptPage { page: error.page_id, reason: error.to_string() },
             E::SpaceFull { .. } => Self::CacheExhausted { reason: error.to_string() },

@@ -52,6 +52,7 @@ pub enum Durability {
 /// | [`close_time`](Self::close_time) | none | a close must not take longer; the next opening does |
 /// | **transactions** | | |
 /// | [`lock_timeout`](Self::lock_timeout) | none | a waiting call should fail instead |
+/// | [`interrupt`](Self::interrupt) | none | a signal should end waits and long calls |
 /// | [`transaction_timeout`](Self::transaction_timeout) | none | clients leave transactions open |
 /// | [`retry_limit`](Self::retry_limit) | 10,000 runs, 30 s | `transact` should give up earlier |
 /// | **threads and log** | | |
@@ -96,6 +97,7 @@ pub struct Builder {
     pub(crate) close_time: Option<Duration>,
     redo_threads: Option<usize>,
     pub(crate) lock_timeout: Option<Duration>,
+    pub(crate) interrupt: Option<fn() -> bool>,
     pub(crate) transaction_timeout: Option<Duration>,
     pub(crate) retry_attempts: u32,
     pub(crate) retry_time: Duration,
@@ -145,6 +147,7 @@ impl Default for Builder {
             close_time: None,
             redo_threads: None,
             lock_timeout: None,
+            interrupt: None,
             transaction_timeout: None,
             retry_attempts: 10_000,
             retry_time: Duration::from_secs(30),
@@ -161,6 +164,11 @@ impl Default for Builder {
             left_out_of_snapshots: None,
         }
     }
+}
+
+/// Returns an error if the function of [`Builder::interrupt`] returns `true`.
+pub(crate) fn check_interrupt(interrupt: Option<fn() -> bool>) -> Result<(), Error> {
+    if interrupt.is_some_and(|is_interrupted| is_interrupted()) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 impl Builder {
@@ -332,6 +340,17 @@ impl Builder {
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets a function that stops long calls, for example after a signal. Each thread calls it about every
+    /// 100 ms while it waits for a lock, and regularly during a check, a backup, a restore, a compaction and
+    /// the removal of a range.
+    /// If it returns `true`, the call of the store fails with [`Error::Interrupted`]; a wait succeeds if the
+    /// lock was granted meanwhile. The function may use other transactions, but not the waiting one.
+    #[must_use]
+    pub fn interrupt(mut self, is_interrupted: fn() -> bool) -> Self {
+        self.interrupt = Some(is_interrupted);
         self
     }
 

@@ -1,10 +1,11 @@
 //! Tests of calls that do not wait for locks: calls of a transaction with `set_nowait`, and calls that would
 //! wait for their own thread. Such a call leaves the transaction unchanged, and the transaction can continue.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use azekura::{Database, Error, ErrorKind, TableDefinition};
+use azekura::{Database, Error, ErrorKind, Restore, TableDefinition};
 
 const ROWS: TableDefinition<u32, u64> = TableDefinition::new("rows");
 const OTHER: TableDefinition<u32, u64> = TableDefinition::new("other");
@@ -202,5 +203,72 @@ fn retries_end_with_the_number_of_attempts_and_the_last_cause() -> Result<(), Er
         // A released lock can be acquired.
         assert!(db.transact(|tx| Ok(tx.table(&ROWS)?.get(&20)?.is_some()))?);
     }
+    Ok(())
+}
+
+thread_local! {
+    /// Number of calls of `is_interrupted` until it returns `true`.
+    static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+fn is_interrupted() -> bool {
+    LEFT.set(LEFT.get().saturating_sub(1));
+    LEFT.get() == 0
+}
+
+#[test]
+fn an_interrupted_wait_leaves_the_transaction_as_it_was() -> Result<(), Error> {
+    let db = Database::builder().interrupt(is_interrupted).open_in_memory()?;
+    db.transact(|tx| (0..10).try_for_each(|key| tx.table(&ROWS)?.insert(&(10 * key), &0)))?;
+    let holder = db.begin()?;
+    holder.detach_from_thread()?;
+    holder.table(&ROWS)?.insert(&20, &1)?;
+    let tx = db.begin()?;
+    tx.table(&ROWS)?.insert(&10, &7)?;
+    let interrupts = |error: Error| matches!(error, Error::Interrupted) && error.kind() == ErrorKind::Busy;
+    for calls in [1, 2] {
+        LEFT.set(calls);
+        assert!(interrupts(tx.table(&ROWS)?.insert(&20, &7).unwrap_err()));
+        LEFT.set(calls);
+        assert!(interrupts(
+            tx.table(&ROWS)?.bulk_load_unsorted([(5_u32, 5_u64), (20, 7)], 1 << 20).unwrap_err()
+        ));
+        LEFT.set(calls);
+        assert!(interrupts(db.transact(|tx| tx.table(&ROWS)?.remove(&20)).unwrap_err()));
+    }
+    assert!(!tx.is_over());
+    LEFT.set(u32::MAX);
+    holder.commit()?;
+    tx.table(&ROWS)?.insert(&30, &7)?;
+    tx.commit()?;
+    let found = db.transact(|tx| tx.table(&ROWS)?.range(..).collect::<Result<Vec<_>, _>>())?;
+    let changed: Vec<_> = found.into_iter().filter(|(_, value)| *value > 0).collect();
+    assert_eq!(changed, [(10, 7), (20, 1), (30, 7)]);
+    Ok(())
+}
+
+#[test]
+fn an_interruption_stops_long_calls() -> Result<(), Error> {
+    let dir = tempfile::tempdir().expect("is made");
+    let at = |name: &str| dir.path().join(name);
+    let builder = Database::builder().interrupt(is_interrupted);
+    let db = builder.clone().open(at("db"))?;
+    // More than 64 pages and 256 KiB of rows.
+    let rows = (0..60_000_u32).map(|key| (key, u64::from(key)));
+    db.transact(|tx| tx.table(&ROWS)?.bulk_load(rows.clone()))?;
+    db.backup().to_directory(at("whole"))?;
+    let stops = |call: &dyn Fn() -> Result<(), Error>| {
+        LEFT.set(1);
+        let result = call();
+        LEFT.set(u32::MAX);
+        assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+    };
+    stops(&|| db.check(&mut |_, _| {}).map(drop));
+    stops(&|| db.backup().to_directory(at("backup")).map(drop));
+    stops(&|| db.compact_into(at("small")).map(drop));
+    stops(&|| Restore::new().builder(builder.clone()).from_directory(at("whole"), at("new")).map(drop));
+    stops(&|| db.transact(|tx| tx.table(&ROWS)?.remove_range(..)).map(drop));
+    assert!(db.check(&mut |_, _| {})?.is_clean());
+    assert_eq!(db.transact(|tx| tx.table(&ROWS)?.len())?, 60_000);
     Ok(())
 }

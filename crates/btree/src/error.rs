@@ -61,6 +61,9 @@ pub enum TreeError {
         /// The tree's root page.
         root: PageId,
     },
+    /// The caller stopped a check.
+    #[error("the check was interrupted")]
+    Interrupted,
     /// The log rejected the record.
     #[error(transparent)]
     Append(#[from] azekura_wal::AppendError),

@@ -328,7 +328,8 @@ impl Writer<'_> {
 fn check_beside_writer(damaged: &Damaged, second: Tree, seed: u64) -> (Report, u64) {
     let mut writer = Writer { world: &damaged.world, tree: second, random: seed, commits: 0 };
     let start = || Ok::<_, TreeError>((vec![damaged.tree, second], vec![]));
-    let report = verify_beside_writers(&damaged.world.env, start, Vec::new, &mut |_, _| writer.change());
+    let report =
+        verify_beside_writers(&damaged.world.env, start, Vec::new, None, &mut |_, _| writer.change());
     (report.expect("verify"), writer.commits)
 }
 
@@ -409,7 +410,7 @@ fn a_tree_that_is_freed_during_the_check_is_left_out() {
         };
         let start = || Ok::<_, TreeError>((vec![second, damaged.tree], vec![]));
         let report =
-            verify_beside_writers(&damaged.world.env, start, Vec::new, &mut drop_it).expect("verify");
+            verify_beside_writers(&damaged.world.env, start, Vec::new, None, &mut drop_it).expect("verify");
         assert!(report.is_clean(), "{:#?} {:?}", report.findings, report.leaked);
         assert_eq!([report.trees[0].is_freed, report.trees[1].is_freed], [true, false]);
         assert!(is_dropped);
@@ -428,7 +429,7 @@ fn pages_that_an_open_transaction_holds_are_no_leaks() {
     txn.put(third, b"large", &vec![9; 20_000]);
     let check = |held: Vec<Held>| {
         let start = || Ok::<_, TreeError>((vec![damaged.tree, second], vec![]));
-        verify_beside_writers(&damaged.world.env, start, || held, &mut |_, _| ()).expect("verify")
+        verify_beside_writers(&damaged.world.env, start, || held, None, &mut |_, _| ()).expect("verify")
     };
     let held: Vec<Held> = txn.undo.held().collect();
     assert_eq!(check(Vec::new()).leaked.len(), 1 + 2 * 5, "the tree, and two values");

@@ -13,7 +13,8 @@ pub struct WouldBlock;
 /// before.
 ///
 /// The caller rolls the transaction back. After a deadlock or a timeout it may retry the transaction. After
-/// [`WouldBlock`](Self::WouldBlock) it may also continue the transaction.
+/// [`WouldBlock`](Self::WouldBlock) or [`Interrupted`](Self::Interrupted) it may also continue the
+/// transaction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -50,6 +51,9 @@ pub enum LockError {
         /// The blocking transactions at the end of the wait.
         holders: Vec<TxnId>,
     },
+    /// [`LockOptions::interrupt`](crate::LockOptions::interrupt) ended the wait.
+    #[error("the wait for the lock was interrupted")]
+    Interrupted,
     /// The transaction does not wait for locks: [`TxnLocks::set_nowait`](crate::TxnLocks::set_nowait).
     #[error("the lock is taken, and this transaction does not wait for locks")]
     WouldBlock,

@@ -195,7 +195,12 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let real = LockTable::new(LockOptions { stripes: 2, dependency_slots: 4, timeout: None, seed: 1 });
+        let real = LockTable::new(LockOptions {
+            stripes: 2,
+            dependency_slots: 4,
+            seed: 1,
+            ..LockOptions::default()
+        });
         let locks = (0..OWNERS).map(|o| real.begin(TxnId(o as u64 + 1))).collect();
         let plain = vec![PlainLock::default(); 4];
         let (pending, absent, next_txn) = (vec![None; OWNERS], BTreeMap::new(), OWNERS as u64 + 1);

@@ -58,13 +58,17 @@ pub struct LockOptions {
     pub dependency_slots: usize,
     /// Bound of each wait; [`TxnLocks::set_timeout`] overrides it. With `None` only deadlocks end waits.
     pub timeout: Option<Duration>,
+    /// A function that a waiting thread calls about every 100 ms, without latches; `true` ends the wait with
+    /// [`LockError::Interrupted`](crate::LockError::Interrupted).
+    pub interrupt: Option<fn() -> bool>,
     /// Seed of the hash over keys. Default: random, so that a client cannot choose colliding keys.
     pub seed: u64,
 }
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { stripes: 1024, dependency_slots: 16 * 1024, timeout: None, seed: azekura_base::sync::random() }
+        let seed = azekura_base::sync::random();
+        Self { stripes: 1024, dependency_slots: 16 * 1024, timeout: None, interrupt: None, seed }
     }
 }
 
@@ -81,6 +85,7 @@ pub struct LockTable {
     pub(crate) range_counts: RangeCounts,
     pools: PerStripe<Box<CachePadded<Mutex<Vec<TxnLocks>>>>>,
     timeout: Option<Duration>,
+    pub(crate) interrupt: Option<fn() -> bool>,
     seed: u64,
 }
 
@@ -101,6 +106,7 @@ impl LockTable {
             range_counts: RangeCounts::new(),
             pools: PerStripe::new(pools),
             timeout: options.timeout,
+            interrupt: options.interrupt,
             seed: options.seed,
         }
     }

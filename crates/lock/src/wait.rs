@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | grant | the thread that released a lock or withdrew a request | the stripe's latch |
 //! | deadlock | the thread that closed the cycle | waits latch, then stripe's latch |
-//! | timeout | the waiter itself | waits latch, then stripe's latch |
+//! | timeout, interruption | the waiter itself | waits latch, then stripe's latch |
 //! | closing | the thread that closes waits | waits latch, then stripe's latch |
 //!
 //! - **SLEEP-1** The state word changes from `WAITING` exactly once per wait, under the stripe's latch,
@@ -37,6 +37,9 @@ static TABLE_LOCK: Site = Site::new("table lock");
 /// Number of reads of the state word before a thread sleeps. A holder is often about to commit, so spinning
 /// for a few hundred nanoseconds is worthwhile.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+
+/// Longest sleep between two calls of [`LockOptions::interrupt`](crate::LockOptions::interrupt).
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Result of enqueuing a request.
 #[derive(Debug)]
@@ -217,13 +220,22 @@ impl LockTable {
             if left == Some(Duration::ZERO)
                 && let Some(holders) = self.give_up(demand, request)
             {
+                self.waits.lock().timeouts += 1;
                 return Err(LockError::Timeout { waited: began.elapsed(), holders });
             }
-            owner.sleep(left);
+            let Some(is_interrupted) = self.interrupt else {
+                owner.sleep(left);
+                continue;
+            };
+            owner.sleep(Some(left.map_or(INTERRUPT_INTERVAL, |left| left.min(INTERRUPT_INTERVAL))));
+            // If the lock was granted meanwhile, the call succeeds.
+            if owner.state() == WAITING && is_interrupted() && self.give_up(demand, request).is_some() {
+                return Err(LockError::Interrupted);
+            }
         }
     }
 
-    /// Withdraws a timed-out request and returns its blockers; `None` if the wait has ended in another way.
+    /// Withdraws a waiting request and returns its blockers; `None` if the wait has ended in another way.
     pub(crate) fn give_up(&self, demand: &Demand, request: u32) -> Option<Vec<TxnId>> {
         let mut waits = self.waits.lock(); // WAIT-1
         let mut stripe = self.stripe(demand.id).lock();
@@ -238,7 +250,6 @@ impl LockTable {
         stripe.cancel(request, &self.owners, &mut wakes);
         self.owners.get(demand.owner).end_wait(RUNNING); // SLEEP-1
         drop(stripe);
-        waits.timeouts += 1;
         drop(waits);
         self.wake(&mut wakes);
         Some(holders)
@@ -268,8 +279,12 @@ mod tests {
 
     impl Three {
         fn new() -> Self {
-            let table =
-                LockTable::new(LockOptions { stripes: 2, dependency_slots: 4, timeout: None, seed: 1 });
+            let table = LockTable::new(LockOptions {
+                stripes: 2,
+                dependency_slots: 4,
+                seed: 1,
+                ..LockOptions::default()
+            });
             let (scanner, writer) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
             let third = table.begin(TxnId(3));
             Self { table, scanner, writer, third }

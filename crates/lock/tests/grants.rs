@@ -5,11 +5,13 @@
 mod common;
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use azekura_base::{Lsn, TxnId};
 use azekura_lock::{
-    AnyMode, GapMode, KeyMode, KeyRef, LockError, LockName, RecordMode, TableMode, WouldBlock,
+    AnyMode, GapMode, KeyMode, KeyRef, LockError, LockName, LockOptions, LockTable, RecordMode, TableMode,
+    WouldBlock,
 };
 use common::{OTHER, TREE, key, table, until_waiting};
 
@@ -549,4 +551,25 @@ fn a_scan_that_has_too_many_ranges_locks_keys() {
     );
     table.release_all(writer, None);
     assert_eq!(table.stats().locks, 0);
+}
+
+#[test]
+fn an_interrupted_wait_is_withdrawn_and_the_locks_stay() {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    // The first call lets the wait continue. Relaxed: one thread.
+    let interrupt: fn() -> bool = || CALLS.fetch_add(1, Relaxed) > 0;
+    let table = LockTable::new(LockOptions { interrupt: Some(interrupt), ..LockOptions::default() });
+    let (mut holder, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_key(&mut holder, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    table.lock_key(&mut waiter, TREE, key("other"), KeyMode::UPDATE).unwrap();
+    let refused = table.lock_key(&mut waiter, TREE, key("k"), KeyMode::READ);
+    assert_eq!(refused, Err(LockError::Interrupted));
+    assert_eq!(CALLS.load(Relaxed), 2);
+    assert_eq!(table.holders(TREE, key("k")), [(TxnId(1), KeyMode::UPDATE)]);
+    assert_eq!(table.holders(TREE, key("other")), [(TxnId(2), KeyMode::UPDATE)]);
+    table.release_all(holder, None);
+    table.lock_key(&mut waiter, TREE, key("k"), KeyMode::READ).unwrap();
+    table.release_all(waiter, None);
+    let stats = table.stats();
+    assert_eq!((stats.timeouts, stats.waits, stats.locks), (0, 1, 0));
 }

@@ -21,7 +21,12 @@ use loom::thread;
 const TREE: TreeId = TreeId(0);
 
 fn table() -> Arc<LockTable> {
-    Arc::new(LockTable::new(LockOptions { stripes: 1, dependency_slots: 1, timeout: None, seed: 1 }))
+    Arc::new(LockTable::new(LockOptions {
+        stripes: 1,
+        dependency_slots: 1,
+        seed: 1,
+        ..LockOptions::default()
+    }))
 }
 
 fn model(preemptions: Option<usize>, f: impl Fn() + Send + Sync + 'static) {

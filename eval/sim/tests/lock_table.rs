@@ -19,7 +19,7 @@ const KEY: KeyRef<'static> = KeyRef::Key(b"k");
 const OTHER: KeyRef<'static> = KeyRef::Key(b"j");
 
 fn table(stripes: usize) -> Arc<LockTable> {
-    Arc::new(LockTable::new(LockOptions { stripes, dependency_slots: 1, timeout: None, seed: 1 }))
+    Arc::new(LockTable::new(LockOptions { stripes, dependency_slots: 1, seed: 1, ..LockOptions::default() }))
 }
 
 /// A transaction's use of its locks.

@@ -9,6 +9,7 @@ use azekura_io::{Fs, OpenOptions};
 use super::format::BLOCK_BYTES;
 use super::restore::{begin, finish};
 use super::{BackupProgress, Callback};
+use crate::options::check_interrupt;
 use crate::{Database, Error};
 
 /// Contents and sizes of a [compacted](Database::compact_into) store.
@@ -145,6 +146,7 @@ impl<'a> Compaction<'a> {
                 if seen.bytes - shown >= BLOCK_BYTES as u64 {
                     shown = seen.bytes;
                     self.progress.iter_mut().for_each(|progress| progress(&seen));
+                    check_interrupt(db.shared().options.interrupt)?;
                 }
                 Ok(true)
             })?;

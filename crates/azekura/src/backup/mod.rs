@@ -41,12 +41,15 @@ pub use self::restore::{Restore, RestoreReport};
 use self::rows::Rows;
 use crate::control::CONTROL_NAME;
 use crate::encryption::CallerKey;
+use crate::options::check_interrupt;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// Name of the backup's file in its directory.
 const BACKUP_NAME: &str = "backup.azk";
 /// Name of the backup's file before it is complete.
 const UNFINISHED_NAME: &str = "backup.azk.new";
+/// Longest sleep between two checks for an interruption.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Default name of a stream in errors.
 const STREAM: &str = "backup stream";
 
@@ -306,6 +309,7 @@ impl<'a> Backup<'a> {
             seen: BackupProgress::default(),
             base,
             progress: self.progress.take(),
+            interrupt: shared.options.interrupt,
         };
         for (table, tree) in snapshot.tables_and_trees()? {
             copy.table(snapshot, table, tree)?;
@@ -370,6 +374,7 @@ struct Copy<'a, W> {
     base: Option<Base>,
     seen: BackupProgress,
     progress: StoppingCallback<'a>,
+    interrupt: Option<fn() -> bool>,
 }
 
 impl<W: Write> Copy<'_, W> {
@@ -425,11 +430,17 @@ impl<W: Write> Copy<'_, W> {
         if let Some(progress) = &mut self.progress {
             progress(&self.seen)?;
         }
-        if let Some((began, rate)) = self.pace {
-            let due = Duration::try_from_secs_f64(self.out.bytes as f64 / rate as f64);
-            thread::sleep(due.unwrap_or(Duration::MAX).saturating_sub(began.elapsed()));
+        check_interrupt(self.interrupt)?;
+        let Some((began, rate)) = self.pace else { return Ok(()) };
+        let due = Duration::try_from_secs_f64(self.out.bytes as f64 / rate as f64).unwrap_or(Duration::MAX);
+        loop {
+            let left = due.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(PAUSE));
+            check_interrupt(self.interrupt)?;
         }
-        Ok(())
     }
 }
 
@@ -530,12 +541,12 @@ fn verify(
     Ok(BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes(), is_incremental })
 }
 
-/// Reports progress if a block was read or written since the last report.
-fn report(seen: &mut BackupProgress, bytes: u64, progress: &mut Callback<'_>) {
-    if seen.bytes != bytes
-        && let Some(progress) = progress
-    {
-        seen.bytes = bytes;
+/// Reports progress if a block was read or written since the last report; returns `true` in that case.
+fn report(seen: &mut BackupProgress, bytes: u64, progress: &mut Callback<'_>) -> bool {
+    let is_new = seen.bytes != bytes;
+    seen.bytes = bytes;
+    if let Some(progress) = progress.as_mut().filter(|_| is_new) {
         progress(seen);
     }
+    is_new
 }

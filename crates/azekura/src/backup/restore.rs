@@ -16,6 +16,7 @@ use super::{
 };
 use crate::archive::{self, Replay};
 use crate::encryption::CallerKey;
+use crate::options::check_interrupt;
 use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
 
 /// Name of a file that marks a store as being restored (RESTORE-1).
@@ -369,7 +370,9 @@ fn load(db: &Database, rows: &mut Rows<'_>, progress: &mut Callback<'_>) -> Resu
         tx.create_and_load(&table, &mut |key, value| {
             let is_row = rows.next_row(key, value)?;
             seen.rows += u64::from(is_row);
-            report(&mut seen, rows.bytes(), progress);
+            if report(&mut seen, rows.bytes(), progress) {
+                check_interrupt(db.shared().options.interrupt)?;
+            }
             Ok(is_row)
         })?;
         tx.commit()?;

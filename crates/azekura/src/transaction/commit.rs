@@ -101,6 +101,7 @@ impl Transaction {
                 holders,
             },
             LockError::WouldBlock => Error::WouldBlock { txn: self.id },
+            LockError::Interrupted => Error::Interrupted,
             // A transaction that has written can be neither committed nor undone, because the log failed or
             // has no space.
             LockError::Closed => {

@@ -36,7 +36,7 @@ use crate::Error;
 use crate::database::Shared;
 use crate::key::Key;
 use crate::lifetime::Use;
-use crate::options::Durability;
+use crate::options::{Durability, check_interrupt};
 use crate::probe;
 use crate::table::{Table, TableDefinition};
 use crate::ticket::CommitTicket;
@@ -192,6 +192,11 @@ impl Transaction {
     pub fn detach_from_thread(&self) -> Result<(), Error> {
         self.db.locks.detach(&mut self.state()?.locks);
         Ok(())
+    }
+
+    /// Returns an error if the function of [`Builder::interrupt`](crate::Builder::interrupt) returns `true`.
+    pub(crate) fn check_interrupt(&self) -> Result<(), Error> {
+        check_interrupt(self.db.options.interrupt)
     }
 
     /// Returns `true` if another transaction waits for a lock of this transaction, or has waited for one

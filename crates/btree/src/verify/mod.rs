@@ -122,23 +122,25 @@ pub fn verify(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, TreeError> {
     let start = || Ok::<_, TreeError>((trees.to_vec(), pending.to_vec()));
-    verify_beside_writers(env, start, Vec::new, progress)
+    verify_beside_writers(env, start, Vec::new, None, progress)
 }
 
 /// Checks as [`verify`] does, while transactions read and write. `start` returns the trees and the pending
 /// frees, and is called once changes are recorded. `held` returns the pages that open transactions hold, and
-/// is called after all trees were walked. No latch is held during these calls.
+/// is called after all trees were walked. If `interrupt` returns `true`, the check stops. No latch is held
+/// during these calls.
 ///
 /// # Errors
 ///
-/// The errors of [`verify`], and the errors of `start`.
+/// The errors of [`verify`], the errors of `start`, and [`TreeError::Interrupted`].
 pub fn verify_beside_writers<E: From<TreeError>>(
     env: &Env,
     start: impl FnOnce() -> Result<(Vec<Tree>, Vec<Deferred>), E>,
     held: impl FnOnce() -> Vec<Held>,
+    interrupt: Option<fn() -> bool>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, E> {
-    let mut check = Check::new(env, progress);
+    let mut check = Check { interrupt, ..Check::new(env, progress) };
     // The maps are read after the recording started (CHECK-2).
     let maps = check.read_maps()?;
     let (trees, pending) = start()?;
@@ -176,6 +178,7 @@ struct Check<'a> {
     /// The number of visited pages at which `progress` is called next.
     progress_at: u64,
     progress: &'a mut dyn FnMut(u64, u64),
+    interrupt: Option<fn() -> bool>,
 }
 
 impl<'a> Check<'a> {
@@ -189,6 +192,7 @@ impl<'a> Check<'a> {
             in_use: 0,
             progress_at: PROGRESS_STEP,
             progress,
+            interrupt: None,
         }
     }
 
@@ -260,12 +264,16 @@ impl<'a> Check<'a> {
         true
     }
 
-    /// Reports the progress of the check. No page is latched.
-    fn tell_progress(&mut self) {
+    /// Reports the progress of the check, or stops it. No page is latched.
+    fn tell_progress(&mut self) -> Result<(), TreeError> {
         if self.report.pages >= self.progress_at {
             self.progress_at = self.report.pages + PROGRESS_STEP;
             (self.progress)(self.report.pages, self.in_use);
+            if self.interrupt.is_some_and(|is_interrupted| is_interrupted()) {
+                return Err(TreeError::Interrupted);
+            }
         }
+        Ok(())
     }
 
     fn deferred(&mut self, item: Deferred) -> Result<(), TreeError> {

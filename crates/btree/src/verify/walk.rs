@@ -96,7 +96,7 @@ impl Check<'_> {
                 leaves_ahead -= 1;
             }
             self.next_child(&mut walk)?;
-            self.tell_progress();
+            self.tell_progress()?;
         }
         // The root is freed last. So all other findings in a tree that was freed concurrently are discarded.
         if self.changes.is_changed(tree.root) {

@@ -8,7 +8,7 @@ pub(crate) const TREE: TreeId = TreeId(1);
 pub(crate) const OTHER: TreeId = TreeId(2);
 
 pub(crate) fn table() -> LockTable {
-    LockTable::new(LockOptions { stripes: 8, dependency_slots: 1 << 14, timeout: None, seed: 5 })
+    LockTable::new(LockOptions { stripes: 8, dependency_slots: 1 << 14, seed: 5, ..LockOptions::default() })
 }
 
 pub(crate) fn key(bytes: &'static str) -> KeyRef<'static> {
