@@ -7,6 +7,8 @@ use azekura::{Error as StoreError, ErrorKind};
 use pyo3::import_exception;
 use pyo3::prelude::*;
 
+use crate::signals;
+
 import_exception!(azekura._errors, Error);
 import_exception!(azekura._errors, Conflict);
 import_exception!(azekura._errors, Busy);
@@ -48,10 +50,12 @@ pub(crate) fn raised(error: StoreError) -> PyErr {
     }
 }
 
-/// Runs a call of the store without the GIL (PY-1).
+/// Runs a call of the store without the GIL (PY-1). Raises the exception of a signal handler that ran during
+/// the call.
 pub(crate) fn without_gil<T: Send>(
     py: Python<'_>,
     call: impl FnOnce() -> Result<T, StoreError> + Send,
 ) -> PyResult<T> {
-    py.detach(call).map_err(raised)
+    let result = py.detach(call);
+    signals::take().map_or_else(|| result.map_err(raised), Err)
 }

@@ -2,11 +2,13 @@
 //!
 //! - **PY-1** Each call into the store runs without the GIL, so a thread that waits for a lock, the log or a
 //!   page blocks no other Python thread.
-//! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup and
-//!   the codec of a row that is removed. These acquire the GIL themselves, and hold no latch.
+//! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup, the
+//!   codec of a row that is removed, and signal handlers. These acquire the GIL themselves, and hold no
+//!   latch.
 
 mod codec;
 mod errors;
+mod signals;
 mod table;
 mod ticket;
 mod transaction;
@@ -46,7 +48,7 @@ fn open(
     close_time: Option<f64>,
     encryption_key: Option<[u8; 32]>,
 ) -> PyResult<Database> {
-    let mut builder = azekura::Database::builder().create(create).read_only(read_only);
+    let mut builder = builder().create(create).read_only(read_only);
     if let Some(limit) = transaction_timeout {
         builder = builder.transaction_timeout(seconds(limit)?);
     }
@@ -71,7 +73,12 @@ fn open(
 /// Opens an empty store in memory, for tests.
 #[pyfunction]
 fn in_memory(py: Python<'_>) -> PyResult<Database> {
-    Ok(Database { db: without_gil(py, azekura::Database::in_memory)? })
+    Ok(Database { db: without_gil(py, || builder().cache_bytes(32 << 20).open_in_memory())? })
+}
+
+/// Returns the settings of each store: signal handlers run while a call waits.
+fn builder() -> azekura::Builder {
+    azekura::Database::builder().interrupt(signals::is_raised)
 }
 
 fn seconds(value: f64) -> PyResult<Duration> {
@@ -89,7 +96,8 @@ fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Boun
 #[pyfunction]
 #[pyo3(signature = (source, path, *, verify=false))]
 fn restore(py: Python<'_>, source: PathBuf, path: PathBuf, verify: bool) -> PyResult<u64> {
-    without_gil(py, || Ok(Restore::new().verify(verify).from_directory(source, path)?.backup.rows))
+    let restore = Restore::new().builder(builder()).verify(verify);
+    without_gil(py, || Ok(restore.from_directory(source, path)?.backup.rows))
 }
 
 /// An open store. Any number of threads may use it.
@@ -176,8 +184,8 @@ impl Database {
     }
 
     /// Makes a backup in the new directory `to` while other threads continue; returns the number of its rows.
-    /// Calls `progress` with the number of rows and bytes written so far. An exception of `progress`, or of a
-    /// signal handler, stops the backup.
+    /// Calls `progress` with the number of rows and bytes written so far. An exception of `progress` stops
+    /// the backup.
     #[pyo3(signature = (to, *, rate=None, progress=None))]
     fn backup(
         &self,
@@ -188,17 +196,17 @@ impl Database {
     ) -> PyResult<u64> {
         let mut failed: Option<PyErr> = None;
         let made = without_gil(py, || {
-            let mut backup = self.db.backup().try_progress(|seen| {
-                let called = Python::attach(|py| {
-                    py.check_signals()?;
-                    progress.as_ref().map_or(Ok(()), |call| call.call1(py, (seen.rows, seen.bytes)).map(drop))
+            let mut backup = self.db.backup();
+            if let Some(progress) = &progress {
+                backup = backup.try_progress(|seen| {
+                    let called = Python::attach(|py| progress.call1(py, (seen.rows, seen.bytes)).map(drop));
+                    called.map_err(|error| {
+                        let text = error.to_string();
+                        failed = Some(error);
+                        azekura::Error::other(text)
+                    })
                 });
-                called.map_err(|error| {
-                    let text = error.to_string();
-                    failed = Some(error);
-                    azekura::Error::other(text)
-                })
-            });
+            }
             if let Some(rate) = rate {
                 backup = backup.rate_limit(rate);
             }

@@ -14,6 +14,7 @@ mod rows;
 use self::rows::Rows;
 use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
+use crate::signals;
 use crate::transaction::{SharedTx, lock, opened};
 
 /// Largest number of rows that an iterator reads at once.
@@ -77,7 +78,9 @@ macro_rules! in_transaction {
             Scope::Database(db) => without_gil($py, || {
                 db.transact(|tx| {
                     let $table = tx.table(definition)?;
-                    $body
+                    let done: Result<_, Error> = $body;
+                    signals::refuse_raised()?;
+                    done
                 })
             }),
             Scope::Transaction(shared) => {
@@ -169,6 +172,15 @@ impl View {
                 table.for_each(bounds.clone(), |row| batch.add(row, part))?;
             }
             Ok(batch)
+        })
+    }
+
+    /// Counts the rows of a range without reading values.
+    fn count(&self, py: Python<'_>, bounds: &Bounds) -> PyResult<usize> {
+        in_any_scope!(self, py, table => {
+            let mut rows = 0;
+            table.for_each(bounds.clone(), |_| signals::count(&mut rows).map(ControlFlow::Continue))?;
+            Ok(rows)
         })
     }
 
@@ -309,8 +321,7 @@ impl SnapshotTable {
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let rows = in_any_scope!(self.view, py, table => table.len())?;
-        usize::try_from(rows).map_err(PyErr::from)
+        self.view.count(py, &(Edge::Unbounded, Edge::Unbounded))
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
@@ -395,15 +406,7 @@ impl SnapshotTable {
         end: Option<&Bound<'_, PyAny>>,
         prefix: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<usize> {
-        let bounds = self.view.bounds(start, end, prefix)?;
-        in_any_scope!(self.view, py, table => {
-            let mut count = 0;
-            table.for_each(bounds.clone(), |_| {
-                count += 1;
-                Ok(ControlFlow::Continue(()))
-            })?;
-            Ok(count)
-        })
+        self.view.count(py, &self.view.bounds(start, end, prefix)?)
     }
 
     /// Returns `true` if a key lies in a range.

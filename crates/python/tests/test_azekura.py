@@ -198,3 +198,96 @@ def test_a_forked_child_is_refused(db):
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def raised_in(seconds, call):
+    """Returns the time that `call` takes until SIGINT, which arrives after `seconds`, stops it."""
+    timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT])
+    began = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        call()
+        time.sleep(60)  # the call has ended before the signal
+    timer.join()
+    return time.monotonic() - began
+
+
+def test_a_signal_ends_a_wait_for_a_lock_and_the_transaction_continues(db):
+    rows = db.table("t")
+    rows[b"a"] = b"1"
+    holder = db.begin()
+    tx = db.begin()
+    tx.table("t")[b"b"] = b"2"
+    holder.table("t")[b"a"] = b"3"
+    assert raised_in(0.2, lambda: tx.table("t").get(b"a")) < 30
+    assert raised_in(0.2, lambda: rows.pop(b"a")) < 30
+    assert raised_in(0.2, lambda: db.transact(lambda own: own[rows].pop(b"a"))) < 30
+
+    def block():
+        with db.begin() as own:
+            own[rows][b"c"] = b"4"
+            own[rows].pop(b"a")
+
+    assert raised_in(0.2, block) < 30
+    holder.commit()
+    tx.commit()
+    assert dict(rows) == {b"a": b"3", b"b": b"2"}
+
+
+def test_a_signal_handler_that_raises_nothing_does_not_end_a_wait(db):
+    rows = db.table("t")
+    holder = db.begin()
+    holder.table("t")[b"a"] = b"3"
+    ran = []
+
+    def handler(*_):
+        # A handler may use the store.
+        db.table("other")[b"x"] = b"y"
+        ran.append(holder.commit())
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        assert rows.pop(b"a") == b"3"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert ran == [None] and not rows and len(db.table("other")) == 1
+
+
+def test_a_thread_that_is_not_the_main_one_waits_through_signals(db):
+    rows = db.table("t")
+    holder = db.begin()
+    holder.table("t")[b"a"] = b"3"
+    found = []
+    thread = threading.Thread(target=lambda: found.append(rows.get(b"a")))
+    thread.start()
+    assert raised_in(0.3, lambda: thread.join(60)) < 30
+    holder.commit()
+    thread.join(60)
+    assert found == [b"3"]
+
+
+def test_a_signal_ends_long_calls(db, tmp_path):
+    rows = db.table("t", key=int)
+    for first in range(0, 200_000, 20_000):
+        rows.update((n, b"x" * 20) for n in range(first, first + 20_000))
+    db.backup(tmp_path / "whole")
+
+    def again(call):
+        def calls():
+            while True:
+                call()
+
+        return calls
+
+    number = iter(range(10**9))
+    for call in (
+        lambda: len(rows),
+        lambda: list(rows),
+        lambda: sum(1 for _ in rows.values()),
+        lambda: db.check(),
+        lambda: db.compact_into(tmp_path / f"small{next(number)}"),
+        lambda: azekura.restore(tmp_path / "whole", tmp_path / f"new{next(number)}"),
+    ):
+        assert raised_in(0.2, again(call)) < 30
+    assert len(rows) == 200_000 and not db.check()["findings"]

@@ -24,6 +24,8 @@ impl Rows {
     /// Reads the next batch if all rows of the present one were returned.
     fn fill(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.batch.next == self.batch.lengths.len() && !self.batch.is_last {
+            // A loop without Python code, such as that of `list`, runs no signal handlers.
+            py.check_signals()?;
             self.batch = self.view.batch(py, &self.bounds, self.reverse, self.part)?;
             if let Some(last) = self.batch.last_key() {
                 let past = Edge::Excluded(last.to_vec());
