@@ -102,7 +102,8 @@ typedef struct azk_snapshot azk_snapshot;
 typedef struct azk_ticket azk_ticket;
 
 /*
- A transaction. One thread uses it at a time.
+ A transaction. One thread uses it at a time. Before another thread continues it, call
+ `azk_detach_from_thread`.
  */
 typedef struct azk_tx azk_tx;
 
@@ -369,6 +370,17 @@ enum azk_status azk_next(struct azk_cursor *cursor,
  CAPI-1 holds.
  */
 void azk_cursor_close(struct azk_cursor *cursor);
+
+/*
+ Declares that another thread may continue and end a transaction. Without this declaration, a call fails
+ with `AZK_INVALID` if it would wait for a transaction that the same thread used last, because the wait
+ would not end. A call waits for a detached transaction.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+enum azk_status azk_detach_from_thread(struct azk_tx *tx, struct azk_error **error);
 
 /*
  Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 1,000 times.

@@ -67,7 +67,8 @@ pub struct azk_db {
 
 type SharedTx = Arc<Mutex<Option<Transaction>>>;
 
-/// A transaction. One thread uses it at a time.
+/// A transaction. One thread uses it at a time. Before another thread continues it, call
+/// `azk_detach_from_thread`.
 #[derive(Debug)]
 pub struct azk_tx {
     tx: SharedTx,
@@ -486,7 +487,7 @@ mod transactions;
 pub use copy::{azk_backup, azk_error_free, azk_error_message, azk_error_status, azk_restore};
 pub use cursor::{azk_cursor_close, azk_next, azk_range, azk_snapshot_range};
 pub use transactions::{
-    azk_begin_with, azk_body, azk_checkpoint, azk_commit_async, azk_drop_table, azk_get_for_update,
-    azk_retry, azk_rollback_to, azk_savepoint, azk_savepoint_free, azk_savepoint_set, azk_ticket,
-    azk_ticket_durable, azk_ticket_fd, azk_ticket_free, azk_ticket_wait,
+    azk_begin_with, azk_body, azk_checkpoint, azk_commit_async, azk_detach_from_thread, azk_drop_table,
+    azk_get_for_update, azk_retry, azk_rollback_to, azk_savepoint, azk_savepoint_free, azk_savepoint_set,
+    azk_ticket, azk_ticket_durable, azk_ticket_fd, azk_ticket_free, azk_ticket_wait,
 };

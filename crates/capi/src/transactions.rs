@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use azekura::{CommitTicket, Database, Durability, Error, Savepoint};
+use azekura::{CommitTicket, Database, Durability, Error, Savepoint, Transaction};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
@@ -62,6 +62,22 @@ pub(super) fn begin(db: &Database, given: &str) -> Result<Box<azk_tx>, Error> {
         tx.set_lock_timeout(lock_timeout)?;
     }
     Ok(Box::new(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), value: Vec::new() }))
+}
+
+/// Declares that another thread may continue and end a transaction. Without this declaration, a call fails
+/// with `AZK_INVALID` if it would wait for a transaction that the same thread used last, because the wait
+/// would not end. A call waits for a detached transaction.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_detach_from_thread(tx: *mut azk_tx, error: *mut *mut azk_error) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let tx = unsafe { handle(tx, "tx")? };
+        with_tx(&tx.tx, Transaction::detach_from_thread)
+    })
 }
 
 /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 1,000 times.
