@@ -59,8 +59,17 @@ fn the_header_is_the_one_that_cbindgen_makes() {
 
 #[test]
 fn the_example_runs_and_again_with_address_sanitizer() {
+    runs_and_again_with_address_sanitizer("examples/shop.c");
+}
+
+#[test]
+fn a_transaction_moves_to_another_thread() {
+    runs_and_again_with_address_sanitizer("tests/threads.c");
+}
+
+fn runs_and_again_with_address_sanitizer(source: &str) {
     let scratch = tempfile::tempdir().expect("is made");
-    let example = Path::new(CRATE).join("examples/shop.c");
+    let source = Path::new(CRATE).join(source);
     let empty = scratch.path().join("empty.c");
     std::fs::write(&empty, "int main(void) { return 0; }\n").expect("writes");
     let sanitizer = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -70,9 +79,9 @@ fn the_example_runs_and_again_with_address_sanitizer() {
     let all: [&[&str]; 2] = [&["-O1"], &sanitizer];
     for (n, flags) in all.into_iter().take(1 + usize::from(has_sanitizer)).enumerate() {
         let (program, data) =
-            (scratch.path().join(format!("shop{n}")), scratch.path().join(format!("data{n}")));
+            (scratch.path().join(format!("program{n}")), scratch.path().join(format!("data{n}")));
         std::fs::create_dir(&data).expect("is made");
-        succeeds(&mut compile(&example, flags, &program));
+        succeeds(&mut compile(&source, flags, &program));
         assert_eq!(succeeds(Command::new(&program).arg(&data)), "well\n");
     }
 }
@@ -92,5 +101,12 @@ fn the_shared_library_exports_names_of_the_headers_only() {
         // The far memory in the library has its own C interface and header.
         let is_ours = name.starts_with("azk_") && header.contains(&format!("{name}("));
         assert!(is_ours || name.starts_with("azekura_far_"), "{name}");
+    }
+    let name_of = |line: &str| line.split_once('(')?.0.rsplit([' ', '*']).next().map(str::to_owned);
+    let declared: Vec<String> =
+        header.lines().filter_map(name_of).filter(|name| name.starts_with("azk_")).collect();
+    assert!(declared.len() >= 30, "{declared:?}");
+    for name in &declared {
+        assert!(names.contains(name), "{name} is declared, but not exported");
     }
 }
