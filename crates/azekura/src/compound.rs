@@ -148,11 +148,70 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     ///
     /// The errors of [`insert`](Self::insert). The transaction is then as it was before the call, or has been
     /// rolled back.
-    pub fn retain(&self, mut keep: impl FnMut(K::Owned, V::Owned) -> bool) -> Result<u64, Error> {
-        let (mut cursor, mut keys) = (self.cursor(ByteBounds::ALL), Vec::new());
+    pub fn retain(&self, keep: impl FnMut(K::Owned, V::Owned) -> bool) -> Result<u64, Error> {
+        self.retain_in(.., keep)
+    }
+
+    /// Removes rows as [`retain`](Self::retain) does, but only rows of `range`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`retain`](Self::retain).
+    pub fn retain_in(
+        &self,
+        range: impl KeyRange<K>,
+        mut keep: impl FnMut(K::Owned, V::Owned) -> bool,
+    ) -> Result<u64, Error> {
+        self.remove_if(&range, |key, value| !keep(key, value))
+    }
+
+    /// Removes the rows of `range` for which `extract` returns `true`, and returns them in key order. All
+    /// rows are read before the first one is removed. The removed rows are kept in memory, and a panic of
+    /// `extract` changes nothing.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// const JOBS: TableDefinition<u64, str> = TableDefinition::new("jobs");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// for (number, job) in [(1, "mail"), (2, "scan"), (3, "mail")] {
+    ///     db.transact(|tx| tx.table(&JOBS)?.insert(&number, job))?;
+    /// }
+    /// let mails = db.transact(|tx| tx.table(&JOBS)?.extract_if(.., |_, job| job == "mail"))?;
+    /// assert_eq!(mails, [(1, "mail".to_owned()), (3, "mail".to_owned())]);
+    /// assert_eq!(db.transact(|tx| tx.table(&JOBS)?.len())?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`retain`](Self::retain).
+    pub fn extract_if(
+        &self,
+        range: impl KeyRange<K>,
+        mut extract: impl FnMut(&K::Owned, &V::Owned) -> bool,
+    ) -> Result<Vec<(K::Owned, V::Owned)>, Error> {
+        let mut extracted = Vec::new();
+        self.remove_if(&range, |key, value| {
+            let is_extracted = extract(&key, &value);
+            if is_extracted {
+                extracted.push((key, value));
+            }
+            is_extracted
+        })?;
+        Ok(extracted)
+    }
+
+    fn remove_if(
+        &self,
+        range: &impl KeyRange<K>,
+        mut is_removed: impl FnMut(K::Owned, V::Owned) -> bool,
+    ) -> Result<u64, Error> {
+        let (mut cursor, mut keys) = (self.cursor(ByteBounds::of(range)), Vec::new());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
-            if !keep(self.decoded(K::decode(key))?, value.decode::<V>(self.name())?) {
+            if is_removed(self.decoded(K::decode(key))?, value.decode::<V>(self.name())?) {
                 keys.push(key.to_vec());
             }
         }

@@ -244,7 +244,12 @@ fn rows_are_counted_changed_compared_and_removed_as_in_a_map() -> Result<(), Err
         assert_eq!((rows.get(&7)?, rows.len()?), (None, 2_499));
         assert_eq!(rows.remove_range(100..2_400)?, 2_300);
         assert_eq!(rows.remove_range(100..2_400)?, 0);
-        assert_eq!(rows.retain(|key, _| key % 2 == 0)?, 99);
+        assert_eq!(rows.retain_in(..50, |key, _| key % 2 == 0)?, 24);
+        let odd = rows.extract_if(50..2_450, |key, value| key % 2 == 1 && *value == 2)?;
+        assert!(
+            odd.into_iter().eq((50..100).chain(2_400..2_450).filter(|key| key % 2 == 1).map(|key| (key, 2)))
+        );
+        assert_eq!(rows.retain(|key, _| key % 2 == 0)?, 25);
         let kept = (&rows).into_iter().map(|row| row.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
         assert!(kept.iter().copied().eq((0..100).chain(2_400..2_500).filter(|key| key % 2 == 0)));
         Ok(())
@@ -259,6 +264,9 @@ fn a_predicate_that_panics_removes_nothing() {
     let rows = tx.table(&ROWS).expect("a handle");
     let retain = || rows.retain(|key, _| if key == 90 { panic!("the predicate fails") } else { false });
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(retain)).is_err());
+    let extract =
+        || rows.extract_if(.., |&key, _| if key == 90 { panic!("the predicate fails") } else { true });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(extract)).is_err());
     tx.commit().expect("commits");
     assert_eq!(db.transact(|tx| tx.table(&ROWS)?.len()).expect("counts"), 100);
 }

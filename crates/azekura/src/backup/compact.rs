@@ -33,7 +33,11 @@ pub struct Compaction<'a> {
     db: &'a Database,
     page_size: Option<usize>,
     progress: Callback<'a>,
+    filter: Filter<'a>,
 }
+
+/// Returns `true` for the rows that are copied, from the table's name, key and value.
+type Filter<'a> = Option<Box<dyn FnMut(&str, &[u8], &[u8]) -> bool + 'a>>;
 
 impl fmt::Debug for Compaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +76,7 @@ impl Database {
     /// Returns the settings of a compaction; [`Compaction::into_directory`] runs it.
     #[must_use]
     pub fn compaction(&self) -> Compaction<'_> {
-        Compaction { db: self, page_size: None, progress: None }
+        Compaction { db: self, page_size: None, progress: None, filter: None }
     }
 }
 
@@ -91,6 +95,15 @@ impl<'a> Compaction<'a> {
     #[must_use]
     pub fn progress(mut self, progress: impl FnMut(&BackupProgress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Copies only the rows for which `keep` returns `true`. Its arguments are the name of the table and the
+    /// bytes of key and value as stored; [`Key::decode`](crate::Key::decode) decodes a key. A multimap table
+    /// has a row for each value, with the value in the key.
+    #[must_use]
+    pub fn filter(mut self, keep: impl FnMut(&str, &[u8], &[u8]) -> bool + 'a) -> Self {
+        self.filter = Some(Box::new(keep));
         self
     }
 
@@ -132,21 +145,26 @@ impl<'a> Compaction<'a> {
             let (mut next, mut shown) = (0, seen.bytes);
             let tx = new.begin()?;
             tx.create_and_load(&table, &mut |key, value| {
-                while next == leaves.len() {
-                    next = 0;
-                    if leaves.advance()?.is_none() {
-                        return Ok(false);
+                let row_bytes = loop {
+                    while next == leaves.len() {
+                        next = 0;
+                        if leaves.advance()?.is_none() {
+                            return Ok(false);
+                        }
+                        check_interrupt(db.shared().options.interrupt)?;
                     }
-                }
-                let (k, v) = leaves.row(next)?;
-                key.extend_from_slice(k);
-                value.extend_from_slice(v);
-                next += 1;
-                (seen.rows, seen.bytes) = (seen.rows + 1, seen.bytes + (k.len() + v.len()) as u64);
+                    let (k, v) = leaves.row(next)?;
+                    next += 1;
+                    if self.filter.as_mut().is_none_or(|keep| keep(&table.name, k, v)) {
+                        key.extend_from_slice(k);
+                        value.extend_from_slice(v);
+                        break k.len() + v.len();
+                    }
+                };
+                (seen.rows, seen.bytes) = (seen.rows + 1, seen.bytes + row_bytes as u64);
                 if seen.bytes - shown >= BLOCK_BYTES as u64 {
                     shown = seen.bytes;
                     self.progress.iter_mut().for_each(|progress| progress(&seen));
-                    check_interrupt(db.shared().options.interrupt)?;
                 }
                 Ok(true)
             })?;

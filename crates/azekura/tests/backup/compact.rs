@@ -1,5 +1,6 @@
 //! Tests of compaction into a new store: the same rows in few pages, or a directory that does not open.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +125,27 @@ fn a_compaction_shows_progress_and_refuses_impossible_pages() {
     let error = db.compaction().page_size(5_000).into_directory("odd").expect_err("no page size");
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
     assert!(!fs.exists(Path::new("odd")), "a refused compaction made a directory");
+}
+
+#[test]
+fn a_compaction_with_a_filter_copies_the_rows_that_it_keeps() {
+    let fs = FaultFs::new();
+    let db = sparse(&fs, 8_000);
+    let is_kept = |key: &[u8]| key.last().is_some_and(|last| last % 8 == 0);
+    let mut tables = BTreeSet::new();
+    let compaction = db.compaction().filter(|table, key, _| {
+        tables.insert(table.to_owned());
+        is_kept(key)
+    });
+    let report = compaction.into_directory("small").expect("copies");
+    let small = on(&fs).create(false).open("small").expect("opens");
+    let mut expected = contents(&db);
+    assert!(tables.iter().eq(expected.keys()));
+    expected.values_mut().for_each(|(_, rows)| rows.retain(|(key, _)| is_kept(key)));
+    assert_eq!((report.rows, contents(&small)), (1_000, expected));
+    assert!(small.check(&mut |_, _| {}).expect("checks").is_clean());
+    let nothing = db.compaction().filter(|_, _, _| false).into_directory("nothing").expect("copies");
+    assert_eq!((nothing.tables, nothing.rows), (2, 0));
 }
 
 #[test]
