@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use azekura::{EncodeKey, Key};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::errors::Corrupt;
 
@@ -227,7 +227,12 @@ fn bytes<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Cow::Borrowed(bytes.as_bytes()));
     }
-    Ok(Cow::Owned(object.cast::<PyByteArray>().map_err(|_| not_bytes(object))?.to_vec()))
+    if let Ok(bytes) = object.cast::<PyByteArray>() {
+        return Ok(Cow::Owned(bytes.to_vec()));
+    }
+    // Other objects with the buffer protocol, such as memoryview and array.
+    let view = PyMemoryView::from(object).map_err(|_| not_bytes(object))?;
+    Ok(Cow::Owned(view.call_method0("tobytes")?.extract()?))
 }
 
 fn not_bytes(object: &Bound<'_, PyAny>) -> PyErr {

@@ -29,16 +29,26 @@ use transaction::{Savepoint, Transaction};
 /// Largest number of times that `transact` runs its body; after the last run it raises the conflict.
 const MOST_RUNS: u32 = 1000;
 
-/// Opens a store, or creates it if it does not exist.
+/// Opens the store in directory `path`, or creates it there.
+///
+/// Times are in seconds, and None means no limit. A transaction that is open for longer than
+/// `transaction_timeout` is rolled back; a call that waits for a lock for longer than `lock_timeout` fails
+/// with `Conflict`; `close` writes pages for `close_time`, and the next opening recovers the others. With
+/// `create=False` the store must exist. `page_size` counts only for a new store. `encryption_key` has 32
+/// bytes.
 #[pyfunction]
-#[pyo3(signature = (
-    path, *, create=true, read_only=false, cache_bytes=None, page_size=None, transaction_timeout=Some(60.0),
-    lock_timeout=None, close_time=None, encryption_key=None
-))]
+#[pyo3(
+    signature = (
+        path, *, create=true, read_only=false, cache_bytes=None, page_size=None,
+        transaction_timeout=Some(60.0), lock_timeout=None, close_time=None, encryption_key=None
+    ),
+    text_signature = "(path, *, create=True, read_only=False, cache_bytes=None, page_size=None, \
+                      transaction_timeout=60.0, lock_timeout=None, close_time=None, encryption_key=None)"
+)]
 #[expect(clippy::too_many_arguments, reason = "they are named arguments in Python")]
 fn open(
     py: Python<'_>,
-    path: PathBuf,
+    #[pyo3(from_py_with = path_of)] path: PathBuf,
     create: bool,
     read_only: bool,
     cache_bytes: Option<usize>,
@@ -81,6 +91,11 @@ fn builder() -> azekura::Builder {
     azekura::Database::builder().interrupt(signals::is_raised)
 }
 
+/// Returns a path that was given as text, as bytes, or as an object with `__fspath__`.
+fn path_of(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    path.py().import("os")?.call_method1("fsdecode", (path,))?.extract()
+}
+
 fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| Invalid::new_err(format!("{value} is not a number of seconds above 0")))
@@ -95,13 +110,18 @@ fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Boun
 /// Creates a new store at `path` from the backup in directory `source`; returns the number of its rows.
 #[pyfunction]
 #[pyo3(signature = (source, path, *, verify=false))]
-fn restore(py: Python<'_>, source: PathBuf, path: PathBuf, verify: bool) -> PyResult<u64> {
+fn restore(
+    py: Python<'_>,
+    #[pyo3(from_py_with = path_of)] source: PathBuf,
+    #[pyo3(from_py_with = path_of)] path: PathBuf,
+    verify: bool,
+) -> PyResult<u64> {
     let restore = Restore::new().builder(builder()).verify(verify);
     without_gil(py, || Ok(restore.from_directory(source, path)?.backup.rows))
 }
 
 /// An open store. Any number of threads may use it.
-#[pyclass(frozen, module = "azekura")]
+#[pyclass(frozen, weakref, module = "azekura")]
 struct Database {
     db: azekura::Database,
 }
@@ -190,7 +210,7 @@ impl Database {
     fn backup(
         &self,
         py: Python<'_>,
-        to: PathBuf,
+        #[pyo3(from_py_with = path_of)] to: PathBuf,
         rate: Option<u64>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<u64> {
@@ -217,7 +237,7 @@ impl Database {
 
     /// Copies all tables into a new store with full pages in the new directory `to`; returns the number of
     /// rows.
-    fn compact_into(&self, py: Python<'_>, to: PathBuf) -> PyResult<u64> {
+    fn compact_into(&self, py: Python<'_>, #[pyo3(from_py_with = path_of)] to: PathBuf) -> PyResult<u64> {
         without_gil(py, || Ok(self.db.compact_into(to)?.rows))
     }
 
@@ -273,7 +293,7 @@ impl Database {
 }
 
 /// The state of the store at one moment.
-#[pyclass(frozen, module = "azekura")]
+#[pyclass(frozen, weakref, module = "azekura")]
 struct Snapshot {
     snapshot: Mutex<Option<azekura::Snapshot>>,
 }

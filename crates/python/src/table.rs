@@ -267,7 +267,7 @@ fn missing(key: &Bound<'_, PyAny>) -> PyErr {
 }
 
 /// A table in a snapshot: a read-only mapping.
-#[pyclass(frozen, subclass, module = "azekura")]
+#[pyclass(frozen, subclass, weakref, module = "azekura")]
 pub(crate) struct SnapshotTable {
     pub(crate) view: View,
 }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::errors::{raised, without_gil};
 
 /// A ticket of a commit, which reports when the commit is durable. Await it, or call `wait`.
-#[pyclass(frozen, module = "azekura")]
+#[pyclass(frozen, weakref, module = "azekura")]
 pub(crate) struct Ticket {
     ticket: CommitTicket,
     /// A copy of the ticket for each callback that was not called yet.

@@ -47,7 +47,7 @@ fn ended() -> PyErr {
 }
 
 /// A transaction, which commits at the end of its `with` block and rolls back on an exception.
-#[pyclass(frozen, module = "azekura")]
+#[pyclass(frozen, weakref, module = "azekura")]
 pub(crate) struct Transaction {
     tx: SharedTx,
 }

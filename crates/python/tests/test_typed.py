@@ -1,16 +1,20 @@
 """Tests of codecs, views, savepoints, tickets and other features that a dict does not have."""
 
+import array
 import asyncio
 import collections.abc
 import errno
 import gc
 import math
+import os
+import pathlib
 import resource
 import subprocess
 import sys
 import threading
 import time
 import warnings
+import weakref
 
 import azekura
 import pytest
@@ -75,6 +79,42 @@ def test_objects_of_other_types_are_refused(db):
             db.table("t", key=bad)
     with pytest.raises(TypeError, match="2 parts"):
         db.table("pairs", key=(str, int))[("a",)] = b""
+
+
+def test_buffers_are_stored_as_their_bytes(db):
+    table = db.table("buffers")
+    numbers = array.array("H", [1, 2, 3])
+    for buffer in (bytearray(b"abc"), memoryview(b"abcdef")[::2], memoryview(b"abc"), numbers):
+        table[buffer] = buffer
+        assert table[bytes(buffer)] == bytes(buffer) and buffer in table
+    parts = db.table("parts", key=(bytes, int))
+    parts[memoryview(b"a"), 1] = b""
+    assert list(parts) == [(b"a", 1)]
+    for other in ("text", 5, None, [1]):
+        with pytest.raises(TypeError, match="takes bytes"):
+            table[b"a"] = other
+
+
+def test_handles_have_weak_references(db):
+    table = db.table("t")
+    tx = db.begin()
+    for handle in (db, table, tx, tx[table], db.snapshot(), db.snapshot()[table]):
+        assert weakref.ref(handle)() is handle
+    assert weakref.ref(tx.commit_nowait()) is not None
+    assert weakref.ref(db.table("t"))() is None
+
+
+def test_paths_of_all_kinds(tmp_path):
+    for number, path in enumerate((str, os.fsencode, pathlib.Path)):
+        place = tmp_path / f"{number}é\udcff"
+        with azekura.open(path(place)) as db:
+            db.table("t")[b"a"] = b"1"
+            assert db.backup(path(tmp_path / f"copy{number}")) == 1
+            assert db.compact_into(path(tmp_path / f"small{number}")) == 1
+        assert azekura.restore(path(tmp_path / f"copy{number}"), path(tmp_path / f"new{number}")) == 1
+        assert place.is_dir()
+    with pytest.raises(TypeError, match="PathLike"):
+        azekura.open(5)
 
 
 def test_the_catalog_knows_the_codecs(db):

@@ -17,7 +17,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
-_Path = str | PathLike[str]
+_Path = str | bytes | PathLike[str] | PathLike[bytes]
 _Codec = type[_T]
 
 class Error(Exception): ...
