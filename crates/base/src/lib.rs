@@ -22,6 +22,7 @@
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | a hook that runs before a thread blocks |
 //! | [`fork`] | detection of forked processes |
+//! | [`inherited`] | state that a command passes on to the program that it starts |
 //! | [`rate_limit`] | a limit on the number of log lines of one kind |
 //! | [`shared_block`] | reference-counted bytes with a value that several blocks share |
 //! | [`striped`] | counters spread over cache lines |
@@ -36,6 +37,7 @@ pub mod cipher;
 pub mod durable;
 pub mod fork;
 pub mod id;
+pub mod inherited;
 pub mod page;
 #[cfg(not(loom))]
 pub mod rate_limit;

@@ -53,7 +53,8 @@ pub struct Launched {
 /// Runs a program to its end and records it.
 ///
 /// Ctrl-C and Ctrl-\ end the program, but not its recording. `SIGTERM`, `SIGHUP`, `SIGUSR1` and `SIGUSR2` are
-/// passed on to the program. Signals that this process ignores are ignored by the program as well.
+/// passed on to the program. The program starts with the ignored and the blocked signals of this process: see
+/// [`azekura_base::inherited`].
 ///
 /// # Errors
 ///
@@ -74,6 +75,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     }
     let mut command = Command::new(name);
     command.args(arguments);
+    azekura_base::inherited::pass_on(&mut command);
     recorder.prepare(&mut command)?;
     if launch.delay.is_zero() {
         recorder.begin()?;

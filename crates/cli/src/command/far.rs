@@ -149,6 +149,7 @@ impl Far {
         let mut command = Command::new(program);
         command.args(arguments);
         launch.prepare_with(&mut command, &library);
+        azekura_base::inherited::pass_on(&mut command);
         // `exec` replaces this process: signals, exit code and terminal then belong to the program.
         Err(anyhow::Error::new(command.exec()).context(format!("cannot start {}", program.display())))
     }

@@ -5,6 +5,7 @@ mod cluster;
 mod demo;
 mod far;
 mod guide;
+mod inherited;
 mod load;
 mod log;
 mod rows;
