@@ -30,6 +30,8 @@ pub(crate) struct Local {
     pub(crate) waits: Cell<u32>,
     /// Number of searches that found no free slot.
     pub(crate) looks: Cell<u32>,
+    /// Number of slots that had memory at the last search that found no free one.
+    pub(crate) ready: Cell<u32>,
     /// The thread runs code of this library.
     pub(crate) quiet: Cell<bool>,
     /// The thread is ending and records nothing more.

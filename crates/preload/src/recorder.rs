@@ -60,12 +60,12 @@ const _: () = assert!(size_of::<Thread>() <= area::SLOT_HEAD - area::OWN_AT && a
 #[cold]
 pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thread {
     let area = session.area;
-    let missed = &area.header().threads_missed;
+    let missed = [&area.header().threads_missed, &session.process().threads_missed];
     let Some(index) = claim(&area, session.number()) else {
-        missed.fetch_add(u32::from(is_first), Relaxed);
+        missed.iter().for_each(|count| _ = count.fetch_add(u32::from(is_first), Relaxed));
         return ptr::null_mut();
     };
-    missed.fetch_sub(u32::from(!is_first), Relaxed);
+    missed.iter().for_each(|count| _ = count.fetch_sub(u32::from(!is_first), Relaxed));
     let (slot, header) = (area.slot(index), area.header());
     slot.counters.reset();
     // Relaxed: the slot's state publishes the values stored below.

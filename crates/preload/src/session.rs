@@ -61,7 +61,7 @@ impl Session {
         self.area.header()
     }
 
-    fn process(&self) -> &'static ProcessSlot {
+    pub(crate) fn process(&self) -> &'static ProcessSlot {
         self.area.process(self.process_index)
     }
 }
@@ -201,7 +201,8 @@ pub(crate) fn thread_begins(function: usize) {
 #[cold]
 #[inline(never)]
 fn joined(session: &Session, command: u32) -> *mut Thread {
-    /// A thread without a slot searches for one in every call with this number.
+    /// A thread without a slot searches for one in every call with this number, and as soon as there are more
+    /// slots.
     const LOOK_EVERY: u32 = 16;
     let local = local();
     let is_first = local.command.replace(command) != command;
@@ -214,9 +215,11 @@ fn joined(session: &Session, command: u32) -> *mut Thread {
     }
     let looks = local.looks.get();
     local.looks.set(looks.wrapping_add(1));
-    if !looks.is_multiple_of(LOOK_EVERY) {
+    let ready = session.header().ready.load(Relaxed); // Relaxed: `join` reads it again
+    if !looks.is_multiple_of(LOOK_EVERY) && local.ready.replace(ready) == ready {
         return ptr::null_mut();
     }
+    local.ready.set(ready);
     begin(session);
     let thread = join(session, command, is_first);
     local.forget();
@@ -229,6 +232,17 @@ fn joined(session: &Session, command: u32) -> *mut Thread {
         unsafe { libc::pthread_setspecific(key, thread.cast()) };
     }
     thread
+}
+
+/// Counts a wait of this thread if the thread has no slot.
+pub(crate) fn misses_wait() {
+    if let Some(session) = session()
+        && local().thread.get().is_null()
+        && local().command.get() == command()
+        && !local().ended.get()
+    {
+        session.process().waits_missed.fetch_add(1, Relaxed);
+    }
 }
 
 /// Starts the recording of this process, if it has not started.

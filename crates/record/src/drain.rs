@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 /// Number of slots that exist before the first thread needs one. More slots are created when fewer than half
-/// of this number are free.
+/// of this number are free, or threads found none.
 const SPARE_SLOTS: usize = 32;
 const PROCESSES_EVERY: Duration = Duration::from_millis(20);
 const THREADS_EVERY: Duration = Duration::from_millis(500);
@@ -43,6 +43,8 @@ pub(crate) struct Drain {
     programs: HashMap<u64, Program>,
     /// The finished files of recording `number`.
     finished: Vec<Spooled>,
+    /// Number of threads that had found no slot at the last turn.
+    missed: u32,
     looked_at_processes: Instant,
     looked_at_threads: Instant,
     events: Vec<Event>,
@@ -94,6 +96,7 @@ impl Drain {
             open: HashMap::new(),
             programs: HashMap::new(),
             finished: Vec::new(),
+            missed: 0,
             looked_at_processes: now,
             looked_at_threads: now,
             events: Vec::new(),
@@ -106,6 +109,7 @@ impl Drain {
         self.is_recording = true;
         self.since = ticks(time_source());
         self.finished.clear();
+        (0..PROCESSES).for_each(|index| reset_missed(self.area.process(index)));
         self.area.header().command.store(number, Release);
     }
 
@@ -153,7 +157,8 @@ impl Drain {
         std::mem::take(&mut self.finished)
     }
 
-    /// Drains all rings; returns `true` if one was at least half full.
+    /// Drains all rings; returns `true` if one was at least half full, or slots were created because threads
+    /// needed them.
     pub(crate) fn turn(&mut self) -> bool {
         let (mut busy, mut free, mut first_free) = (false, 0, None);
         for index in 0..self.ready {
@@ -171,10 +176,13 @@ impl Drain {
         }
         // Relaxed: the hint orders nothing else.
         self.area.header().hint.store(first_free.unwrap_or(0) as u32, Relaxed);
-        if free < SPARE_SLOTS / 2 {
+        let missed = self.area.header().threads_missed.load(Relaxed); // Relaxed: publishes no other data
+        let wanted = missed.saturating_sub(std::mem::replace(&mut self.missed, missed)) as usize;
+        if free < SPARE_SLOTS / 2 || free < wanted {
             // If the area cannot grow, the existing slots remain in use. Threads without a slot are counted.
             let more = self.ready + SPARE_SLOTS.max(self.ready / 2);
-            self.ready = self.area.grow(&self.file, self.ready, more).unwrap_or(self.ready);
+            let ready = self.area.grow(&self.file, self.ready, more).unwrap_or(self.ready);
+            busy |= std::mem::replace(&mut self.ready, ready) < ready;
         }
         for program in self.programs.values_mut().filter(|program| program.has_news) {
             program.has_news = false;
@@ -353,7 +361,14 @@ fn process_of(owner: u64) -> u32 {
 fn reset(slot: &ProcessSlot) {
     // Relaxed: published by the store of 0 to the owner.
     slot.flags.store(0, Relaxed);
+    reset_missed(slot);
     slot.begin.iter().chain(&slot.end).for_each(|word| word.store(0, Relaxed));
+}
+
+fn reset_missed(slot: &ProcessSlot) {
+    // Relaxed: counters that publish no other data.
+    slot.threads_missed.store(0, Relaxed);
+    slot.waits_missed.store(0, Relaxed);
 }
 
 /// The name that a thread has stored in two words.

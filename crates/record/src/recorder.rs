@@ -278,9 +278,17 @@ impl Shared {
     fn missing(&self) -> Vec<String> {
         let header = self.area.header();
         let (threads, processes) = (&header.threads_missed, &header.processes_missed);
-        let told = [(threads.swap(0, Relaxed), "threads"), (processes.swap(0, Relaxed), "processes")];
-        let tell = |(count, what)| format!("{count} {what} were not recorded: there was no room for more");
-        let mut missing: Vec<String> = told.into_iter().filter(|(count, _)| *count > 0).map(tell).collect();
+        let mut missing = Vec::new();
+        let (threads, processes) = (threads.swap(0, Relaxed), processes.swap(0, Relaxed));
+        if threads > 0 {
+            missing.push(format!(
+                "{threads} threads were not recorded, because no event buffer was free; smaller buffers \
+                 (--ring) take more threads at a time"
+            ));
+        }
+        if processes > 0 {
+            missing.push(format!("{processes} processes were not recorded: there was no room for more"));
+        }
         let sandboxed = header.sandboxed.swap(0, Relaxed);
         if sandboxed > 0 {
             missing.push(format!(

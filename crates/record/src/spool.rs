@@ -45,6 +45,8 @@ pub(crate) struct Spooled {
     pub(crate) process: u32,
     pub(crate) path: PathBuf,
     threads: HashMap<u32, Told>,
+    /// Number of events of the threads without a slot.
+    missed: u64,
     /// The error of the first write that failed, if any.
     pub(crate) failed: Option<io::Error>,
 }
@@ -213,6 +215,11 @@ impl Spool {
         }
         let sample = self.sample(slot);
         let has_ended = ended(slot).is_some();
+        // Relaxed: counters that publish no other data.
+        let (threads, waits) = (slot.threads_missed.load(Relaxed), slot.waits_missed.load(Relaxed));
+        self.encoder.unrecorded(threads.into());
+        // A thread has two events, and a wait has two.
+        let missed = 2 * (u64::from(threads) + u64::from(waits));
         self.encoder.clock(&sample);
         machine_cpu_ns().into_iter().for_each(|ns| self.encoder.machine(ns));
         if has_ended || end != End::Gone {
@@ -220,15 +227,16 @@ impl Spool {
         }
         self.write();
         let process = process_id(self.process);
-        Spooled { process, path: self.out.path, threads: self.threads, failed: self.out.failed }
+        Spooled { process, path: self.out.path, threads: self.threads, missed, failed: self.out.failed }
     }
 }
 
 impl Spooled {
-    /// Returns the trace, in which each thread has lost the events that could not be written.
+    /// Returns the trace, in which each thread has lost the events that could not be written. The first
+    /// thread has also lost the events of the threads without a slot.
     pub(crate) fn read(&self) -> Result<Trace, ReadError> {
         let mut trace = Trace::read(&self.path)?;
-        let mut missing: u64 = 0;
+        let mut missing = self.missed;
         for (tag, told) in &self.threads {
             match trace.threads.iter_mut().find(|thread| thread.tag == *tag) {
                 Some(thread) => {
@@ -297,9 +305,26 @@ mod tests {
         spool.flush(slot);
         spool.thread(&ThreadInfo { tag: 2, os_id: 3, name: "two".into(), cpu });
         spool.events(&area, 2, 0, &events(5));
+        slot.threads_missed.store(9, Relaxed); // one thread
         let spooled = spool.finish(slot, End::Stopped, &[]);
         assert!(spooled.failed.is_some());
         let trace = spooled.read().unwrap();
-        assert_eq!((trace.event_count(), trace.lost(), spooled.recorded()), (2, 3 + 2 + 2, 6));
+        assert_eq!((trace.event_count(), trace.lost(), spooled.recorded()), (2, 3 + 2 + 2 + 2 * 9, 6));
+    }
+
+    #[test]
+    fn threads_without_a_slot_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let area = Area::create(&tempfile::tempfile().unwrap(), Layout::new(2)).unwrap();
+        let info = session_info(&Options::default()).unwrap();
+        let path = directory.path().join("spool");
+        let slot = area.process(0);
+        let mut spool = Spool::new(std::process::id(), slot, &info, 0, directory.path(), path);
+        spool.thread(&ThreadInfo { tag: 1, os_id: 2, name: "one".into(), cpu: CpuSource::None });
+        spool.events(&area, 1, 0, &[Event::new(1, EventKind::Mark)]);
+        slot.threads_missed.store(3, Relaxed); // one thread
+        slot.waits_missed.store(4, Relaxed);
+        let trace = spool.finish(slot, End::Stopped, &[]).read().unwrap();
+        assert_eq!((trace.unrecorded_threads, trace.lost()), (3, 2 * 3 + 2 * 4));
     }
 }

@@ -61,6 +61,7 @@ fn trace() -> Trace {
         machine_cpu_ns: None,
         switches: Switches::NotAsked,
         samples: Vec::new(),
+        unrecorded_threads: 0,
         ending: Ending::Complete,
     }
 }

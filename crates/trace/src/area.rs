@@ -32,7 +32,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Magic number of the header, which changes with every change of the layout.
-pub const MAGIC: u64 = 0x415a_4b41_5245_4102;
+pub const MAGIC: u64 = 0x415a_4b41_5245_4103;
 /// Name of the area's file in the recorder's directory.
 pub const FILE: &str = "area";
 /// Environment variable with the recorder's directory.
@@ -230,6 +230,10 @@ pub struct ProcessSlot {
     pub begin: [AtomicU64; 3],
     /// The three clocks at the end of the process.
     pub end: [AtomicU64; 3],
+    /// Number of the process's threads that found no slot.
+    pub threads_missed: AtomicU32,
+    /// Number of waits of these threads.
+    pub waits_missed: AtomicU32,
 }
 
 /// The head of a thread's slot.

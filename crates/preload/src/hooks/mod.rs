@@ -18,7 +18,7 @@ mod waiters;
 use crate::callers;
 use crate::local::local;
 use crate::recorder::Thread;
-use crate::session::{is_on, is_recording, passes_over_hold, recording};
+use crate::session::{is_on, is_recording, misses_wait, passes_over_hold, recording};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 
@@ -58,12 +58,16 @@ struct Waiting {
 
 /// Records the begin of a wait of this thread; returns `None` if it is not recorded.
 fn begun(called: Called, from: usize, object: usize, kind: WaitKind) -> Option<Waiting> {
-    recording(|thread| {
+    let waiting = recording(|thread| {
         callers::tell(thread, from, object);
         waiters::enter(object);
         let site = thread.begin_wait(called, from, object, kind);
         Waiting { site, object, command: local().command.get() }
-    })
+    });
+    if waiting.is_none() {
+        misses_wait();
+    }
+    waiting
 }
 
 /// Records the end of a wait.

@@ -177,6 +177,7 @@ impl TraceBuilder<'_> {
             machine_cpu_ns: None,
             switches: Switches::Recorded { lost: seen.lost },
             samples: Vec::new(),
+            unrecorded_threads: 0,
             ending: Ending::Complete,
         };
         add_off(&mut trace, &seen.off);

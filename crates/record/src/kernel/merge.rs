@@ -256,6 +256,7 @@ mod tests {
             machine_cpu_ns: None,
             switches: Switches::NotAsked,
             samples: Vec::new(),
+            unrecorded_threads: 0,
             ending: Ending::Complete,
         }
     }

@@ -213,6 +213,23 @@ fn a_program_that_restricts_its_system_calls_is_recorded_up_to_there() {
     }
 }
 
+/// How many threads find a ring depends on the speed of the recorder, which creates rings meanwhile.
+#[test]
+fn each_thread_is_recorded_or_counted_as_not_recorded() {
+    let mut programs = turn();
+    let program = build("storm", &mut programs);
+    let place = directory();
+    let output = place.path().join("trace");
+    let launched = launch(&Launch { command: vec![program.into()], output, ..Launch::default() });
+    let launched = launched.expect("the program ran");
+    assert_eq!(launched.status.code(), Some(0), "{launched:?}");
+    let trace = Trace::read(place.path().join("trace")).expect("a recording");
+    let (recorded, unrecorded) = (trace.threads.len() as u64, trace.unrecorded_threads);
+    assert_eq!(recorded + unrecorded, 401, "{unrecorded} were not recorded");
+    let is_told = launched.missing.iter().any(|told| told.starts_with(&format!("{unrecorded} threads")));
+    assert_eq!(is_told, unrecorded > 0, "{launched:?}");
+}
+
 /// In another PID namespace, the ids of processes and threads are those of other processes of the recorder's.
 #[test]
 fn a_program_in_a_pid_namespace_is_recorded_to_its_end_where_users_may_create_one() {

@@ -257,6 +257,7 @@ impl Work<'_> {
             processors: trace.session.processors,
             events: self.count,
             lost: trace.lost(),
+            unrecorded_threads: trace.unrecorded_threads,
             unmatched: self.totals.unmatched,
             cut_short_at: match trace.ending {
                 Ending::Complete => None,

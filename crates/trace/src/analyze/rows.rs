@@ -29,8 +29,10 @@ pub struct Recorded {
     pub processors: u32,
     /// Number of events in the trace.
     pub events: u64,
-    /// Number of events that were lost because their ring was full (hazard T2).
+    /// Number of events that were lost because their ring was full (hazard T2), or no ring was free.
     pub lost: u64,
+    /// Number of threads without a recording, because no ring was free.
+    pub unrecorded_threads: u64,
     /// Number of begins and ends without a partner because of lost events.
     pub unmatched: u64,
     /// Offset of the last complete block's end, if the writer did not finish the file.

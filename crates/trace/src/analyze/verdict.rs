@@ -14,6 +14,8 @@ const BUSY: f64 = 0.85;
 /// Fraction of the elapsed time from which on I/O or unexplained time is named.
 const LARGE: f64 = 0.30;
 
+/// Fraction of the events, or of the threads, from which on their loss may hide a bottleneck.
+const LOST: f64 = 0.05;
 /// Fraction of the elapsed time in waits of one class from which on the report names these waits.
 const WAITS: f64 = 0.10;
 /// Fraction of the program's CPU time in one spin loop from which on the loop is the bottleneck. An
@@ -93,16 +95,42 @@ pub enum Verdict {
         /// Recorded time in nanoseconds.
         duration_ns: u64,
     },
+    /// No bottleneck was found among the recorded events, but so many were lost that they may hide one.
+    Lost {
+        /// Fraction of the events that were lost.
+        events: f64,
+        /// Fraction of the threads without a recording.
+        threads: f64,
+    },
     /// No bottleneck was found.
     Nothing,
 }
 
 impl Verdict {
     pub(crate) fn of(analysis: &Analysis) -> Self {
-        match (Self::found(analysis), analysis.recorded.cut_short_at) {
-            (Self::Nothing, Some(_)) => Self::CutShort { duration_ns: analysis.recorded.duration_ns },
+        let recorded = &analysis.recorded;
+        match (Self::found(analysis), recorded.cut_short_at) {
+            (Self::Nothing, Some(_)) => Self::CutShort { duration_ns: recorded.duration_ns },
+            (found, _) if found.needs_all_events() => Self::lost(recorded).unwrap_or(found),
             (found, _) => found,
         }
+    }
+
+    /// Returns `true` if lost waits could have led to another verdict: their time counts as time without a
+    /// reason. The other verdicts name the reason of recorded time, or the whole program's use of processors.
+    fn needs_all_events(&self) -> bool {
+        match self {
+            Self::Nothing | Self::OffCpu { .. } => true,
+            Self::Cpu { utilisation, .. } => *utilisation < BUSY,
+            _ => false,
+        }
+    }
+
+    fn lost(recorded: &super::Recorded) -> Option<Self> {
+        let part = |lost: u64, kept: u64| lost as f64 / lost.saturating_add(kept).max(1) as f64;
+        let events = part(recorded.lost, recorded.events);
+        let threads = part(recorded.unrecorded_threads, recorded.threads);
+        (events.max(threads) >= LOST).then_some(Self::Lost { events, threads })
     }
 
     fn found(analysis: &Analysis) -> Self {
@@ -280,6 +308,12 @@ impl Verdict {
             Self::CutShort { duration_ns } => format!(
                 "Not known: the recording was cut short, and nothing stands out in its {:.3} s.",
                 *duration_ns as f64 / 1e9
+            ),
+            Self::Lost { events, threads } => format!(
+                "Not known: {:.0} % of the events and {:.0} % of the threads were not recorded, and nothing \
+                 stands out in the others.",
+                events * 100.0,
+                threads * 100.0
             ),
             Self::Nothing => "Nothing stands out: no lock, device or processor limits this operation.".into(),
         }

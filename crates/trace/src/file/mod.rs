@@ -19,6 +19,7 @@
 //! | 10 switches | [`Switches`]: presence of the kernel's records of switches; at most once |
 //! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
 //! | 12 samples | [`CpuSample`]s of all threads |
+//! | 13 unrecorded | number of threads without a recording; at most once |
 //!
 //! From version 2 on, events are in *rounds*: in a round each thread has at most one block of events. Events
 //! of a later round happened later, except those that a thread wrote while the other rings were drained. So a
@@ -60,6 +61,7 @@ mod block {
     pub(super) const SWITCHES: u8 = 10;
     pub(super) const OFF: u8 = 11;
     pub(super) const SAMPLES: u8 = 12;
+    pub(super) const UNRECORDED: u8 = 13;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -249,6 +251,8 @@ pub struct Trace {
     pub operations: BTreeMap<u16, Name>,
     /// Threads, by tag.
     pub threads: Vec<ThreadTrace>,
+    /// Number of threads that are not in `threads`, because no ring was free for them.
+    pub unrecorded_threads: u64,
     /// Mapped files and their addresses, in recordings of other programs.
     pub modules: Vec<Module>,
     /// CPU time of the whole machine since its start, in nanoseconds, at the first and last reading; `None`

@@ -117,6 +117,7 @@ pub(super) struct Parts {
     machine: Option<(u64, u64)>,
     switches: Option<Switches>,
     samples: Vec<CpuSample>,
+    unrecorded: u64,
     /// Numbers of events and losses in the end block.
     end: Option<(u64, u64)>,
 }
@@ -144,6 +145,7 @@ impl Parts {
             (block::SWITCHES, _) => self.take_switches(input)?,
             (block::OFF, _) => self.take_off(input)?,
             (block::SAMPLES, _) => self.take_samples(input)?,
+            (block::UNRECORDED, _) => self.unrecorded = number(input)?,
             (block::MACHINE, _) => {
                 let now = number(input)?;
                 self.machine = Some((self.machine.map_or(now, |(first, _)| first), now));
@@ -271,6 +273,7 @@ impl Parts {
             sites: self.sites,
             operations: self.operations,
             threads,
+            unrecorded_threads: self.unrecorded,
             modules: self.modules,
             machine_cpu_ns: self.machine,
             switches: self.switches.unwrap_or_default(),

@@ -175,6 +175,13 @@ impl Encoder {
         });
     }
 
+    /// Writes the number of threads without a recording; nothing if it is 0.
+    pub fn unrecorded(&mut self, threads: u64) {
+        if threads > 0 {
+            self.block(block::UNRECORDED, |out| put_u64(out, threads));
+        }
+    }
+
     /// Writes the end of the recording.
     pub fn end(&mut self, lost: u64) {
         let events = self.events;
@@ -229,6 +236,7 @@ impl super::Trace {
         encoder.clock(&self.begin);
         encoder.switches(&self.switches);
         encoder.samples(&self.samples);
+        encoder.unrecorded(self.unrecorded_threads);
         if let Some((first, last)) = self.machine_cpu_ns {
             encoder.machine(first);
             encoder.machine(last);

@@ -324,6 +324,14 @@ fn timed_sampled(operations: &[OperationRow], out: &mut String) {
 }
 
 fn losses(r: &Recorded, out: &mut String) {
+    if r.unrecorded_threads > 0 {
+        let threads = grouped(r.unrecorded_threads as i64);
+        let _ = writeln!(
+            out,
+            "  NOT RECORDED: {threads} threads, because no ring was free for them. Smaller rings take more \
+             threads at a time."
+        );
+    }
     if r.lost == 0 {
         out.push_str("  No event was lost.\n");
     } else {
@@ -332,8 +340,8 @@ fn losses(r: &Recorded, out: &mut String) {
         let (lost, unmatched) = (grouped(r.lost as i64), grouped(r.unmatched as i64));
         let _ = writeln!(
             out,
-            "  LOST: {lost} events ({part}) found a ring full; {unmatched} beginnings or ends had no \
-             partner. Times are too low; use larger rings."
+            "  LOST: {lost} events ({part}) found a ring full, or none free; {unmatched} beginnings or ends \
+             had no partner. Times are too low; use larger rings."
         );
     }
     if let Some(offset) = r.cut_short_at {

@@ -117,6 +117,7 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         machine_cpu_ns: None,
         switches: Switches::NotAsked,
         samples: Vec::new(),
+        unrecorded_threads: 0,
         ending: Ending::Complete,
     }
 }

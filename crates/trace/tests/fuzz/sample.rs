@@ -48,6 +48,7 @@ pub(crate) fn trace(events: u64) -> Trace {
         modules: vec![Module { base: 0x5000, len: 4096, offset: 0, path: "/usr/bin/x".into() }],
         machine_cpu_ns: Some((7, 9)),
         switches: Switches::Recorded { lost: 7 },
+        unrecorded_threads: 5,
         samples: vec![CpuSample { tag: 1, address: 0x5010, site: 2, count: 300 }],
         ending: Ending::Complete,
     }

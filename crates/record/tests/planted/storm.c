@@ -1,0 +1,34 @@
+/* Many threads at a time, each of which waits for a mutex: all of them are started before the first can end. */
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { THREADS = 400 };
+
+static pthread_mutex_t storm_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void *worker(void *unused) {
+    pthread_mutex_lock(&storm_mutex);
+    pthread_mutex_unlock(&storm_mutex);
+    return unused;
+}
+
+int main(void) {
+    pthread_t threads[THREADS];
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 1 << 17);
+    pthread_mutex_lock(&storm_mutex);
+    for (int i = 0; i < THREADS; i++) {
+        if (pthread_create(&threads[i], &small, worker, NULL) != 0) {
+            return 1;
+        }
+    }
+    usleep(200000);
+    pthread_mutex_unlock(&storm_mutex);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    puts("end");
+    return 0;
+}
