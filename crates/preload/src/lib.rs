@@ -12,6 +12,7 @@
 //! | `hooks::device` | syncs of files, and reads and writes during which the thread left its processor |
 //! | `hooks::futex` | `syscall(SYS_futex, …)`: locks that a program or its runtime built itself |
 //! | `hooks::thread` | threads: each is an operation, named by the function it starts with |
+//! | `hooks::limit` | limits of memory, which must not count the area |
 //! | `hooks::sandbox` | restrictions of system calls, which end the recording of a process |
 //! | `session` | the area shared with the recorder; forks; ends of threads and of the process |
 //! | `recorder` | one thread's events, in its slot of the area |

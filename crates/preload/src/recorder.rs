@@ -4,7 +4,7 @@
 //! it, and only inside `quietly`.
 
 use crate::local::local;
-use crate::session::Session;
+use crate::session::{Session, is_usable, usable_slots};
 use crate::sites;
 use azekura_trace::area::{self, Area, Called, MAIN, Mapped, ThreadSlot, UNKNOWN_START, state};
 use azekura_trace::event::{Event, EventKind, SHARED, UNWOKEN, WAITED, WOKE};
@@ -110,14 +110,19 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
 fn claim(area: &Area, process: u32) -> Option<usize> {
     let header = area.header();
     // Acquire: pairs with the Release in `Area::grow` (AREA-3).
-    let ready = (header.ready.load(Acquire) as usize).min(area.layout().slots);
+    let ready = (header.ready.load(Acquire) as usize).min(area.layout().slots).min(usable_slots());
     let hint = header.hint.load(Relaxed) as usize;
     let claimed = u64::from(process) << 32 | state::CLAIMED;
     (0..ready).map(|i| (hint + i) % ready).find(|&index| {
         let word = area.state(index);
         // AcqRel: pairs with the Release by which the recorder freed the slot after its last read.
-        word.load(Relaxed) == state::FREE
-            && word.compare_exchange(state::FREE, claimed, AcqRel, Relaxed).is_ok()
+        let is_claimed = word.load(Relaxed) == state::FREE
+            && word.compare_exchange(state::FREE, claimed, AcqRel, Relaxed).is_ok();
+        if is_claimed && !is_usable(index) {
+            word.store(state::FREE, Release); // pairs with the AcqRel of the next claim
+            return false;
+        }
+        is_claimed
     })
 }
 

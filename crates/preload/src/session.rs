@@ -20,8 +20,9 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,8 @@ static NO_PLANT: AtomicU64 = AtomicU64::new(0);
 /// The word with the address of the mutex that is held longer: first [`NO_PLANT`], then a word in the area's
 /// header.
 static PLANT: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PLANT).cast_mut());
+/// Number of slots that this process may use; those from here on may be unmapped.
+static SLOTS: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Set when the program restricts its system calls. The children of forks inherit the restriction.
 static IS_SANDBOXED: AtomicBool = AtomicBool::new(false);
 
@@ -243,6 +246,40 @@ pub(crate) fn misses_wait() {
     {
         session.process().waits_missed.fetch_add(1, Relaxed);
     }
+}
+
+/// Returns the number of slots that this process may use; it may be smaller already.
+pub(crate) fn usable_slots() -> usize {
+    SLOTS.load(Relaxed) // Relaxed: `is_usable` checks the slot that is claimed
+}
+
+/// Returns `true` if this process may use the slot that the calling thread has just claimed.
+pub(crate) fn is_usable(slot: usize) -> bool {
+    // SeqCst: pairs with the fence in `limit_slots`. This thread finds the new number of slots, or that one
+    // finds the claim.
+    fence(SeqCst);
+    slot < SLOTS.load(Relaxed)
+}
+
+/// Unmaps slots that this process does not use, because the program limits its memory to `bytes`: the limit
+/// counts the whole area.
+pub(crate) fn limit_slots(bytes: u64) {
+    let Some(session) = session() else { return };
+    if session.process_id != std::process::id() {
+        return; // the child of a vfork, in its parent's memory
+    }
+    quietly(|| {
+        let area = session.area;
+        let slots = area.layout().slots_within(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let before = SLOTS.fetch_min(slots, Relaxed);
+        // SeqCst: pairs with the fence in `is_usable`.
+        fence(SeqCst);
+        // Relaxed: ordered by the fence. Only this process writes its own number.
+        let is_used = |index| area.state(index).load(Relaxed) >> 32 == u64::from(session.number);
+        // SAFETY: slots before the earlier number were never unmapped. From now on, this process uses no slot
+        // from the new number on, except those that its threads have claimed.
+        unsafe { area.unmap(slots..before, is_used) };
+    });
 }
 
 /// Starts the recording of this process, if it has not started.

@@ -27,6 +27,7 @@
 use crate::ring::{Counters, Memory, Slot};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -281,6 +282,13 @@ impl Layout {
         Self { ring_events, slots: (Self::SLOT_BYTES / slot).clamp(16, MOST_SLOTS) }
     }
 
+    /// Returns the number of slots in a process with a limited address space: they take at most a sixteenth
+    /// of the limit.
+    #[must_use]
+    pub fn slots_within(self, limit: usize) -> usize {
+        self.slots.min(limit / 16 / self.slot_bytes())
+    }
+
     const fn slot_bytes(self) -> usize {
         (SLOT_HEAD + self.ring_events * size_of::<Slot>()).next_multiple_of(PAGE)
     }
@@ -352,7 +360,7 @@ impl Area {
     }
 
     /// Maps the area of a recorder; `None` if the file is no area, or the mapping fails. A process with
-    /// limited address space (`RLIMIT_AS`) maps fewer slots: they take at most a sixteenth of the limit.
+    /// limited address space (`RLIMIT_AS`) maps fewer slots: see [`Layout::slots_within`].
     #[must_use]
     pub fn open(file: &File) -> Option<Self> {
         if file.metadata().ok()?.len() < SLOTS_AT as u64 {
@@ -371,9 +379,31 @@ impl Area {
         // SAFETY: mapped above, and no other code has the address.
         unsafe { libc::munmap(front.base.as_ptr().cast(), SLOTS_AT) };
         let layout = Layout { ring_events, slots };
-        let slots = slots.min(address_space() / 16 / layout.slot_bytes());
+        let slots = layout.slots_within(address_space());
         let layout = Layout { slots, ..layout };
         is_one.then(|| Some(Self { base: map(file, layout.bytes(slots)).ok()?, layout }))?
+    }
+
+    /// Removes the slots of a range from this process's memory, except those for which `is_used` returns
+    /// `true`.
+    ///
+    /// # Safety
+    ///
+    /// The process has not removed any of these slots before, and accesses none of the removed ones later.
+    pub unsafe fn unmap(&self, slots: Range<usize>, is_used: impl Fn(usize) -> bool) {
+        let end = slots.end.min(self.layout.slots);
+        let mut from = slots.start;
+        for index in slots.start..=end {
+            if index < end && !is_used(index) {
+                continue;
+            }
+            if from < index {
+                let (at, to) = (self.layout.bytes(from), self.layout.bytes(index));
+                // SAFETY: within the mapping, and not used by the caller's contract.
+                unsafe { libc::munmap(self.base.add(at).as_ptr().cast(), to - at) };
+            }
+            from = index + 1;
+        }
     }
 
     /// Returns the area's sizes.
@@ -565,6 +595,26 @@ mod tests {
         area.empty(&file).unwrap();
         assert!(blocks() * 4 < before, "{before} blocks, then {}", blocks());
         assert_eq!(area.header().tags.load(Relaxed), 0); // one thread
+    }
+
+    #[test]
+    fn removed_slots_take_no_address_space_and_the_others_stay() {
+        let file = tempfile::tempfile().unwrap();
+        let area = Area::create(&file, Layout { ring_events: 64, slots: 8 }).unwrap();
+        area.grow(&file, 0, 8).unwrap();
+        // SAFETY: only the slots 0 to 2 and 5 are accessed later.
+        unsafe { area.unmap(3..100, |index| index == 5) };
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_mapped = |index| {
+            let address = area.own(index).as_ptr().addr();
+            maps.lines().filter_map(|line| line.split_once(' ')?.0.split_once('-')).any(|(from, to)| {
+                let number = |text| usize::from_str_radix(text, 16).unwrap();
+                (number(from)..number(to)).contains(&address)
+            })
+        };
+        assert_eq!([0, 1, 2, 5].map(is_mapped), [true; 4]);
+        assert_eq!([3, 4, 6, 7].map(is_mapped), [false; 4]);
+        assert_eq!(Layout::new(8192).slots_within(1 << 30), 252);
     }
 
     #[test]

@@ -64,6 +64,8 @@ unsafe extern "C" fn other(
     f: c_long,
 ) -> c_long {
     super::sandbox::is_called(number, a);
+    // SAFETY: the caller's arguments.
+    unsafe { super::limit::is_called(number, [a, b, c]) };
     // SAFETY: the caller's arguments. Arguments that the call does not have contain arbitrary values and are
     // ignored, as in the C library's own function.
     unsafe { NEXT.get()(number, a, b, c, d, e, f) }

@@ -207,6 +207,14 @@ fn a_program_with_limited_address_space_can_use_nearly_all_of_it() {
 }
 
 #[test]
+fn a_program_that_limits_its_own_address_space_can_use_nearly_all_of_it() {
+    for kind in ["own memory", "own memory by number"] {
+        let trace = limits(kind);
+        assert_eq!(trace.threads.len(), 7, "threads that start later are recorded, too");
+    }
+}
+
+#[test]
 fn a_program_that_restricts_its_system_calls_is_recorded_up_to_there() {
     for kind in ["strict", "filter", "filter by number"] {
         limits(kind);

@@ -7,6 +7,7 @@
 #include <semaphore.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -35,6 +36,14 @@ static void *canceled(void *is_timed) {
 }
 static void *allocator(void *unused) {
     puts(malloc(400 << 20) ? "allocated" : "no memory");
+    return NULL;
+}
+// Maps memory until the limit, and prints how much there is less than the limit permits, in units of 128 MB.
+static void *mapper(void *megabytes) {
+    long left = (long)megabytes;
+    while (mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+        left--;
+    printf("%ld\n", left / 128);
     return NULL;
 }
 static void *reader(void *is_strict) {
@@ -106,6 +115,17 @@ int main(int count, char **arguments) {
         limited(RLIMIT_FSIZE, 512, arguments[0], "work");
     if (!strcmp(kind, "memory"))
         limited(RLIMIT_AS, 700 << 20, arguments[0], "allocate");
+    if (!strncmp(kind, "own", 3)) {
+        struct rlimit limit = {600 << 20, 600 << 20};
+        run_one(3, worker);
+        if (!strcmp(kind, "own memory"))
+            printf("%d\n", setrlimit(RLIMIT_AS, &limit));
+        if (!strcmp(kind, "own memory by number"))
+            printf("%ld\n", syscall(SYS_prlimit64, 0, RLIMIT_AS, &limit, NULL));
+        mapper((void *)600);
+        printf("%d\n", setrlimit(RLIMIT_AS, &limit));
+        run_one(3, worker);
+    }
     if (!strcmp(kind, "work"))
         run_one(3, worker);
     if (!strcmp(kind, "allocate"))
