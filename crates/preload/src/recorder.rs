@@ -12,6 +12,7 @@ use azekura_trace::file::{CpuSource, TimeSource};
 use azekura_trace::parts::{SampleCounts, Sampler, Track, When, thread_id, time_source};
 use azekura_trace::ring::Producer;
 use azekura_trace::{HoldMode, WaitKind};
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -97,7 +98,7 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     let fresh = Thread { area, index, operation, track, sampler, waited: 0, held: [NONE; HOLDS] };
     // SAFETY: the memory is the part of the slot for the recorder, large enough and aligned, and claimed by
     // this thread (AREA-2).
-    unsafe { thread.write(fresh) };
+    unsafe { put(fresh, thread) };
     // Release: pairs with the Acquire of the recorder, which reads the states; the slot's head is visible.
     area.state(index).store(u64::from(session.number()) << 32 | state::LIVE, Release);
     // SAFETY: initialized above.
@@ -124,6 +125,24 @@ fn claim(area: &Area, process: u32) -> Option<usize> {
         }
         is_claimed
     })
+}
+
+/// Writes a recorder into its slot without a call of `memcpy`. ThreadSanitizer would see that call, but not
+/// the order between it and the slot's earlier thread.
+///
+/// # Safety
+///
+/// The address is valid for writes of a recorder, and aligned.
+unsafe fn put(fresh: Thread, at: *mut Thread) {
+    type Word = MaybeUninit<u64>;
+    const { assert!(size_of::<Thread>().is_multiple_of(size_of::<Word>()) && align_of::<Thread>() >= 8) };
+    let fresh = ManuallyDrop::new(fresh);
+    let from = (&raw const fresh).cast::<Word>();
+    for index in 0..size_of::<Thread>() / size_of::<Word>() {
+        // SAFETY: both addresses are within recorders, and any bytes are valid words. Volatile: the compiler
+        // makes no `memcpy` of the loop.
+        unsafe { at.cast::<Word>().add(index).write_volatile(from.add(index).read()) };
+    }
 }
 
 /// Stores the thread's present name. Threads often get their names some time after their start.

@@ -142,10 +142,15 @@ impl Drain {
         process::is_alive(number) && !(number & FOREIGN != 0 && has_ended())
     }
 
+    /// Returns `true` if a running program uses the area.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let owners = (0..PROCESSES).map(|index| (index, self.area.process(index).owner.load(Acquire)));
+        owners.filter(|(_, owner)| *owner != 0).any(|(index, owner)| self.is_alive(index, owner))
+    }
+
     /// Frees the area's memory, if no running program uses it.
     pub(crate) fn close(&mut self) {
-        let owners = (0..PROCESSES).map(|index| (index, self.area.process(index).owner.load(Acquire)));
-        if !owners.filter(|(_, owner)| *owner != 0).any(|(index, owner)| self.is_alive(index, owner)) {
+        if !self.is_in_use() {
             self.open.clear();
             self.ready = 0;
             let _ = self.area.empty(&self.file); // otherwise, the memory is freed when this process ends

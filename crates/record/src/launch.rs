@@ -107,11 +107,19 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     recorder.end();
     let launched =
         Launched { status, ran, refusals, recorded: Vec::new(), missing: Vec::new(), nothing: None };
-    Ok(match recorder.collect_with(&launch.output, child.id(), &kernel.finish()) {
+    let mut launched = match recorder.collect_with(&launch.output, child.id(), &kernel.finish()) {
         Ok(Collected { recorded, missing }) => Launched { recorded, missing, ..launched },
         // The program has run, so its status is returned even if there is no recording.
         Err(nothing) => Launched { nothing: Some(nothing), ..launched },
-    })
+    };
+    launched.missing.extend(recorder.library_in_use().map(|library| {
+        format!(
+            "processes of the program still run, and the programs that they start need {}; remove it \
+             after their end",
+            library.display()
+        )
+    }));
+    Ok(launched)
 }
 
 /// Records a running process from outside and writes the recording to `output`. The recording ends with the

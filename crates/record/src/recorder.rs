@@ -26,6 +26,10 @@ static LIBRARY: &[u8] = include_bytes!(env!("AZEKURA_PRELOAD_BUILT"));
 const LIBRARY_FILE: &str = "libazekura_preload.so";
 /// Name of the environment variable with the path of another library to load.
 const OTHER_LIBRARY: &str = "AZEKURA_PRELOAD";
+/// Environment variable with the options of AddressSanitizer, and the option with which its runtime need not
+/// be the first library. Without the option it ends programs in which this library is the first.
+const SANITIZER: &str = "ASAN_OPTIONS";
+const IN_ANY_ORDER: &str = "verify_asan_link_order=0";
 /// A directory in memory, without a disk.
 const SHARED_MEMORY: &str = "/dev/shm";
 const DEFAULT_RING_EVENTS: usize = 1 << 13;
@@ -41,6 +45,8 @@ pub struct Recorder {
     /// The number of the current recording: the count of calls of `begin`.
     begun: u32,
     ring_events: usize,
+    /// The traces stay in `directory`, because they could not be written elsewhere.
+    keeps_recordings: bool,
     shared: Option<Shared>,
 }
 
@@ -97,7 +103,8 @@ impl Recorder {
             Put::No(error) => error,
             Put::Io(source) => failed(directory.path(), source),
         })?;
-        Ok(Self { library, directory, begun: 0, ring_events: DEFAULT_RING_EVENTS, shared: None })
+        let ring_events = DEFAULT_RING_EVENTS;
+        Ok(Self { library, directory, begun: 0, ring_events, keeps_recordings: false, shared: None })
     }
 
     /// Sets the number of events that each thread's ring holds (default: 8192). With larger rings, fewer
@@ -122,12 +129,18 @@ impl Recorder {
             preload.push(others);
         }
         program.env("LD_PRELOAD", preload).env(DIRECTORY, shared);
+        program.env(SANITIZER, with_option(std::env::var_os(SANITIZER), IN_ANY_ORDER));
         Ok(())
+    }
+
+    /// Returns the directory of the traces.
+    fn spools(&self) -> PathBuf {
+        self.directory.path().join("recordings")
     }
 
     fn shared(&mut self) -> Result<&mut Shared, RecordError> {
         if self.shared.is_none() {
-            let spools = self.directory.path().join("recordings");
+            let spools = self.spools();
             std::fs::create_dir_all(&spools).map_err(|source| failed(&spools, source))?;
             private(&spools, 0o700).map_err(|source| failed(&spools, source))?;
             self.shared = Some(Shared::new(self.ring_events, spools)?);
@@ -224,11 +237,32 @@ impl Recorder {
         }
     }
 
+    /// Returns the library's path if processes of the recorded programs still run. The programs that these
+    /// start load the library, so it is not removed with the recorder.
+    #[must_use]
+    pub fn library_in_use(&self) -> Option<&Path> {
+        let shared = self.shared.as_ref()?;
+        (self.library.starts_with(self.directory.path()) && shared.lock().is_in_use())
+            .then_some(self.library.as_path())
+    }
+
     /// Keeps the recordings in the temporary directory, because they could not be written to the requested
     /// file.
     fn keep(&mut self, error: RecordError) -> RecordError {
+        self.keeps_recordings = true;
         self.directory.disable_cleanup(true);
-        RecordError::Kept { path: self.directory.path().join("recordings"), source: Box::new(error) }
+        RecordError::Kept { path: self.spools(), source: Box::new(error) }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.library_in_use().is_some() {
+            self.directory.disable_cleanup(true);
+            if !self.keeps_recordings {
+                let _ = std::fs::remove_dir_all(self.spools()); // otherwise, temporary files stay
+            }
+        }
     }
 }
 
@@ -385,6 +419,16 @@ impl From<io::Error> for Put {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
+}
+
+/// Returns options of a sanitizer with one more, which takes effect last.
+fn with_option(options: Option<OsString>, option: &str) -> OsString {
+    let mut options = options.unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push(option);
+    options
 }
 
 /// Returns the directory for temporary files as an absolute path. Returns `/tmp` if that path has a space, a

@@ -144,9 +144,10 @@ fn end_hold(object: usize) {
 /// Returns `true` if the C library accepts the clock and the time of a timed call. It rejects others before
 /// it tries to take the object, so a hook passes these on at once (HOOK-1).
 unsafe fn is_valid(clock: libc::clockid_t, until: *const libc::timespec) -> bool {
-    // SAFETY: the caller's time, which the C library reads in any case.
-    let nanoseconds = unsafe { (*until).tv_nsec };
-    matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC) && (0..1_000_000_000).contains(&nanoseconds)
+    // SAFETY: null or the caller's time.
+    let Some(until) = (unsafe { until.as_ref() }) else { return false };
+    matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC)
+        && (0..1_000_000_000).contains(&until.tv_nsec)
 }
 
 /// Returns the address of an object, by which the object is identified.

@@ -259,6 +259,60 @@ fn a_program_in_a_pid_namespace_is_recorded_to_its_end_where_users_may_create_on
     assert!(trace.event_count() > 600, "{}", trace.event_count());
 }
 
+/// Programs that start after the recorder's end find the library, so the loader prints no error.
+#[test]
+fn processes_that_outlive_the_recorder_start_programs_as_ever() {
+    let _turn = turn();
+    let place = directory();
+    let out = place.path().join("out");
+    let script = r#"exec >"$0" 2>&1; ( sleep 2; env echo later ) & echo first"#;
+    let command = vec!["sh".into(), "-c".into(), script.into(), out.clone().into()];
+    let launched = launch(&Launch { command, output: place.path().join("trace"), ..Launch::default() });
+    let launched = launched.expect("the program ran");
+    let said = || std::fs::read_to_string(&out).expect("its output");
+    assert_eq!((said().as_str(), launched.status.code()), ("first\n", Some(0)));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !said().contains("later") && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(said(), "first\nlater\n");
+    let told = launched.missing.iter().find_map(|told| told.split_once("need ")?.1.split_once("; remove"));
+    let library = told.map(|(library, _)| library);
+    let library = Path::new(library.expect("it says where the library is"));
+    std::fs::remove_dir_all(library.parent().expect("a directory")).expect("it is there");
+}
+
+/// Compares a program that is built with a sanitizer, with and without the recorder. A finding ends such a
+/// program with another status.
+#[test]
+fn sanitizers_find_as_much_as_without_the_recorder() {
+    let _turn = turn();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted/storm.c");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    for sanitizer in ["address", "thread", "undefined"] {
+        let program = scratch().join(format!("storm-{sanitizer}"));
+        let compiled = Command::new(&compiler)
+            .args([
+                "-g",
+                "-O1",
+                "-pthread",
+                &format!("-fsanitize={sanitizer}"),
+                "-DTHREADS=20",
+                "-DROUNDS=10",
+            ])
+            .arg("-o")
+            .args([&program, &source])
+            .output();
+        let once = |is_recorded| run(&program, &[], directory().path(), is_recorded);
+        if !compiled.is_ok_and(|compiled| compiled.status.success()) || once(false).1.code() != Some(0) {
+            println!("not tried: {sanitizer} sanitizer");
+            continue;
+        }
+        let (output, status) = once(true);
+        assert_eq!((output.as_str(), status.code()), ("end\n", Some(0)), "{sanitizer}");
+    }
+}
+
 #[test]
 fn signals_to_the_recorder_reach_the_program() {
     let _turn = turn();
