@@ -1,12 +1,17 @@
 //! Mutexes and spin locks. A hook first tries to lock, and records a wait only if that fails. Holds are
 //! sampled at random.
+//!
+//! A robust mutex is not tried first: if it is not recoverable, glibc's `pthread_mutex_trylock` returns the
+//! error and leaves the mutex locked, so the program's next lock would never return. Its wait is recorded if
+//! the thread left its processor.
 
-use super::{address, begun, ended_by, hook, is_valid, released, taken};
+use super::{address, begun, ended_by, hook, is_valid, released, taken, watched};
 use crate::next::next;
 use crate::session::{if_recording, is_on, is_planted, passes_over_hold, planted};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, clockid_t, pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t, timespec};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 type Mutex = *mut pthread_mutex_t;
 type Spin = *mut pthread_spinlock_t;
@@ -49,11 +54,37 @@ fn taken_or(called: Called, from: usize, object: usize, tried: c_int, wait: impl
     result
 }
 
+/// Returns `true` if the mutex is robust, by the bit of its kind that all initializers contain.
+#[inline]
+unsafe fn is_robust(mutex: Mutex) -> bool {
+    /// Offset of the kind in the mutex of 64-bit processors.
+    const KIND_AT: usize = 16;
+    const ROBUST: i32 = 16;
+    // SAFETY: the caller's mutex. The C library changes other bits of the kind, atomically.
+    let kind = unsafe { AtomicI32::from_ptr(mutex.cast::<i32>().byte_add(KIND_AT)) };
+    kind.load(Relaxed) & ROBUST != 0 // Relaxed: the bit is constant
+}
+
+/// Locks a robust mutex by `lock`.
+#[cold]
+#[inline(never)]
+fn lock_robust(mutex: Mutex, from: usize, lock: impl FnOnce() -> c_int) -> c_int {
+    let result = watched(Called::Mutex, address(mutex), from, || WaitKind::Latch, lock);
+    if is_on() && matches!(result, 0 | libc::EOWNERDEAD) {
+        taken(Called::Mutex, from, address(mutex), HoldMode::Exclusive);
+        planted(address(mutex));
+    }
+    result
+}
+
 /// Locks a mutex. In most calls it only tries to lock and counts down the thread's counter of holds.
 unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
     // SAFETY: here and below, the caller's arguments are passed on to the function that the caller meant, or
     // to its try variant.
     unsafe {
+        if is_robust(mutex) {
+            return lock_robust(mutex, from, || LOCK.get()(mutex));
+        }
         let tried = TRY.get()(mutex);
         if tried == 0 && !is_planted(address(mutex)) && passes_over_hold() {
             return 0;
@@ -91,6 +122,9 @@ unsafe extern "C-unwind" fn timed_lock(mutex: Mutex, until: *const timespec, fro
         if !is_on() {
             return TIMED.get()(mutex, until);
         }
+        if is_robust(mutex) {
+            return lock_robust(mutex, from, || TIMED.get()(mutex, until));
+        }
         taken_or(Called::Mutex, from, address(mutex), TRY.get()(mutex), || TIMED.get()(mutex, until))
     }
 }
@@ -105,6 +139,9 @@ unsafe extern "C-unwind" fn clock_lock(
     unsafe {
         if !is_on() || !is_valid(clock, until) {
             return CLOCK.get()(mutex, clock, until);
+        }
+        if is_robust(mutex) {
+            return lock_robust(mutex, from, || CLOCK.get()(mutex, clock, until));
         }
         taken_or(Called::Mutex, from, address(mutex), TRY.get()(mutex), || CLOCK.get()(mutex, clock, until))
     }

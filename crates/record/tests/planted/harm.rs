@@ -191,6 +191,11 @@ fn a_thread_that_finds_semaphores_free_can_be_canceled() {
 }
 
 #[test]
+fn a_robust_mutex_that_is_not_recoverable_returns_this_each_time() {
+    limits("robust");
+}
+
+#[test]
 fn times_and_clocks_that_the_c_library_rejects_are_rejected() {
     limits("times");
 }

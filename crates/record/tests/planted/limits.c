@@ -46,6 +46,26 @@ static void *mapper(void *megabytes) {
     printf("%ld\n", left / 128);
     return NULL;
 }
+static void *ends_with_lock(void *mutex) {
+    pthread_mutex_lock(mutex);
+    return NULL;
+}
+// Locks a robust mutex after its owner's end, and again after it has become unrecoverable.
+static void lock_robust(void) {
+    pthread_mutexattr_t attributes;
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&mutex, &attributes);
+    pthread_create(&thread, NULL, ends_with_lock, &mutex);
+    pthread_join(thread, NULL);
+    printf("%d ", pthread_mutex_lock(&mutex));
+    printf("%d ", pthread_mutex_unlock(&mutex));
+    for (int i = 0; i < 3; i++)
+        printf("%d ", pthread_mutex_lock(&mutex));
+    puts("");
+}
 static void *reader(void *is_strict) {
     char byte;
     if (is_strict)
@@ -126,6 +146,8 @@ int main(int count, char **arguments) {
         printf("%d\n", setrlimit(RLIMIT_AS, &limit));
         run_one(3, worker);
     }
+    if (!strcmp(kind, "robust"))
+        lock_robust();
     if (!strcmp(kind, "work"))
         run_one(3, worker);
     if (!strcmp(kind, "allocate"))
