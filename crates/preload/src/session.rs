@@ -270,7 +270,7 @@ pub(crate) fn limit_slots(bytes: u64) {
     }
     quietly(|| {
         let area = session.area;
-        let slots = area.layout().slots_within(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let slots = area.layout().slots_of_limited(usize::try_from(bytes).unwrap_or(usize::MAX));
         let before = SLOTS.fetch_min(slots, Relaxed);
         // SeqCst: pairs with the fence in `is_usable`.
         fence(SeqCst);

@@ -18,9 +18,11 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// Number of slots that exist before the first thread needs one. More slots are created when fewer than half
-/// of this number are free, or threads found none.
+/// Largest number of slots that exist before the first thread needs one, and the memory that they may take:
+/// there are fewer of them with large rings, at least one. More slots are created when fewer than half of
+/// them are free, or threads found none.
 const SPARE_SLOTS: usize = 32;
+const SPARE_BYTES: usize = 16 << 20;
 const PROCESSES_EVERY: Duration = Duration::from_millis(20);
 const THREADS_EVERY: Duration = Duration::from_millis(500);
 
@@ -38,6 +40,8 @@ pub(crate) struct Drain {
     number: u32,
     since: u64,
     is_recording: bool,
+    /// Number of slots that existed at the start.
+    spare: usize,
     ready: usize,
     open: HashMap<usize, Open>,
     programs: HashMap<u64, Program>,
@@ -81,7 +85,8 @@ impl Drain {
         spools: PathBuf,
         info: SessionInfo,
     ) -> io::Result<Self> {
-        let ready = area.grow(&file, 0, SPARE_SLOTS)?;
+        let spare = area.layout().slots_within(SPARE_BYTES).clamp(1, SPARE_SLOTS);
+        let ready = area.grow(&file, 0, spare)?;
         let (since, now) = (ticks(time_source()), Instant::now());
         Ok(Self {
             area,
@@ -92,6 +97,7 @@ impl Drain {
             number: 0,
             since,
             is_recording: false,
+            spare,
             ready,
             open: HashMap::new(),
             programs: HashMap::new(),
@@ -183,9 +189,9 @@ impl Drain {
         self.area.header().hint.store(first_free.unwrap_or(0) as u32, Relaxed);
         let missed = self.area.header().threads_missed.load(Relaxed); // Relaxed: publishes no other data
         let wanted = missed.saturating_sub(std::mem::replace(&mut self.missed, missed)) as usize;
-        if free < SPARE_SLOTS / 2 || free < wanted {
+        if free < self.spare.div_ceil(2) || free < wanted {
             // If the area cannot grow, the existing slots remain in use. Threads without a slot are counted.
-            let more = self.ready + SPARE_SLOTS.max(self.ready / 2);
+            let more = self.ready + self.spare.max(self.ready / 2);
             let ready = self.area.grow(&self.file, self.ready, more).unwrap_or(self.ready);
             busy |= std::mem::replace(&mut self.ready, ready) < ready;
         }

@@ -24,6 +24,10 @@
 //!   before it stores the number. So a full disk is an error of the recorder, and never a SIGBUS of a
 //!   program.
 
+mod called;
+
+pub use called::{Called, site_key, site_of};
+
 use crate::ring::{Counters, Memory, Slot};
 use std::fs::File;
 use std::io;
@@ -85,80 +89,6 @@ pub mod flag {
     pub const RECORDS: u32 = 1;
     /// The process has ended by itself; no event follows.
     pub const ENDED: u32 = 2;
-}
-
-/// Hooked calls. Their names are the names of sites in traces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs, reason = "each variant has the name of its call")]
-pub enum Called {
-    Mutex = 1,
-    SpinLock,
-    Rwlock,
-    Futex,
-    Condition,
-    Semaphore,
-    Barrier,
-    Join,
-    Fsync,
-    Fdatasync,
-    Msync,
-    Read,
-    Pread,
-    Write,
-    Pwrite,
-    Recv,
-    Poll,
-    Epoll,
-    Select,
-    Accept,
-    Sleep,
-    Caller,
-    /// All call sites that had no room in the table.
-    More,
-}
-
-/// Names of the calls, by the number of [`Called`], from 1.
-const NAMES: [&str; 23] = [
-    "mutex",
-    "spin lock",
-    "rwlock",
-    "futex",
-    "condition",
-    "semaphore",
-    "barrier",
-    "join",
-    "fsync",
-    "fdatasync",
-    "msync",
-    "read",
-    "pread",
-    "write",
-    "pwrite",
-    "recv",
-    "poll",
-    "epoll",
-    "select",
-    "accept",
-    "sleep",
-    "caller",
-    "more call sites",
-];
-
-/// Number of bits of the address in a site's key.
-const ADDRESS_BITS: u32 = 56;
-
-/// Returns the key of a site: the called function, and the address of the call.
-#[must_use]
-pub const fn site_key(called: Called, address: usize) -> u64 {
-    (called as u64) << ADDRESS_BITS | (address as u64) & ((1 << ADDRESS_BITS) - 1)
-}
-
-/// Returns the name and the address of a site's key; `None` if it is no key.
-#[must_use]
-pub fn site_of(key: u64) -> Option<(&'static str, u64)> {
-    let called = usize::try_from(key >> ADDRESS_BITS).ok()?.checked_sub(1)?;
-    Some((NAMES.get(called)?, key & ((1 << ADDRESS_BITS) - 1)))
 }
 
 /// Returns the number of a process of another PID namespace, which is given by its inode.
@@ -282,11 +212,17 @@ impl Layout {
         Self { ring_events, slots: (Self::SLOT_BYTES / slot).clamp(16, MOST_SLOTS) }
     }
 
-    /// Returns the number of slots in a process with a limited address space: they take at most a sixteenth
+    /// Returns the number of slots that take at most this number of bytes.
+    #[must_use]
+    pub fn slots_within(self, bytes: usize) -> usize {
+        self.slots.min(bytes / self.slot_bytes())
+    }
+
+    /// Returns the number of slots of a process with a limited address space: they take at most a sixteenth
     /// of the limit.
     #[must_use]
-    pub fn slots_within(self, limit: usize) -> usize {
-        self.slots.min(limit / 16 / self.slot_bytes())
+    pub fn slots_of_limited(self, limit: usize) -> usize {
+        self.slots_within(limit / 16)
     }
 
     const fn slot_bytes(self) -> usize {
@@ -360,7 +296,7 @@ impl Area {
     }
 
     /// Maps the area of a recorder; `None` if the file is no area, or the mapping fails. A process with
-    /// limited address space (`RLIMIT_AS`) maps fewer slots: see [`Layout::slots_within`].
+    /// limited address space (`RLIMIT_AS`) maps fewer slots: see [`Layout::slots_of_limited`].
     #[must_use]
     pub fn open(file: &File) -> Option<Self> {
         if file.metadata().ok()?.len() < SLOTS_AT as u64 {
@@ -379,7 +315,7 @@ impl Area {
         // SAFETY: mapped above, and no other code has the address.
         unsafe { libc::munmap(front.base.as_ptr().cast(), SLOTS_AT) };
         let layout = Layout { ring_events, slots };
-        let slots = layout.slots_within(address_space());
+        let slots = layout.slots_of_limited(address_space());
         let layout = Layout { slots, ..layout };
         is_one.then(|| Some(Self { base: map(file, layout.bytes(slots)).ok()?, layout }))?
     }
@@ -614,7 +550,7 @@ mod tests {
         };
         assert_eq!([0, 1, 2, 5].map(is_mapped), [true; 4]);
         assert_eq!([3, 4, 6, 7].map(is_mapped), [false; 4]);
-        assert_eq!(Layout::new(8192).slots_within(1 << 30), 252);
+        assert_eq!(Layout::new(8192).slots_of_limited(1 << 30), 252);
     }
 
     #[test]
@@ -642,13 +578,5 @@ mod tests {
         assert_ne!(one, two);
         assert_eq!([one, two, 7].map(process_id), [7; 3]);
         assert_eq!([one, two, 7].map(|number| number & FOREIGN != 0), [true, true, false]);
-    }
-
-    #[test]
-    fn keys_of_sites_are_what_was_called_and_from_where() {
-        assert_eq!(site_of(site_key(Called::Mutex, 0x5555_1234)), Some(("mutex", 0x5555_1234)));
-        assert_eq!(site_of(site_key(Called::More, 0)), Some(("more call sites", 0)));
-        assert_eq!(site_of(0), None);
-        assert_eq!(site_of(u64::MAX), None);
     }
 }

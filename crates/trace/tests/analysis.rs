@@ -249,23 +249,6 @@ fn a_recording_that_was_cut_short_does_not_show_that_nothing_stands_out() {
 }
 
 #[test]
-fn a_recording_that_lost_events_or_threads_does_not_show_that_nothing_stands_out() {
-    let script = Script::default().anchor(0, 0).begin(10, 1, 1, Log).end(30, 1, 1);
-    let whole = trace(100, &["get"], &["log"], vec![script]);
-    let mut without_events = whole.clone();
-    without_events.threads[0].lost = 3;
-    let mut without_threads = whole.clone();
-    without_threads.unrecorded_threads = 1;
-    for (trace, lost) in [(without_events, (0.5, 0.0)), (without_threads, (0.0, 0.5))] {
-        let Verdict::Lost { events, threads } = analyze(&trace).verdict else { panic!("{trace:?}") };
-        assert_eq!((events, threads), lost);
-    }
-    let mut nearly_whole = whole;
-    nearly_whole.threads[0].lost = 0;
-    assert_eq!(analyze(&nearly_whole).verdict, Verdict::Nothing);
-}
-
-#[test]
 fn the_holder_is_the_one_the_lock_named() {
     let waiter =
         Script::default().anchor(0, 0).enter(0, 1).begin_for(100, 1, 1, Lock, 2).end(300, 1, 1).exit(400);

@@ -73,6 +73,24 @@ fn t2_losses_and_cuts_are_shouted() {
 }
 
 #[test]
+fn a_recording_that_lost_events_or_threads_does_not_show_that_nothing_stands_out() {
+    let script = Script::default().anchor(0, 0).begin(10, 1, 1, Device).end(30, 1, 1);
+    let whole = trace(100, &["get"], &["disk"], vec![script]);
+    assert!(text(&whole, &ReportOptions::default()).contains("Nothing stands out"));
+    let mut without_events = whole.clone();
+    without_events.threads[0].lost = 3;
+    let mut without_threads = whole;
+    without_threads.unrecorded_threads = 1;
+    for (trace, told) in
+        [(without_events, "50 % of the events and 0 %"), (without_threads, "50 % of the threads")]
+    {
+        let text = text(&trace, &ReportOptions::default());
+        assert!(text.contains("Not known: ") && text.contains(told), "{text}");
+        assert_eq!(text.contains("NOT RECORDED: 1 of 2 threads"), trace.unrecorded_threads == 1, "{text}");
+    }
+}
+
+#[test]
 fn json_is_the_whole_analysis() {
     let value: serde_json::Value = serde_json::from_slice(&as_format(&sample(), Format::Json)).unwrap();
     assert_eq!(value["operations"][0]["name"], "get");

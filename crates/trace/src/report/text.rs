@@ -325,11 +325,12 @@ fn timed_sampled(operations: &[OperationRow], out: &mut String) {
 
 fn losses(r: &Recorded, out: &mut String) {
     if r.unrecorded_threads > 0 {
+        let all = grouped(r.threads.saturating_add(r.unrecorded_threads) as i64);
         let threads = grouped(r.unrecorded_threads as i64);
         let _ = writeln!(
             out,
-            "  NOT RECORDED: {threads} threads, because no ring was free for them. Smaller rings take more \
-             threads at a time."
+            "  NOT RECORDED: {threads} of {all} threads, because no ring was free for them. With smaller \
+             rings there are more."
         );
     }
     if r.lost == 0 {
