@@ -11,7 +11,7 @@ use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{SessionInfo, ThreadInfo};
 use azekura_trace::parts::{ticks, time_source};
 use azekura_trace::ring::Consumer;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -25,6 +25,9 @@ const SPARE_SLOTS: usize = 32;
 const SPARE_BYTES: usize = 16 << 20;
 const PROCESSES_EVERY: Duration = Duration::from_millis(20);
 const THREADS_EVERY: Duration = Duration::from_millis(500);
+/// Age from which on a file of mappings is removed if no process in the table has its serial number. A
+/// process writes the file just before its entry.
+const MAPS_STAY: Duration = Duration::from_secs(2);
 
 /// The recorder's side of an area.
 #[derive(Debug)]
@@ -295,6 +298,7 @@ impl Drain {
         }
         if is_last || self.looked_at_threads.elapsed() >= THREADS_EVERY {
             self.looked_at_threads = Instant::now();
+            self.remove_maps();
             for open in self.open.values_mut().filter(|open| open.is_recorded) {
                 let now = ticks(time_source());
                 let cpu_ns = process::thread_cpu_ns(process_of(open.owner), open.os_id);
@@ -303,6 +307,24 @@ impl Drain {
             self.close_slots(|owner, open| {
                 open.is_some_and(|open| !process::has_thread(process_of(owner), open.os_id))
             });
+        }
+    }
+
+    /// Removes the files of mappings of processes that have ended: each program that is started writes one.
+    /// If a file is missing later, the process itself is asked.
+    fn remove_maps(&self) {
+        // Relaxed: the entry's owner is not used.
+        let serial = |index| self.area.process(index).serial.load(Relaxed);
+        let has_owner = |index: &usize| self.area.process(*index).owner.load(Acquire) != 0;
+        let used: HashSet<u32> = (0..PROCESSES).filter(has_owner).map(serial).collect();
+        let Ok(files) = std::fs::read_dir(&self.directory) else { return };
+        for file in files.flatten() {
+            let name = file.file_name();
+            let of = name.to_str().and_then(|name| name.strip_suffix(".maps")?.parse::<u32>().ok());
+            let age = || file.metadata().ok()?.modified().ok()?.elapsed().ok();
+            if of.is_some_and(|serial| !used.contains(&serial)) && age().is_some_and(|age| age > MAPS_STAY) {
+                let _ = std::fs::remove_file(file.path()); // tried again at the next time
+            }
         }
     }
 

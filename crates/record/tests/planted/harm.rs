@@ -106,6 +106,17 @@ fn only_its_user_can_read_or_change_what_a_recording_shares_with_programs() {
 }
 
 #[test]
+fn the_number_of_ended_programs_does_not_grow_the_memory_that_is_shared() {
+    let _turn = turn();
+    let place = directory();
+    let script = r#"for i in $(seq 100); do env true; done; sleep 4; ls "$AZEKURA_TRACE_DIR" | wc -l"#;
+    let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);
+    assert_eq!(status.code(), Some(0));
+    let files: u32 = output.trim().parse().expect("a number of files");
+    assert!(files < 20, "{files} files for the shell and the programs that run");
+}
+
+#[test]
 fn a_program_that_a_signal_ends_is_told_as_such() {
     let mut programs = turn();
     let program = build("ends", &mut programs);
