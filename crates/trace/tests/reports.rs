@@ -91,6 +91,16 @@ fn a_recording_that_lost_events_or_threads_does_not_show_that_nothing_stands_out
 }
 
 #[test]
+fn the_wait_of_a_canceled_thread_ends_with_the_thread() {
+    let canceled = Script::default().anchor(0, 0).enter(0, 1).begin(1_000, 1, 0xabc, Device).exit(3_000);
+    let trace = trace(1_000_000, &["get"], &["disk"], vec![canceled]);
+    let json = as_format(&trace, Format::Json);
+    let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(value["sites"][0]["net_ns"], 2_000);
+    assert_eq!(value["open"], serde_json::json!([]));
+}
+
+#[test]
 fn json_is_the_whole_analysis() {
     let value: serde_json::Value = serde_json::from_slice(&as_format(&sample(), Format::Json)).unwrap();
     assert_eq!(value["operations"][0]["name"], "get");

@@ -243,6 +243,16 @@ impl Pairing {
         };
         spans.unmatched += (self.ops.len() - depth - 1) as u64;
         let (index, cpu_before) = self.ops[depth];
+        let ended = &self.ops[depth..];
+        // A wait ends with its operation at the latest: a canceled thread records no end of its wait.
+        self.waits.retain(|&(wait, cpu_before)| {
+            let wait = &mut spans.waits[wait as usize];
+            let is_inside = wait.op.is_some_and(|op| ended.iter().any(|(of, _)| *of == op));
+            if is_inside {
+                (wait.end, wait.cpu, wait.is_woken) = (Some(ns), cpu - cpu_before, false);
+            }
+            !is_inside
+        });
         self.ops.truncate(depth);
         let span = &mut spans.ops[index as usize];
         (span.end, span.cpu) = (Some(ns), cpu - cpu_before);
