@@ -25,6 +25,9 @@ const SPARE_SLOTS: usize = 32;
 const SPARE_BYTES: usize = 16 << 20;
 const PROCESSES_EVERY: Duration = Duration::from_millis(20);
 const THREADS_EVERY: Duration = Duration::from_millis(500);
+/// Time without further attempts to create slots after there was no memory for them: an attempt uses up the
+/// memory for a moment.
+const FULL_FOR: Duration = Duration::from_secs(1);
 /// Age from which on a file of mappings is removed if no process in the table has its serial number. A
 /// process writes the file just before its entry.
 const MAPS_STAY: Duration = Duration::from_secs(2);
@@ -52,6 +55,8 @@ pub(crate) struct Drain {
     finished: Vec<Spooled>,
     /// Number of threads that had found no slot at the last turn.
     missed: u32,
+    /// The last time at which there was no memory for more slots.
+    full_since: Option<Instant>,
     looked_at_processes: Instant,
     looked_at_threads: Instant,
     events: Vec<Event>,
@@ -106,6 +111,7 @@ impl Drain {
             programs: HashMap::new(),
             finished: Vec::new(),
             missed: 0,
+            full_since: None,
             looked_at_processes: now,
             looked_at_threads: now,
             events: Vec::new(),
@@ -192,11 +198,14 @@ impl Drain {
         self.area.header().hint.store(first_free.unwrap_or(0) as u32, Relaxed);
         let missed = self.area.header().threads_missed.load(Relaxed); // Relaxed: publishes no other data
         let wanted = missed.saturating_sub(std::mem::replace(&mut self.missed, missed)) as usize;
-        if free < self.spare.div_ceil(2) || free < wanted {
-            // If the area cannot grow, the existing slots remain in use. Threads without a slot are counted.
+        let is_full = self.full_since.is_some_and(|since| since.elapsed() < FULL_FOR);
+        if !is_full && (free < self.spare.div_ceil(2) || free < wanted) {
             let more = self.ready + self.spare.max(self.ready / 2);
-            let ready = self.area.grow(&self.file, self.ready, more).unwrap_or(self.ready);
-            busy |= std::mem::replace(&mut self.ready, ready) < ready;
+            match self.area.grow(&self.file, self.ready, more) {
+                Ok(ready) => busy |= std::mem::replace(&mut self.ready, ready) < ready,
+                // The existing slots remain in use. Threads without a slot are counted.
+                Err(_) => self.full_since = Some(Instant::now()),
+            }
         }
         for program in self.programs.values_mut().filter(|program| program.has_news) {
             program.has_news = false;
