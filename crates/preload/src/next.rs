@@ -2,6 +2,7 @@
 //! library's constructor has run.
 
 use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
@@ -36,8 +37,8 @@ pub(crate) fn exists(name: &CStr) -> bool {
 /// The next definition of a function: the C library's, or that of another library loaded before it.
 pub(crate) struct Next<F> {
     name: &'static CStr,
-    /// The version to search for first. Of some functions, the C library has an older version with another
-    /// layout, which a search without version may find.
+    /// The version in the C library. Of some functions, it has an older version with another layout, which a
+    /// search without version may find.
     version: Option<&'static CStr>,
     found: AtomicPtr<c_void>,
     kind: std::marker::PhantomData<F>,
@@ -88,17 +89,25 @@ impl<F: Copy> Next<F> {
     }
 
     fn search(&self) -> *mut c_void {
-        let mut found = ptr::null_mut();
-        // SAFETY: names and versions are NUL-terminated.
-        unsafe {
-            if let Some(version) = self.version {
-                found = libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr());
-            }
-            if found.is_null() {
-                found = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
+        // SAFETY: the name is NUL-terminated.
+        let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if let Some(version) = self.version {
+            // SAFETY: the name and the version are NUL-terminated.
+            let present = unsafe { libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr()) };
+            // The search for a version passes over libraries that have none, such as one that the user loads
+            // before the C library, or the runtime of a sanitizer.
+            if !present.is_null() && (found.is_null() || object_of(found) == object_of(present)) {
+                found = present;
             }
         }
         self.found.store(found, Relaxed);
         found
     }
+}
+
+/// Returns the address of the program or library with this function; `None` if it is unknown.
+fn object_of(function: *mut c_void) -> Option<usize> {
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: the call fills `info` unless it returns 0.
+    unsafe { (libc::dladdr(function, info.as_mut_ptr()) != 0).then(|| info.assume_init().dli_fbase.addr()) }
 }

@@ -298,6 +298,33 @@ fn processes_that_outlive_the_recorder_start_programs_as_ever() {
     std::fs::remove_dir_all(library.parent().expect("a directory")).expect("it is there");
 }
 
+/// A library that the user loads before the C library keeps its place, also for functions of which the C
+/// library has several versions.
+#[test]
+fn a_library_that_the_user_preloads_is_called_as_ever() {
+    let mut programs = turn();
+    let program = build("storm", &mut programs);
+    let library = scratch().join("interposer.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted/interposer.c");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let compiled = Command::new(compiler)
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .expect("a C compiler, as CONTRIBUTING says");
+    assert!(compiled.success());
+    let script = r#"LD_PRELOAD="$LD_PRELOAD:$0" exec "$1""#;
+    let arguments = [script.into(), library.display().to_string(), program.display().to_string()];
+    let arguments: Vec<String> = ["-c".to_owned()].into_iter().chain(arguments).collect();
+    let [plain, recorded] = [false, true].map(|is_recorded| {
+        let (output, status) = run(Path::new("/bin/sh"), &arguments, directory().path(), is_recorded);
+        assert_eq!(status.code(), Some(0), "{output}");
+        output
+    });
+    assert!(plain.contains("broadcast"), "{plain}");
+    assert_eq!(recorded, plain);
+}
+
 /// Compares a program that is built with a sanitizer, with and without the recorder. A finding ends such a
 /// program with another status.
 #[test]

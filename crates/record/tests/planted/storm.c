@@ -1,5 +1,5 @@
-// Many threads, each of which waits for a mutex: all are started before the first can end, or one after
-// another (PAUSE_US) without a join in between.
+// Many threads that wait for a condition: all are started before the first can end. With PAUSE_US, threads
+// also start and end one after another, without a join in between.
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -8,29 +8,44 @@
 #define PAUSE_US 0
 #endif
 static pthread_mutex_t storm_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
+static int is_open;
+static void set_open(int value) {
+    pthread_mutex_lock(&storm_mutex);
+    is_open = value;
+    pthread_cond_broadcast(&opened);
+    pthread_mutex_unlock(&storm_mutex);
+}
 static void *worker(void *unused) {
     pthread_mutex_lock(&storm_mutex);
+    while (!is_open)
+        pthread_cond_wait(&opened, &storm_mutex);
     pthread_mutex_unlock(&storm_mutex);
     return unused;
 }
-int main(void) {
+static int storm(int pause_us) {
     pthread_t threads[THREADS];
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 1 << 17);
-    if (!PAUSE_US)
-        pthread_mutex_lock(&storm_mutex);
     for (int i = 0; i < THREADS; i++) {
         if (pthread_create(&threads[i], &small, worker, NULL) != 0)
             return 1;
-        if (PAUSE_US)
-            usleep(PAUSE_US);
+        if (pause_us)
+            usleep(pause_us);
     }
-    if (!PAUSE_US) {
-        usleep(200000);
-        pthread_mutex_unlock(&storm_mutex);
-    }
+    usleep(200000);
+    set_open(1);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
+    set_open(0);
+    return 0;
+}
+int main(void) {
+    set_open(PAUSE_US > 0);
+    if (PAUSE_US && storm(PAUSE_US) != 0)
+        return 1;
+    if (storm(0) != 0)
+        return 1;
     puts("end");
 }
