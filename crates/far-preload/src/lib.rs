@@ -10,6 +10,7 @@
 //! | `ranges` | sets of addresses |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |
+//! | `session::surroundings` | tracers, valgrind and sanitizers: far memory is restricted or refused |
 //! | `session::report` | the report at the end |
 //! | `session::thrash` | time spent in misses, and the memory that would avoid them |
 //! | `session::end` | ends of the process, each with a message |

@@ -5,6 +5,7 @@ mod children;
 mod end;
 mod report;
 mod statics;
+mod surroundings;
 mod thrash;
 
 pub(crate) use children::{child_begins, with_child};
@@ -23,6 +24,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::{fmt, ptr};
+pub(crate) use surroundings::refuse_sanitizers;
 
 /// The session; null before far memory is set up, and in child processes.
 static HEAP: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
@@ -278,20 +280,15 @@ impl fmt::Display for RefusedUnderValgrind {
 
 impl Error for RefusedUnderValgrind {}
 
-/// Returns `true` if the program runs under valgrind, which preloads libraries with this name.
-fn is_under_valgrind() -> bool {
-    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    preloaded.to_string_lossy().contains("vgpreload_")
-}
-
 extern "C" fn begin() {
+    refuse_sanitizers();
     let launch = match Launch::from_environment() {
         Ok(Some(launch)) => launch,
         Ok(None) => return,
         Err(error) => refuse(&error),
     };
     crate::hooks::settle();
-    if is_under_valgrind() {
+    if surroundings::is_under_valgrind() {
         refuse(&RefusedUnderValgrind);
     }
     if let Some((name, bytes)) = crate::hooks::limit_in_force() {
@@ -378,6 +375,7 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         .copies(launch.copies)
         .policy(launch.policy)
         .mechanism(launch.mechanism)
+        .traced(surroundings::traces_threads())
         .compression(launch.compression)
         .reserve(share as u64)
         .on_loss(lost);

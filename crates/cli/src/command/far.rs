@@ -31,8 +31,12 @@ the far memory; with the sigsegv mechanism the child ends with exit code 71 when
 
 Refused before they start: statically linked programs, set-user-id programs, programs with file
 capabilities, 32-bit programs, programs for another processor, programs with another C library than
-glibc (or one older than the library needs), Go programs, and every program under a limit of
-addresses or private memory (ulimit -v, ulimit -d), which counts all of --max-far.
+glibc (or one older than the library needs), Go programs, programs with a sanitizer of addresses,
+threads, memory or leaks, and every program under a limit of addresses or private memory
+(ulimit -v, ulimit -d), which counts all of --max-far.
+
+Under a tracer of all threads (strace -f, gdb) a mechanism without system calls is used, so that the
+tracer never waits for a page. Such a tracer cannot read pages that are not local.
 
 With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system
 calls work on far memory. Without it, streams and system calls that the program makes through

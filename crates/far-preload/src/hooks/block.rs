@@ -50,6 +50,7 @@ fn look() -> bool {
     if FOUND.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {
         return FOUND.load(Relaxed) == 2;
     }
+    crate::session::refuse_sanitizers();
     MALLOC.settle();
     CALLOC.settle();
     REALLOC.settle();

@@ -11,8 +11,10 @@ pub(super) const CODE: i32 = 71;
 /// memory.
 pub(super) fn lost(message: &str) -> ! {
     azekura_far::say(message);
-    // SAFETY: ends the process at once.
-    unsafe { libc::_exit(CODE) }
+    loop {
+        // SAFETY: ends the process at once. A sanitizer may have replaced `_exit`.
+        unsafe { azekura_far::sys::call(libc::SYS_exit_group, [CODE as usize, 0, 0, 0, 0, 0]) };
+    }
 }
 
 /// Ends the process before `main`, with the error and its causes.

@@ -40,6 +40,7 @@ pub struct FarMemoryBuilder {
     servers: Vec<String>,
     policy: Policy,
     mechanism: Mechanism,
+    traced: bool,
     copies: usize,
     spill: Option<PathBuf>,
     reserve: Option<u64>,
@@ -61,6 +62,7 @@ impl Default for FarMemoryBuilder {
             servers: Vec::new(),
             policy: Policy::default(),
             mechanism: Mechanism::Auto,
+            traced: false,
             copies: 1,
             spill: None,
             reserve: None,
@@ -107,6 +109,11 @@ impl FarMemoryBuilder {
 
         /// Mechanism that pages in and out [default: the best available].
         mechanism(mechanism: Mechanism) -> mechanism = mechanism;
+
+        /// Whether a process traces this one and its threads. Such a process may stop all threads and then
+        /// read the memory, so no mechanism is used with which its system calls wait for a page [default:
+        /// no].
+        traced(traced: bool) -> traced = traced;
 
         /// Number of servers that hold each page that is paged out [default: 1].
         copies(copies: usize) -> copies = copies;
@@ -279,6 +286,10 @@ impl FarMemoryBuilder {
         let mut last = None;
         for &mechanism in tried {
             let made: io::Result<Arc<dyn Backend>> = match mechanism {
+                _ if self.traced && mechanism.serves_system_calls() => Err(io::Error::other(
+                    "a process traces this one, and its system calls would wait for pages while it stops the \
+                     threads that fetch them",
+                )),
                 Mechanism::Sigsegv => SigsegvBackend::new(bytes, self.page, frames).map(|b| Arc::new(b) as _),
                 _ => UserfaultBackend::new(mechanism, bytes, self.page, frames, adopted)
                     .map(|b| Arc::new(b) as _),

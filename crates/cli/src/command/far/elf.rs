@@ -8,6 +8,7 @@
 //! | 32-bit, or for another processor | the library has another architecture |
 //! | with another C library (musl, Android) | the library needs the GNU one |
 //! | made by Go | it requests memory from the kernel, not from the C library: none of it would be far |
+//! | with a sanitizer (address, thread, memory, leak) | it replaces the same functions as the library |
 //! | with a loader that rejects the library | an old C library, or a directory that forbids execution |
 
 use anyhow::{Context, Result, bail};
@@ -165,6 +166,12 @@ fn judge(bytes: &[u8]) -> Result<String> {
     if is_of_go(bytes) {
         bail!("it is a Go program: Go allocates memory by system calls, so nothing would be far memory");
     }
+    if let Some(symbol) = symbol_of_sanitizer(bytes) {
+        bail!(
+            "it contains a sanitizer (symbol {symbol}), which replaces the same functions as far memory; \
+             build it without -fsanitize=address, thread, memory or leak"
+        );
+    }
     Ok(loader)
 }
 
@@ -187,6 +194,20 @@ fn is_of_go(bytes: &[u8]) -> bool {
         sections.section_by_name(endian, b".go.buildinfo").map(|(_, section)| section.sh_size(endian) > 0)
     };
     look().unwrap_or(false)
+}
+
+/// Returns a name among the dynamic symbols of a program by which a sanitizer is recognized: a program that
+/// is linked to one has one of the first names, and a program that contains one may have only the last two.
+fn symbol_of_sanitizer(bytes: &[u8]) -> Option<&'static str> {
+    const LINKED: [&str; 5] = ["__asan_init", "__tsan_init", "__msan_init", "__lsan_init", "__hwasan_init"];
+    const CONTAINED: [&str; 2] = ["__sanitizer_symbolize_code", "__libc_memalign"];
+    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, bytes).ok()?;
+    let (_, section) = sections.section_by_name(endian, b".dynstr")?;
+    let names = section.data(endian, bytes).ok()?;
+    let has = |name: &&str| names.split(|&byte| byte == 0).any(|found| found == name.as_bytes());
+    LINKED.into_iter().find(has).or_else(|| CONTAINED.iter().all(has).then_some(CONTAINED[0]))
 }
 
 #[cfg(test)]
@@ -310,6 +331,23 @@ mod tests {
         let source = "__attribute__((section(\".go.buildinfo\"))) char made[32] = {1}; int main(void) { \
             return made[0] - 1; }";
         assert!(refused(&Bench::new().cc("go", source, &[])).contains("Go program"));
+    }
+
+    #[test]
+    fn programs_with_a_sanitizer_are_refused() {
+        let bench = Bench::new();
+        let program = "int main(void) { return 0; }";
+        assert!(check(&bench.cc("plain", program, &[])).is_ok());
+        // As in a program that is linked to a sanitizer's library, and in one that contains a sanitizer.
+        let library = bench.cc("libasan.so", "void __asan_init(void) {}", &["-shared", "-fPIC"]);
+        let uses = "void __asan_init(void); int main(void) { __asan_init(); return 0; }";
+        let linked = bench.cc("linked", uses, &["-Wl,--no-as-needed", library.to_str().unwrap()]);
+        assert!(refused(&linked).contains("sanitizer (symbol __asan_init)"));
+        let undefined = "__attribute__((weak)) void __sanitizer_symbolize_code(void); \
+            int main(void) { return __sanitizer_symbolize_code ? 1 : 0; }";
+        assert!(check(&bench.cc("undefined", undefined, &["-fPIE"])).is_ok());
+        let memory = format!("void __libc_memalign(void) {{}} {undefined}");
+        assert!(refused(&bench.cc("contains", &memory, &["-fPIE", "-rdynamic"])).contains("sanitizer"));
     }
 
     #[test]
