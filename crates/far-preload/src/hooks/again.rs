@@ -8,6 +8,7 @@ use crate::session::is_unserved;
 use libc::{c_char, mode_t, nfds_t, size_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Number of repetitions after which the error is returned, because it has another cause.
 pub(super) const TRIES: usize = 1000;
@@ -19,7 +20,7 @@ const MOST_STRINGS: usize = 1 << 16;
 
 /// A pointer argument of a system call.
 #[derive(Clone, Copy)]
-enum Given {
+pub(super) enum Given {
     /// Memory of this address and length that the kernel reads.
     Reads(usize, usize),
     /// Memory of this address and length that the kernel writes.
@@ -50,11 +51,13 @@ impl Given {
     /// The value is the caller's argument for this call.
     unsafe fn touch(self) {
         match self {
-            // SAFETY: the program's buffer for this call. Each byte is read and written back unchanged, and
-            // no other thread may use a buffer that a call fills.
+            // SAFETY: the program's buffer for this call. The range may extend beyond it, so a byte is
+            // replaced by itself in one step, and no change by another thread is lost.
+            // Relaxed: the value is unchanged.
             Self::Writes(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
-                let byte = ptr::with_exposed_provenance_mut::<u8>(at);
-                byte.write_volatile(byte.read_volatile());
+                let byte = AtomicU8::from_ptr(ptr::with_exposed_provenance_mut(at));
+                let value = byte.load(Relaxed);
+                let _ = byte.compare_exchange(value, value, Relaxed, Relaxed);
             }),
             // SAFETY: the program's buffer for this call.
             Self::Reads(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
@@ -101,7 +104,7 @@ pub(super) unsafe fn touch_text(at: Path) -> bool {
 }
 
 /// Result of a function of the C library; `FAILED` (-1) after an error.
-trait Answer: Copy + PartialEq {
+pub(super) trait Answer: Copy + PartialEq {
     const FAILED: Self;
 
     fn failed(self) -> bool {
@@ -127,7 +130,7 @@ impl<T> Answer for *mut T {
 
 /// Makes a call. As long as the call fails and an argument is far, touches the far parts and repeats the
 /// call.
-fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
+pub(super) fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
     let mut result = call();
     if !result.failed() || errno() != libc::EFAULT || !given.iter().any(|given| given.is_far()) {
         return result;
@@ -192,7 +195,7 @@ fn text(at: Path) -> Given {
     Given::Text(at.expose_provenance())
 }
 
-fn reads<T>(at: *const T, bytes: usize) -> Given {
+pub(super) fn reads<T>(at: *const T, bytes: usize) -> Given {
     Given::Reads(at.expose_provenance(), bytes)
 }
 
@@ -371,17 +374,6 @@ again! {
     uname(to: *mut libc::utsname) -> c_int = [filled(to)];
     sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int =
         [writes(to, bytes)];
-    // Calls on the memory of other processes.
-    process_vm_readv(
-        process: libc::pid_t, to: *const libc::iovec, count: libc::c_ulong, from: *const libc::iovec,
-        others: libc::c_ulong, flags: libc::c_ulong
-    ) -> ssize_t =
-        [reads(to, count as usize * 16), first_part(to, count), reads(from, others as usize * 16)];
-    process_vm_writev(
-        process: libc::pid_t, from: *const libc::iovec, count: libc::c_ulong, to: *const libc::iovec,
-        others: libc::c_ulong, flags: libc::c_ulong
-    ) -> ssize_t =
-        [reads(from, count as usize * 16), first_part(from, count), reads(to, others as usize * 16)];
     // Calls that execute programs.
     execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
         [text(path), texts_at(arguments), texts_at(environment)];
@@ -395,16 +387,6 @@ again! {
 
 fn texts_at(at: *const Path) -> Given {
     Given::Texts(at.expose_provenance())
-}
-
-/// Returns the first part. The kernel transfers the parts in order, and may transfer only some of them.
-fn first_part(parts: *const libc::iovec, count: libc::c_ulong) -> Given {
-    if parts.is_null() || count == 0 {
-        return Given::Reads(0, 0);
-    }
-    // SAFETY: the parts are those of the caller.
-    let part = unsafe { *parts };
-    writes(part.iov_base, part.iov_len.min(1 << 16))
 }
 
 type Nap = unsafe extern "C" fn(c_int, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;

@@ -33,6 +33,7 @@
 //! | `shmat` with `SHM_REMAP` | K | |
 //! | `shmat`, other; `shmdt`, `memfd_create`, `memfd_secret`, `map_shadow_stack` | – | the kernel's memory |
 //! | `vmsplice`, `io_uring_register` of buffers | K | the kernel keeps the pages after the call |
+//! | `/proc/self/mem`, `process_vm_readv`, `process_vm_writev` of this process | K | see `own` |
 //! | `prctl(PR_SET_VMA)` | L | nothing to do: a name |
 //! | `prctl(PR_SET_SECCOMP)`, `seccomp` | K | all far memory: the layer makes calls that a filter forbids |
 //! | `unshare`, `setns`, if only permitted to a process with one thread | K | as for `mlockall` |
@@ -187,19 +188,25 @@ pub(super) unsafe extern "C" fn move_pages(
     call(libc::SYS_move_pages, arguments) as c_long
 }
 
-/// Passes the memory of a list of ranges to the kernel.
+/// Passes the memory of those ranges of a list to the kernel for which `is_meant` returns `true`.
 ///
 /// # Safety
 ///
 /// `parts` points to `count` parts.
-unsafe fn each_part(parts: *const iovec, count: usize) {
+pub(super) unsafe fn each_part(parts: *const iovec, count: usize, is_meant: impl Fn(usize, usize) -> bool) {
     if !parts.is_null() && count < MOST_PARTS {
         for i in 0..count {
             // SAFETY: the parts are those of the caller.
             let part = unsafe { *parts.add(i) };
-            unmanage(part.iov_base as usize, part.iov_len);
+            if is_meant(part.iov_base as usize, part.iov_len) {
+                unmanage(part.iov_base as usize, part.iov_len);
+            }
         }
     }
+}
+
+pub(super) fn always(_at: usize, _bytes: usize) -> bool {
+    true
 }
 
 /// # Safety
@@ -215,7 +222,7 @@ pub(super) unsafe extern "C" fn process_madvise(
 ) -> isize {
     // SAFETY: the parts are those of the caller. If they belong to another process, far memory may leave
     // without need.
-    unsafe { each_part(parts, count) };
+    unsafe { each_part(parts, count, always) };
     let arguments = [process as usize, parts as usize, count, advice as usize, flags as usize, 0];
     call(libc::SYS_process_madvise, arguments)
 }
@@ -231,7 +238,7 @@ pub(super) unsafe extern "C" fn vmsplice(
     flags: c_uint,
 ) -> isize {
     // SAFETY: the caller keeps this function's contract.
-    unsafe { each_part(parts, count) };
+    unsafe { each_part(parts, count, always) };
     call(libc::SYS_vmsplice, [fd as usize, parts as usize, count, flags as usize, 0, 0])
 }
 
@@ -389,7 +396,7 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
                     // length.
                     let words = at(c).cast::<usize>();
                     let list = if b == 0 { (c, d) } else { (*words.add(1), *words as u32 as usize) };
-                    each_part(at(list.0).cast(), list.1);
+                    each_part(at(list.0).cast(), list.1, always);
                 }
                 call(number, arguments) as c_long
             }

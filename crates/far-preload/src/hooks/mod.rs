@@ -29,6 +29,7 @@ mod limit;
 mod map;
 mod message;
 mod once;
+mod own;
 mod signal;
 mod stack;
 mod stream;
@@ -57,6 +58,7 @@ pub(crate) fn settle() {
     map::settle();
     message::settle();
     once::settle();
+    own::settle();
     signal::settle();
     stack::settle();
     stream::settle();

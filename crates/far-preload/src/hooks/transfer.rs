@@ -9,7 +9,7 @@
 //! pages of the buffer without a fault, and a page could be paged out meanwhile.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
-use super::{errno, fail};
+use super::{errno, fail, own};
 use crate::next::Next;
 use crate::session::{is_managed, is_unserved};
 use azekura_far::sys;
@@ -147,6 +147,17 @@ pub(super) fn one(at: *const c_void, bytes: size_t) -> [iovec; 1] {
     [iovec { iov_base: at.cast_mut(), iov_len: bytes }]
 }
 
+/// Prepares a transfer at an offset, or at the file's position, for the case that the file is the memory of
+/// this process.
+macro_rules! before {
+    ($fd:expr, $bytes:expr) => {
+        own::before_transfer($fd, $bytes)
+    };
+    ($fd:expr, $bytes:expr, $offset:expr) => {
+        own::before_transfer_at($fd, $offset, $bytes)
+    };
+}
+
 macro_rules! read {
     ($name:ident, $next:ident $(, $offset:ident)?) => {
         /// # Safety
@@ -158,6 +169,7 @@ macro_rules! read {
         ) -> ssize_t {
             // SAFETY: the caller keeps the contract of the C function.
             unsafe {
+                before!(fd, || bytes $(, $offset)?);
                 if !reads_by_bounce(fd, at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
                 }
@@ -180,6 +192,7 @@ macro_rules! write {
         ) -> ssize_t {
             // SAFETY: the caller keeps the contract of the C function.
             unsafe {
+                before!(fd, || bytes $(, $offset)?);
                 if !is_unserved(at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
                 }
@@ -242,6 +255,19 @@ unsafe fn parts_to_write<'a>(_fd: c_int, at: *const iovec, count: usize) -> Opti
     unsafe { unserved_parts(at, count) }
 }
 
+/// Returns the number of bytes of a list of parts.
+///
+/// # Safety
+///
+/// The contract of `readv`: `at` points to `count` parts.
+unsafe fn bytes_of(at: *const iovec, count: c_int) -> usize {
+    if at.is_null() || !(0..=MOST_PARTS).contains(&count) {
+        return 0;
+    }
+    // SAFETY: the caller keeps this function's contract.
+    Parts(unsafe { slice::from_raw_parts(at, count as usize) }).bytes().unwrap_or(0)
+}
+
 macro_rules! vector {
     (
         $name:ident, $next:ident, $parts:ident, $bounced:ident, $goes_on:expr
@@ -256,6 +282,7 @@ macro_rules! vector {
         ) -> ssize_t {
             // SAFETY: the caller keeps the contract of the C function.
             unsafe {
+                before!(fd, || bytes_of(parts, count) $(, $offset)?);
                 match usize::try_from(count).ok().and_then(|count| $parts(fd, parts, count)) {
                     None => $next.get()(fd, parts, count $(, $offset $(, $how)?)?),
                     Some(parts) => $bounced(parts, || $goes_on(fd), |at, n, _done| {

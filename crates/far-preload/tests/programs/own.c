@@ -1,0 +1,77 @@
+/* A process that reads and writes its own memory through /proc/self/mem and process_vm_readv. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define BYTES (24 << 20)
+#define PART (100 << 10)
+
+static unsigned char *block, *copy;
+
+static unsigned char of(size_t at) {
+    return at * 7 + (at >> 12);
+}
+
+static void check(const char *what, ssize_t done, const unsigned char *bytes, size_t at) {
+    int wrong = 0;
+    for (ssize_t i = 0; i < done; i++)
+        wrong += bytes[i] != of(at + i);
+    if (done != PART || wrong)
+        printf("%s at %zu: %zd (%s), %d wrong\n", what, at, done, done < 0 ? strerror(errno) : "", wrong);
+}
+
+int main(void) {
+    char name[64];
+    block = malloc(BYTES), copy = malloc(BYTES);
+    unsigned char *near = malloc(PART);
+    for (size_t i = 0; i < BYTES; i++)
+        block[i] = of(i);
+    memset(copy, 0, BYTES);
+    snprintf(name, sizeof name, "/proc/%d/mem", getpid());
+    int own = open("/proc/self/mem", O_RDWR), numbered = open(name, O_RDWR);
+    for (size_t at = 0; at + PART < BYTES; at += BYTES / 16 + 12345) {
+        off_t from = (uintptr_t)(block + at), to = (uintptr_t)(copy + at);
+        check("pread", pread(own, near, PART, from), near, at);
+        check("pwrite", pwrite(numbered, near, PART, to), copy + at, at);
+    }
+    for (size_t at = 1000; at + PART < BYTES; at += BYTES / 16 + 12345) {
+        off_t from = (uintptr_t)(block + at), to = (uintptr_t)(copy + at);
+        check("pread to far", pread(numbered, copy + at, PART, from), copy + at, at);
+        memset(near, 0, PART);
+        lseek(own, from, SEEK_SET);
+        check("read", read(own, near, PART), near, at);
+        struct iovec parts[2] = {{near, 5000}, {near + 5000, PART - 5000}};
+        memset(near, 0, PART);
+        check("preadv", preadv(own, parts, 2, from), near, at);
+        memset(copy + at, 0, PART);
+        check("pwritev", pwritev(own, parts, 2, to), copy + at, at);
+        memset(copy + at, 0, PART);
+        lseek(own, to, SEEK_SET);
+        check("writev", writev(own, parts, 2), copy + at, at);
+        memset(near, 0, PART);
+        lseek(own, from, SEEK_SET);
+        check("readv", readv(own, parts, 2), near, at);
+    }
+    for (size_t at = 2000; at + PART < BYTES; at += BYTES / 16 + 12345) {
+        struct iovec far[2] = {{block + at, 9000}, {block + at + 9000, PART - 9000}}, here = {near, PART};
+        struct iovec there[2] = {{copy + at, 7000}, {copy + at + 7000, PART - 7000}};
+        memset(near, 0, PART);
+        check("process_vm_readv", process_vm_readv(getpid(), &here, 1, far, 2, 0), near, at);
+        memset(copy + at, 0, PART);
+        check("process_vm_writev", process_vm_writev(getpid(), &here, 1, there, 2, 0), copy + at, at);
+        memset(copy + at, 0, PART);
+        check("process_vm_readv to far", process_vm_readv(getpid(), there, 2, far, 2, 0), copy + at, at);
+    }
+    struct iovec here = {near, PART}, nowhere = {(void *)4096, PART};
+    printf("%zd", process_vm_readv(getpid(), &here, 1, &nowhere, 1, 0));
+    printf(" %s", strerror(errno));
+    printf(" %zd", pread(own, near, PART, 4096));
+    printf(" %s\n", strerror(errno));
+    return 0;
+}
