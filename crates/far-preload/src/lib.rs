@@ -27,6 +27,7 @@
 //! | `hooks::again` | repeatable system calls, if the kernel does not wait for far memory |
 //! | `hooks::once` | system calls with results that the kernel delivers once |
 //! | `hooks::own` | reads and writes of the own memory through `/proc` and `process_vm_readv` |
+//! | `hooks::queued` | asynchronous transfers, for which the kernel uses memory after the call |
 //! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::stack` | stacks in far memory |
 //! | `hooks::limit` | limits that count far memory |

@@ -12,7 +12,7 @@ pub(crate) use children::{child_begins, with_child};
 
 use crate::heap::{Heap, Lack};
 use azekura_far::launch::Launch;
-use azekura_far::{AuthKey, FarMemory};
+use azekura_far::{AuthKey, FarMemory, Mechanism};
 pub(crate) use end::exhausted;
 use end::{CODE, lost, refuse};
 pub(crate) use report::{at_end, excluded};
@@ -145,6 +145,12 @@ pub(crate) fn is_all_static(address: usize, bytes: usize) -> bool {
             memory.adopted().iter().any(|array| array.start <= range.start && range.end <= array.end)
                 && range.step_by(PIECE).all(|at| memory.is_managed(at..at + 1))
         })
+}
+
+/// Returns `true` if no far page leaves while a device uses it, and the kernel waits for pages. Such memory
+/// may be the destination of asynchronous transfers.
+pub(crate) fn pins_pages() -> bool {
+    heap().is_none_or(|heap| heap.memory().mechanism() == Mechanism::UserfaultMove)
 }
 
 /// Passes the far memory in a range to the kernel permanently, before a call on it that only the kernel can

@@ -398,11 +398,8 @@ fn f1_system_calls_on_pages_that_are_away_are_served() {
 #[test]
 fn f1_direct_reads_reach_blocks_whose_pages_leave_meanwhile() {
     for mechanism in mechanisms() {
-        same("direct", &["fork"], mechanism);
-        // The kernel does not tell which pages a device writes; only a move is refused for them.
-        if mechanism == Mechanism::UserfaultMove {
-            same("direct", &["fork", "asynchronous"], mechanism);
-        }
+        same("direct", &["fork", "asynchronous"], mechanism);
+        same("rings", &[], mechanism);
     }
 }
 

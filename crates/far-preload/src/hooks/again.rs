@@ -500,6 +500,7 @@ pub(super) unsafe extern "C" fn syscall(
                 .or_else(|| super::descriptor::by_number(number, arguments))
                 .or_else(|| super::limit::by_number(number, arguments))
                 .or_else(|| super::birth::by_number(number, arguments))
+                .or_else(|| super::queued::by_number(number, arguments))
         };
         let done = if super::thread::is_ours() { None } else { by_number() };
         return done.unwrap_or_else(call);

@@ -5,7 +5,7 @@
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
-use super::{errno, fail};
+use super::{errno, fail, queued};
 use crate::next::Next;
 use crate::session::is_unserved;
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -57,6 +57,7 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, bytes: size_t, 
 pub(super) unsafe extern "C" fn send(fd: c_int, at: *const c_void, bytes: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
+        queued::before_bytes(at, bytes, flags);
         if !is_unserved(at as usize, bytes) {
             return SEND.get()(fd, at, bytes, flags);
         }
@@ -111,6 +112,7 @@ pub(super) unsafe extern "C" fn sendto(
 ) -> ssize_t {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
+        queued::before_bytes(at, bytes, flags);
         if !is_unserved(to as usize, 1) && !is_unserved(at as usize, bytes) {
             return SENDTO.get()(fd, at, bytes, flags, to, length);
         }
@@ -177,6 +179,7 @@ pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
+        queued::before_message(message, flags);
         if is_far(message) { sendmsg_bounced(fd, message, flags) } else { SENDMSG.get()(fd, message, flags) }
     }
 }
@@ -391,6 +394,10 @@ pub(super) unsafe extern "C" fn sendmmsg(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
+        if !messages.is_null() && flags & libc::MSG_ZEROCOPY != 0 {
+            let each = (0..count as usize).map(|i| &raw const (*messages.add(i)).msg_hdr);
+            each.for_each(|message| queued::before_message(message, flags));
+        }
         if !any_is_far(messages, count) {
             return SENDMMSG.get()(fd, messages, count, flags);
         }

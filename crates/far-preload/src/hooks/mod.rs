@@ -30,6 +30,7 @@ mod map;
 mod message;
 mod once;
 mod own;
+mod queued;
 mod signal;
 mod stack;
 mod stream;
@@ -59,6 +60,7 @@ pub(crate) fn settle() {
     message::settle();
     once::settle();
     own::settle();
+    queued::settle();
     signal::settle();
     stack::settle();
     stream::settle();
