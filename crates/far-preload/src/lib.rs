@@ -28,6 +28,8 @@
 //! | `hooks::once` | system calls with results that the kernel delivers once |
 //! | `hooks::own` | reads and writes of the own memory through `/proc` and `process_vm_readv` |
 //! | `hooks::queued` | asynchronous transfers, for which the kernel uses memory after the call |
+//! | `hooks::checked` | the names that programs with `_FORTIFY_SOURCE` call |
+//! | `hooks::number` | the calls of these modules by the numbers of system calls |
 //! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::stack` | stacks in far memory |
 //! | `hooks::limit` | limits that count far memory |

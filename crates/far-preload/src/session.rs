@@ -147,6 +147,11 @@ pub(crate) fn is_all_static(address: usize, bytes: usize) -> bool {
         })
 }
 
+/// Returns `true` if the kernel waits for far memory, or there is none.
+pub(crate) fn serves_system_calls() -> bool {
+    UNSERVED_RANGES.load(Relaxed) == 0 // Relaxed: as in `is_unserved`
+}
+
 /// Returns `true` if no far page leaves while a device uses it, and the kernel waits for pages. Such memory
 /// may be the destination of asynchronous transfers.
 pub(crate) fn pins_pages() -> bool {

@@ -411,6 +411,7 @@ fn f1_a_process_reads_and_writes_its_own_memory_as_that_of_another() {
 #[test]
 fn f1_calls_of_every_kind_work_on_pages_that_are_away() {
     mechanisms().into_iter().for_each(|mechanism| same("calls", &[], mechanism));
+    mechanisms().into_iter().for_each(|mechanism| same("numbers", &[], mechanism));
 }
 
 #[test]

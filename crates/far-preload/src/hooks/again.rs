@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 /// Number of repetitions after which the error is returned, because it has another cause.
 pub(super) const TRIES: usize = 1000;
 /// Number of bytes to touch in a buffer with a length that only the kernel determines.
-const SOME: usize = 4096;
+pub(super) const SOME: usize = 4096;
 const STEP: usize = 4096;
 /// Largest number of strings in the arguments or the environment of a new program.
 const MOST_STRINGS: usize = 1 << 16;
@@ -167,6 +167,7 @@ macro_rules! again {
         /// Finds all functions.
         pub(super) fn settle() {
             $(next::$name.settle();)+
+            settle_affinity();
             CLOCK_NANOSLEEP.settle();
             POSIX_SPAWN.settle();
             POSIX_SPAWNP.settle();
@@ -191,7 +192,7 @@ macro_rules! again {
 type Path = *const c_char;
 type Any = *mut c_void;
 
-fn text(at: Path) -> Given {
+pub(super) fn text(at: Path) -> Given {
     Given::Text(at.expose_provenance())
 }
 
@@ -199,11 +200,11 @@ pub(super) fn reads<T>(at: *const T, bytes: usize) -> Given {
     Given::Reads(at.expose_provenance(), bytes)
 }
 
-fn writes<T>(at: *mut T, bytes: usize) -> Given {
+pub(super) fn writes<T>(at: *mut T, bytes: usize) -> Given {
     Given::Writes(at.expose_provenance(), bytes)
 }
 
-fn filled<T>(at: *mut T) -> Given {
+pub(super) fn filled<T>(at: *mut T) -> Given {
     writes(at, size_of::<T>())
 }
 
@@ -374,6 +375,34 @@ again! {
     uname(to: *mut libc::utsname) -> c_int = [filled(to)];
     sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int =
         [writes(to, bytes)];
+    // Calls on message queues, groups, and mounts.
+    mq_send(queue: c_int, message: Path, bytes: size_t, priority: libc::c_uint) -> c_int =
+        [reads(message, bytes)];
+    mq_timedsend(
+        queue: c_int, message: Path, bytes: size_t, priority: libc::c_uint, until: *const libc::timespec
+    ) -> c_int =
+        [reads(message, bytes), reads(until, 16)];
+    mq_setattr(queue: c_int, new: *const libc::mq_attr, old: *mut libc::mq_attr) -> c_int =
+        [reads(new, size_of::<libc::mq_attr>()), filled(old)];
+    mq_getattr(queue: c_int, to: *mut libc::mq_attr) -> c_int = [filled(to)];
+    mq_unlink(name: Path) -> c_int = [text(name)];
+    msgctl(queue: c_int, command: c_int, argument: *mut libc::msqid_ds) -> c_int = [filled(argument)];
+    semctl(set: c_int, index: c_int, command: c_int, argument: Any) -> c_int = [writes(argument, SOME)];
+    getgroups(most: c_int, to: *mut libc::gid_t) -> c_int =
+        [writes(to, usize::try_from(most).unwrap_or(0).min(1 << 16) * size_of::<libc::gid_t>())];
+    setgroups(count: size_t, groups: *const libc::gid_t) -> c_int =
+        [reads(groups, count.min(1 << 16) * size_of::<libc::gid_t>())];
+    getresuid(a: *mut libc::uid_t, b: *mut libc::uid_t, c: *mut libc::uid_t) -> c_int =
+        [filled(a), filled(b), filled(c)];
+    getresgid(a: *mut libc::gid_t, b: *mut libc::gid_t, c: *mut libc::gid_t) -> c_int =
+        [filled(a), filled(b), filled(c)];
+    mount(source: Path, target: Path, kind: Path, flags: libc::c_ulong, data: Path) -> c_int =
+        [text(source), text(target), text(kind), text(data)];
+    umount2(target: Path, flags: c_int) -> c_int = [text(target)];
+    adjtimex(time: *mut libc::timex) -> c_int = [filled(time)];
+    clock_settime(clock: c_int, time: *const libc::timespec) -> c_int = [reads(time, 16)];
+    timer_create(clock: c_int, event: *mut libc::sigevent, to: *mut libc::timer_t) -> c_int =
+        [filled(event), filled(to)];
     // Calls that execute programs.
     execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
         [text(path), texts_at(arguments), texts_at(environment)];
@@ -417,6 +446,35 @@ pub(super) unsafe extern "C" fn clock_nanosleep(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     numbered(&[reads(time, 16), filled(left)], || unsafe { CLOCK_NANOSLEEP.get()(clock, flags, time, left) })
+}
+
+macro_rules! affinity {
+    ($($name:ident, $next:ident, $symbol:literal, $set:ty, $given:ident;)+) => {
+        $(
+            static $next: Next<unsafe extern "C" fn(libc::pthread_t, size_t, $set) -> c_int> =
+                Next::new($symbol);
+
+            /// # Safety
+            ///
+            /// The contract of the C library's function.
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name(
+                thread: libc::pthread_t, bytes: size_t, set: $set
+            ) -> c_int {
+                // SAFETY: the caller keeps the contract of the C function.
+                numbered(&[$given(set, bytes)], || unsafe { $next.get()(thread, bytes, set) })
+            }
+        )+
+
+        fn settle_affinity() {
+            $($next.settle();)+
+        }
+    };
+}
+
+affinity! {
+    pthread_getaffinity_np, GET_AFFINITY, c"pthread_getaffinity_np", *mut libc::cpu_set_t, writes;
+    pthread_setaffinity_np, SET_AFFINITY, c"pthread_setaffinity_np", *const libc::cpu_set_t, reads;
 }
 
 macro_rules! spawn {
@@ -501,6 +559,7 @@ pub(super) unsafe extern "C" fn syscall(
                 .or_else(|| super::limit::by_number(number, arguments))
                 .or_else(|| super::birth::by_number(number, arguments))
                 .or_else(|| super::queued::by_number(number, arguments))
+                .or_else(|| super::number::by_number(number, arguments, call))
         };
         let done = if super::thread::is_ours() { None } else { by_number() };
         return done.unwrap_or_else(call);

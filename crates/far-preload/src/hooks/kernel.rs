@@ -34,6 +34,7 @@
 //! | `shmat`, other; `shmdt`, `memfd_create`, `memfd_secret`, `map_shadow_stack` | – | the kernel's memory |
 //! | `vmsplice`, `io_uring_register` of buffers | K | the kernel keeps the pages after the call |
 //! | `/proc/self/mem`, `process_vm_readv`, `process_vm_writev` of this process | K | see `own` |
+//! | `pthread_mutex_init` of a robust mutex | K | the kernel marks it when its owner ends |
 //! | `prctl(PR_SET_VMA)` | L | nothing to do: a name |
 //! | `prctl(PR_SET_SECCOMP)`, `seccomp` | K | all far memory: the layer makes calls that a filter forbids |
 //! | `unshare`, `setns`, if only permitted to a process with one thread | K | as for `mlockall` |
@@ -44,10 +45,12 @@
 //! A library cannot intercept a call that the program makes by the processor's instruction. The layer ends
 //! such a program with a message when a page cannot be mapped for it.
 
+use super::again;
 use super::map::{madvise, mmap, mprotect, mremap, munmap};
-use crate::session::{at_end, end_far, heap, is_static, unmanage};
+use crate::next::Next;
+use crate::session::{at_end, end_far, heap, is_static, is_unserved, unmanage};
 use azekura_far::sys;
-use libc::{c_long, iovec};
+use libc::{c_long, iovec, pthread_mutex_t, pthread_mutexattr_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::ptr;
 
@@ -281,7 +284,9 @@ pub(super) unsafe extern "C" fn prctl(what: c_int, a: usize, b: usize, c: usize,
     {
         return 0;
     }
-    call(libc::SYS_prctl, [what as usize, a, b, c, d, 0]) as c_int
+    // Nearly all pointers are the first argument, and what the kernel reads or writes there is short.
+    let given = [again::writes(ptr::with_exposed_provenance_mut::<u8>(a), again::SOME)];
+    again::asked(&given, || call(libc::SYS_prctl, [what as usize, a, b, c, d, 0]) as c_int)
 }
 
 /// Ends the threads of this layer before a call that the kernel refuses to a process with several threads.
@@ -340,6 +345,39 @@ pub(super) fn before_ioctl(request: usize, argument: usize) {
         let [_, source, bytes] = unsafe { words.read() };
         unmanage(source, bytes);
     }
+}
+
+type Initialize = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> c_int;
+
+static MUTEX_INIT: Next<Initialize> = Next::new(c"pthread_mutex_init");
+
+/// When a thread ends, the kernel marks the robust mutexes that the thread has locked. It ignores one that it
+/// cannot access, and the other threads would then wait forever.
+///
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pthread_mutex_init(
+    mutex: *mut pthread_mutex_t,
+    attributes: *const pthread_mutexattr_t,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let mut robust = libc::PTHREAD_MUTEX_STALLED;
+        if !attributes.is_null() && is_unserved(mutex as usize, size_of::<pthread_mutex_t>()) {
+            libc::pthread_mutexattr_getrobust(attributes, &raw mut robust);
+        }
+        if robust == libc::PTHREAD_MUTEX_ROBUST {
+            unmanage(mutex as usize, size_of::<pthread_mutex_t>());
+        }
+        MUTEX_INIT.get()(mutex, attributes)
+    }
+}
+
+/// Finds the C library's function.
+pub(super) fn settle() {
+    MUTEX_INIT.settle();
 }
 
 /// Executes the memory calls by their system call numbers. Returns `None` for other numbers.

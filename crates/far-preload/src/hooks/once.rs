@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// Ordinary memory in place of a value of the program, if the kernel cannot access that value.
-struct Kept<T> {
+pub(super) struct Kept<T> {
     of: *mut T,
     is_far: bool,
     value: MaybeUninit<T>,
@@ -21,7 +21,7 @@ impl<T> Kept<T> {
     /// # Safety
     ///
     /// The pointer is null, or the caller may read and write the value.
-    unsafe fn new(of: *mut T) -> Self {
+    pub(super) unsafe fn new(of: *mut T) -> Self {
         let is_far = is_unserved(of as usize, size_of::<T>());
         let value = if is_far {
             // SAFETY: a far pointer is not null. The value may be uninitialized, which this type permits.
@@ -32,7 +32,7 @@ impl<T> Kept<T> {
         Self { of, is_far, value }
     }
 
-    fn pointer(&mut self) -> *mut T {
+    pub(super) fn pointer(&mut self) -> *mut T {
         if self.is_far { self.value.as_mut_ptr() } else { self.of }
     }
 
@@ -41,7 +41,7 @@ impl<T> Kept<T> {
     /// # Safety
     ///
     /// The contract of `new`.
-    unsafe fn give_back(self) {
+    pub(super) unsafe fn give_back(self) {
         if self.is_far {
             // SAFETY: the caller keeps this function's contract.
             unsafe { self.of.cast::<MaybeUninit<T>>().write(self.value) }

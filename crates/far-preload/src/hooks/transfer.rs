@@ -9,13 +9,14 @@
 //! pages of the buffer without a fault, and a page could be paged out meanwhile.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
+use super::once::Kept;
 use super::{errno, fail, own};
 use crate::next::Next;
 use crate::session::{is_managed, is_unserved};
 use azekura_far::sys;
-use libc::{iovec, off_t, size_t, ssize_t};
-use std::ffi::{c_int, c_void};
-use std::slice;
+use libc::{iovec, off_t, size_t, ssize_t, timespec};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::{ptr, slice};
 
 type Read = unsafe extern "C" fn(c_int, *mut c_void, size_t) -> ssize_t;
 type Write = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
@@ -329,8 +330,91 @@ pub(super) unsafe extern "C" fn getrandom(at: *mut c_void, bytes: size_t, flags:
     }
 }
 
+type ReceiveSysV = unsafe extern "C" fn(c_int, *mut c_void, size_t, libc::c_long, c_int) -> ssize_t;
+type ReceivePosix = unsafe extern "C" fn(c_int, *mut c_char, size_t, *mut c_uint, *const timespec) -> ssize_t;
+
+static MSGRCV: Next<ReceiveSysV> = Next::new(c"msgrcv");
+static MQ_TIMEDRECEIVE: Next<ReceivePosix> = Next::new(c"mq_timedreceive");
+
+/// # Safety
+///
+/// The contract of the C library's function. The message begins with its type.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn msgrcv(
+    queue: c_int,
+    at: *mut c_void,
+    bytes: size_t,
+    kind: libc::c_long,
+    flags: c_int,
+) -> ssize_t {
+    const KIND: usize = size_of::<libc::c_long>();
+    let whole = bytes.saturating_add(KIND);
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        if whole > BOUNCE || !is_unserved(at as usize, whole) {
+            return MSGRCV.get()(queue, at, bytes, kind, flags);
+        }
+        let got = bounced_in(
+            Parts(&one(at, whole)),
+            || false,
+            |to, _, _| {
+                let got = MSGRCV.get()(queue, to.cast(), bytes, kind, flags);
+                if got < 0 { got } else { got + KIND as ssize_t }
+            },
+        );
+        if got < 0 { got } else { got - KIND as ssize_t }
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mq_timedreceive(
+    queue: c_int,
+    at: *mut c_char,
+    bytes: size_t,
+    priority: *mut c_uint,
+    until: *const timespec,
+) -> ssize_t {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let (mut given, mut kept) = (Kept::new(priority), Kept::new(until.cast_mut()));
+        let (priority, until) = (given.pointer(), kept.pointer().cast_const());
+        let got = if bytes > BOUNCE || !is_unserved(at as usize, bytes) {
+            MQ_TIMEDRECEIVE.get()(queue, at, bytes, priority, until)
+        } else {
+            bounced_in(
+                Parts(&one(at.cast(), bytes)),
+                || false,
+                |to, n, _| MQ_TIMEDRECEIVE.get()(queue, to.cast(), n, priority, until),
+            )
+        };
+        if got >= 0 {
+            given.give_back();
+        }
+        got
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mq_receive(
+    queue: c_int,
+    at: *mut c_char,
+    bytes: size_t,
+    priority: *mut c_uint,
+) -> ssize_t {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { mq_timedreceive(queue, at, bytes, priority, ptr::null()) }
+}
+
 /// Finds the C library's functions.
 pub(super) fn settle() {
+    MSGRCV.settle();
+    MQ_TIMEDRECEIVE.settle();
     READ.settle();
     WRITE.settle();
     PREAD.settle();

@@ -1,0 +1,108 @@
+//! System calls by number (`syscall`) with a buffer or a name in far memory, if the kernel does not wait for
+//! far memory (F1). Calls with the arguments of the C library's functions go to the hooks of these functions.
+//! The other calls are repeated, as in `again`.
+
+use super::again::{Given, asked};
+use super::{message, once, transfer};
+use crate::session::serves_system_calls;
+use libc::{c_int, c_long, c_uint, off_t, socklen_t};
+use std::ptr;
+
+/// Executes these calls by their system call numbers. Returns `None` for other numbers.
+///
+/// # Safety
+///
+/// The contract of the system call with this number.
+pub(super) unsafe fn by_number(
+    number: c_long,
+    arguments: [usize; 6],
+    call: impl Fn() -> c_long,
+) -> Option<c_long> {
+    if serves_system_calls() {
+        return None;
+    }
+    // SAFETY: the caller keeps the contract.
+    unsafe { transferred(number, arguments) }.or_else(|| {
+        let given = given(number, arguments)?;
+        Some(asked(&given, call))
+    })
+}
+
+/// Executes calls that transfer bytes, or deliver a result once. Integers keep their low half, as in the
+/// kernel.
+unsafe fn transferred(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let (fd, at) = (a as c_int, ptr::with_exposed_provenance_mut::<libc::c_void>(b));
+    let (parts, count) = (at.cast_const().cast::<libc::iovec>(), c as c_int);
+    let pointer = ptr::with_exposed_provenance_mut::<libc::c_void>;
+    // SAFETY: the caller keeps the contract of the system call.
+    let done = unsafe {
+        match number {
+            libc::SYS_read => transfer::read(fd, at, c),
+            libc::SYS_write => transfer::write(fd, at, c),
+            libc::SYS_pread64 => transfer::pread64(fd, at, c, d as off_t),
+            libc::SYS_pwrite64 => transfer::pwrite64(fd, at, c, d as off_t),
+            libc::SYS_readv => transfer::readv(fd, parts, count),
+            libc::SYS_writev => transfer::writev(fd, parts, count),
+            libc::SYS_preadv => transfer::preadv64(fd, parts, count, d as off_t),
+            libc::SYS_pwritev => transfer::pwritev64(fd, parts, count, d as off_t),
+            libc::SYS_getrandom => transfer::getrandom(pointer(a), b, c as c_uint),
+            libc::SYS_sendto => message::sendto(fd, at, c, d as c_int, pointer(e).cast(), f as socklen_t),
+            libc::SYS_recvfrom => {
+                message::recvfrom(fd, at, c, d as c_int, pointer(e).cast(), pointer(f).cast())
+            }
+            libc::SYS_sendmsg => message::sendmsg(fd, at.cast(), c as c_int),
+            libc::SYS_recvmsg => message::recvmsg(fd, at.cast(), c as c_int),
+            libc::SYS_sendmmsg => message::sendmmsg(fd, at.cast(), c as c_uint, d as c_int) as isize,
+            libc::SYS_recvmmsg => {
+                message::recvmmsg(fd, at.cast(), c as c_uint, d as c_int, pointer(e).cast()) as isize
+            }
+            libc::SYS_wait4 => once::wait4(fd, at.cast(), c as c_int, pointer(d).cast()) as isize,
+            libc::SYS_pipe2 => once::pipe2(pointer(a).cast(), b as c_int) as isize,
+            libc::SYS_accept => once::accept(fd, at.cast(), pointer(c).cast()) as isize,
+            libc::SYS_accept4 => once::accept4(fd, at.cast(), pointer(c).cast(), d as c_int) as isize,
+            _ => return None,
+        }
+    };
+    Some(done as c_long)
+}
+
+/// Returns the arguments in memory of a call that can be repeated. No memory is allocated, because signal
+/// handlers may make these calls.
+fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
+    use Given::{Reads, Text, Texts, Writes};
+    const STAT: usize = size_of::<libc::stat>();
+    const EVENT: usize = size_of::<libc::epoll_event>();
+    const MOST: usize = 1 << 20;
+    let events = |count: usize| count.min(MOST) * EVENT;
+    const NONE: Given = Reads(0, 0);
+    Some(match number {
+        libc::SYS_openat | libc::SYS_faccessat | libc::SYS_mkdirat | libc::SYS_unlinkat => {
+            [Text(b), NONE, NONE]
+        }
+        libc::SYS_openat2 => [Text(b), Reads(c, d), NONE],
+        libc::SYS_renameat | libc::SYS_renameat2 => [Text(b), Text(d), NONE],
+        libc::SYS_newfstatat => [Text(b), Writes(c, STAT), NONE],
+        libc::SYS_fstat => [Writes(b, STAT), NONE, NONE],
+        libc::SYS_statx => [Text(b), Writes(e, size_of::<libc::statx>()), NONE],
+        libc::SYS_readlinkat => [Text(b), Writes(c, d), NONE],
+        libc::SYS_getdents64 => [Writes(b, c.min(1 << 16)), NONE, NONE],
+        libc::SYS_getcwd => [Writes(a, b.min(1 << 16)), NONE, NONE],
+        libc::SYS_execve => [Text(a), Texts(b), Texts(c)],
+        libc::SYS_execveat => [Text(b), Texts(c), Texts(d)],
+        libc::SYS_memfd_create => [Text(a), NONE, NONE],
+        libc::SYS_clock_gettime | libc::SYS_clock_getres => [Writes(b, 16), NONE, NONE],
+        libc::SYS_nanosleep => [Reads(a, 16), Writes(b, 16), NONE],
+        libc::SYS_clock_nanosleep => [Reads(c, 16), Writes(d, 16), NONE],
+        libc::SYS_ppoll => [Writes(a, b.min(MOST) * 8), Writes(c, 16), Reads(d, 8)],
+        libc::SYS_epoll_pwait => [Writes(b, events(c)), Reads(e, 8), NONE],
+        libc::SYS_epoll_pwait2 => [Writes(b, events(c)), Reads(d, 16), Reads(e, 8)],
+        libc::SYS_epoll_ctl => [Reads(d, EVENT), NONE, NONE],
+        libc::SYS_sched_getaffinity => [Writes(c, b), NONE, NONE],
+        libc::SYS_sched_setaffinity => [Reads(c, b), NONE, NONE],
+        libc::SYS_getrusage => [Writes(b, size_of::<libc::rusage>()), NONE, NONE],
+        libc::SYS_uname => [Writes(a, size_of::<libc::utsname>()), NONE, NONE],
+        libc::SYS_sysinfo => [Writes(a, size_of::<libc::sysinfo>()), NONE, NONE],
+        libc::SYS_rt_sigprocmask => [Reads(b, 8), Writes(c, 8), NONE],
+        _ => return None,
+    })
+}
