@@ -41,25 +41,37 @@ mod array {
     use std::alloc::{Layout, handle_alloc_error};
     use std::io;
     use std::ptr::NonNull;
+    use std::sync::Arc;
 
     use super::ZeroIsValid;
 
     /// Alignment in bytes: that of a cache line, so that no item that fits into one line is on two lines.
     const ALIGNMENT: usize = 64;
-    /// Size in bytes from which arrays are mapped from the system. An allocator may return memory that was
-    /// used before, and would write the zeros itself.
-    const MAPPED_BYTES: usize = 32 << 10;
+    /// Size in bytes from which arrays are mapped from the system, of which they use at least one page. An
+    /// allocator writes the zeros itself, because its memory may have been used before.
+    const MAPPED_BYTES: usize = 3 << 10;
 
     /// A fixed number of items, in memory that is zero until it is written.
     #[derive(Debug)]
     pub struct ZeroedArray<T> {
-        /// ARRAY-1: the items are in `memory`, aligned, and are valid as long as `memory` exists.
+        /// ARRAY-1: the items are in `memory`, aligned, in no other array, and are valid as long as `memory`
+        /// exists.
         items: NonNull<T>,
         len: usize,
-        _memory: Memory,
+        _memory: Arc<Memory>,
     }
 
-    /// Memory of an array. ARRAY-2: owned, and freed only by the drop.
+    /// Memory for several arrays of one owner: small arrays share pages of the system.
+    #[derive(Debug)]
+    pub struct ZeroedMemory {
+        memory: Option<Arc<Memory>>,
+        /// The first byte that is in no array, aligned.
+        next: *mut u8,
+        /// Number of bytes from `next` on.
+        left: usize,
+    }
+
+    /// Memory of arrays. ARRAY-2: owned by them, and freed only by the drop.
     #[derive(Debug)]
     enum Memory {
         Allocated(NonNull<[u64]>),
@@ -67,7 +79,7 @@ mod array {
         Mapped(NonNull<u8>, usize),
     }
 
-    // SAFETY: ARRAY-1 and ARRAY-2: the array owns the items, as a box does.
+    // SAFETY: ARRAY-1 and ARRAY-2: the array owns the items, as a box does. Any thread may free the memory.
     unsafe impl<T: Send> Send for ZeroedArray<T> {}
     // SAFETY: a shared reference to the array gives only shared references to the items.
     unsafe impl<T: Sync> Sync for ZeroedArray<T> {}
@@ -88,12 +100,46 @@ mod array {
         ///
         /// The error of the system, if it has no memory for a large array.
         pub fn try_new(len: usize, make: impl Fn() -> T) -> io::Result<Self> {
+            let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
+            ZeroedMemory::try_new(bytes)?.place(len, make).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        }
+    }
+
+    impl ZeroedMemory {
+        /// Returns memory for arrays of together `bytes` bytes.
+        ///
+        /// # Errors
+        ///
+        /// The error of the system, if it has no memory.
+        pub fn try_new(bytes: usize) -> io::Result<Self> {
+            let (next, memory) = Memory::zeroed(bytes)?;
+            Ok(Self { memory: Some(Arc::new(memory)), next, left: bytes })
+        }
+
+        /// Returns no memory: each array has its own.
+        #[must_use]
+        pub const fn none() -> Self {
+            Self { memory: None, next: std::ptr::null_mut(), left: 0 }
+        }
+
+        /// Returns an array in this memory, or, if there is no room, one with memory of its own, as
+        /// [`ZeroedArray::new`] does.
+        #[must_use]
+        pub fn array<T: ZeroIsValid>(&mut self, len: usize, make: impl Fn() -> T) -> ZeroedArray<T> {
+            self.place(len, &make).unwrap_or_else(|| ZeroedArray::new(len, make))
+        }
+
+        fn place<T: ZeroIsValid>(&mut self, len: usize, make: impl Fn() -> T) -> Option<ZeroedArray<T>> {
             const { assert!(align_of::<T>() <= ALIGNMENT && !std::mem::needs_drop::<T>()) };
             debug_assert!(is_zero(&make()), "zero bytes are not what is made");
-            let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-            let (first, memory) = Memory::zeroed(bytes)?;
-            let items = NonNull::new(first.cast::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
-            Ok(Self { items, len, _memory: memory })
+            let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= self.left)?;
+            let memory = Arc::clone(self.memory.as_ref()?);
+            let items = NonNull::new(self.next.cast::<T>())?;
+            let used = bytes.next_multiple_of(ALIGNMENT).min(self.left);
+            // SAFETY: `left` bytes of one allocation follow.
+            self.next = unsafe { self.next.add(used) };
+            self.left -= used;
+            Some(ZeroedArray { items, len, _memory: memory })
         }
     }
 
@@ -193,9 +239,36 @@ mod array {
             &self.0
         }
     }
+
+    /// Memory for several arrays, which models allocate one by one.
+    #[derive(Debug)]
+    pub struct ZeroedMemory(());
+
+    impl ZeroedMemory {
+        /// Returns memory for any arrays.
+        ///
+        /// # Errors
+        ///
+        /// None in models.
+        pub fn try_new(_bytes: usize) -> std::io::Result<Self> {
+            Ok(Self(()))
+        }
+
+        /// Returns the memory of `try_new`.
+        #[must_use]
+        pub const fn none() -> Self {
+            Self(())
+        }
+
+        /// Returns an array of `len` items, created by `make`.
+        #[must_use]
+        pub fn array<T: ZeroIsValid>(&mut self, len: usize, make: impl Fn() -> T) -> ZeroedArray<T> {
+            ZeroedArray::new(len, make)
+        }
+    }
 }
 
-pub use array::ZeroedArray;
+pub use array::{ZeroedArray, ZeroedMemory};
 
 impl<T> Deref for ZeroedArray<T> {
     type Target = [T];
@@ -229,6 +302,20 @@ mod tests {
             let lines = ZeroedArray::new(len, || Line([0; 64]));
             assert!(lines.as_ptr().addr().is_multiple_of(64));
             assert!(lines.iter().all(|line| line.0 == [0; 64]));
+        }
+    }
+
+    #[test]
+    fn arrays_of_one_memory_are_apart_and_outlive_it() {
+        let memory = |bytes| ZeroedMemory::try_new(bytes).expect("memory");
+        for mut memory in [ZeroedMemory::none(), memory(1), memory(200), memory(5000)] {
+            let arrays: Vec<_> = (0..20).map(|len| memory.array(len, || AtomicU64::new(0))).collect();
+            drop(memory);
+            let numbers = || arrays.iter().flat_map(|array| array.iter()).zip(0..);
+            assert!(numbers().all(|(number, _)| number.load(Relaxed) == 0));
+            numbers().for_each(|(number, n)| number.store(n, Relaxed)); // Relaxed: one thread
+            assert!(numbers().all(|(number, n)| number.load(Relaxed) == n));
+            assert!(arrays.iter().all(|array| array.as_ptr().addr().is_multiple_of(64)));
         }
     }
 }

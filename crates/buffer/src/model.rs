@@ -1,6 +1,7 @@
 //! Single parts of the pool, for the models in `tests/loom_*.rs`. Each call begins with a switch point.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use azekura_base::zeroed::ZeroedMemory;
 use azekura_base::{Lsn, PageId};
 use azekura_latch::{HybridLatch, Version};
 
@@ -277,7 +278,7 @@ impl ModelTable {
     #[must_use]
     pub fn new(frames: usize) -> Self {
         let pages = (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect();
-        Self { table: PageTable::new(frames), pages }
+        Self { table: PageTable::new(frames, &mut ZeroedMemory::none()), pages }
     }
 
     /// Returns the frame of a page.

@@ -19,7 +19,7 @@
 
 use azekura_base::PageId;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use azekura_base::zeroed::ZeroedArray;
+use azekura_base::zeroed::{ZeroedArray, ZeroedMemory};
 
 use crate::count::shared_store;
 use crate::frame::{FrameId, MAX_FRAMES};
@@ -36,10 +36,10 @@ pub(crate) struct PageHints {
 }
 
 impl PageHints {
-    /// Returns hints for a pool with `frames` frames.
-    pub(crate) fn new(frames: usize) -> Self {
+    /// Returns hints for a pool with `frames` frames, in this memory if it has room.
+    pub(crate) fn new(frames: usize, memory: &mut ZeroedMemory) -> Self {
         let words = frames.next_power_of_two();
-        Self { words: ZeroedArray::new(words, || AtomicU32::new(0)), place_bits: words.trailing_zeros() }
+        Self { words: memory.array(words, || AtomicU32::new(0)), place_bits: words.trailing_zeros() }
     }
 
     /// Returns the memory of the hints, in bytes.
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_place_has_the_hint_of_the_page_that_came_last() {
-        let hints = PageHints::new(1000);
+        let hints = PageHints::new(1000, &mut ZeroedMemory::none());
         assert_eq!(hints.bytes(), 4096);
         assert_eq!(hints.get(PageId(5)), None);
         hints.set(PageId(5), FrameId(0));

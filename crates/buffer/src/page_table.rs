@@ -53,7 +53,7 @@ use azekura_base::{Backoff, PageId};
 use crate::count::{lookup, shared_rmw};
 use crate::frame::{Frame, FrameId};
 use crate::stall::sync_point;
-use azekura_base::zeroed::{ZeroIsValid, ZeroedArray};
+use azekura_base::zeroed::{ZeroIsValid, ZeroedArray, ZeroedMemory};
 
 const SLOTS: usize = if cfg!(loom) { 1 } else { 15 };
 /// Number of used slots of a bucket when every frame holds a page.
@@ -115,13 +115,13 @@ pub enum Inserted {
 }
 
 impl PageTable {
-    /// Returns a table for `frames` entries.
-    pub fn new(frames: usize) -> Self {
+    /// Returns a table for `frames` entries, in this memory if it has room.
+    pub fn new(frames: usize, memory: &mut ZeroedMemory) -> Self {
         let buckets = if cfg!(loom) { (frames * 2).next_power_of_two() } else { frames.div_ceil(FULL_SLOTS) };
         let empty =
             || Bucket { slots: std::array::from_fn(|_| AtomicU32::new(0)), passed: AtomicU32::new(0) };
         Self {
-            buckets: ZeroedArray::new(buckets.max(2), empty),
+            buckets: memory.array(buckets.max(2), empty),
             frame_bits: u32::BITS - (frames as u32).leading_zeros(),
         }
     }
@@ -419,7 +419,8 @@ mod tests {
 
     impl Scene {
         fn new(frames: usize) -> Self {
-            Self(PageTable::new(frames), (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect())
+            let table = PageTable::new(frames, &mut ZeroedMemory::none());
+            Self(table, (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect())
         }
 
         fn insert(&self, page: u64, frame: u32) -> Inserted {

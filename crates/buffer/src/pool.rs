@@ -60,7 +60,7 @@ use crate::stats::Counters;
 use crate::store::PageStore;
 use crate::supply::FrameSupply;
 use crate::write_queue::WriteQueue;
-use azekura_base::zeroed::ZeroedArray;
+use azekura_base::zeroed::{ZeroedArray, ZeroedMemory};
 
 pub(crate) use self::page_in::{Filling, Fixed};
 use self::victim::Vacant;
@@ -70,6 +70,12 @@ pub const MIN_FRAMES: usize = 1;
 /// Number of buffers beyond one per frame, for threads that read a page themselves instead of waiting for
 /// another thread's read.
 const SPARE_BUFFERS: usize = 16;
+/// A pool of at most this many frames has its arrays in one memory. A store with few pages touches the first
+/// frames, so the other arrays come before the frames.
+const FEW_FRAMES: usize = 256;
+/// Bytes of these arrays per frame: page table, hints and frames.
+const FEW_FRAME_BYTES: usize = 48;
+
 /// Settings of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
@@ -141,14 +147,18 @@ impl BufferPool {
             return Err(PoolError::Capacity { capacity_bytes, frames, min: MIN_FRAMES, max: MAX_FRAMES });
         }
         let buffers = frames + SPARE_BUFFERS;
+        let no_memory = |_| PoolError::Memory { capacity_bytes };
+        let mut memory = match frames {
+            ..=FEW_FRAMES => ZeroedMemory::try_new(frames * FEW_FRAME_BYTES).map_err(no_memory)?,
+            _ => ZeroedMemory::none(),
+        };
         Ok(Self {
             page_size,
             body_bytes: page_size,
-            frames: ZeroedArray::new(frames, Frame::new),
-            words: PageMemory::try_zeroed(buffers, page_size)
-                .map_err(|_| PoolError::Memory { capacity_bytes })?,
-            table: PageTable::new(frames),
-            hints: PageHints::new(frames),
+            words: PageMemory::try_zeroed(buffers, page_size).map_err(no_memory)?,
+            table: PageTable::new(frames, &mut memory),
+            hints: PageHints::new(frames, &mut memory),
+            frames: memory.array(frames, Frame::new),
             policy: Replacement::new(policy, frames),
             free_frames: CachePadded::new(FreeFrames::all(frames)),
             spare_buffers: CachePadded::new(IndexStack::new(buffers)),

@@ -48,6 +48,7 @@ mod guard;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};
 
+use azekura_base::zeroed::ZeroedMemory;
 use azekura_base::{Backoff, CachePadded, PageId, StripedCounter};
 
 use self::entry::Entry;
@@ -162,7 +163,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         Ok(Self {
             frames: (0..capacity).map(|_| Frame::new()).collect(),
             entries: (0..capacity).map(|_| Entry::empty()).collect(),
-            table: PageTable::new(capacity),
+            table: PageTable::new(capacity, &mut ZeroedMemory::none()),
             policy: Replacement::new(options.policy, capacity),
             free: CachePadded::new(FreeFrames::all(capacity)),
             hasher,
