@@ -40,7 +40,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -60,23 +60,26 @@ const BLOCK_BYTES: usize = SECTORS * SECTOR_BYTES;
 const BLOCK_LSNS: usize = SECTORS * SECTOR_LSNS;
 /// Number of blocks that are read together: one read for the first 4032 pages.
 const GROUP_BLOCKS: usize = 8;
-const SHARDS: usize = 16;
-/// Number of blocks of a shard in memory, of 4 KiB each: 4 MiB in all shards, for the bounds of half a
-/// million pages.
-const SHARD_BLOCKS: usize = 64;
+const SHARDS: usize = 4;
+/// Number of blocks of a shard in memory, of at most 4 KiB each: 4 MiB in all shards, for the bounds of half
+/// a million pages.
+const SHARD_BLOCKS: usize = 256;
 
-/// The bounds of the pages from `BLOCK_LSNS` × the block's number on.
-type Block = [u64; BLOCK_LSNS];
+/// The bounds of the pages from `BLOCK_LSNS` × the block's number on, without the zeros at the end: most
+/// blocks of a small store are empty.
+type Block = Box<[u64]>;
 
-/// The block of pages without bounds; most blocks of a small store have none.
-static NO_BOUNDS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_LSNS]));
+fn without_end(block: &[u64; BLOCK_LSNS]) -> Block {
+    let len = block.iter().rposition(|&bound| bound != 0).map_or(0, |last| last + 1);
+    block[..len].into()
+}
 
 #[derive(Debug, Default)]
 struct Shard {
     /// LSNs of the last writes that are not in the file yet.
     noted: HashMap<PageId, Lsn>,
     /// The bounds in the file.
-    blocks: HashMap<u64, Arc<Block>>,
+    blocks: HashMap<u64, Block>,
 }
 
 /// The map of page LSNs; see the module head.
@@ -189,7 +192,8 @@ impl LsnMap {
         if let Some(&lsn) = shard.noted.get(&id) {
             return lsn;
         }
-        self.block(&mut shard, block_of(id)).map_or(Lsn(0), |block| Lsn(block[index_of(id)]))
+        let block = self.block(&mut shard, block_of(id)).unwrap_or_default();
+        Lsn(block.get(index_of(id)).copied().unwrap_or(0))
     }
 
     /// Returns the entries in the order of page ids.
@@ -203,9 +207,9 @@ impl LsnMap {
     }
 
     /// Returns the block. If it is not in memory, reads it and its neighbors.
-    fn block(&self, shard: &mut Shard, number: u64) -> Result<Arc<Block>, StoreError> {
-        if let Some(block) = shard.blocks.get(&number) {
-            return Ok(Arc::clone(block));
+    fn block<'s>(&self, shard: &'s mut Shard, number: u64) -> Result<&'s [u64], StoreError> {
+        if shard.blocks.contains_key(&number) {
+            return Ok(&shard.blocks[&number]);
         }
         let first = number - number % GROUP_BLOCKS as u64;
         let mut bytes = PageBuf::zeroed(GROUP_BLOCKS * BLOCK_BYTES);
@@ -216,7 +220,7 @@ impl LsnMap {
         for (number, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
             shard.blocks.entry(number).or_insert_with(|| self.decode(number, bytes));
         }
-        Ok(Arc::clone(&shard.blocks[&number]))
+        Ok(&shard.blocks[&number])
     }
 
     /// Sets the bound of each page to the result of `next`, called with the old bound and the LSN. Durable on
@@ -225,14 +229,18 @@ impl LsnMap {
         let place = self.open_or_create()?;
         for run in pages.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
             let number = block_of(run[0].0);
-            let mut block = *self.block(&mut self.shard(number).lock(), number)?;
+            let mut block = [0; BLOCK_LSNS];
+            let mut shard = self.shard(number).lock();
+            let known = self.block(&mut shard, number)?;
+            block[..known.len()].copy_from_slice(known);
+            drop(shard);
             for &(id, lsn) in run {
                 let bound = &mut block[index_of(id)];
                 *bound = next(*bound, lsn.0);
             }
             let written = place.file.write_at(offset_of(number), &self.encode(number, &block));
             written.map_err(place.error("write", None, offset_of(number)))?;
-            self.shard(number).lock().blocks.insert(number, Arc::new(block));
+            self.shard(number).lock().blocks.insert(number, without_end(&block));
         }
         place.sync()
     }
@@ -253,7 +261,7 @@ impl LsnMap {
         Ok(place)
     }
 
-    fn encode(&self, number: u64, block: &Block) -> PageBuf {
+    fn encode(&self, number: u64, block: &[u64; BLOCK_LSNS]) -> PageBuf {
         let mut bytes = PageBuf::zeroed(BLOCK_BYTES);
         let sectors = bytes.chunks_exact_mut(SECTOR_BYTES).zip(block.chunks_exact(SECTOR_LSNS));
         for (nth, (sector, lsns)) in sectors.enumerate() {
@@ -266,7 +274,7 @@ impl LsnMap {
         bytes
     }
 
-    fn decode(&self, number: u64, bytes: &[u8]) -> Arc<Block> {
+    fn decode(&self, number: u64, bytes: &[u8]) -> Block {
         let mut block = [0; BLOCK_LSNS];
         let sectors = bytes.chunks_exact(SECTOR_BYTES).zip(block.chunks_exact_mut(SECTOR_LSNS));
         for (nth, (sector, lsns)) in sectors.enumerate() {
@@ -274,7 +282,7 @@ impl LsnMap {
                 lsns.iter_mut().enumerate().for_each(|(i, lsn)| *lsn = u64_at(sector, LSNS_AT + 8 * i));
             }
         }
-        if block == [0; BLOCK_LSNS] { Arc::clone(&NO_BOUNDS) } else { Arc::new(block) }
+        without_end(&block)
     }
 
     fn checksum(&self, number: u64, nth: usize, sector: &[u8]) -> u32 {
