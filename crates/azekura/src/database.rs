@@ -35,9 +35,6 @@ use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
 use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
 
-/// Smallest number of slots for commit LSNs of released keys: 4 KiB.
-const LEAST_DEPENDENCY_SLOTS: usize = 512;
-
 /// The state that all transactions of an open store share.
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
@@ -238,9 +235,8 @@ impl Database {
         let undo_pace = UndoPace::default();
         undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
         let locks = azekura_lock::LockOptions::default();
-        // A store with a small cache rarely has many keys with commits that are not durable yet.
-        let dependency_slots =
-            locks.dependency_slots.min(parts.pool.capacity_frames().max(LEAST_DEPENDENCY_SLOTS));
+        // A store with a small cache rarely has many locks, or many keys with commits that are not durable.
+        let most = parts.pool.capacity_frames() / 2;
         let shared = Arc::new(Shared {
             path: path.to_path_buf(),
             env: parts.env,
@@ -251,7 +247,8 @@ impl Database {
             locks: LockTable::new(azekura_lock::LockOptions {
                 timeout: options.lock_timeout,
                 interrupt: options.interrupt,
-                dependency_slots,
+                stripes: locks.stripes.min(most),
+                dependency_slots: locks.dependency_slots.min(most),
                 ..locks
             }),
             catalog: parts.catalog,

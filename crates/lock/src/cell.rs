@@ -93,7 +93,7 @@ pub(crate) struct Stripes {
 type Group = [CachePadded<StripeCell>; GROUP];
 
 /// Number of stripes that are allocated together.
-const GROUP: usize = if cfg!(loom) { 1 } else { 8 };
+const GROUP: usize = if cfg!(loom) { 1 } else { 4 };
 
 impl Stripes {
     /// Returns `count` stripes; `count` must be a power of two.

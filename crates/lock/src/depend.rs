@@ -16,28 +16,26 @@
 //!   orders them.
 //! - **DEPEND-2** The values of slots only grow.
 
-use azekura_base::striped::thread_stripe;
+use azekura_base::striped::{line_count, thread_stripe};
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::zeroed::ZeroedArray;
-use azekura_base::{Lsn, TreeId};
+use azekura_base::{CachePadded, Lsn, TreeId};
 
 use crate::id::{LockId, LockName};
 use crate::mode::{GapMode, RecordMode, TableMode};
 use crate::mode_bits::{self, Family, ModeBits};
 
-const LINES: usize = if cfg!(loom) { 1 } else { 16 };
-const TABLES: usize = if cfg!(loom) { 1 } else { 64 };
+/// Largest number of rows for intents.
+const MOST_LINES: usize = if cfg!(loom) { 1 } else { 16 };
+/// Number of slots in a row, so that rows share no cache line.
+const TABLES: usize = if cfg!(loom) { 1 } else { size_of::<CachePadded<u64>>() / size_of::<u64>() };
 
 #[derive(Debug)]
 pub(crate) struct Dependencies {
-    /// One row of `TABLES` slots for whole tables, `LINES` rows for intents, then the slots of keys. A store
-    /// with few threads accesses only the first 4 KiB.
+    /// One row of `TABLES` slots for whole tables, `lines` rows for intents, then the slots of keys.
     slots: ZeroedArray<AtomicU64>,
+    lines: usize,
 }
-
-/// The first slot for intents, and the first for keys.
-const INTENTS: usize = TABLES;
-const KEYS: usize = INTENTS + LINES * TABLES;
 
 fn raise(slot: &AtomicU64, lsn: Lsn) {
     // Read first: a slot with a sufficient LSN is not written (DEPEND-2). Relaxed: DEPEND-1.
@@ -55,16 +53,17 @@ fn writes_key(mode_bits: ModeBits) -> bool {
 impl Dependencies {
     /// Returns slots without LSNs. `slots` is the number of slots for keys, a power of two.
     pub(crate) fn new(slots: usize) -> Self {
-        Self { slots: ZeroedArray::new(KEYS + slots, || AtomicU64::new(0)) }
+        let lines = line_count().min(MOST_LINES);
+        Self { slots: ZeroedArray::new((1 + lines) * TABLES + slots, || AtomicU64::new(0)), lines }
     }
 
     fn key(&self, id: LockId) -> &AtomicU64 {
-        let keys = &self.slots[KEYS..];
+        let keys = &self.slots[(1 + self.lines) * TABLES..];
         &keys[(id.spread() >> 16) as usize & (keys.len() - 1)]
     }
 
     fn intent(&self, line: usize, tree: TreeId) -> &AtomicU64 {
-        &self.slots[INTENTS + line * TABLES + tree.0 as usize % TABLES]
+        &self.slots[(1 + line) * TABLES + tree.0 as usize % TABLES]
     }
 
     fn whole(&self, tree: TreeId) -> &AtomicU64 {
@@ -85,7 +84,9 @@ impl Dependencies {
 
     fn leave_table(&self, tree: TreeId, mode_bits: ModeBits, lsn: Lsn) {
         match mode_bits::table_mode(mode_bits) {
-            Some(TableMode::IX | TableMode::SIX) => raise(self.intent(thread_stripe() % LINES, tree), lsn),
+            Some(TableMode::IX | TableMode::SIX) => {
+                raise(self.intent(thread_stripe() % self.lines, tree), lsn)
+            }
             Some(TableMode::X) => raise(self.whole(tree), lsn),
             Some(TableMode::IS | TableMode::S) | None => {}
         }
@@ -99,9 +100,9 @@ impl Dependencies {
             LockName::Table(tree) => {
                 let whole = self.whole(tree).load(Relaxed);
                 match mode_bits::table_mode(mode_bits) {
-                    Some(TableMode::S | TableMode::SIX | TableMode::X) => {
-                        (0..LINES).map(|line| self.intent(line, tree).load(Relaxed)).fold(whole, u64::max)
-                    }
+                    Some(TableMode::S | TableMode::SIX | TableMode::X) => (0..self.lines)
+                        .map(|line| self.intent(line, tree).load(Relaxed))
+                        .fold(whole, u64::max),
                     _ => whole,
                 }
             }

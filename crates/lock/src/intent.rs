@@ -27,9 +27,9 @@
 //! `owner`. The count is shared by many trees (it is an array by hash): a false positive only costs the use
 //! of the shared table.
 
+use azekura_base::TreeId;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_base::zeroed::ZeroedArray;
-use azekura_base::{CachePadded, TreeId};
 
 use crate::id::LockId;
 use crate::mode_bits::ModeBits;
@@ -151,23 +151,20 @@ pub(crate) fn share_all(owners: &Owners, tree: TreeId, stripe: &mut Stripe) {
     }
 }
 
-const COUNTS: usize = if cfg!(loom) { 1 } else { 256 };
+const COUNTS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// Distance between used counts, so that no two of them share a cache line.
-const STRIDE: usize = if cfg!(loom) { 1 } else { STRIDE_BYTES / size_of::<u32>() };
-const STRIDE_BYTES: usize = size_of::<CachePadded<u32>>();
-
-/// Numbers of strong requests that wait or hold, by hash of the tree.
+/// Numbers of strong requests that wait or hold, by hash of the tree. Counts share cache lines: they rarely
+/// change, because a strong request visits the notes of all owners.
 #[derive(Debug)]
 pub(crate) struct StrongCounts(ZeroedArray<AtomicU32>);
 
 impl StrongCounts {
     pub(crate) fn new() -> Self {
-        Self(ZeroedArray::new(COUNTS * STRIDE, || AtomicU32::new(0)))
+        Self(ZeroedArray::new(COUNTS, || AtomicU32::new(0)))
     }
 
     fn count(&self, tree: TreeId) -> &AtomicU32 {
-        &self.0[tree.0 as usize % COUNTS * STRIDE]
+        &self.0[tree.0 as usize % COUNTS]
     }
 
     fn is_raised(&self, tree: TreeId) -> bool {

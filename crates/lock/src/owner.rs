@@ -179,9 +179,9 @@ impl Owner {
     }
 }
 
-/// Number of owners in the first chunk: small, because a mostly idle store has few transactions at once.
-const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 4 };
-const CHUNKS: usize = 30;
+/// Number of owners in the first chunk: an idle store had at most one transaction at once.
+const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 1 };
+const CHUNKS: usize = 31;
 
 /// All owners; see the module head.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl Owners {
         let _grow = self.grow.lock();
         let index = self.len.load(Relaxed);
         let (chunk, _) = locate(index);
-        assert!(chunk < CHUNKS, "more than four thousand million transactions at once");
+        assert!(chunk < CHUNKS, "more than two thousand million transactions at once");
         self.chunks[chunk]
             .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| CachePadded::new(Owner::new())).collect());
         self.len.store(index + 1, Relaxed); // Relaxed: ordered by `grow`

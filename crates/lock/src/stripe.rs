@@ -90,6 +90,9 @@ impl<T: Pooled> Pool<T> {
     fn put(&mut self, item: T) -> u32 {
         let index = self.first_free;
         if index == NONE {
+            if self.items.is_empty() {
+                self.items.reserve_exact(1); // most stripes of an idle store had one lock at once
+            }
             self.items.push(item);
             return (self.items.len() - 1) as u32;
         }
