@@ -61,6 +61,10 @@ const DEFAULT_CACHE_SHARE: u64 = 8;
 /// a flush there are also the buffers that replace the full ones, and the chunk into which full buffers are
 /// copied; in total, up to four times as much.
 const MEMORY_PER_LOG_BUFFER: u64 = 8 << 20;
+/// Page cache per log buffer, if there are more than [`FEWEST_LOG_BUFFERS`]. Each buffer has half a KiB of
+/// state, which is much for one of a thousand stores.
+const CACHE_PER_LOG_BUFFER: usize = 192 << 10;
+const FEWEST_LOG_BUFFERS: usize = 8;
 
 /// Returns the default capacity of the page cache for this limit on the process's memory.
 pub(crate) fn default_cache_bytes(limit: Option<u64>) -> usize {
@@ -154,10 +158,11 @@ impl Drop for CacheShare {
     }
 }
 
-/// Returns the default number of log buffers for this limit on the process's memory.
-pub(crate) fn default_log_buffers(limit: Option<u64>) -> usize {
+/// Returns the default number of log buffers for this limit on the process's memory, and this page cache.
+pub(crate) fn default_log_buffers(limit: Option<u64>, cache_bytes: usize) -> usize {
     let most = limit.map_or(u64::MAX, |limit| limit / MEMORY_PER_LOG_BUFFER);
-    default_log_buffer_count().min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
+    let of_cache = (cache_bytes / CACHE_PER_LOG_BUFFER).max(FEWEST_LOG_BUFFERS);
+    default_log_buffer_count().min(of_cache).min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Returns the limit as [`memory_limit`] does, but reads the files below `root`, which tests choose.
@@ -278,10 +283,11 @@ mod tests {
     }
 
     #[test]
-    fn the_default_number_of_log_buffers_follows_a_small_limit_of_memory() {
-        assert_eq!(default_log_buffers(Some(1 << 20)), 1);
-        assert_eq!(default_log_buffers(Some(64 << 20)), 8);
-        assert_eq!(default_log_buffers(Some(64 << 30)), default_log_buffer_count());
-        assert_eq!(default_log_buffers(None), default_log_buffer_count());
+    fn the_default_number_of_log_buffers_follows_a_small_limit_of_memory_and_a_small_cache() {
+        assert_eq!(default_log_buffers(Some(1 << 20), 1 << 30), 1);
+        assert_eq!(default_log_buffers(Some(64 << 20), 1 << 30), 8);
+        assert_eq!(default_log_buffers(Some(64 << 30), 1 << 30), default_log_buffer_count());
+        assert_eq!(default_log_buffers(None, 1 << 30), default_log_buffer_count());
+        assert_eq!(default_log_buffers(None, 24 << 16), 8);
     }
 }

@@ -219,7 +219,8 @@ impl Builder {
     }
 
     /// Sets the number of log buffers. Default: two per core, at least sixteen; fewer if they would take more
-    /// than a sixteenth of the memory. Any number of threads may commit; some share a buffer.
+    /// than a sixteenth of the memory, and eight with a page cache of 1.5 MiB. Any number of threads may
+    /// commit; some share a buffer.
     #[must_use]
     pub fn log_buffers(mut self, count: usize) -> Self {
         self.log_buffers = Some(count);
@@ -591,7 +592,7 @@ impl Builder {
 
     /// Returns the number of log buffers.
     pub(crate) fn log_buffer_count(&self) -> usize {
-        self.log_buffers.unwrap_or_else(|| default_log_buffers(memory_limit()))
+        self.log_buffers.unwrap_or_else(|| default_log_buffers(memory_limit(), self.cache.bytes()))
     }
 
     /// Returns the size of one log buffer. With many buffers each may be small: sixteen full buffers fit in

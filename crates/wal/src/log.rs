@@ -70,7 +70,7 @@ pub(crate) struct Log {
     pub(crate) options: WalOptions,
     pub(crate) horizon: DurableHorizon,
     /// The epochs; `None` in a log without epochs.
-    pub(crate) epochs: Option<EpochClock>,
+    pub(crate) epochs: Option<Box<EpochClock>>,
     pub(crate) buffers: Box<[ProtocolBuffer]>,
     pub(crate) streams: Box<[Stream]>,
     /// Directories that an earlier run with more streams has left.
@@ -118,7 +118,7 @@ impl Log {
                 Ok(done) => {
                     if done.was_idle && self.options.background {
                         let stream = stream();
-                        let epochs = self.epochs.as_ref();
+                        let epochs = self.epochs.as_deref();
                         epochs.map_or(&stream.notifier, |epochs| &epochs.notifier).wake_from_sleep(); // W3
                     }
                     return Ok(done);
@@ -456,7 +456,7 @@ impl Log {
         self.streams.iter().for_each(|stream| stream.gate.wake_everyone());
         self.buffers.iter().for_each(ProtocolBuffer::wake_everyone);
         fence(SeqCst); // TICKET-1, EPOCH-3: threads that register from now on see the failure
-        self.epochs.iter().for_each(EpochClock::wake_everyone);
+        self.epochs.iter().for_each(|epochs| epochs.wake_everyone());
         self.wakers.wake_everyone();
     }
 

@@ -80,7 +80,7 @@ impl Wal {
         let jobs = jobs.map_err(WalError::io("start a thread for the log in", dir))?;
         let log = Arc::new(Log {
             horizon,
-            epochs: options.protocol.epoch_interval().map(|_| EpochClock::new(identity.first_lsn)),
+            epochs: options.protocol.epoch_interval().map(|_| Box::new(EpochClock::new(identity.first_lsn))),
             buffers: (0..log_buffers).map(|w| ProtocolBuffer::new(&options, w)).collect(),
             streams: live,
             orphans: OnceLock::new(),
@@ -192,7 +192,7 @@ impl Wal {
     /// blocks; costs a load per log buffer, or with epochs one load.
     #[must_use]
     pub fn acknowledged_lsn(&self) -> Lsn {
-        self.log.epochs.as_ref().map_or_else(|| self.log.horizon.compute(), EpochClock::published)
+        self.log.epochs.as_deref().map_or_else(|| self.log.horizon.compute(), EpochClock::published)
     }
 
     /// Returns a ticket for a record, and requests a flush of it. A thread that would wait for the ticket at
@@ -294,7 +294,7 @@ impl Wal {
             segments_trimmed: log.segments_trimmed.load(Relaxed),
             retained_bytes: self.retained_bytes(),
             pending_futures: log.wakers.len(),
-            epochs: log.epochs.as_ref().map_or(0, EpochClock::ended),
+            epochs: log.epochs.as_deref().map_or(0, EpochClock::ended),
             ..WalStats::default()
         };
         for buffer in &log.buffers {
