@@ -4,7 +4,7 @@
 //!
 //! | segment | content | next state |
 //! |---|---|---|
-//! | ready | zeroes, or stale chunks if recycled; synced, name durable | current, when the last one is full |
+//! | ready | zeroes, or stale chunks if recycled; name durable | current, when the last one is full |
 //! | current | chunks of this run | sealed, when it is full |
 //! | sealed | chunks of this run; its largest LSN is known | spare or removed, by [`SegmentStore::trim`] |
 //! | old | chunks of earlier runs, never written again (W5) | spare or removed, by `trim` |
@@ -28,6 +28,10 @@
 //! - **SEGMENT-6** The first segment that a run prepares has no successor while its rest has room for three
 //!   whole flushes and the reserve, so a store with few records has one log file. Each later segment has a
 //!   successor ready, regardless of its rest.
+//! - **SEGMENT-7** The name of a segment is durable before its first chunk. Its length is not: the
+//!   synchronous write of a chunk, or the sync that follows it, makes the length up to the chunk's end
+//!   durable. A crash before that may leave a shorter file, which has no chunk there: a scan ends at the end
+//!   of the file, and the next opening does not use a short file again.
 //! - **SEGMENT-3** The last bytes of the prepared segments are a reserve that admits only undo records: on a
 //!   full disk a transaction can be rolled back, up to that much log for each stream, and the store
 //!   continues.
@@ -325,8 +329,8 @@ impl SegmentStore {
     /// Prepares one more segment if fewer bytes are ready than wanted with `rest` bytes left in the current
     /// segment. Recycles a spare segment, or makes a new one.
     ///
-    /// Blocks for the device: a new segment is allocated and synced. After a failure, a new file is removed
-    /// if possible.
+    /// Blocks for the device: a new segment is allocated, and its name is synced. After a failure, a new file
+    /// is removed if possible.
     pub(crate) fn prepare_one(&self, rest: u64) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let (number, spare, bytes) = {
@@ -365,8 +369,7 @@ impl SegmentStore {
         let file = self.fs.open(path, OpenOptions::new().create_new(true).direct(self.direct))?;
         check_alignment(&*file)?;
         file.allocate(0, bytes)?;
-        file.sync()?;
-        self.fs.sync_dir(&self.dir)?;
+        self.fs.sync_dir(&self.dir)?; // SEGMENT-7
         Ok(file)
     }
 
