@@ -219,6 +219,22 @@ fn a_small_store_is_small_and_made_by_four_syncs() {
     is_small("after thirty checkpoints");
 }
 
+#[test]
+fn a_first_row_takes_six_syncs_and_the_close_after_it_too() {
+    let fs = CountingFs::new(Arc::new(MemFs::new()));
+    let db = Database::builder().background(false).file_system(Arc::new(fs.clone())).open("/db").unwrap();
+    let created = fs.counts().syncs;
+    put(&db, 1);
+    let with_a_row = fs.counts().syncs;
+    db.close().unwrap();
+    let closed = fs.counts().syncs;
+    println!("syncs: {created} to create, {with_a_row} with a row, {closed} closed");
+    // The row: the head of the double-write area, the names of the two directories of the log and of its
+    // file, CONTROL, and the log. The close: the double-write area, the pages, the name and the content of
+    // the LSN map, the log, and CONTROL.
+    assert!(with_a_row - created <= 6 && closed - with_a_row <= 6, "{created}, {with_a_row}, {closed}");
+}
+
 /// Returns the I/O counts of opening a store with this number of tables and reading a row. The last handle
 /// closes the store.
 fn opening_of(tables: u64) -> azekura_io::Counts {

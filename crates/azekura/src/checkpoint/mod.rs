@@ -81,10 +81,14 @@ impl Shared {
             return Ok(());
         }
         let _checkpoint = crate::probe::checkpoint();
+        self.write_all_pages()?;
+        self.advance_checkpoint()
+    }
+
+    fn write_all_pages(&self) -> Result<(), Error> {
         self.retry_undone();
         self.carry_open(0);
-        self.pool.write_all()?;
-        self.advance_checkpoint()
+        Ok(self.pool.write_all()?)
     }
 
     /// Writes the `max_pages` pages with the oldest changes, then moves CONTROL as far as these writes allow.
@@ -112,13 +116,14 @@ impl Shared {
         let checkpointed = match self.options.close_time {
             Some(_) if self.options.background => self.advance_checkpoint(),
             Some(_) => self.write_pages_to_close().and_then(|()| self.advance_checkpoint()),
+            // The last CONTROL below is a checkpoint. A crash before it recovers from the previous one.
+            None if self.wal.has_begun() && self.has_no_unfinished() => self.write_all_pages(),
             None => self.checkpoint_fully(),
         };
         let archived = self.archive_now(false);
         let closed = self.wal.close().map_err(Error::from);
         checkpointed.and(archived).and(closed)?;
-        let is_done = self.active.len() == 0 && self.parked.len() == 0 && self.unfreed.lock().is_empty();
-        if !self.wal.has_begun() || !is_done || self.pool.stats().dirty_pages > 0 {
+        if !self.wal.has_begun() || !self.has_no_unfinished() || self.pool.stats().dirty_pages > 0 {
             return Ok(());
         }
         let covered = self.pool.sync_for_checkpoint()?; // usually, nothing is left to sync
@@ -135,6 +140,11 @@ impl Shared {
         control.write(last)?;
         remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id, FIRST_SEGMENT_BYTES)?;
         Ok(())
+    }
+
+    /// Returns `true` if no transaction, and no part of one, remains for the next opening.
+    fn has_no_unfinished(&self) -> bool {
+        self.active.len() == 0 && self.parked.len() == 0 && self.unfreed.lock().is_empty()
     }
 
     /// Runs the checkpointer's check in the calling thread, for a store without background threads. An error
