@@ -230,8 +230,8 @@ impl Database {
         Self::builder().cache_bytes(32 << 20).open_in_memory()
     }
 
-    pub(crate) fn open_with(path: &Path, options: Builder) -> Result<Self, Error> {
-        let parts = restart::open(path, &options)?;
+    pub(crate) fn open_with(path: &Path, mut options: Builder) -> Result<Self, Error> {
+        let parts = restart::open(path, &mut options)?;
         let undo_pace = UndoPace::default();
         undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
         let locks = azekura_lock::LockOptions::default();

@@ -1,6 +1,6 @@
 //! A store that was opened by a relative path continues to work when the process changes its working
-//! directory: every later file is created in the store's directory. Only the owner can read the files, unless
-//! another mode is set.
+//! directory, and when its directory is renamed: every later file is created in the store's directory. Only
+//! the owner can read the files, unless another mode is set.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -57,6 +57,28 @@ fn a_store_opened_by_a_relative_path_does_not_depend_on_the_working_directory() 
         .env(CHILD, directory.path())
         .status();
     assert!(status.unwrap().success());
+}
+
+#[test]
+fn a_renamed_store_leaves_the_store_of_its_former_name_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (name, renamed) = (directory.path().join("store"), directory.path().join("renamed"));
+    let first = open(name.to_str().unwrap());
+    fill(&first, 0);
+    std::fs::rename(&name, &renamed).unwrap();
+    fill(&first, 20_000);
+    assert!(!name.exists());
+    let second = open(name.to_str().unwrap());
+    first.checkpoint().unwrap();
+    fill(&first, 40_000);
+    assert!(!name.join("wal").exists(), "the second store has written nothing");
+    fill(&second, 0);
+    for (db, path, rows) in [(first, &renamed, 60_000), (second, &name, 20_000)] {
+        db.close().unwrap();
+        let db = Database::builder().create(false).open(path).unwrap();
+        assert_eq!(db.transact(|tx| Ok(tx.table(&ROWS)?.iter().count())).unwrap(), rows);
+        assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
+    }
 }
 
 #[test]

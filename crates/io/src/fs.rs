@@ -180,6 +180,18 @@ pub trait Fs: Send + Sync + Debug {
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         Ok(path.to_path_buf())
     }
+
+    /// Returns a file system that keeps `dir` open, and finds it and all paths below it by this handle: also
+    /// after `dir` was renamed, or another directory has its name. Returns `None` (the default) if this
+    /// file system finds directories by their names only.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotADirectory`, or an error of the device.
+    fn within(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
+        let _ = dir;
+        Ok(None)
+    }
 }
 
 /// A lock of a file, from [`Fs::lock_exclusive`] or [`Fs::lock_shared`]; dropping it unlocks.

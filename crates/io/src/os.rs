@@ -4,6 +4,7 @@
 //! may leave a new, empty file behind. The alignment comes from `statx` if the kernel reports it (Linux 6.1).
 
 mod scatter;
+mod within;
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,6 +21,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::error::{check_aligned, check_aligned_range, check_end, os};
 use crate::fs::{File, FileLock, Fs, OpenOptions};
+use within::Within;
 
 /// Assumed alignment of a direct file if the kernel does not report one: enough for every sector size in use.
 const ASSUMED_ALIGNMENT: usize = 4096;
@@ -73,13 +75,7 @@ impl OsFs {
         0o700 | self.file_mode | (self.file_mode & 0o444) >> 2
     }
 
-    fn lock(
-        path: &Path,
-        options: &std::fs::OpenOptions,
-        how: FlockOperation,
-    ) -> io::Result<Option<Box<dyn FileLock>>> {
-        refuse_pipe(path)?;
-        let file = options.open(path)?;
+    fn lock(file: std::fs::File, how: FlockOperation) -> io::Result<Option<Box<dyn FileLock>>> {
         // The lock belongs to the open file description, so two opens inside one process exclude each other
         // too.
         match retry(|| rustix::fs::flock(&file, how)) {
@@ -101,6 +97,11 @@ impl OsFs {
             .truncate(false)
             .mode(self.file_mode)
             .open(path)?;
+        Self::opened(file, options)
+    }
+
+    /// Returns a file that was opened with these options.
+    fn opened(file: std::fs::File, options: OpenOptions) -> io::Result<OsFile> {
         if file.metadata()?.is_dir() {
             return Err(os(Errno::ISDIR)); // a read-only open of a directory succeeds
         }
@@ -150,24 +151,31 @@ impl Fs for OsFs {
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(self.file_mode);
-        Self::lock(path, &options, FlockOperation::NonBlockingLockExclusive)
+        refuse_pipe(path)?;
+        Self::lock(options.open(path)?, FlockOperation::NonBlockingLockExclusive)
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
-        Self::lock(path, std::fs::OpenOptions::new().read(true), FlockOperation::NonBlockingLockShared)
+        refuse_pipe(path)?;
+        Self::lock(std::fs::File::open(path)?, FlockOperation::NonBlockingLockShared)
     }
 
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         std::path::absolute(path)
     }
+
+    fn within(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
+        Ok(Some(Arc::new(Within::new(*self, dir)?)))
+    }
 }
 
 /// Returns an error for a pipe: opening or reading it could wait without end.
 fn refuse_pipe(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe instead of a file"));
-    }
-    Ok(())
+    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) { Err(pipe()) } else { Ok(()) }
+}
+
+fn pipe() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe instead of a file")
 }
 
 /// Enables direct I/O and returns its alignment; `None` if direct I/O is not available.

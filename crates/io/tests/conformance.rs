@@ -33,6 +33,11 @@ impl Ground {
         Self { fs: Arc::new(OsFs::new()), root, direct, _scratch: Some(scratch) }
     }
 
+    fn within(direct: bool) -> Self {
+        let ground = Self::os(direct);
+        Self { fs: ground.fs.within(&ground.root).unwrap().expect("it keeps directories open"), ..ground }
+    }
+
     fn ring() -> Self {
         Self { fs: Arc::new(SubmitFs::new(Way::Ring).atomic(true)), ..Self::os(true) }
     }
@@ -81,6 +86,8 @@ macro_rules! suite {
     ($($name:ident),* $(,)?) => {
         suite!(@on os_buffered, Ground::os(false), $($name),*);
         suite!(@on os_direct, Ground::os(true), $($name),*);
+        suite!(@on within_buffered, Ground::within(false), $($name),*);
+        suite!(@on within_direct, Ground::within(true), $($name),*);
         suite!(@on ring, Ground::ring(), $($name),*);
         suite!(@on memory, Ground::memory(MemFs::new(), true), $($name),*);
         suite!(@on fault_buffered, Ground::memory(FaultFs::with_alignment(512), false), $($name),*);

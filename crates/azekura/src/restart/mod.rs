@@ -119,13 +119,18 @@ fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Er
     s.serialize_f64(time.as_secs_f64() * 1e3)
 }
 
-/// Opens the store in `path`, or creates one there. Excludes other openings.
-pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
-    let fs = &*options.fs;
+/// Opens the store in `path`, or creates one there. Excludes other openings. From then on the file system of
+/// the options finds the store's files by a handle of the directory, so that a store which is renamed while
+/// it is open never writes to another store with its former name.
+pub(crate) fn open(path: &Path, options: &mut Builder) -> Result<Parts, Error> {
     let began = Instant::now();
     refuse_unfinished(options, path)?;
-    let creating =
-        if fs.exists(&path.join(CONTROL_NAME)) { None } else { Some(create::take(path, options)?) };
+    let has_control = options.fs.exists(&path.join(CONTROL_NAME));
+    let creating = if has_control { None } else { Some(create::take(path, options)?) };
+    if let Some(fs) = options.fs.within(path).map_err(|e| Error::io("open", path, e))? {
+        options.fs = fs;
+    }
+    let fs = &*options.fs;
     let control_lock = lock(options, path)?;
     let is_made = creating.is_some_and(|taken| taken.is_made); // from now on the lock on CONTROL is enough
     if !options.read_only {
