@@ -1,5 +1,7 @@
 //! The error type of the public API; its [`kind`](Error::kind) selects the caller's reaction.
 
+mod reason;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,8 @@ use azekura_wal::{AppendError, ReplayError, WalError};
 use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
+pub(crate) use reason::full_message;
+use reason::{is_full, why_full};
 
 /// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -207,8 +211,9 @@ pub enum Error {
         reason: String,
     },
     /// The log, or the page file, cannot grow: the disk or the user's quota is full. The refused operation
-    /// changed nothing; free space and continue.
-    #[error("the disk has no space for this change; free space and run it again")]
+    /// changed nothing; free space and continue. Another reason that a log file cannot be created, such as
+    /// the limit of open files, is named by the message; remove it and continue.
+    #[error("{}", why_full(&**source))]
     LogFull {
         /// The error of the write, with the file that cannot grow.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -584,21 +589,4 @@ impl From<ReplayError<Error>> for Error {
             other => Self::Invalid(other.to_string()),
         }
     }
-}
-
-/// Returns `true` if the disk or the user's quota is full.
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// Returns the message of an error and of its sources, outermost first.
-pub(crate) fn full_message(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        message.push_str(": ");
-        message.push_str(&error.to_string());
-        source = error.source();
-    }
-    message
 }

@@ -58,7 +58,7 @@ pub enum AppendError {
     Failed(#[from] LogFailed),
     /// The disk has no room for the next segment (W11). The log stays usable: append again when there is
     /// room.
-    #[error("no room for the next log segment of {needed} bytes")]
+    #[error("cannot create the next log segment of {needed} bytes")]
     Full {
         /// Bytes of the segment that could not be made.
         needed: u64,

@@ -1,0 +1,58 @@
+//! The reason in the sources of an error.
+
+use std::io;
+
+/// Returns `true` if the disk or the user's quota is full.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Returns the message of [`Error::LogFull`](super::Error::LogFull) for this source: a full disk has another
+/// remedy than a limit of open files or a missing directory.
+pub(super) fn why_full(source: &(dyn std::error::Error + 'static)) -> &'static str {
+    let mut next = Some(source);
+    while let Some(error) = next {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| !is_full(error)) {
+            return "the system refuses a file that this change needs; nothing was changed: remove the cause \
+                    and run it again";
+        }
+        next = error.source();
+    }
+    "the disk has no space for this change; free space and run it again"
+}
+
+/// Returns the message of an error and of its sources, outermost first.
+pub(crate) fn full_message(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        message.push_str(": ");
+        message.push_str(&error.to_string());
+        source = error.source();
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use azekura_wal::AppendError;
+
+    #[test]
+    fn only_a_full_disk_asks_for_space() {
+        const ENOENT: i32 = 2;
+        const EMFILE: i32 = 24;
+        const ENOSPC: i32 = 28;
+        let refused = |errno: i32| {
+            let source = io::Error::from_raw_os_error(errno);
+            full_message(&Error::from(AppendError::Full { needed: 4096, source }))
+        };
+        assert!(refused(ENOSPC).contains("free space"), "{}", refused(ENOSPC));
+        for errno in [ENOENT, EMFILE] {
+            let said = refused(errno);
+            assert!(said.starts_with("the system refuses a file") && !said.contains("space"), "{said}");
+            assert!(said.contains(&format!("os error {errno}")), "{said}");
+        }
+    }
+}
