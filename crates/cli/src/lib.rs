@@ -80,6 +80,31 @@ pub enum Outcome {
 #[error("{0}")]
 struct UsageError(String);
 
+/// Standard output. Its errors name it, so that they differ from those of other pipes and connections.
+struct Stdout(io::Stdout);
+
+/// A failed write to standard output.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+struct StdoutError(io::Error);
+
+fn of_stdout(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::Interrupted => error, // tried again by the caller
+        kind => io::Error::new(kind, StdoutError(error)),
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(of_stdout)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(of_stdout)
+    }
+}
+
 /// Parses the process's arguments and runs the command.
 ///
 /// Wrong arguments end the process with exit code 2, as does `--help` with 0.
@@ -102,19 +127,22 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[must_use]
 pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result<Outcome>) -> ExitCode {
     // Stdout is not locked: the workers of `demo-child` write to it too, while `out` is empty.
-    let mut out = BufWriter::with_capacity(64 << 10, io::stdout());
+    let mut out = BufWriter::with_capacity(64 << 10, Stdout(io::stdout()));
+    let mut code = 0;
     let result = command(&mut out).and_then(|outcome| {
-        out.flush()?;
-        Ok(outcome)
+        code = match outcome {
+            Outcome::Well => 0,
+            Outcome::Failed => 1,
+            Outcome::Code(code) => code,
+        };
+        Ok(out.flush()?)
     });
     match result {
-        Ok(Outcome::Well) => ExitCode::SUCCESS,
-        Ok(Outcome::Failed) => ExitCode::from(1),
-        Ok(Outcome::Code(code)) => ExitCode::from(code),
-        Err(error) if is_broken_pipe(&error) => {
+        Ok(()) => ExitCode::from(code),
+        Err(error) if is_closed_stdout(&error) => {
             // The reader closed the pipe (`| head`). The rest of the buffer must not be written on drop.
             let _ = out.into_parts();
-            ExitCode::SUCCESS
+            ExitCode::from(code)
         }
         Err(error) => {
             let _ = out.flush();
@@ -124,7 +152,29 @@ pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn Error + 'static)| cause.downcast_ref::<io::Error>().map(io::Error::kind);
-    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
+/// Returns whether the reader of standard output has closed it. A broken pipe elsewhere, such as a connection
+/// that an object store has ended, is an error of the command.
+fn is_closed_stdout(error: &anyhow::Error) -> bool {
+    let is_closed = |cause: &(dyn Error + 'static)| {
+        let cause = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let stdout = cause.and_then(|cause| cause.downcast_ref::<StdoutError>());
+        stdout.is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(is_closed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_closed_standard_output_is_no_error() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let of_backup =
+            azekura::Error::Io { action: "write", path: "stream".into(), source: of_stdout(broken()) };
+        assert!(is_closed_stdout(&of_stdout(broken()).into()));
+        assert!(is_closed_stdout(&of_backup.into()));
+        assert!(!is_closed_stdout(&broken().into()), "a connection");
+        assert!(!is_closed_stdout(&of_stdout(io::ErrorKind::StorageFull.into()).into()));
+    }
 }

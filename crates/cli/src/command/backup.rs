@@ -96,7 +96,7 @@ impl Backup {
         };
         let report = match &self.to {
             BackupLocation::Stream => {
-                // As text only: the end of a reader is an error here, unlike for rows (`is_broken_pipe`).
+                // As text only: the end of a reader is an error here, unlike for rows (`is_closed_stdout`).
                 backup.to_writer(out).map_err(|error| anyhow!("{:#}", anyhow::Error::new(error)))?;
                 bar.finish_and_clear();
                 return Ok(Outcome::Well);

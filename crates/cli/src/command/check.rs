@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use azekura::CheckReport;
 use clap::Args;
 
 use crate::arguments::StoreArguments;
@@ -49,8 +50,14 @@ impl Check {
         };
         let report = if self.repair { db.repair(&mut progress) } else { db.check(&mut progress) }?;
         bar.finish_and_clear();
+        let printed = self.print(&report, out);
+        // The reader of stdout may have read enough (`| head`); the exit code still tells of the damage.
+        if report.is_clean() { printed.map(|()| Outcome::Well) } else { Ok(Outcome::Failed) }
+    }
+
+    fn print(&self, report: &CheckReport, out: &mut dyn Write) -> Result<()> {
         if self.json {
-            writeln!(out, "{}", serde_json::to_string(&report)?)?;
+            writeln!(out, "{}", serde_json::to_string(report)?)?;
         } else {
             for finding in &report.findings {
                 writeln!(out, "page {}: {}", finding.page, finding.what)?;
@@ -67,6 +74,6 @@ impl Check {
             };
             writeln!(out, "{} checked: {verdict}", show::counted(report.pages, "page"))?;
         }
-        Ok(if report.is_clean() { Outcome::Well } else { Outcome::Failed })
+        Ok(())
     }
 }

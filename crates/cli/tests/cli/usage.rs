@@ -132,3 +132,17 @@ fn page_and_cache_size_are_taken() {
     run(&["put", "db", "t", "k", "v", "--page-size", "64K", "--cache", "8M"]).well();
     assert_eq!(run(&["get", "--cache", "8MiB", "db", "t", "k"]).well(), "v\n");
 }
+
+#[test]
+fn an_error_of_stdout_names_it() {
+    let scratch = Scratch::new();
+    Run::in_dir(&scratch, &["put", "db", "t", "k", "v"]).well();
+    for arguments in [&["dump", "db", "t"][..], &["check", "db"], &["backup", "db", "-"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_azekura"));
+        let output = command.current_dir(scratch.path("")).args(arguments).stdout(full).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?} {said}");
+        assert!(said.contains("standard output: No space left"), "{arguments:?} {said}");
+    }
+}
