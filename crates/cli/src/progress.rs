@@ -52,8 +52,12 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar
 }
 
-/// Makes the bar animate between updates.
+/// Makes a bar that is shown animate between updates, unless the system has no more threads: the library
+/// panics if it cannot start its thread.
 fn ticking(bar: ProgressBar) -> ProgressBar {
-    bar.enable_steady_tick(Duration::from_millis(100));
+    let has_threads = || std::thread::Builder::new().spawn(|| ()).is_ok();
+    if !bar.is_hidden() && has_threads() {
+        bar.enable_steady_tick(Duration::from_millis(100));
+    }
     bar
 }
