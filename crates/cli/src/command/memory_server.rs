@@ -86,8 +86,10 @@ impl MemoryServer {
             );
         }
         let mut server = setting.listen(&self.listen)?;
-        writeln!(out, "listening on {}", server.address())?;
-        out.flush()?;
+        // The server goes on if the reader of its stdout has ended, or the disk is full: its end would take
+        // the pages of all programs with it.
+        let mut print = |text: &str| drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+        print(&format!("listening on {}", server.address()));
         // Waits for a signal; wakes up in between only to print.
         signals
             .set_read_timeout(self.stats.map(|every| every.max(SHORTEST)))
@@ -97,15 +99,14 @@ impl MemoryServer {
                 Ok(_) => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    writeln!(out, "{}", line(&server.stats()))?;
-                    out.flush()?;
+                    print(&line(&server.stats()));
                 }
                 Err(error) => return Err(error).context("cannot wait for a signal"),
             }
         }
         let stats = server.stats();
         server.shutdown();
-        writeln!(out, "{}", line(&stats))?;
+        print(&line(&stats));
         Ok(Outcome::Well)
     }
 }

@@ -174,13 +174,8 @@ impl Serve {
         let interval = (self.durability == Durability::Relaxed).then_some(SYNC_INTERVAL);
         let db = store.open_or_create_synced(&self.path, interval)?;
         let server = Server::start(db.clone(), options)?;
-        writeln!(out, "serving {} on {}", self.path.display(), server.address())?;
-        if let (Some(address), Some(node)) = (server.node_address(), self.node) {
-            writeln!(out, "node {node} of {}, for other nodes on {address}", self.cluster_name())?;
-        }
-        if let Some(address) = server.metrics_address() {
-            writeln!(out, "metrics on http://{address}/metrics")?;
-        }
+        // A server serves also if the reader of its stdout has ended, or the disk of its log is full.
+        let _ = self.print_addresses(&server, out);
         let most = server.max_clients();
         if most < self.max_clients {
             tracing::warn!(
@@ -190,13 +185,23 @@ impl Serve {
                  needs 256; raise the limit (ulimit -Hn)"
             );
         }
-        out.flush()?;
         let mut byte = [0];
         signals.read_exact(&mut byte).context("cannot wait for a signal")?;
         tracing::info!("signal received: stopping; a second signal ends the process at once");
         server.stop()?;
         db.close()?;
         Ok(Outcome::Well)
+    }
+
+    fn print_addresses(&self, server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
+        writeln!(out, "serving {} on {}", self.path.display(), server.address())?;
+        if let (Some(address), Some(node)) = (server.node_address(), self.node) {
+            writeln!(out, "node {node} of {}, for other nodes on {address}", self.cluster_name())?;
+        }
+        if let Some(address) = server.metrics_address() {
+            writeln!(out, "metrics on http://{address}/metrics")?;
+        }
+        out.flush()
     }
 
     fn options(&self) -> Result<ServerOptions> {

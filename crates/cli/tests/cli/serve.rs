@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -180,4 +181,32 @@ fn idle_connections_leave_the_store_the_files_that_its_log_needs() {
         assert_eq!(next_line(&mut client).as_deref(), Some("+OK"));
     }
     drop(idle);
+}
+
+#[test]
+fn a_server_serves_without_its_stdout() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("socket");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_azekura"))
+        .args(["serve", scratch.path("db").to_str().unwrap()])
+        .args(["--listen", &format!("unix:{}", socket.display()), "--log-format", "text"])
+        .stdout(full)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut served = Served { child, address: String::new() };
+    let answered = || {
+        let mut stream = UnixStream::connect(&socket).ok()?;
+        stream.write_all(b"PING\r\n").ok()?;
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).ok()?;
+        Some(reply)
+    };
+    let reply = std::iter::repeat_with(|| {
+        thread::sleep(Duration::from_millis(10));
+        assert!(served.child.try_wait().unwrap().is_none(), "the server has ended");
+        answered()
+    });
+    assert_eq!(reply.flatten().next().unwrap(), *b"+PONG\r\n");
 }
