@@ -237,7 +237,7 @@ impl LockTable {
 
     /// Withdraws a waiting request and returns its blockers; `None` if the wait has ended in another way.
     pub(crate) fn give_up(&self, demand: &Demand, request: u32) -> Option<Vec<TxnId>> {
-        let mut waits = self.waits.lock(); // WAIT-1
+        let waits = self.waits.lock(); // WAIT-1
         let mut stripe = self.stripe(demand.id).lock();
         if self.owners.get(demand.owner).state() != WAITING {
             return None; // SLEEP-1
