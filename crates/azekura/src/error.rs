@@ -1,19 +1,18 @@
 //! The error type of the public API; its [`kind`](Error::kind) selects the caller's reaction.
 
+mod convert;
 mod reason;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use azekura_base::{LogFailed, PageId, TxnId};
-use azekura_buffer::{FixError, PoolError, StoreError, WriteError};
-use azekura_wal::{AppendError, ReplayError, WalError};
 
 use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
 pub(crate) use reason::full_message;
-use reason::{is_full, why_full};
+use reason::why_full;
 
 /// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -264,6 +263,47 @@ pub enum Error {
         /// The store's directory.
         path: PathBuf,
     },
+    /// The [restore](crate::Restore) or [compaction](crate::Database::compact_into) that makes this store is
+    /// running. Wait for its end.
+    #[error("a restore or compaction into {} is running; open the store when it has ended", path.display())]
+    RestoreRunning {
+        /// The store's directory.
+        path: PathBuf,
+    },
+    /// A backup or an archive belongs to another history of the store: the store was replaced by a copy from
+    /// an earlier time, and both have changed since. Make a full backup, with a new directory for the
+    /// archive.
+    #[error(
+        "{} ends with {position}, which {} does not have: {reason}; {advice}",
+        path.display(),
+        store.display()
+    )]
+    OtherHistory {
+        /// The backup or archive.
+        path: PathBuf,
+        /// The store's directory.
+        store: PathBuf,
+        /// End of the backup or archive in the log of its store.
+        position: String,
+        /// The reason that the store does not have this position.
+        reason: String,
+        /// The way to continue.
+        advice: String,
+    },
+    /// The directory of the archive that the store has used has no archive. Mount the disk of the archive, or
+    /// name another directory to begin a new archive.
+    #[error(
+        "the archive of {} is missing in {}: mount its disk or copy it back; or begin a new archive in \
+         another directory, with a new backup",
+        store.display(),
+        path.display()
+    )]
+    ArchiveMissing {
+        /// The directory of the archive.
+        path: PathBuf,
+        /// The store's directory.
+        store: PathBuf,
+    },
     /// The rows of a table have other types than the given ones; nothing was read or changed. Open the table
     /// with the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
     #[error("table {table:?} has {stored}; it was opened with {asked}: open it with the stored types")]
@@ -416,6 +456,7 @@ impl Error {
         match self {
             Self::Deadlock { .. } | Self::LockTimeout { .. } => ErrorKind::Conflict,
             Self::InUse { .. }
+            | Self::RestoreRunning { .. }
             | Self::CacheExhausted { .. }
             | Self::LogFull { .. }
             | Self::StillInUse { .. }
@@ -431,6 +472,8 @@ impl Error {
             | Self::NotFound { .. }
             | Self::NotABackup { .. }
             | Self::RestoreUnfinished { .. }
+            | Self::OtherHistory { .. }
+            | Self::ArchiveMissing { .. }
             | Self::EncryptionKeyMissing { .. }
             | Self::WrongEncryptionKey { .. }
             | Self::NotEncrypted { .. }
@@ -474,119 +517,5 @@ impl Error {
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.to_path_buf(), source }
-    }
-}
-
-impl From<azekura_btree::TreeError> for Error {
-    fn from(error: azekura_btree::TreeError) -> Self {
-        use azekura_btree::TreeError as E;
-        match error {
-            E::Fix(error) => error.into(),
-            E::Append(error) => error.into(),
-            E::Write(error) => error.into(),
-            E::Interrupted => Self::Interrupted,
-            E::Corrupt { page_id, reason } => Self::CorruptPage { page: page_id, reason: reason.into() },
-            E::Apply(error) => Self::CorruptPage { page: error.page_id, reason: error.to_string() },
-            E::SpaceFull { .. } => Self::CacheExhausted { reason: error.to_string() },
-            other => Self::Invalid(other.to_string()),
-        }
-    }
-}
-
-impl From<FixError> for Error {
-    fn from(error: FixError) -> Self {
-        match error {
-            FixError::PoolExhausted { .. } => Self::CacheExhausted { reason: error.to_string() },
-            FixError::Read(source) => source.into(),
-            FixError::WriteBack { source, .. } => source.into(),
-            FixError::NoSuchPage { page_id, .. } | FixError::Foreign { page_id, .. } => {
-                Self::CorruptPage { page: page_id, reason: error.to_string() }
-            }
-            other => Self::PageIo { source: other.into() },
-        }
-    }
-}
-
-impl From<WriteError> for Error {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::Store(source) => source.into(),
-            WriteError::Log(failed) => failed.into(),
-            other => Self::PageIo { source: other.into() },
-        }
-    }
-}
-
-impl From<StoreError> for Error {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Failed { .. } => Self::PagesFailed,
-            // Only after a failed extension of a file is its content certain.
-            StoreError::Io { action: "make room for" | "make room in", ref source, .. }
-                if is_full(source) =>
-            {
-                Self::LogFull { source: error.into() }
-            }
-            StoreError::Corrupt { page, .. }
-            | StoreError::Unwritten { page, .. }
-            | StoreError::Unauthentic { page, .. }
-            | StoreError::Outdated { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
-            StoreError::Stale { ref path, .. } | StoreError::Refused { ref path, .. } => {
-                Self::Corrupt { path: path.to_path_buf(), offset: 0, reason: error.to_string() }
-            }
-            other => Self::PageIo { source: other.into() },
-        }
-    }
-}
-
-impl From<PoolError> for Error {
-    fn from(error: PoolError) -> Self {
-        Self::Invalid(error.to_string())
-    }
-}
-
-impl From<AppendError> for Error {
-    fn from(error: AppendError) -> Self {
-        match error {
-            AppendError::Failed(failed) => failed.into(),
-            AppendError::Begin { ref source } if is_full(source) => Self::LogFull { source: error.into() },
-            AppendError::Begin { source } => {
-                Self::Io { action: "begin the log in", path: "wal".into(), source }
-            }
-            AppendError::Full { .. } => Self::LogFull { source: error.into() },
-            other => Self::Invalid(other.to_string()),
-        }
-    }
-}
-
-impl From<WalError> for Error {
-    fn from(error: WalError) -> Self {
-        match error {
-            WalError::Io { action, path, source } => Self::Io { action, path, source },
-            WalError::Failed(failed) => failed.into(),
-            WalError::IncarnationNotNew { ref path, .. } => {
-                Self::Corrupt { path: path.clone(), offset: 0, reason: error.to_string() }
-            }
-            other => Self::Invalid(other.to_string()),
-        }
-    }
-}
-
-impl From<ReplayError<Error>> for Error {
-    fn from(error: ReplayError<Error>) -> Self {
-        match error {
-            ReplayError::Apply { source, .. } => source,
-            ReplayError::Io { action, path, source } => Self::Io { action, path, source },
-            ReplayError::Corrupt { ref file, offset, .. } => {
-                Self::Corrupt { path: file.clone(), offset, reason: error.to_string() }
-            }
-            ReplayError::Unauthentic { ref file, offset } => {
-                Self::Corrupt { path: file.clone(), offset, reason: error.to_string() }
-            }
-            ReplayError::StaleRanges { ref file, .. } => {
-                Self::Corrupt { path: file.clone(), offset: 0, reason: error.to_string() }
-            }
-            other => Self::Invalid(other.to_string()),
-        }
     }
 }
