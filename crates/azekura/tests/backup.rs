@@ -369,6 +369,37 @@ fn at_each_io(
 }
 
 #[test]
+fn a_restore_or_compaction_that_runs_is_not_called_unfinished() {
+    let (fs, source) = (FaultFs::new(), sample());
+    let bytes = bytes_of(&source);
+    let is_running = |error: Result<(), Error>| {
+        assert!(
+            matches!(&error, Err(Error::RestoreRunning { path }) if path == Path::new("copy")),
+            "{error:?}"
+        );
+        assert_eq!(error.expect_err("is running").kind(), ErrorKind::Busy);
+    };
+    let restore = || Restore::new().builder(on(&fs));
+    let mut seen = 0;
+    let look = |_: &azekura::BackupProgress| {
+        is_running(on(&fs).open("copy").map(drop));
+        is_running(on(&fs).read_only(true).open("copy").map(drop));
+        is_running(restore().from_reader(&bytes[..], "copy").map(drop));
+        seen += 1;
+    };
+    restore().progress(look).from_reader(&bytes[..], "copy").expect("restores");
+    assert!(seen > 0);
+    let copy = on(&fs).open("copy").expect("opens");
+    assert_eq!(contents(&copy), contents(&source));
+    let look = |_: &azekura::BackupProgress| {
+        let opened = on(&fs).open("small");
+        assert!(matches!(opened, Err(Error::RestoreRunning { .. })), "{opened:?}");
+    };
+    copy.compaction().progress(look).into_directory("small").expect("compacts");
+    assert_eq!(contents(&on(&fs).open("small").expect("opens")), contents(&source));
+}
+
+#[test]
 fn a_restore_that_stops_at_any_io_is_whole_or_does_not_open() {
     let db = sample();
     let (bytes, right) = (bytes_of(&db), contents(&db));

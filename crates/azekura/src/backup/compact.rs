@@ -136,7 +136,7 @@ impl<'a> Compaction<'a> {
         let fs = builder.mode_fs();
         let mut report =
             CompactReport { bytes_before: file_bytes(&*source_fs, db.path())?, ..CompactReport::default() };
-        begin(&*fs, to)?;
+        let _running = begin(&*fs, to)?;
         let new = builder.open(to)?;
         let mut seen = BackupProgress::default();
         for (table, tree) in snapshot.tables_and_trees()? {

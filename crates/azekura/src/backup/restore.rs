@@ -1,13 +1,13 @@
 //! Restore: creates a new store from a backup, by bulk loads.
 
 use std::fmt;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::checksum::crc32c_append;
 use azekura_base::{Lsn, TreeId};
-use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
+use azekura_io::{FileLock, Fs, OpenOptions, OsFs, create_dir_all_durable};
 
 use super::format::{BLOCK_BYTES, Header};
 use super::rows::Rows;
@@ -22,12 +22,25 @@ use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
 /// Name of a file that marks a store as being restored (RESTORE-1).
 pub(crate) const RESTORING_NAME: &str = "RESTORING";
 
-/// Returns an error if the store is the result of an unfinished restore (RESTORE-1).
+/// Returns an error if the store is the result of an unfinished restore, or is being restored (RESTORE-1).
 pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Error> {
-    if !options.restoring && options.fs.exists(&path.join(RESTORING_NAME)) {
-        return Err(Error::RestoreUnfinished { path: path.to_path_buf() });
+    if options.restoring { Ok(()) } else { refuse_marked(&*options.fs, path) }
+}
+
+/// Returns an error if the directory has the file `RESTORING`. A running restore or compaction has locked it.
+fn refuse_marked(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
+    let marker = path.join(RESTORING_NAME);
+    if !fs.exists(&marker) {
+        return Ok(());
     }
-    Ok(())
+    let path = path.to_path_buf();
+    match fs.lock_shared(&marker) {
+        Ok(Some(_)) => Err(Error::RestoreUnfinished { path }),
+        Ok(None) => Err(Error::RestoreRunning { path }),
+        // The restore has ended meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io("lock", &marker, error)),
+    }
 }
 
 /// Contents of a restored store.
@@ -53,7 +66,8 @@ pub struct RestoreReport {
 ///
 /// A restore is atomic: the new store opens only after the restore has finished. If a restore fails or is
 /// killed, the directory holds the file `RESTORING` and every opening is refused with
-/// [`Error::RestoreUnfinished`]; delete the directory and restore again.
+/// [`Error::RestoreUnfinished`]; delete the directory and restore again. Until the restore ends, every
+/// opening is refused with [`Error::RestoreRunning`].
 #[derive(Default)]
 pub struct Restore<'a> {
     builder: Option<Builder>,
@@ -164,7 +178,8 @@ impl<'a> Restore<'a> {
     ///
     /// [`Error::NotABackup`], [`Error::UnsupportedFormat`], [`Error::Corrupt`]: the backup cannot be read, or
     /// is truncated; the error names the backup. [`Error::Invalid`]: `to` is not empty.
-    /// [`Error::RestoreUnfinished`]: `to` holds an unfinished restore. Errors of writing the store.
+    /// [`Error::RestoreUnfinished`], [`Error::RestoreRunning`]: `to` holds an unfinished restore, or one that
+    /// another caller runs. Errors of writing the store.
     pub fn from_directory(
         self,
         from: impl AsRef<Path>,
@@ -229,7 +244,7 @@ impl<'a> Restore<'a> {
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         (builder.transaction_timeout, builder.restoring) = (None, true);
         let fs = builder.mode_fs();
-        begin(&*fs, to)?;
+        let _running = begin(&*fs, to)?;
         let db = builder.clone().read_only(false).open(to)?;
         let sums = load(&db, &mut rows, &mut self.progress)?;
         if self.verify {
@@ -326,13 +341,12 @@ fn with_bases<'r>(
     Ok(rows)
 }
 
-/// Prepares a new or empty directory for a restore or a compaction (RESTORE-1).
-pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
+/// Prepares a new or empty directory for a restore or a compaction (RESTORE-1). The caller keeps the lock to
+/// the end.
+pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<Option<Box<dyn FileLock>>, Error> {
     create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
+    refuse_marked(fs, to)?;
     let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;
-    if names.iter().any(|name| name == RESTORING_NAME) {
-        return Err(Error::RestoreUnfinished { path: to.to_path_buf() });
-    }
     if let Some(name) = names.first() {
         return Err(Error::Invalid(format!(
             "{} is not empty (it holds {name:?}); name a new or empty directory for the new store",
@@ -342,8 +356,11 @@ pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     let marker = to.join(RESTORING_NAME);
     let file = fs.open(&marker, OpenOptions::new().create_new(true));
     let file = file.map_err(|e| Error::io("create", &marker, e))?;
+    // `None` if an opening has the lock just now to look whether this restore is running.
+    let running = fs.lock_exclusive(&marker).map_err(|e| Error::io("lock", &marker, e))?;
     file.sync().map_err(|e| Error::io("sync", &marker, e))?;
-    fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
+    fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))?;
+    Ok(running)
 }
 
 /// Marks the new store as complete, so that it can be opened (RESTORE-1).
