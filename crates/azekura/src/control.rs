@@ -13,7 +13,8 @@
 //!   `redo_lsn` (DW-8). A log that ends below `durable_lsn` has lost records; a page file with a head below
 //!   `covered` has lost pages.
 //! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves a gap of LSNs above the end of the
-//!   existing log. If the page file is from a later time than the log, it has pages with LSNs in the gap.
+//!   existing log, of random length. If the page file is from a later time than the log, it has pages with
+//!   LSNs in the gap. The gaps are the store's [`Timeline`](crate::timeline::Timeline).
 //! - **CONTROL-6** A store without ranges is *closed*: all changes are in its pages, a restart reads no log,
 //!   and LSNs continue above `durable_lsn`. It stays closed until the first record of the next run.
 //! - **CONTROL-7** The log has every valid record from `keep_lsn` on. `keep_lsn` is below `scan_lsn` while an
@@ -55,8 +56,8 @@ const FILE_BYTES: usize = LOG_END_AT + 4096;
 const HEAD_BYTES: usize = 24;
 /// Largest valid number; a larger number in a slot is damage, because no store reaches it.
 const MOST: u64 = 1 << 62;
-/// Largest number of gaps that are stored: at most 5 KiB of the slot. The oldest gap is dropped first.
-const MOST_GAPS: usize = 256;
+/// Largest number of gaps that are stored: at most 11 KiB of the slot. The oldest gap is dropped first.
+pub(crate) const MOST_GAPS: usize = 600;
 
 /// A range of LSNs that no page of the store can have. A restart after a crash begins a new log with a gap
 /// after the end of the old one. A page with an LSN in the gap is from a later time than the log.

@@ -32,6 +32,7 @@ use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::snapshot::{DurableSnapshots, SnapshotDurability};
 use crate::ticket::CommitTicket;
+use crate::timeline::Timeline;
 use crate::transaction::{Parked, StatePool, Transaction};
 use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
 
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     #[cfg(feature = "far")]
     pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
+    pub(crate) timeline: Timeline,
     pub(crate) locks: LockTable,
     pub(crate) catalog: Catalog,
     pub(crate) active: ActiveList,
@@ -87,6 +89,7 @@ pub(crate) struct Parts {
     #[cfg(feature = "far")]
     pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
+    pub(crate) timeline: Timeline,
     pub(crate) checkpoint_calls: Arc<Notifier>,
     pub(crate) catalog: Catalog,
     pub(crate) archive: Option<Archive>,
@@ -244,6 +247,7 @@ impl Database {
             #[cfg(feature = "far")]
             far: parts.far,
             wal: parts.wal,
+            timeline: parts.timeline,
             locks: LockTable::new(azekura_lock::LockOptions {
                 timeout: options.lock_timeout,
                 interrupt: options.interrupt,

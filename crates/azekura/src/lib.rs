@@ -100,6 +100,7 @@ mod stats;
 mod table;
 mod thread_memory;
 mod ticket;
+mod timeline;
 mod transaction;
 mod value;
 mod value_reader;

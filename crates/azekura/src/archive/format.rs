@@ -2,16 +2,23 @@
 //!
 //! | part | bytes (little endian) |
 //! |---|---|
-//! | header | magic (8), version (4), zero (4), numbers, CRC-32C (4); then, in version 2, the key |
+//! | header | magic (8), version (4), zero (4), numbers, CRC-32C (4); then, if encrypted, the key |
 //! | key | wrapped data key (80), its CRC-32C (4) |
-//! | numbers | file id, database id, first LSN, horizon (8 each) |
+//! | numbers | file id, database id, first LSN, horizon, position (8 each) |
+//! | position | first LSN of a run of the store, and an LSN of this run (8 each) |
 //! | block | as in a backup: kind 1, length, sequence number, checksums; payload |
-//! | payload | last LSN, horizon (varints); records: LSN, length of the body (varints), body |
+//! | payload | last LSN, horizon, position (varints); records: LSN, length of the body (varints), body |
 //!
 //! The name has the first LSN in 16 hexadecimal digits. A block has all archived records above the last LSN
 //! of the previous block, up to the block's last LSN. All commits up to a block's horizon are in that block
-//! or in earlier ones. Files of an encrypted store have version 2, and each payload is encrypted, with the
-//! cipher's trailer at its end.
+//! or in earlier ones. The position of a header is that before the first LSN, and the position of a block is
+//! that of its last LSN. A block has no records of two runs. Files of an encrypted store have version 4, and
+//! each payload is encrypted, with the cipher's trailer at its end. Versions 1 and 2 (encrypted) lack the
+//! positions.
+//!
+//! The file `end.azk` has magic (8), version (4), zero (4), database id, next LSN, horizon (8 each), CRC-32C
+//! (4): the archive had all records below the next LSN, and all commits up to the horizon. It is written
+//! after each sync of a file, and not synced: after a power loss it may have an earlier end.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -27,12 +34,18 @@ use crate::Error;
 use crate::backup::Sequential;
 use crate::backup::format::{BLOCK_HEADER_BYTES, block_header, header_crc, payload_crc};
 use crate::encryption::WRAPPED_BYTES;
+use crate::timeline::Position;
 
 const MAGIC: [u8; 8] = *b"AZKLOG\r\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 3;
 /// Format version of the files of an encrypted store.
-const ENCRYPTED_VERSION: u32 = 2;
-const HEADER_BYTES: usize = 52;
+const ENCRYPTED_VERSION: u32 = 4;
+/// Format versions without positions.
+const OLD_VERSION: u32 = 1;
+const OLD_ENCRYPTED_VERSION: u32 = 2;
+const HEADER_BYTES: usize = 68;
+/// Size of the header in versions without positions.
+const OLD_HEADER_BYTES: usize = 52;
 const BLOCK_KIND: u32 = 1;
 
 pub(super) fn file_name(first_lsn: Lsn) -> String {
@@ -57,6 +70,8 @@ pub(super) struct FileHeader {
     pub(super) database_id: u64,
     pub(super) first_lsn: Lsn,
     pub(super) horizon: u64,
+    /// The position before the first LSN; `None` in files of old versions.
+    pub(super) position: Option<Position>,
     /// The wrapped data key of an encrypted file; otherwise empty.
     pub(super) wrapped_key: Vec<u8>,
 }
@@ -67,7 +82,8 @@ impl FileHeader {
         let mut out = MAGIC.to_vec();
         out.extend(version.to_le_bytes());
         out.extend([0; 4]);
-        for number in [self.id, self.database_id, self.first_lsn.0, self.horizon] {
+        let (run, lsn) = self.position.map_or((0, 0), |at| (at.run.0, at.lsn.0));
+        for number in [self.id, self.database_id, self.first_lsn.0, self.horizon, run, lsn] {
             out.extend(number.to_le_bytes());
         }
         out.extend(crc32c(&out).to_le_bytes());
@@ -89,6 +105,8 @@ fn associated_of(file_id: u64, sequence: u64) -> [u8; 17] {
 pub(super) struct Block {
     pub(super) to: Lsn,
     pub(super) horizon: u64,
+    /// The position of `to`; `None` in files of old versions.
+    pub(super) position: Option<Position>,
     /// The records, each as LSN and length-prefixed body.
     pub(super) records: Vec<u8>,
 }
@@ -101,9 +119,11 @@ impl Block {
         sequence: u64,
         cipher: Option<&dyn Cipher>,
     ) -> io::Result<Vec<u8>> {
-        let mut payload = Vec::with_capacity(self.records.len() + 20);
-        put_u64(&mut payload, self.to.0);
-        put_u64(&mut payload, self.horizon);
+        let mut payload = Vec::with_capacity(self.records.len() + 40);
+        let (run, lsn) = self.position.map_or((0, 0), |at| (at.run.0, at.lsn.0));
+        for number in [self.to.0, self.horizon, run, lsn] {
+            put_u64(&mut payload, number);
+        }
         payload.extend_from_slice(&self.records);
         if let Some(cipher) = cipher {
             payload.resize(payload.len() + TRAILER_BYTES, 0);
@@ -148,12 +168,18 @@ impl LogReader {
         let len = file.len().map_err(|e| Error::io("read", path, e))?;
         let mut input = BufReader::with_capacity(256 << 10, Sequential { file, at: 0 });
         let mut bytes = [0; HEADER_BYTES];
-        match input.read_exact(&mut bytes) {
+        match input.read_exact(&mut bytes[..OLD_HEADER_BYTES]) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read.map_err(|e| Error::io("read", path, e))?,
         }
         if bytes == [0; HEADER_BYTES] && len <= (HEADER_BYTES + WRAPPED_BYTES + 4) as u64 {
             return Ok(None);
+        }
+        let is_old = [OLD_VERSION, OLD_ENCRYPTED_VERSION].iter().any(|old| bytes[8..12] == old.to_le_bytes());
+        let size = if is_old { OLD_HEADER_BYTES } else { HEADER_BYTES };
+        match input.read_exact(&mut bytes[OLD_HEADER_BYTES..size]) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read.map_err(|e| Error::io("read", path, e))?,
         }
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes are there"));
@@ -161,10 +187,10 @@ impl LogReader {
         if bytes[..8] != MAGIC {
             return Err(corrupt("it does not begin with the magic bytes of an archive's file"));
         }
-        if word(48) != crc32c(&bytes[..48]) {
+        if word(size - 4) != crc32c(&bytes[..size - 4]) {
             return Err(corrupt("the header has a wrong checksum"));
         }
-        if ![VERSION, ENCRYPTED_VERSION].contains(&word(8)) {
+        if !(OLD_VERSION..=ENCRYPTED_VERSION).contains(&word(8)) {
             let (path, found, supported) = (path.into(), word(8), VERSION);
             return Err(Error::UnsupportedFormat { path, found, supported });
         }
@@ -173,10 +199,11 @@ impl LogReader {
             database_id: long(24),
             first_lsn: Lsn(long(32)),
             horizon: long(40),
+            position: (!is_old).then(|| Position { run: Lsn(long(48)), lsn: Lsn(long(56)) }),
             wrapped_key: Vec::new(),
         };
-        let mut offset = HEADER_BYTES as u64;
-        if word(8) == ENCRYPTED_VERSION {
+        let mut offset = size as u64;
+        if [ENCRYPTED_VERSION, OLD_ENCRYPTED_VERSION].contains(&word(8)) {
             let mut key = [0; WRAPPED_BYTES + 4];
             match input.read_exact(&mut key) {
                 // A crash occurred before the header was written.
@@ -242,7 +269,14 @@ impl LogReader {
         if to >= u64::MAX / 2 {
             return Err(self.corrupt("a block has an impossible LSN"));
         }
-        let block = Block { to: Lsn(to), horizon, records: input.to_vec() };
+        let mut position = None;
+        if self.header.position.is_some() {
+            let Some((run, lsn)) = take_u64(input).zip(take_u64(input)) else {
+                return Err(self.corrupt("a block cannot be decoded"));
+            };
+            position = Some(Position { run: Lsn(run), lsn: Lsn(lsn) });
+        }
+        let block = Block { to: Lsn(to), horizon, position, records: input.to_vec() };
         self.sequence += 1;
         self.offset += (BLOCK_HEADER_BYTES + bytes) as u64;
         Ok(Some(block))

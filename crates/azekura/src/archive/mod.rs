@@ -16,8 +16,17 @@
 //!   CONTROL).
 //! - **ARCHIVE-4** In a store with an archive, bulk loads are logged row by row, because the pages of
 //!   unlogged loads are not in the log.
+//! - **ARCHIVE-5** The archive has the log of one timeline (TIMELINE-1): the end of the archive is on the
+//!   timeline of the store that continues it, and the end of a backup is on the timeline of the archive that
+//!   is replayed after it.
+//! - **ARCHIVE-6** The archive has all records below the end in `end.azk`. A restore to the end of the
+//!   archive fails if they are missing.
+//! - **ARCHIVE-7** Before the first change of a store with an archive, the store's file `ARCHIVED-TO` gets
+//!   the path of the archive. An archive at this path is not created again.
 
+mod end;
 pub(crate) mod format;
+mod open;
 mod replay;
 
 use std::fmt;
@@ -32,15 +41,18 @@ use azekura_base::sync::{Mutex, RwLock};
 use azekura_base::varint::{put_bytes, put_u64};
 use azekura_base::{Cipher, DurableLog, Lsn};
 use azekura_btree::{Head, PageOp, Record};
-use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable};
+use azekura_io::{File, Fs, OpenOptions};
 use azekura_wal::ReplayError;
 use azekura_wal::recovery::{self, LogFiles, LogRange};
 
-use self::format::{Block, FileHeader, LogReader, file_name, file_names};
+use self::end::End;
+use self::format::{Block, FileHeader, file_name};
+pub(crate) use self::open::ArchivedStore;
 pub(crate) use self::replay::{Replay, replay};
 use crate::control::Control;
 use crate::database::Shared;
 use crate::restart::WAL_DIR;
+use crate::timeline::{Position, Timeline};
 use crate::{Builder, Database, Error};
 
 /// Size at which a block of records is written.
@@ -118,6 +130,8 @@ struct State {
     next_lsn: Lsn,
     /// Time up to which the archive has all commits.
     horizon: u64,
+    /// The position of the last archived LSN; `None` if the archive has an old format.
+    position: Option<Position>,
 }
 
 /// The keys of an encrypted archive.
@@ -141,6 +155,9 @@ pub(crate) struct Archive {
     dir: PathBuf,
     database_id: u64,
     key: Option<ArchiveKey>,
+    timeline: Timeline,
+    /// The file `end.azk`.
+    end: Arc<dyn File>,
     /// The gate of ARCHIVE-2: shared for commits, exclusive for snapshots and horizons.
     gate: RwLock<()>,
     /// The last commit time that was drawn.
@@ -150,62 +167,6 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Opens the archive in `dir`, or makes an empty one. The store has its log from `keep_lsn` on. A new
-    /// archive begins at `first_lsn`, the first LSN that the store has not used.
-    pub(crate) fn open(
-        fs: Arc<dyn Fs>,
-        dir: &Path,
-        database_id: u64,
-        keep_lsn: Lsn,
-        first_lsn: Lsn,
-        key: Option<ArchiveKey>,
-    ) -> Result<Self, Error> {
-        create_dir_all_durable(&*fs, dir).map_err(|e| Error::io("create", dir, e))?;
-        let mut state = State { file: None, next_lsn: first_lsn, horizon: 0 };
-        let mut names = file_names(&*fs, dir)?;
-        while let Some(path) = names.pop().map(|(_, name)| dir.join(name)) {
-            let cipher = key.as_ref().map(|key| Arc::clone(&key.cipher));
-            if let Some(found) = read_newest(&*fs, &path, database_id, keep_lsn, cipher)? {
-                state = found;
-                break;
-            }
-            // A crash occurred before the header was written.
-            fs.remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
-        }
-        if state.next_lsn > first_lsn {
-            return Err(Error::Invalid(format!(
-                "the archive {} is from a later time than the store (log record {} of {first_lsn}); name \
-                 a new directory for the archive, and make a backup",
-                dir.display(),
-                state.next_lsn
-            )));
-        }
-        if state.next_lsn < keep_lsn {
-            tracing::warn!(
-                archive = %dir.display(),
-                "the store was changed without its archive: make a backup, from which restores can begin"
-            );
-            (state.file, state.next_lsn) = (None, keep_lsn);
-        }
-        let archive = Self {
-            fs,
-            dir: dir.into(),
-            database_id,
-            key,
-            gate: RwLock::new(()),
-            clock: AtomicU64::new(state.horizon),
-            state: Mutex::new(state),
-            last_append: Mutex::new(Instant::now()),
-        };
-        let mut state = archive.state.lock();
-        if state.file.is_none() {
-            // The file exists before the first change, so an opening after a crash begins at the same LSN.
-            state.file = Some(archive.create_file(&state)?);
-        }
-        drop(state);
-        Ok(archive)
-    }
-
     /// Returns the first LSN that the archive does not have (ARCHIVE-3).
     pub(crate) fn next_lsn(&self) -> Lsn {
         self.state.lock().next_lsn
@@ -285,7 +246,7 @@ impl Archive {
         }
         // Relaxed: as in `draw`.
         self.clock.fetch_max(state.horizon, Relaxed);
-        Ok(())
+        self.write_end(&state)
     }
 
     fn copy(
@@ -304,7 +265,19 @@ impl Archive {
         let file = state.file.insert(file);
         let (old_horizon, mut newest) = (state.horizon, state.horizon);
         let mut records = Vec::new();
+        // The LSN up to which blocks are written, and the position of the record before.
+        let mut done = Lsn(state.next_lsn.0 - 1);
+        let mut at = self.timeline.position(done);
         let mut each = |lsn: Lsn, body: &[u8]| {
+            let here = self.timeline.position(lsn);
+            let end_of_run = self.timeline.position(Lsn(here.run.0.saturating_sub(1)));
+            if here.run != at.run && end_of_run.lsn > done {
+                // A block ends with its run.
+                let (to, records) = (end_of_run.lsn, std::mem::take(&mut records));
+                file.write(&Block { to, horizon: old_horizon, position: Some(end_of_run), records })?;
+                done = to;
+            }
+            at = here;
             let record = Record::decode(body).map_err(|error| bad_record(wal_dir, lsn, &error))?;
             if let Head::Commit { time, .. } = record.head {
                 newest = newest.max(time);
@@ -315,7 +288,8 @@ impl Archive {
             }
             if records.len() >= BLOCK_BYTES {
                 let records = std::mem::take(&mut records);
-                file.write(&Block { to: lsn, horizon: old_horizon, records })?;
+                file.write(&Block { to: lsn, horizon: old_horizon, position: Some(here), records })?;
+                done = lsn;
             }
             Ok(())
         };
@@ -327,10 +301,17 @@ impl Archive {
         }
         state.horizon = horizon.unwrap_or(newest).max(old_horizon);
         let to = end.max(Lsn(state.next_lsn.0 - 1));
-        file.write(&Block { to, horizon: state.horizon, records }).map_err(at_end)?;
+        let position = Some(self.timeline.position(to));
+        file.write(&Block { to, horizon: state.horizon, position, records }).map_err(at_end)?;
         file.file.sync().map_err(|e| at_end(Error::io("sync", &file.path, e)))?;
-        state.next_lsn = to.next();
+        (state.next_lsn, state.position) = (to.next(), position);
         Ok(())
+    }
+
+    /// Writes the end of the archive into `end.azk`. The records below it are durable.
+    fn write_end(&self, state: &State) -> Result<(), Error> {
+        let end = End { database_id: self.database_id, next_lsn: state.next_lsn, horizon: state.horizon };
+        end.write(&*self.end).map_err(|e| Error::io("write", &End::path(&self.dir), e))
     }
 
     fn create_file(&self, state: &State) -> Result<LogFile, Error> {
@@ -340,6 +321,7 @@ impl Archive {
             database_id: self.database_id,
             first_lsn: state.next_lsn,
             horizon: state.horizon,
+            position: Some(self.timeline.position(Lsn(state.next_lsn.0 - 1))),
             wrapped_key: self.key.as_ref().map_or_else(Vec::new, |key| key.wrapped.lock().clone()),
         };
         let file = self.fs.open(&path, OpenOptions::new().create(true));
@@ -363,46 +345,6 @@ impl LogFile {
         self.end += bytes.len() as u64;
         Ok(())
     }
-}
-
-/// Reads the newest file, and cuts off a block that a crash left unfinished; returns `None` for a file
-/// without a header.
-fn read_newest(
-    fs: &dyn Fs,
-    path: &Path,
-    database_id: u64,
-    keep_lsn: Lsn,
-    cipher: Option<Arc<dyn Cipher>>,
-) -> Result<Option<State>, Error> {
-    let file = fs.open(path, OpenOptions::new()).map_err(|e| Error::io("open", path, e))?;
-    let Some(mut reader) = LogReader::open(Arc::clone(&file), path)? else { return Ok(None) };
-    reader.decrypt_with(cipher.clone());
-    let header = reader.header.clone();
-    if header.database_id != database_id {
-        return Err(Error::Invalid(format!(
-            "{} is the archive of another store; name another directory",
-            path.parent().unwrap_or(path).display()
-        )));
-    }
-    let mut state = State { file: None, next_lsn: header.first_lsn, horizon: header.horizon };
-    loop {
-        match reader.next_block() {
-            Ok(Some(block)) => (state.next_lsn, state.horizon) = (block.to.next(), block.horizon),
-            Ok(None) => break,
-            // The log of the store still has the records of the unfinished block, so that block is written
-            // again.
-            Err(Error::Corrupt { .. }) if state.next_lsn >= keep_lsn => break,
-            Err(error) => return Err(error),
-        }
-    }
-    let end = reader.offset;
-    if file.len().map_err(|e| Error::io("read", path, e))? > end {
-        file.set_len(end).map_err(|e| Error::io("truncate", path, e))?;
-        file.sync().map_err(|e| Error::io("sync", path, e))?;
-    }
-    let sequence = reader.sequence;
-    state.file = Some(LogFile { file, path: path.into(), id: header.id, sequence, end, cipher });
-    Ok(Some(state))
 }
 
 /// Returns whether a restore needs the record.

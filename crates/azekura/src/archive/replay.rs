@@ -18,10 +18,12 @@ use azekura_btree::node::FLAG_OVERFLOW;
 use azekura_btree::{Head, LargeValues, OverflowRef, Record, UndoOp};
 use azekura_io::{Fs, OpenOptions};
 
+use super::end::End;
 use super::format::{LogReader, file_names};
 use super::{CommitTime, bad_record, is_large_value};
 use crate::catalog::{self, CATALOG};
 use crate::encryption::{CallerKey, unlock};
+use crate::timeline::Position;
 use crate::{Database, Durability, Error, TableDefinition, TableInfo, Transaction};
 
 /// Size of the changes, in bytes, after which the transaction in the restored store commits.
@@ -34,6 +36,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) database_id: u64,
     /// First LSN that the backup may lack.
     pub(crate) from: Lsn,
+    /// The end of the backup; `None` for a backup of an old version.
+    pub(crate) position: Option<Position>,
     /// Commit time of the backup.
     pub(crate) after: CommitTime,
     /// The target time; `None` is the end of the archive.
@@ -49,6 +53,21 @@ pub(crate) struct Replay<'a> {
 type Each<'e> = dyn FnMut(&Path, Lsn, Record<'_>) -> Result<(), Error> + 'e;
 
 impl Replay<'_> {
+    /// Returns an error if the archive's first position at or after the end of the backup is of another run
+    /// than the end of the backup (ARCHIVE-5). `to` and `position` are of the archive. Returns `true` if this
+    /// position is before the end of the backup.
+    fn is_before_backup(&self, to: Lsn, position: Option<Position>) -> Result<bool, Error> {
+        let (Some(backup), Some(position)) = (self.position, position) else { return Ok(false) };
+        if to < backup.lsn || position.run == backup.run {
+            return Ok(to < backup.lsn);
+        }
+        let reason = format!(
+            "it is of another history of the store than the backup, which ends with {backup}: the store was \
+             replaced by a copy from an earlier time; restore the backup without it, or from a later backup"
+        );
+        Err(Error::NotABackup { path: self.dir.into(), reason })
+    }
+
     /// Reads the archive up to the target; returns the horizon of the last block that was read.
     fn read(&self, each: &mut Each<'_>) -> Result<CommitTime, Error> {
         let not_an_archive = |reason: String| Error::NotABackup { path: self.dir.into(), reason };
@@ -59,7 +78,9 @@ impl Replay<'_> {
                 self.from
             )));
         };
+        let end = if self.to.is_none() { End::read(self.fs, self.dir)? } else { None };
         let (mut next, mut horizon) = (files[first].0, 0);
+        let (mut is_before, mut has_end) = (true, false);
         for (at, (named, name)) in files.iter().enumerate().skip(first) {
             let path = self.dir.join(name);
             let damaged =
@@ -93,7 +114,10 @@ impl Replay<'_> {
                     CommitTime(horizon)
                 ));
             }
+            is_before = is_before && self.is_before_backup(Lsn(next.0 - 1), header.position)?;
+            has_end = header.position.is_some();
             while let Some(block) = reader.next_block()? {
+                is_before = is_before && self.is_before_backup(block.to, block.position)?;
                 for record in block.records() {
                     let bad = || bad_record(&path, block.to, &"a block of records cannot be decoded");
                     let (lsn, body) = record.ok_or_else(bad)?;
@@ -108,7 +132,14 @@ impl Replay<'_> {
                 }
             }
         }
-        Ok(CommitTime(horizon))
+        let horizon = CommitTime(horizon);
+        match end {
+            Some(end) => end.require(self.dir, next, horizon)?,
+            // An archive of an old version has no such file.
+            None if self.to.is_none() && has_end => return Err(End::missing(self.dir, horizon)),
+            None => {}
+        }
+        Ok(horizon)
     }
 }
 

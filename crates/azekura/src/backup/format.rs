@@ -3,13 +3,14 @@
 //! | part | bytes (little endian) |
 //! |---|---|
 //! | header | magic (8), version (4), page size (4), backup id (8), ms since 1970 (8), numbers, CRC-32C (4) |
-//! | numbers | database id, commit time, LSN, id of the base (8 each) |
+//! | numbers | database id, commit time, LSN, id of the base, first LSN of the LSN's run (8 each) |
 //! | block | kind (4), length (8), sequence number (8), CRC of the payload (4), CRC of these (4); payload |
 //!
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. So a block of another
 //! backup, a lost block and a repeated one are detected. The last block has kind *end*, and no bytes may
-//! follow it. The backup of an encrypted store has version 3. Its first block has kind *key* and the wrapped
-//! data key; the payloads of all others are encrypted, with the cipher's trailer at their end.
+//! follow it. The backup of an encrypted store has version 5. Its first block has kind *key* and the wrapped
+//! data key; the payloads of all others are encrypted, with the cipher's trailer at their end. The headers of
+//! versions 2 and 3 (encrypted) lack the run; otherwise these versions are the same as 4 and 5.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -18,19 +19,25 @@ use std::sync::Arc;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::cipher::{self, TRAILER_BYTES, associated};
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
-use azekura_base::{Cipher, TreeId};
+use azekura_base::{Cipher, Lsn, TreeId};
 
 use crate::Error;
 use crate::catalog::{TableInfo, TableTypes};
 use crate::encryption::{CallerKey, unlock};
+use crate::timeline::Position;
 
 const MAGIC: [u8; 8] = *b"AZKBACK\n";
-pub(crate) const VERSION: u32 = 2;
+const VERSION: u32 = 4;
 /// Format version of the backup of an encrypted store.
-const ENCRYPTED_VERSION: u32 = 3;
+const ENCRYPTED_VERSION: u32 = 5;
+/// Format versions without the run.
+const OLD_VERSION: u32 = 2;
+const OLD_ENCRYPTED_VERSION: u32 = 3;
 /// Kind of the block that holds the wrapped data key.
 const KEY_KIND: u32 = 6;
-const HEADER_BYTES: usize = 68;
+const HEADER_BYTES: usize = 76;
+/// Size of the header in versions without the run.
+const OLD_HEADER_BYTES: usize = 68;
 pub(crate) const BLOCK_HEADER_BYTES: usize = 28;
 /// Size of a block of rows. A block is large enough for few writes and fits in a CPU cache.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
@@ -47,17 +54,25 @@ pub(crate) struct Header {
     pub(crate) commit_time: u64,
     /// An LSN below all changes that the backup lacks.
     pub(crate) lsn: u64,
+    /// First LSN of the run to which `lsn` belongs; `None` in backups of old versions.
+    pub(crate) run: Option<u64>,
     /// Id of the backup on which this incremental one is based; 0 for a full backup.
     pub(crate) base_id: u64,
 }
 
 impl Header {
+    /// Returns the end of the backup in the log of its store; `None` for backups of old versions.
+    pub(crate) fn position(&self) -> Option<Position> {
+        self.run.map(|run| Position { run: Lsn(run), lsn: Lsn(self.lsn) })
+    }
+
     fn encode(self, version: u32) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(version.to_le_bytes());
         out.extend(self.page_size.to_le_bytes());
         out.extend(self.id.to_le_bytes());
-        for number in [self.time_ms, self.database_id, self.commit_time, self.lsn, self.base_id] {
+        let run = self.run.unwrap_or(0);
+        for number in [self.time_ms, self.database_id, self.commit_time, self.lsn, self.base_id, run] {
             out.extend(number.to_le_bytes());
         }
         out.extend(crc32c(&out).to_le_bytes());
@@ -269,20 +284,25 @@ impl<R: Read> Reader<R> {
         };
         let not_a_backup =
             |reason: &str| Error::NotABackup { path: path.to_path_buf(), reason: reason.into() };
-        let bytes = reader.fixed::<HEADER_BYTES>()?;
+        let mut bytes = reader.fixed::<OLD_HEADER_BYTES>()?.to_vec();
         if bytes[..8] != MAGIC {
             return Err(not_a_backup("it does not begin with the magic bytes of a backup"));
         }
+        let is_old = u32::from_le_bytes(*bytes[8..].first_chunk().expect("4 bytes are there")) < VERSION;
+        if !is_old {
+            bytes.extend(reader.fixed::<{ HEADER_BYTES - OLD_HEADER_BYTES }>()?);
+        }
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes are there"));
-        if word(HEADER_BYTES - 4) != crc32c(&bytes[..HEADER_BYTES - 4]) {
+        let content = bytes.len() - 4;
+        if word(content) != crc32c(&bytes[..content]) {
             return Err(reader.corrupt(0, "the header has a wrong checksum"));
         }
-        if ![VERSION, ENCRYPTED_VERSION].contains(&word(8)) {
+        if !(OLD_VERSION..=ENCRYPTED_VERSION).contains(&word(8)) {
             let (path, found, supported) = (path.to_path_buf(), word(8), VERSION);
             return Err(Error::UnsupportedFormat { path, found, supported });
         }
-        reader.is_encrypted = word(8) == ENCRYPTED_VERSION;
+        reader.is_encrypted = [ENCRYPTED_VERSION, OLD_ENCRYPTED_VERSION].contains(&word(8));
         reader.header = Header {
             page_size: word(12),
             id: long(16),
@@ -291,6 +311,7 @@ impl<R: Read> Reader<R> {
             commit_time: long(40),
             lsn: long(48),
             base_id: long(56),
+            run: (!is_old).then(|| long(64)),
         };
         Ok(reader)
     }

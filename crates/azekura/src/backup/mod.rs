@@ -14,7 +14,7 @@
 //!   base is copied whole.
 //! - **RESTORE-1** From the first durable file of a new store to the end of its restore, its directory has
 //!   the file `RESTORING`. A store with this file does not open. The restore removes the file after it has
-//!   closed the store.
+//!   closed the store. While the restore runs, it holds an exclusive lock of the file.
 
 mod compact;
 pub(crate) mod format;
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use azekura_base::checksum::crc32c_append;
 use azekura_base::varint::put_bytes;
-use azekura_base::{Lsn, TreeId};
+use azekura_base::{DurableLog, Lsn, TreeId};
 use azekura_io::{File, Fs, OpenOptions, OsFs, create_dir_all_durable};
 
 pub use self::compact::{CompactReport, Compaction};
@@ -40,8 +40,10 @@ pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
 pub use self::restore::{Restore, RestoreReport};
 use self::rows::Rows;
 use crate::control::CONTROL_NAME;
+use crate::database::Shared;
 use crate::encryption::CallerKey;
 use crate::options::check_interrupt;
+use crate::timeline::Position;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// Name of the backup's file in its directory.
@@ -155,7 +157,7 @@ impl<'a> Backup<'a> {
     /// An incremental backup reads all leaves of the store and writes only changed ones. It has all rows of a
     /// table that was renamed since the base. If a table was created, renamed or dropped since the base, the
     /// whole base is read. If the store was replaced by an older copy of its directory after the base was
-    /// made, make a full backup instead.
+    /// made, the result is [`Error::OtherHistory`]: make a full backup instead.
     #[must_use]
     pub fn since(mut self, base: impl Into<PathBuf>) -> Self {
         self.since = Some(Source::Directory(base.into()));
@@ -292,16 +294,21 @@ impl<'a> Backup<'a> {
         };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let base = self.base(snapshot)?;
+        let shared = self.db.shared();
+        // After a power loss, the log may end before an LSN that is not durable, in a log that is synced at
+        // intervals.
+        let end = snapshot.all_visible_lsn().min(shared.wal.durable_lsn());
+        let Position { run, lsn } = shared.timeline.position(end);
         let header = Header {
             page_size: u32::try_from(self.db.page_size()).unwrap_or(u32::MAX),
             id: rand::random(),
             time_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
-            database_id: self.db.shared().control.lock().current().database_id,
+            database_id: shared.control.lock().current().database_id,
             commit_time: snapshot.commit_time().map_or(0, CommitTime::as_micros),
-            lsn: snapshot.all_visible_lsn().0,
+            lsn: lsn.0,
+            run: Some(run.0),
             base_id: base.as_ref().map_or(0, |base| base.header.id),
         };
-        let shared = self.db.shared();
         let wrapped = shared.control.lock().current().wrapped_key.clone();
         let mut copy = Copy {
             out: Writer::begin(out, path, header, shared.cipher().map(|cipher| (&wrapped[..], cipher)))?,
@@ -326,10 +333,14 @@ impl<'a> Backup<'a> {
     fn base(&mut self, snapshot: &Snapshot) -> Result<Option<Base>, Error> {
         let Some(since) = self.since.take() else { return Ok(None) };
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
-        let key = self.db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
+        let shared = self.db.shared();
+        let key = shared.keys.as_ref().map(|keys| keys.caller.lock().clone());
         let (rows, path) = since.open(&*fs, key.as_ref())?; // reads only the header of the base
         let header = rows.header();
-        let is_of_this = header.database_id == self.db.shared().control.lock().current().database_id;
+        let is_of_this = header.database_id == shared.control.lock().current().database_id;
+        if is_of_this {
+            require_history(header, &path, shared)?;
+        }
         if !is_of_this || header.lsn > snapshot.all_visible_lsn().0 {
             let what = if is_of_this { "a later state of this store" } else { "another store" };
             let path = path.display();
@@ -364,6 +375,22 @@ impl Base {
         let has_name = |names: &HashMap<TreeId, String>| names.get(&tree) == Some(&table.name);
         self.names.as_ref().is_none_or(has_name).then_some(Lsn(self.header.lsn))
     }
+}
+
+/// Returns an error if the base of an incremental backup is not on the store's timeline (TIMELINE-1).
+fn require_history(base: Header, path: &Path, shared: &Shared) -> Result<(), Error> {
+    let (position, reason) = match base.position() {
+        Some(position) => (position.to_string(), shared.timeline.refusal(position)),
+        None => (format!("log record {} of an unknown run", base.lsn), Some("it has an old format")),
+    };
+    let Some(reason) = reason else { return Ok(()) };
+    Err(Error::OtherHistory {
+        path: path.to_path_buf(),
+        store: shared.path.clone(),
+        position,
+        reason: reason.into(),
+        advice: "make a full backup".into(),
+    })
 }
 
 /// A backup in progress.

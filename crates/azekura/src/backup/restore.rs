@@ -143,7 +143,8 @@ impl<'a> Restore<'a> {
 
     /// Replays the transactions of this archive after the backup. The store must have had this archive when
     /// the backup was made ([`Builder::archive`]). The replay ends at the archive's end, unless
-    /// [`to_time`](Self::to_time) is set.
+    /// [`to_time`](Self::to_time) is set. If the newest part of the archive is missing, a restore to its end
+    /// fails with [`Error::Corrupt`]; the error has the latest time to which the archive can be restored.
     #[must_use]
     pub fn archive(mut self, directory: impl Into<PathBuf>) -> Self {
         self.archive = Some(directory.into());
@@ -258,6 +259,7 @@ impl<'a> Restore<'a> {
                 dir,
                 database_id: header.database_id,
                 from: Lsn(header.lsn + 1),
+                position: header.position(),
                 after,
                 to: self.to_time,
                 key: key.as_ref(),

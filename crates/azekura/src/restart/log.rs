@@ -8,7 +8,7 @@ use azekura_buffer::FixError;
 use azekura_wal::{AppendError, LogBufferId, Order, Wal};
 
 use crate::Error;
-use crate::control::LsnGap;
+use crate::timeline::Timeline;
 
 /// The log for the page cache and the trees. During a restart, all replayed records count as durable.
 /// Afterwards, all calls use the new log.
@@ -18,7 +18,7 @@ pub(super) struct RestartLog {
     /// LSN below which records are not redone.
     redo_lsn: Lsn,
     /// The LSN gaps in CONTROL at the beginning of the restart.
-    gaps: Vec<LsnGap>,
+    gaps: Timeline,
     /// The largest LSN of a page that was read before the new log replaced the old one, and that page.
     newest_read: Mutex<(Lsn, PageId)>,
 }
@@ -26,17 +26,17 @@ pub(super) struct RestartLog {
 #[derive(Debug)]
 struct NewLog {
     wal: Arc<Wal>,
-    gaps: Vec<LsnGap>,
+    timeline: Timeline,
 }
 
 impl RestartLog {
-    pub(super) const fn new(redo_lsn: Lsn, gaps: Vec<LsnGap>) -> Self {
+    pub(super) const fn new(redo_lsn: Lsn, gaps: Timeline) -> Self {
         let newest_read = Mutex::new((Lsn(0), PageId(0)));
         Self { wal: OnceLock::new(), redo_lsn, gaps, newest_read }
     }
 
-    pub(super) fn switch_to(&self, wal: Arc<Wal>, gaps: Vec<LsnGap>) {
-        assert!(self.wal.set(NewLog { wal, gaps }).is_ok(), "a restart begins one log");
+    pub(super) fn switch_to(&self, wal: Arc<Wal>, timeline: Timeline) {
+        assert!(self.wal.set(NewLog { wal, timeline }).is_ok(), "a restart begins one log");
     }
 
     fn wal(&self) -> Option<&Wal> {
@@ -66,15 +66,14 @@ impl DurableLog for RestartLog {
     }
 
     fn is_possible(&self, page_id: PageId, page_lsn: Lsn) -> bool {
-        let is_in = |gaps: &[LsnGap]| gaps.iter().any(|gap| gap.after < page_lsn && page_lsn < gap.before);
         let Some(new) = self.wal.get() else {
             let mut newest = self.newest_read.lock();
             *newest = (*newest).max((page_lsn, page_id));
-            return !is_in(&self.gaps);
+            return !self.gaps.is_in_gap(page_lsn);
         };
         // The bound is checked first, because it is cheaper and usually sufficient.
         let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
-        is_durable && !is_in(&new.gaps)
+        is_durable && !new.timeline.is_in_gap(page_lsn)
     }
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {

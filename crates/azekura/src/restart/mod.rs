@@ -49,7 +49,7 @@ use azekura_wal::recovery::{self, LogFiles, LogRange, Replayed};
 use azekura_wal::{Begin, Grown, LogIdentity, NoteDurable, Wal, WalOptions, remove_segments};
 
 use crate::Error;
-use crate::archive::{Archive, ArchiveKey};
+use crate::archive::{Archive, ArchiveKey, ArchivedStore};
 use crate::backup::refuse_unfinished;
 use crate::catalog::{self, CATALOG, Catalog};
 use crate::checkpoint::Work;
@@ -63,6 +63,7 @@ use crate::events::millis;
 use crate::far_tier::FarTier;
 use crate::options::Builder;
 use crate::row_sort;
+use crate::timeline::Timeline;
 
 use analysis::Analysis;
 use log::RestartLog;
@@ -71,7 +72,8 @@ use redo::Redo;
 pub(crate) const WAL_DIR: &str = "wal";
 /// Size of the first log files; a log that is written often gets larger files.
 pub(crate) const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
-/// Number of LSNs that a restart skips ([`LsnGap`]): more than any store draws in one run.
+/// Smallest number of LSNs that a restart skips ([`LsnGap`]): more than any store draws in one run. A random
+/// number of at most this size is added, which identifies the run (TIMELINE-1).
 const LSN_GAP: u64 = 1 << 32;
 
 /// Report of an opening: the work of the recovery.
@@ -194,7 +196,7 @@ impl<'a> Restart<'a> {
         let settled = file.settled();
         // All pages of a closed store are synced, so none can be torn.
         let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };
-        let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
+        let log = Arc::new(RestartLog::new(redo_lsn, Timeline::new(gaps)));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache.bytes(), ..PoolOptions::default() };
         #[cfg(feature = "far")]
@@ -240,7 +242,7 @@ impl<'a> Restart<'a> {
 
     fn run(mut self, control_lock: Box<dyn FileLock>) -> Result<Parts, Error> {
         let control = self.control();
-        let wal = if control.is_closed() {
+        let (wal, timeline) = if control.is_closed() {
             self.refuse_newer_log(&control)?;
             let gap = gap_after(control.durable_lsn, control.durable_lsn);
             let first_lsn = gap.map_or(control.durable_lsn.next(), |gap| gap.before);
@@ -251,7 +253,7 @@ impl<'a> Restart<'a> {
             self.log.check_pages_read(replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1)))?;
             self.new_incarnation(&replayed)?
         };
-        let archive = self.open_archive()?;
+        let archive = self.open_archive(&timeline)?;
         self.undo_and_free(&wal)?;
         let catalog = self.load_catalog(&control)?;
         if !control.is_closed() {
@@ -267,6 +269,7 @@ impl<'a> Restart<'a> {
             #[cfg(feature = "far")]
             far: self.far,
             wal,
+            timeline,
             checkpoint_calls: self.checkpoint_calls,
             catalog,
             archive,
@@ -296,7 +299,7 @@ impl<'a> Restart<'a> {
     }
 
     /// Opens the archive, and copies the records that it lacks from the existing log.
-    fn open_archive(&self) -> Result<Option<Archive>, Error> {
+    fn open_archive(&self, timeline: &Timeline) -> Result<Option<Archive>, Error> {
         let options = self.options;
         let Some(dir) = options.archive.as_deref().filter(|_| !options.read_only) else { return Ok(None) };
         let control = self.control();
@@ -304,7 +307,16 @@ impl<'a> Restart<'a> {
         let end = cut.unwrap_or(Lsn(0)).max(control.durable_lsn);
         let fs = Arc::clone(&options.fs);
         let key = self.cipher().map(|cipher| ArchiveKey::new(cipher, &control.wrapped_key));
-        let archive = Archive::open(fs, dir, control.database_id, control.keep_lsn, end.next(), key)?;
+        let of = ArchivedStore {
+            path: self.path,
+            database_id: control.database_id,
+            keep_lsn: control.keep_lsn,
+            first_lsn: end.next(),
+            timeline,
+        };
+        let archive = Archive::open(fs, dir, &of, key)?;
+        // Nothing is logged inside a gap.
+        let end = timeline.position(end).lsn;
         archive.append(&self.path.join(WAL_DIR), &control.ranges, end, None, false)?;
         Ok(Some(archive))
     }
@@ -368,7 +380,7 @@ impl<'a> Restart<'a> {
 
     /// Ends the log at the cut and begins a new one above the LSNs of all records (W5), with a gap between
     /// them. A page with an LSN in the gap was written after the files that the restart reads.
-    fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
+    fn new_incarnation(&mut self, replayed: &Replayed) -> Result<(Arc<Wal>, Timeline), Error> {
         let mut control = self.control();
         let end = replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1));
         let newest = end.max(replayed.max_lsn_seen);
@@ -394,8 +406,13 @@ impl<'a> Restart<'a> {
 
     /// Creates the log of this run. Its first record begins the new incarnation: CONTROL then lists the
     /// incarnation (W5), and the disk space of records is reserved, so that they can be written even to a
-    /// full disk. CONTROL gets the `gap` at the same time.
-    fn new_log(&self, incarnation: u32, first_lsn: Lsn, gap: Option<LsnGap>) -> Result<Arc<Wal>, Error> {
+    /// full disk. CONTROL gets the `gap` at the same time. Returns the log, and the store's timeline with it.
+    fn new_log(
+        &self,
+        incarnation: u32,
+        first_lsn: Lsn,
+        gap: Option<LsnGap>,
+    ) -> Result<(Arc<Wal>, Timeline), Error> {
         let mut control = self.control();
         gap.into_iter().for_each(|gap| control.add_gap(gap));
         let streams = self.options.stream_count(control.streams as usize);
@@ -436,8 +453,9 @@ impl<'a> Restart<'a> {
                 ..WalOptions::default()
             },
         )?;
-        self.log.switch_to(Arc::clone(&wal), control.gaps);
-        Ok(wal)
+        let timeline = Timeline::new(&control.gaps);
+        self.log.switch_to(Arc::clone(&wal), timeline.clone());
+        Ok((wal, timeline))
     }
 
     fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
@@ -535,7 +553,8 @@ fn reserved_bytes(keys: Option<&StoreKeys>) -> usize {
 /// Returns the LSN gap between the log that ends with `end` and the next log; `newest` is the largest LSN of
 /// any record.
 fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
-    (newest.0 <= LSN_GAP << 29).then_some(LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) })
+    let before = || Lsn(newest.0 + rand::random_range(LSN_GAP..2 * LSN_GAP));
+    (newest.0 <= LSN_GAP << 29).then(|| LsnGap { after: end, before: before() })
 }
 
 /// Returns an error of the same kind with a message that names the failed action.

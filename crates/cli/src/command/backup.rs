@@ -224,7 +224,7 @@ impl Restore {
         if let Some(bytes) = store.page_size {
             restore = restore.page_size(bytes);
         }
-        let mut replayed = 0;
+        let mut replayed = (0, None);
         let (report, json) = match &self.path {
             Some(path) => {
                 let report = match &self.from {
@@ -233,7 +233,7 @@ impl Restore {
                     BackupLocation::Object(url) => BackupObject::from_url(url)?.restore(restore, path)?,
                 };
                 let json = serde_json::to_string(&report)?;
-                replayed = report.replayed_transactions;
+                replayed = (report.replayed_transactions, report.commit_time);
                 (report.backup, json)
             }
             None => {
@@ -252,10 +252,11 @@ impl Restore {
         } else {
             let verified = if self.verify || self.dry_run { ", verified" } else { "" };
             let described = described(report.tables, report.rows, report.bytes);
-            let archived = if store.archive.is_some() {
-                format!("; {} from the archive", show::counted(replayed, "transaction"))
-            } else {
-                String::new()
+            let archived = match replayed {
+                (count, Some(time)) if store.archive.is_some() => {
+                    format!("; {} from the archive, up to {time}", show::counted(count, "transaction"))
+                }
+                _ => String::new(),
             };
             writeln!(out, "{described}{verified}{archived}")?;
         }

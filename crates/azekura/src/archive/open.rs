@@ -1,0 +1,228 @@
+//! Opening an archive, or creating one: which archives a store may continue.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::sync::atomic::AtomicU64;
+use azekura_base::sync::time::Instant;
+use azekura_base::sync::{Mutex, RwLock};
+use azekura_base::{Cipher, Lsn};
+use azekura_io::{Fs, OpenOptions, create_dir_all_durable};
+
+use super::end::End;
+use super::format::{LogReader, file_names};
+use super::{Archive, ArchiveKey, LogFile, State};
+use crate::Error;
+use crate::timeline::Timeline;
+
+/// Name of the file in a store that has the path of its archive (ARCHIVE-7).
+const ARCHIVED_TO_NAME: &str = "ARCHIVED-TO";
+const NEW_ARCHIVED_TO_NAME: &str = "ARCHIVED-TO.new";
+
+/// The store that opens an archive.
+pub(crate) struct ArchivedStore<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) database_id: u64,
+    /// LSN from which on the store has its log.
+    pub(crate) keep_lsn: Lsn,
+    /// The first LSN that the store has not used.
+    pub(crate) first_lsn: Lsn,
+    pub(crate) timeline: &'a Timeline,
+}
+
+impl ArchivedStore<'_> {
+    /// Returns the first LSN of the gap that ends below `lsn`, or `lsn`. No record is between the two.
+    fn before_gap(&self, lsn: Lsn) -> Lsn {
+        self.timeline.position(Lsn(lsn.0 - 1)).lsn.next()
+    }
+
+    /// Returns an error if the store has used an archive at this path and none is there (ARCHIVE-7). Returns
+    /// `true` if the store has last used another archive or none.
+    fn is_new_archive(&self, fs: &dyn Fs, dir: &Path) -> Result<bool, Error> {
+        let noted = self.path.join(ARCHIVED_TO_NAME);
+        let io = |source| Error::io("read", &noted, source);
+        let file = match fs.open(&noted, OpenOptions::new().read_only(true)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+            file => file.map_err(io)?,
+        };
+        let mut bytes = vec![0; usize::try_from(file.len().map_err(io)?).unwrap_or(0)];
+        let len = file.read_at(0, &mut bytes).map_err(io)?;
+        let is_noted = bytes[..len] == text_of(fs, dir)?;
+        let is_there = fs.exists(dir) && !file_names(fs, dir)?.is_empty();
+        if is_noted && !is_there {
+            return Err(Error::ArchiveMissing { path: dir.into(), store: self.path.into() });
+        }
+        if !is_there {
+            tracing::warn!(
+                archive = %dir.display(),
+                "a new archive begins: make a backup, from which restores can begin"
+            );
+        }
+        Ok(!is_noted)
+    }
+
+    /// Writes the path of the archive into the store (ARCHIVE-7).
+    fn note_archive(&self, fs: &dyn Fs, dir: &Path) -> Result<(), Error> {
+        let new = self.path.join(NEW_ARCHIVED_TO_NAME);
+        let io = |source| Error::io("write", &new, source);
+        let text = text_of(fs, dir)?;
+        let file = fs.open(&new, OpenOptions::new().create(true)).map_err(io)?;
+        file.set_len(0).map_err(io)?;
+        file.write_at(0, &text).map_err(io)?;
+        file.sync().map_err(io)?;
+        fs.rename(&new, &self.path.join(ARCHIVED_TO_NAME)).map_err(io)?;
+        fs.sync_dir(self.path).map_err(|e| Error::io("sync", self.path, e))
+    }
+
+    /// Returns an error if the archive has log that the store does not have (ARCHIVE-5).
+    fn require_history(&self, dir: &Path, state: &State) -> Result<(), Error> {
+        let Some(position) = state.position else { return Ok(()) };
+        let Some(reason) = self.timeline.refusal(position) else { return Ok(()) };
+        Err(Error::OtherHistory {
+            path: dir.into(),
+            store: self.path.into(),
+            position: position.to_string(),
+            reason: reason.into(),
+            advice: "name a new directory for the archive, and make a full backup".into(),
+        })
+    }
+}
+
+/// Returns the content of `ARCHIVED-TO` for an archive in `dir`.
+fn text_of(fs: &dyn Fs, dir: &Path) -> Result<Vec<u8>, Error> {
+    let path = fs.absolute(dir).map_err(|e| Error::io("find", dir, e))?;
+    let mut text = path.into_os_string().into_encoded_bytes();
+    text.push(b'\n');
+    Ok(text)
+}
+
+impl Archive {
+    /// Opens the archive in `dir`, or makes an empty one. A new archive begins at the first LSN that the
+    /// store has not used.
+    pub(crate) fn open(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        store: &ArchivedStore<'_>,
+        key: Option<ArchiveKey>,
+    ) -> Result<Self, Error> {
+        let is_new = store.is_new_archive(&*fs, dir)?;
+        create_dir_all_durable(&*fs, dir).map_err(|e| Error::io("create", dir, e))?;
+        let next_lsn = store.before_gap(store.first_lsn);
+        let mut state = State { file: None, next_lsn, horizon: 0, position: None };
+        let mut names = file_names(&*fs, dir)?;
+        while let Some(path) = names.pop().map(|(_, name)| dir.join(name)) {
+            let cipher = key.as_ref().map(|key| Arc::clone(&key.cipher));
+            if let Some(found) = read_newest(&*fs, &path, store, cipher)? {
+                state = found;
+                break;
+            }
+            // A crash occurred before the header was written.
+            fs.remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
+        }
+        if state.next_lsn > store.first_lsn {
+            return Err(Error::Invalid(format!(
+                "the archive {} is from a later time than the store (log record {} of {}); name a new \
+                 directory for the archive, and make a backup",
+                dir.display(),
+                state.next_lsn,
+                store.first_lsn
+            )));
+        }
+        let keep_lsn = store.before_gap(store.keep_lsn);
+        if state.next_lsn < keep_lsn {
+            tracing::warn!(
+                archive = %dir.display(),
+                "the store was changed without its archive: make a backup, from which restores can begin"
+            );
+            (state.file, state.next_lsn) = (None, keep_lsn);
+        }
+        let end = fs.open(&End::path(dir), OpenOptions::new().create(true));
+        let archive = Self {
+            dir: dir.into(),
+            database_id: store.database_id,
+            key,
+            timeline: store.timeline.clone(),
+            end: end.map_err(|e| Error::io("open", &End::path(dir), e))?,
+            gate: RwLock::new(()),
+            clock: AtomicU64::new(state.horizon),
+            state: Mutex::new(state),
+            last_append: Mutex::new(Instant::now()),
+            fs,
+        };
+        archive.begin()?;
+        if is_new {
+            store.note_archive(&*archive.fs, dir)?;
+        }
+        Ok(archive)
+    }
+
+    /// Makes the files that an open archive needs.
+    fn begin(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let end = End { database_id: self.database_id, next_lsn: state.next_lsn, horizon: state.horizon };
+        match End::read(&*self.fs, &self.dir) {
+            Ok(Some(found)) if found == end => {}
+            Err(error @ Error::UnsupportedFormat { .. }) => return Err(error),
+            _ => {
+                self.write_end(&state)?;
+                self.end.sync().map_err(|e| Error::io("sync", &End::path(&self.dir), e))?;
+                self.fs.sync_dir(&self.dir).map_err(|e| Error::io("sync", &self.dir, e))?;
+            }
+        }
+        if state.file.is_none() {
+            // The file exists before the first change, so an opening after a crash begins at the same LSN.
+            state.file = Some(self.create_file(&state)?);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the newest file, and cuts off a block that a crash left unfinished; returns `None` for a file
+/// without a header.
+fn read_newest(
+    fs: &dyn Fs,
+    path: &Path,
+    store: &ArchivedStore<'_>,
+    cipher: Option<Arc<dyn Cipher>>,
+) -> Result<Option<State>, Error> {
+    let dir = path.parent().unwrap_or(path);
+    let file = fs.open(path, OpenOptions::new()).map_err(|e| Error::io("open", path, e))?;
+    let Some(mut reader) = LogReader::open(Arc::clone(&file), path)? else { return Ok(None) };
+    reader.decrypt_with(cipher.clone());
+    let header = reader.header.clone();
+    if header.database_id != store.database_id {
+        return Err(Error::Invalid(format!(
+            "{} is the archive of another store; name another directory",
+            dir.display()
+        )));
+    }
+    let (next_lsn, horizon, position) = (header.first_lsn, header.horizon, header.position);
+    let mut state = State { file: None, next_lsn, horizon, position };
+    loop {
+        match reader.next_block() {
+            Ok(Some(block)) => {
+                (state.next_lsn, state.horizon) = (block.to.next(), block.horizon);
+                state.position = block.position;
+            }
+            Ok(None) => break,
+            // The log of the store still has the records of the unfinished block, so that block is written
+            // again.
+            Err(Error::Corrupt { .. }) if state.next_lsn >= store.before_gap(store.keep_lsn) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    store.require_history(dir, &state)?;
+    let end = reader.offset;
+    if file.len().map_err(|e| Error::io("read", path, e))? > end {
+        file.set_len(end).map_err(|e| Error::io("truncate", path, e))?;
+    }
+    // A killed process may have written blocks without a sync, and the store trims its log up to here.
+    file.sync().map_err(|e| Error::io("sync", path, e))?;
+    // A file of an old version has blocks without positions, so the next block begins a new file.
+    if header.position.is_some() {
+        let sequence = reader.sequence;
+        state.file = Some(LogFile { file, path: path.into(), id: header.id, sequence, end, cipher });
+    }
+    Ok(Some(state))
+}

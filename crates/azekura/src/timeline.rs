@@ -1,0 +1,98 @@
+//! The timeline of a store: the LSNs of its runs, and the gaps between them.
+//!
+//! A *run* is the part of the log between two gaps: the records from one opening that wrote to the end of the
+//! log that the next opening found. The first LSN of a run is drawn at random ([`LsnGap`]), so it identifies
+//! the run.
+//!
+//! - **TIMELINE-1** If a store is replaced by an older copy of its directory, the copy and the replaced store
+//!   have no later run in common. A [`Position`] is on the timeline of a store if the store has the run, and
+//!   the run did not end before the position. Only then are all records up to the position the same.
+//! - **TIMELINE-2** CONTROL has the newest gaps only. A position before them is not found, even if the store
+//!   has its run.
+
+use std::fmt;
+use std::sync::Arc;
+
+use azekura_base::Lsn;
+
+use crate::control::{LsnGap, MOST_GAPS};
+
+/// A place in the log of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// First LSN of the run; 0 before the first known run.
+    pub(crate) run: Lsn,
+    /// An LSN of the run.
+    pub(crate) lsn: Lsn,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "log record {} of run {}", self.lsn, self.run)
+    }
+}
+
+/// The gaps of a store, oldest first, with that before the present run.
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline(Arc<[LsnGap]>);
+
+impl Timeline {
+    pub(crate) fn new(gaps: &[LsnGap]) -> Self {
+        Self(gaps.into())
+    }
+
+    /// Returns whether the LSN is inside a gap.
+    pub(crate) fn is_in_gap(&self, lsn: Lsn) -> bool {
+        let at = self.0.partition_point(|gap| gap.before <= lsn);
+        self.0.get(at).is_some_and(|gap| gap.after < lsn)
+    }
+
+    /// Returns the position of an LSN; for an LSN inside a gap, the end of the run before the gap.
+    pub(crate) fn position(&self, lsn: Lsn) -> Position {
+        let at = self.0.partition_point(|gap| gap.before <= lsn);
+        let run = at.checked_sub(1).map_or(Lsn(0), |last| self.0[last].before);
+        Position { run, lsn: self.0.get(at).map_or(lsn, |gap| lsn.min(gap.after)) }
+    }
+
+    /// Returns the reason that the position is not on this timeline, or `None` (TIMELINE-1).
+    pub(crate) fn refusal(&self, position: Position) -> Option<&'static str> {
+        if self.position(position.lsn) == position {
+            return None;
+        }
+        let is_forgotten = self.0.len() >= MOST_GAPS && position.lsn < self.0[0].before;
+        Some(if is_forgotten {
+            "the store was opened and changed too often since then to compare the two"
+        } else {
+            "the store was replaced by a copy from an earlier time"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(after: u64, before: u64) -> LsnGap {
+        LsnGap { after: Lsn(after), before: Lsn(before) }
+    }
+
+    #[test]
+    fn a_position_is_found_only_if_the_store_has_its_run_that_far() {
+        let store = Timeline::new(&[gap(1, 1000), gap(1300, 5000)]);
+        let position = |lsn| store.position(Lsn(lsn));
+        assert_eq!(position(1), Position { run: Lsn(0), lsn: Lsn(1) });
+        assert_eq!(position(999), position(1), "inside a gap");
+        assert_eq!(position(1200), Position { run: Lsn(1000), lsn: Lsn(1200) });
+        assert_eq!(position(4999), position(1300));
+        assert_eq!(position(9000), Position { run: Lsn(5000), lsn: Lsn(9000) });
+        for lsn in [1, 1000, 1300, 5000, 6000] {
+            assert_eq!(store.refusal(position(lsn)), None);
+        }
+        for (run, lsn) in [(1000, 1301), (1000, 5000), (1000, 6000), (4000, 4100), (5001, 5001), (0, 2)] {
+            assert!(store.refusal(Position { run: Lsn(run), lsn: Lsn(lsn) }).is_some(), "{run} {lsn}");
+        }
+        let inside = |lsn| store.is_in_gap(Lsn(lsn));
+        assert!(inside(2) && inside(999) && inside(1301) && inside(4999));
+        assert!(!inside(0) && !inside(1) && !inside(1000) && !inside(1300) && !inside(5000));
+    }
+}
