@@ -13,11 +13,13 @@ use tokio::runtime::Runtime;
 use crate::Error;
 use crate::object::runtime;
 
-/// Length of the header of an archive file in bytes, before the key of an encrypted store.
+/// Length of the part of an archive file's header that is compared; it contains the random id of the file.
 const HEADER_BYTES: usize = 52;
+/// Name of the file that has the end of the archive.
+const END_NAME: &str = "end.azk";
 
 /// A copy of a [log archive](azekura::Builder::archive) in an object store: an object `PREFIX/log-LSN.azk`
-/// for each file of the archive's directory.
+/// for each log file of the archive's directory, and `PREFIX/end.azk`.
 ///
 /// [`push`](Self::push) copies new content, and [`fetch`](Self::fetch) creates the directory again, for
 /// [`Restore::archive`](azekura::Restore::archive). The calls block the thread, like those of
@@ -27,6 +29,8 @@ const HEADER_BYTES: usize = 52;
 ///   begins. Files are copied in ascending order, each completely by one request. So only the last object can
 ///   be shorter than its file. A restore accepts a file that ends inside a block, and stops before that
 ///   block.
+/// - **OBJECT-4** The end of the archive, `PREFIX/end.azk`, is read before the log files, by `push` and by
+///   `fetch`, and written after them. So all log up to this end is in the copy, unless objects were lost.
 pub struct ArchiveObjects {
     store: Arc<dyn ObjectStore>,
     prefix: object_store::path::Path,
@@ -37,6 +41,8 @@ pub struct ArchiveObjects {
     complete: HashSet<String>,
     /// The file copied last, with its length and modification time at that time, because it may grow.
     newest: Option<(String, u64, Option<SystemTime>)>,
+    /// The end of the archive that was copied last.
+    end: Vec<u8>,
 }
 
 impl fmt::Debug for ArchiveObjects {
@@ -49,6 +55,14 @@ impl fmt::Debug for ArchiveObjects {
 fn is_log(name: &str) -> bool {
     let digits = name.strip_prefix("log-").and_then(|name| name.strip_suffix(".azk"));
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Reads a file, if it exists.
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|source| file_error(path, source)),
+    }
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> Error {
@@ -83,7 +97,15 @@ impl ArchiveObjects {
         let prefix = object_store::path::Path::parse(prefix)
             .map_err(|error| Error::Url { url: url.into(), reason: error.to_string() })?;
         let name = url.trim_end_matches('/').to_owned();
-        Ok(Self { store, prefix, name, runtime: runtime()?, complete: HashSet::new(), newest: None })
+        Ok(Self {
+            store,
+            prefix,
+            name,
+            runtime: runtime()?,
+            complete: HashSet::new(),
+            newest: None,
+            end: Vec::new(),
+        })
     }
 
     fn error(&self, action: &'static str, object: &str, error: object_store::Error) -> Error {
@@ -107,13 +129,26 @@ impl ArchiveObjects {
         Ok(read.map_err(|error| self.error("read", name, error))?.into())
     }
 
+    /// Reads an object, if it exists.
+    fn read_if_there(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        match self.read(name) {
+            Err(Error::Store { error, .. }) if matches!(*error, object_store::Error::NotFound { .. }) => {
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    fn write(&self, name: &str, contents: Vec<u8>) -> Result<(), Error> {
+        let object = self.prefix.clone().join(name);
+        let put = self.runtime.block_on(self.store.put(&object, PutPayload::from(contents)));
+        put.map(drop).map_err(|error| self.error("write", name, error))
+    }
+
     /// Checks that an object belongs to the archive in `dir`: the header of each file contains a random id.
     fn check_origin(&self, object: &str, dir: &Path) -> Result<(), Error> {
         let path = dir.join(object);
-        let file = match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            read => Some(read.map_err(|source| file_error(&path, source))?),
-        };
+        let file = read_file(&path)?;
         let copied = self.read(object)?;
         let header = &copied[..HEADER_BYTES.min(copied.len())];
         if file.is_some_and(|file| file.starts_with(header)) {
@@ -122,7 +157,7 @@ impl ArchiveObjects {
         Err(Error::Exists { object: format!("{}/{object}", self.name) })
     }
 
-    /// Copies the files of the archive in `dir` that are new or have grown, and returns their number. The
+    /// Copies the log files of the archive in `dir` that are new or have grown, and returns their number. The
     /// store may be open and may write to the archive meanwhile. If the machine is lost, the commits since
     /// the last call are lost too, so call this regularly, for instance once per second. After an error the
     /// next call continues.
@@ -133,6 +168,7 @@ impl ArchiveObjects {
     /// objects belong to the archive of another store, or to a later archive.
     pub fn push(&mut self, dir: impl AsRef<Path>) -> Result<u64, Error> {
         let dir = dir.as_ref();
+        let end = read_file(&dir.join(END_NAME))?;
         let name = |entry: std::io::Result<fs::DirEntry>| {
             entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
         };
@@ -161,9 +197,7 @@ impl ArchiveObjects {
             let newest = Some((name.clone(), before.len(), before.modified().ok()));
             if self.newest != newest {
                 let contents = fs::read(&path).map_err(|source| file_error(&path, source))?;
-                let object = self.prefix.clone().join(name.as_str());
-                let put = self.runtime.block_on(self.store.put(&object, PutPayload::from(contents)));
-                put.map_err(|error| self.error("write", name, error))?;
+                self.write(name, contents)?;
                 copied += 1;
                 self.newest = newest;
             }
@@ -171,10 +205,14 @@ impl ArchiveObjects {
                 self.complete.insert(name.clone());
             }
         }
+        if let Some(end) = end.filter(|end| *end != self.end) {
+            self.write(END_NAME, end.clone())?;
+            self.end = end;
+        }
         Ok(copied)
     }
 
-    /// Copies the archive into the empty or new directory `dir`; returns the number of files.
+    /// Copies the archive into the empty or new directory `dir`; returns the number of log files.
     ///
     /// # Errors
     ///
@@ -182,6 +220,7 @@ impl ArchiveObjects {
     pub fn fetch(&self, dir: impl AsRef<Path>) -> Result<u64, Error> {
         let dir = dir.as_ref();
         fs::create_dir_all(dir).map_err(|source| file_error(dir, source))?;
+        let end = self.read_if_there(END_NAME)?;
         let mut copied = 0;
         for name in self.list()? {
             let contents = self.read(&name)?;
@@ -191,6 +230,10 @@ impl ArchiveObjects {
         }
         if copied == 0 {
             return Err(Error::NotFound { object: format!("{}/log-*.azk", self.name) });
+        }
+        if let Some(end) = end {
+            let path = dir.join(END_NAME);
+            fs::write(&path, end).map_err(|source| file_error(&path, source))?;
         }
         Ok(copied)
     }

@@ -380,8 +380,8 @@ fn an_archive_in_objects_restores_to_each_time() {
             copy = archive_without_faults(&inner); // as in a new process, which has copied nothing yet
         }
     }
-    copy.push(scratch.path("log")).unwrap();
     db.close().unwrap();
+    copy.push(scratch.path("log")).unwrap();
     let fetched = copy.fetch(scratch.path("fetched")).unwrap();
     assert!(fetched >= 2, "{fetched}");
     for (n, (time, rows_then)) in states.iter().enumerate().step_by(5) {
@@ -390,6 +390,19 @@ fn an_archive_in_objects_restores_to_each_time() {
         monday.restore(restore, &to).unwrap();
         assert_eq!(&rows(&Database::open(&to).unwrap()), rows_then, "time {n}");
     }
+    // A restore to the end of the archive has all commits, or names the objects that are lost.
+    let restore = |dir: &str, to: &str| {
+        monday.restore(Restore::new().archive(scratch.path(dir)), scratch.path(to))?;
+        Ok::<_, Error>(rows(&Database::open(scratch.path(to)).unwrap()))
+    };
+    assert_eq!(restore("fetched", "all").unwrap(), states.last().unwrap().1);
+    let logs = std::fs::read_dir(scratch.path("fetched")).unwrap().map(|entry| entry.unwrap().path());
+    let newest = logs.filter(|path| path.to_string_lossy().contains("/log-")).max().unwrap();
+    let newest = format!("log/shop/{}", newest.file_name().unwrap().to_str().unwrap());
+    runtime().block_on(inner.delete(&Path::from(newest))).unwrap();
+    copy.fetch(scratch.path("lost")).unwrap();
+    let error = restore("lost", "none").unwrap_err();
+    assert!(error.to_string().contains("newest part of the archive is missing"), "{error}");
     // The archive of another store does not overwrite this one.
     let other = Database::builder().archive(scratch.path("log2")).open(scratch.path("db2")).unwrap();
     put(&other, 0..1, 1);
@@ -410,7 +423,8 @@ fn an_archive_that_is_copied_while_its_end_is_written_restores() {
     let first = db.archive_log().unwrap();
     put(&db, 0..100, 2);
     db.archive_log().unwrap();
-    let name = std::fs::read_dir(scratch.path("log")).unwrap().next().unwrap().unwrap().file_name();
+    let mut names = std::fs::read_dir(scratch.path("log")).unwrap().map(|entry| entry.unwrap().file_name());
+    let name = names.find(|name| name.to_string_lossy().starts_with("log-")).unwrap();
     let whole = std::fs::read(scratch.path("log").join(&name)).unwrap();
     std::fs::create_dir(scratch.path("cut")).unwrap();
     for (n, end) in [whole.len() - 1, whole.len() - 30_000].into_iter().enumerate() {
