@@ -273,22 +273,14 @@ pub enum Error {
     /// A backup or an archive belongs to another history of the store: the store was replaced by a copy from
     /// an earlier time, and both have changed since. Make a full backup, with a new directory for the
     /// archive.
-    #[error(
-        "{} ends with {position}, which {} does not have: {reason}; {advice}",
-        path.display(),
-        store.display()
-    )]
+    #[error("{} belongs to another history of {}: {reason}", path.display(), store.display())]
     OtherHistory {
         /// The backup or archive.
         path: PathBuf,
         /// The store's directory.
         store: PathBuf,
-        /// End of the backup or archive in the log of its store.
-        position: String,
-        /// The reason that the store does not have this position.
+        /// The place in the log that the store does not have, the cause, and the way to continue.
         reason: String,
-        /// The way to continue.
-        advice: String,
     },
     /// The directory of the archive that the store has used has no archive. Mount the disk of the archive, or
     /// name another directory to begin a new archive.

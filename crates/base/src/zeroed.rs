@@ -79,7 +79,12 @@ mod array {
         Mapped(NonNull<u8>, usize),
     }
 
-    // SAFETY: ARRAY-1 and ARRAY-2: the array owns the items, as a box does. Any thread may free the memory.
+    // SAFETY: ARRAY-2: nothing but the drop uses the pointers, and any thread may free the memory.
+    unsafe impl Send for Memory {}
+    // SAFETY: a shared reference gives no access.
+    unsafe impl Sync for Memory {}
+
+    // SAFETY: ARRAY-1 and ARRAY-2: the array owns the items, as a box does.
     unsafe impl<T: Send> Send for ZeroedArray<T> {}
     // SAFETY: a shared reference to the array gives only shared references to the items.
     unsafe impl<T: Sync> Sync for ZeroedArray<T> {}

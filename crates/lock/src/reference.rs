@@ -401,6 +401,12 @@ impl Pair {
                 if mode_bits != 0 && (!is_absent || is_locked) {
                     held.entry(owner).and_modify(|held| *held = supremum(*held, mode)).or_insert(mode);
                 }
+                // A later lock of a key in an own range may include the range's mode.
+                if let Some(&plain) = plain.holders.get(&owner).filter(|_| is_absent)
+                    && held.get(&owner) == Some(&supremum(plain, mode))
+                {
+                    held.insert(owner, plain);
+                }
             }
             let holders: Vec<_> = held.into_iter().collect();
             let waiters: Vec<_> =

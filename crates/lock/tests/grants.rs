@@ -561,6 +561,7 @@ fn an_interrupted_wait_is_withdrawn_and_the_locks_stay() {
     let table = LockTable::new(LockOptions { interrupt: Some(interrupt), ..LockOptions::default() });
     let (mut holder, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
     table.lock_key(&mut holder, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    table.detach(&mut holder); // otherwise the wait would be for the waiter's own thread
     table.lock_key(&mut waiter, TREE, key("other"), KeyMode::UPDATE).unwrap();
     let refused = table.lock_key(&mut waiter, TREE, key("k"), KeyMode::READ);
     assert_eq!(refused, Err(LockError::Interrupted));

@@ -196,7 +196,7 @@ fn w10_the_first_write_error_poisons_the_log_for_ever() {
         let wal = create(&fs, WalOptions { protocol, background, ..small(2, 1) });
         let durable = append(&wal, 0, 1);
         wal.make_durable(durable).expect("durable");
-        wait_for_prepared_segments(&wal, 2);
+        wait_for_prepared_segments(&wal, 3);
         let lost = append(&wal, 1, 2);
         fs.fail_at(1, FailKind::Io);
         let error = wal.make_durable(lost).expect_err("the write failed");

@@ -82,9 +82,10 @@ impl ArchivedStore<'_> {
         Err(Error::OtherHistory {
             path: dir.into(),
             store: self.path.into(),
-            position: position.to_string(),
-            reason: reason.into(),
-            advice: "name a new directory for the archive, and make a full backup".into(),
+            reason: format!(
+                "it ends with {position}, which the store does not have: {reason}; name a new directory for \
+                 the archive, and make a full backup"
+            ),
         })
     }
 }

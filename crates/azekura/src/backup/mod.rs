@@ -387,9 +387,9 @@ fn require_history(base: Header, path: &Path, shared: &Shared) -> Result<(), Err
     Err(Error::OtherHistory {
         path: path.to_path_buf(),
         store: shared.path.clone(),
-        position,
-        reason: reason.into(),
-        advice: "make a full backup".into(),
+        reason: format!(
+            "it ends with {position}, which the store does not have: {reason}; make a full backup"
+        ),
     })
 }
 

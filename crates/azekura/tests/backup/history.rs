@@ -1,7 +1,7 @@
 //! Tests of stores that were replaced by an older copy of their directory: backups and archives of the
 //! replaced store are refused, and those from before the copy are used. Tests of archives that lost a part.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura::{BackupReport, Builder, Database, Error, ErrorKind, Restore, TableDefinition};
@@ -32,10 +32,16 @@ fn restore(fs: &FaultFs, bases: &[&str], backup: &str, copy: &str) -> Database {
     on(fs).open(copy).expect("opens")
 }
 
+/// Returns the files below `dir`.
+fn files_below(fs: &FaultFs, dir: &str) -> Vec<PathBuf> {
+    let root = Path::new("/").join(dir);
+    fs.files().into_iter().filter(|path| path.starts_with(dir) || path.starts_with(&root)).collect()
+}
+
 /// Copies the files below `dir` to another disk.
 fn copy(from: &FaultFs, to: &FaultFs, dir: &str) {
     to.create_dir_all(Path::new(dir)).expect("creates");
-    for path in from.files().into_iter().filter(|path| path.starts_with(dir)) {
+    for path in files_below(from, dir) {
         let file = to.open(&path, OpenOptions::new().create(true)).expect("opens");
         file.set_len(0).expect("truncates");
         file.write_at(0, &from.contents(&path).expect("is there")).expect("writes");
@@ -237,8 +243,7 @@ fn an_archive_that_lost_its_end_is_restored_to_an_earlier_time_only() {
     let right = contents(&db);
     db.close().expect("closes");
     assert_eq!(contents(&replay(&fs, "b", "archive", "right").expect("restores")), right);
-    let of_archive = |path: &std::path::PathBuf| path.starts_with("archive");
-    let files: Vec<_> = fs.files().into_iter().filter(of_archive).collect();
+    let files = files_below(&fs, "archive");
     let [end, log] = &files[..] else { panic!("{files:?}") };
     let (end_bytes, log_bytes) = (fs.contents(end).expect("is there"), fs.contents(log).expect("is there"));
     let write = |path: &Path, bytes: &[u8]| {
@@ -277,7 +282,7 @@ fn an_archive_that_lost_its_end_is_restored_to_an_earlier_time_only() {
     db.archive_log().expect("archives");
     let right = contents(&db);
     assert_eq!(contents(&replay(&fs, "b2", "archive", "right2").expect("restores")), right);
-    let newest = fs.files().into_iter().rfind(of_archive).expect("is there");
+    let newest = files_below(&fs, "archive").pop().expect("is there");
     assert_ne!(&newest, log);
     fs.remove_file(&newest).expect("removes");
     let error = replay(&fs, "b2", "archive", "lost").expect_err("lost a file");
@@ -291,7 +296,7 @@ fn a_missing_archive_is_not_created_again() {
     put(&db, 0, 1);
     db.close().expect("closes");
     archived(&fs).open("db").expect("opens").close().expect("closes");
-    for path in fs.files().into_iter().filter(|path| path.starts_with("archive")) {
+    for path in files_below(&fs, "archive") {
         fs.remove_file(&path).expect("removes");
     }
     for _ in 0..2 {
@@ -300,7 +305,7 @@ fn a_missing_archive_is_not_created_again() {
             if path == Path::new("archive") && store == Path::new("db"));
         assert!(is_right && error.to_string().contains("mount"), "{error:?}");
     }
-    assert!(!fs.files().iter().any(|path| path.starts_with("archive")), "no file was created");
+    assert!(files_below(&fs, "archive").is_empty(), "no file was created");
     on(&fs).open("db").expect("opens without an archive").close().expect("closes");
     let db = on(&fs).archive("other").open("db").expect("begins another archive");
     put(&db, 100, 2);

@@ -48,7 +48,7 @@
 use super::again;
 use super::map::{madvise, mmap, mprotect, mremap, munmap};
 use crate::next::Next;
-use crate::session::{at_end, end_far, heap, is_static, is_unserved, unmanage};
+use crate::session::{at_end, end_far, heap, is_static, unmanage};
 use azekura_far::sys;
 use libc::{c_long, iovec, pthread_mutex_t, pthread_mutexattr_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
@@ -352,7 +352,8 @@ type Initialize = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mute
 static MUTEX_INIT: Next<Initialize> = Next::new(c"pthread_mutex_init");
 
 /// When a thread ends, the kernel marks the robust mutexes that the thread has locked. It ignores one that it
-/// cannot access, and the other threads would then wait forever.
+/// cannot access, and the other threads would then wait forever. With no mechanism does the kernel wait for a
+/// page on behalf of a thread that ends.
 ///
 /// # Safety
 ///
@@ -365,7 +366,7 @@ pub(super) unsafe extern "C" fn pthread_mutex_init(
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         let mut robust = libc::PTHREAD_MUTEX_STALLED;
-        if !attributes.is_null() && is_unserved(mutex as usize, size_of::<pthread_mutex_t>()) {
+        if !attributes.is_null() {
             libc::pthread_mutexattr_getrobust(attributes, &raw mut robust);
         }
         if robust == libc::PTHREAD_MUTEX_ROBUST {

@@ -221,6 +221,9 @@ impl Parts {
         const FAR: Wrong = "a time beyond 64 bits";
         let tag = small(input)?;
         let thread = self.threads.get_mut(&tag).ok_or("switches of an unknown thread")?;
+        if !thread.off.is_empty() {
+            return Err("the switches of a thread come twice");
+        }
         let mut begin_ns = 0_u64;
         while !input.is_empty() {
             let (step, length) = (number(input)?, number(input)?);
