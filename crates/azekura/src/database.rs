@@ -515,8 +515,7 @@ impl Database {
         &self.shared.path
     }
 
-    /// Returns the random number that was drawn when the store was created. A restored or compacted store has
-    /// another number than its source; a copy of the files has the same.
+    /// Returns the random number of the store. A restored or compacted store has another than its source.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.shared.control.lock().current().database_id

@@ -80,6 +80,7 @@ mod error;
 mod events;
 #[cfg(feature = "far")]
 mod far_tier;
+mod interrupt;
 mod key;
 mod left_out;
 mod lifetime;

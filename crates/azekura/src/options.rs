@@ -90,8 +90,7 @@ pub struct Builder {
     pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
-    /// `true` if the store is opened by a restore.
-    pub(crate) restoring: bool,
+    pub(crate) restoring: bool, // opened by a restore
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
     pub(crate) close_time: Option<Duration>,
@@ -166,11 +165,6 @@ impl Default for Builder {
     }
 }
 
-/// Returns an error if the function of [`Builder::interrupt`] returns `true`.
-pub(crate) fn check_interrupt(interrupt: Option<fn() -> bool>) -> Result<(), Error> {
-    if interrupt.is_some_and(|is_interrupted| is_interrupted()) { Err(Error::Interrupted) } else { Ok(()) }
-}
-
 impl Builder {
     /// Sets the size of a page in bytes, 4096 to 65536 and a power of two; default 8192. Used when a store is
     /// created; an existing store keeps its page size.
@@ -219,8 +213,7 @@ impl Builder {
     }
 
     /// Sets the number of log buffers. Default: two per core, at least sixteen; fewer if they would take more
-    /// than a sixteenth of the memory, and eight with a page cache of 1.5 MiB. Any number of threads may
-    /// commit; some share a buffer.
+    /// than a sixteenth of the memory; eight with a cache of 1.5 MiB. Threads may share a buffer.
     #[must_use]
     pub fn log_buffers(mut self, count: usize) -> Self {
         self.log_buffers = Some(count);
@@ -341,17 +334,6 @@ impl Builder {
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
-        self
-    }
-
-    /// Sets a function that stops long calls, for example after a signal. Each thread calls it about every
-    /// 100 ms while it waits for a lock, and regularly during a check, a backup, a restore, a compaction and
-    /// the removal of a range.
-    /// If it returns `true`, the call of the store fails with [`Error::Interrupted`]; a wait succeeds if the
-    /// lock was granted meanwhile. The function may use other transactions, but not the waiting one.
-    #[must_use]
-    pub fn interrupt(mut self, is_interrupted: fn() -> bool) -> Self {
-        self.interrupt = Some(is_interrupted);
         self
     }
 

@@ -500,10 +500,9 @@ fn memory_of_small_stores() {
         (0..STORES).map(|n| late.clone().open(dir.path().join(format!("late{n}"))).unwrap()).collect();
     late.iter().for_each(|store| put(store, 1).unwrap());
     let late_with_a_row = of_each(before);
-    println!("KiB of each: {in_memory} in memory, {opened} opened, {with_a_row} with a row");
-    println!("KiB of each with the least cache: {late_with_a_row} with a row, of which 24 are three pages");
-    // The caches of the first twenty stores are large, and each of their arrays uses at least one page of the
-    // system.
+    // With the least cache and a row, 24 KiB are three pages.
+    println!("KiB of each: {in_memory}, opened {opened}, with a row {with_a_row}, late {late_with_a_row}");
+    // The arrays of the large caches of the first twenty stores use at least one page of the system each.
     assert!(in_memory < 190 && opened < 60 && with_a_row < 125, "{in_memory}, {opened}, {with_a_row} KiB");
     assert!(late_with_a_row < 60, "{late_with_a_row} KiB");
     drop((empty, stores, late));
@@ -559,7 +558,6 @@ fn allocations_of_rows() {
         let (mut sum, before) = (0, ALLOCATED[0].load(SeqCst));
         scan(&mut sum).unwrap();
         let calls = ALLOCATED[0].load(SeqCst) - before;
-        println!("{name}: {calls} allocations for {MANY} rows");
         assert_eq!(sum, MANY * (MANY - 1) / 2, "{name}");
         assert!(calls < MANY / 20, "{name}: {calls} allocations for {MANY} rows");
     }
@@ -574,8 +572,8 @@ fn add(row: azekura::RowRef<'_, u64, u64>, sum: &mut u64) -> Result<ControlFlow<
 fn the_default_caches_of_many_stores_take_a_quarter_of_the_memory() {
     const STORES: u64 = 100;
     let info = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
-    let total = total.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10;
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
+    let total = total.unwrap().parse::<u64>().unwrap() << 10;
     let stores: Vec<_> = (0..STORES).map(|_| Database::builder().open_in_memory().unwrap()).collect();
     let caches = stores.iter().map(|store| store.stats().cache);
     let bytes: u64 = caches.map(|cache| cache.frames as u64 * cache.page_size as u64).sum();

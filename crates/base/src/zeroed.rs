@@ -317,8 +317,9 @@ mod tests {
             let arrays: Vec<_> = (0..20).map(|len| memory.array(len, || AtomicU64::new(0))).collect();
             drop(memory);
             let numbers = || arrays.iter().flat_map(|array| array.iter()).zip(0..);
+            // Relaxed: one thread.
             assert!(numbers().all(|(number, _)| number.load(Relaxed) == 0));
-            numbers().for_each(|(number, n)| number.store(n, Relaxed)); // Relaxed: one thread
+            numbers().for_each(|(number, n)| number.store(n, Relaxed));
             assert!(numbers().all(|(number, n)| number.load(Relaxed) == n));
             assert!(arrays.iter().all(|array| array.as_ptr().addr().is_multiple_of(64)));
         }

@@ -323,7 +323,7 @@ impl Shared {
         if processes > 0 {
             missing.push(format!("{processes} processes were not recorded: there was no room for more"));
         }
-        let sandboxed = header.sandboxed.swap(0, Relaxed);
+        let sandboxed = header.sandboxed.swap(0, Relaxed); // Relaxed: a number for a message
         if sandboxed > 0 {
             missing.push(format!(
                 "{sandboxed} processes restricted their system calls (seccomp): recorded up to there"

@@ -10,8 +10,7 @@
 //! | old | chunks of earlier runs, never written again (W5) | spare or removed, by `trim` |
 //! | spare | nothing that counts any more | ready, renamed to the next sequence number |
 //!
-//! The largest LSN of an old segment is bounded by the header of the next segment, or looked up by
-//! the first trim.
+//! The largest LSN of an old segment is bounded by the next segment's header, or looked up by the first trim.
 //!
 //! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses
 //!   numbers above those of all existing files, so stale chunks never fit their new place (CHUNK-1).
@@ -29,9 +28,8 @@
 //!   whole flushes and the reserve, so a store with few records has one log file. Each later segment has a
 //!   successor ready, regardless of its rest.
 //! - **SEGMENT-7** The name of a segment is durable before its first chunk. Its length is not: the
-//!   synchronous write of a chunk, or the sync that follows it, makes the length up to the chunk's end
-//!   durable. A crash before that may leave a shorter file, which has no chunk there: a scan ends at the end
-//!   of the file, and the next opening does not use a short file again.
+//!   write or sync of a chunk makes it durable up to the chunk's end. A crash before that may leave a short
+//!   file: a scan ends at its end, and the next opening does not use it again.
 //! - **SEGMENT-3** The last bytes of the prepared segments are a reserve that admits only undo records: on a
 //!   full disk a transaction can be rolled back, up to that much log for each stream, and the store
 //!   continues.
@@ -329,8 +327,7 @@ impl SegmentStore {
     /// Prepares one more segment if fewer bytes are ready than wanted with `rest` bytes left in the current
     /// segment. Recycles a spare segment, or makes a new one.
     ///
-    /// Blocks for the device: a new segment is allocated, and its name is synced. After a failure, a new file
-    /// is removed if possible.
+    /// Blocks for the device: a new segment is allocated, and its name is synced; removed after a failure.
     pub(crate) fn prepare_one(&self, rest: u64) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let (number, spare, bytes) = {

@@ -9,7 +9,7 @@ use azekura_io::{Fs, OpenOptions};
 use super::format::BLOCK_BYTES;
 use super::restore::{begin, finish};
 use super::{BackupProgress, Callback};
-use crate::options::check_interrupt;
+use crate::interrupt::check_interrupt;
 use crate::{Database, Error};
 
 /// Contents and sizes of a [compacted](Database::compact_into) store.

@@ -42,7 +42,7 @@ use self::rows::Rows;
 use crate::control::CONTROL_NAME;
 use crate::database::Shared;
 use crate::encryption::CallerKey;
-use crate::options::check_interrupt;
+use crate::interrupt::check_interrupt;
 use crate::timeline::Position;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::archive::{self, Replay};
 use crate::encryption::CallerKey;
-use crate::options::check_interrupt;
+use crate::interrupt::check_interrupt;
 use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
 
 /// Name of a file that marks a store as being restored (RESTORE-1).

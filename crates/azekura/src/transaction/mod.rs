@@ -34,9 +34,10 @@ use azekura_wal::LogBufferId;
 
 use crate::Error;
 use crate::database::Shared;
+use crate::interrupt::check_interrupt;
 use crate::key::Key;
 use crate::lifetime::Use;
-use crate::options::{Durability, check_interrupt};
+use crate::options::Durability;
 use crate::probe;
 use crate::table::{Table, TableDefinition};
 use crate::ticket::CommitTicket;

@@ -250,8 +250,8 @@ fn read_head(pages: &Place, page_size: usize, identity: Identity) -> Result<Head
 }
 
 impl Area {
-    /// Writes zeroes over the existing slots, up to `len` or the area's end, and then the head, which marks the
-    /// area as complete. Other slots are added by their first use.
+    /// Writes zeroes over the existing slots, up to `len` or the area's end, and then the head, which marks
+    /// the area as complete. Other slots are added by their first use.
     pub(super) fn make(self, place: &Place, len: u64) -> Result<(), StoreError> {
         let bytes = len.min(self.len()).checked_sub(HEAD_BYTES as u64);
         if let Some(bytes) = bytes.filter(|&bytes| bytes > 0) {

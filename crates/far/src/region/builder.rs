@@ -110,7 +110,7 @@ impl FarMemoryBuilder {
         /// Mechanism that pages in and out [default: the best available].
         mechanism(mechanism: Mechanism) -> mechanism = mechanism;
 
-        /// Whether a process traces this one and its threads. Such a process may stop all threads and then
+        /// Set if a process traces this one and its threads. Such a process may stop all threads and then
         /// read the memory, so no mechanism is used with which its system calls wait for a page [default:
         /// no].
         traced(traced: bool) -> traced = traced;

@@ -237,7 +237,7 @@ fn a_program_that_restricts_its_system_calls_is_recorded_up_to_there() {
     }
 }
 
-/// How many threads find a ring depends on the speed of the recorder, which creates rings meanwhile.
+/// The number of threads that find a ring depends on the speed of the recorder, which makes rings meanwhile.
 #[test]
 fn each_thread_is_recorded_or_counted_as_not_recorded() {
     let mut programs = turn();

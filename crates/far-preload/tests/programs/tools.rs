@@ -1,0 +1,44 @@
+//! Programs that inspect memory: their own, or that of another process, and sanitizers.
+
+use std::process::Command;
+
+use azekura_far::launch::Launch;
+
+use crate::support::{compiled, launch, mechanisms, run, same, server};
+
+#[test]
+fn f1_a_process_reads_and_writes_its_own_memory_as_that_of_another() {
+    mechanisms().into_iter().for_each(|mechanism| same("own", &[], mechanism));
+}
+
+/// A sanitizer would crash or wait forever. It is recognized by its name, so the program needs none.
+#[test]
+fn a_program_with_a_sanitizer_is_refused_before_main() {
+    let server = server();
+    let out = run(Command::new(compiled("sanitized")), Some(&launch(&server)));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{said}");
+    assert!(said.contains("this program contains a sanitizer"), "{said}");
+}
+
+/// A tracer that stops all threads reads far memory: it waits for no page, and the program has its result.
+#[test]
+fn a_tracer_of_all_threads_waits_for_no_page() {
+    let traced = || {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "60"]).arg(compiled("tracer")).arg(compiled("traced"));
+        command
+    };
+    let server = server();
+    let (plain, far) = (run(traced(), None), run(traced(), Some(&launch(&server))));
+    let said = String::from_utf8_lossy(&far.stderr);
+    assert_eq!((plain.status.code(), far.status.code()), (Some(0), Some(0)), "{said}");
+    assert_eq!(far.stdout, plain.stdout);
+    assert!(server.stats().puts > 10, "{said}");
+    for mechanism in mechanisms().into_iter().filter(|mechanism| mechanism.serves_system_calls()) {
+        let far = run(traced(), Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&far.stderr);
+        assert_eq!((far.status.code(), far.stdout.len()), (Some(71), 0), "{said}");
+        assert!(said.contains("a process traces this one"), "{said}");
+    }
+}
