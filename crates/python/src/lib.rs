@@ -116,8 +116,10 @@ fn restore(
     #[pyo3(from_py_with = path_of)] path: PathBuf,
     verify: bool,
 ) -> PyResult<u64> {
-    let restore = Restore::new().builder(builder()).verify(verify);
-    without_gil(py, || Ok(restore.from_directory(source, path)?.backup.rows))
+    without_gil(py, || {
+        let restore = Restore::new().builder(builder()).verify(verify);
+        Ok(restore.from_directory(source, path)?.backup.rows)
+    })
 }
 
 /// An open store. Any number of threads may use it.
