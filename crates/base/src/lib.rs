@@ -20,6 +20,7 @@
 //! | [`sync`] | the only import of std or loom atomics, mutexes and parking |
 //! | [`background`] | background work of stores, executed by threads of the process |
 //! | [`backoff`] | exponential back-off for spins |
+//! | [`bytes`] | little-endian numbers in the bytes of a file |
 //! | [`blocking`] | a hook that runs before a thread blocks |
 //! | [`fork`] | detection of forked processes |
 //! | [`inherited`] | state that a command passes on to the program that it starts |
@@ -32,6 +33,7 @@
 pub mod background;
 pub mod backoff;
 pub mod blocking;
+pub mod bytes;
 pub mod checksum;
 pub mod cipher;
 pub mod durable;

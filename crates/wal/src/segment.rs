@@ -327,7 +327,7 @@ impl SegmentStore {
     /// Prepares one more segment if fewer bytes are ready than wanted with `rest` bytes left in the current
     /// segment. Recycles a spare segment, or makes a new one.
     ///
-    /// Blocks for the device: a new segment is allocated, and its name is synced; removed after a failure.
+    /// Blocks for the device: allocates a new segment, and syncs its name. After a failure, removes the file.
     pub(crate) fn prepare_one(&self, rest: u64) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let (number, spare, bytes) = {

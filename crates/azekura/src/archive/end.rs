@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use azekura_base::Lsn;
+use azekura_base::bytes::{u32_at, u64_at};
 use azekura_base::checksum::crc32c;
 use azekura_io::{File, Fs, OpenOptions};
 
@@ -38,8 +39,8 @@ impl End {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|e| Error::io("read", &path, e))?,
         };
-        let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));
-        let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes are there"));
+        let word = |at| u32_at(&bytes, at);
+        let long = |at| u64_at(&bytes, at);
         if len < BYTES || bytes[..8] != MAGIC || word(40) != crc32c(&bytes[..40]) {
             let reason = "it does not have the end of an archive";
             return Err(Error::Corrupt { path, offset: 0, reason: reason.into() });

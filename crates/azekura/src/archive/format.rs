@@ -13,8 +13,7 @@
 //! of the previous block, up to the block's last LSN. All commits up to a block's horizon are in that block
 //! or in earlier ones. The position of a header is that before the first LSN, and the position of a block is
 //! that of its last LSN. A block has no records of two runs. Files of an encrypted store have version 4, and
-//! each payload is encrypted, with the cipher's trailer at its end. Versions 1 and 2 (encrypted) lack the
-//! positions.
+//! each payload is encrypted, with the cipher's trailer at its end.
 //!
 //! The file `end.azk` has magic (8), version (4), zero (4), database id, next LSN, horizon (8 each), CRC-32C
 //! (4): the archive had all records below the next LSN, and all commits up to the horizon. It is written
@@ -24,6 +23,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura_base::bytes::{u32_at, u64_at};
 use azekura_base::checksum::crc32c;
 use azekura_base::cipher::{Kind, TRAILER_BYTES, associated};
 use azekura_base::varint::{put_u64, take_bytes, take_u64};
@@ -40,12 +40,7 @@ const MAGIC: [u8; 8] = *b"AZKLOG\r\n";
 const VERSION: u32 = 3;
 /// Format version of the files of an encrypted store.
 const ENCRYPTED_VERSION: u32 = 4;
-/// Format versions without positions.
-const OLD_VERSION: u32 = 1;
-const OLD_ENCRYPTED_VERSION: u32 = 2;
 const HEADER_BYTES: usize = 68;
-/// Size of the header in versions without positions.
-const OLD_HEADER_BYTES: usize = 52;
 const BLOCK_KIND: u32 = 1;
 
 pub(super) fn file_name(first_lsn: Lsn) -> String {
@@ -70,8 +65,8 @@ pub(super) struct FileHeader {
     pub(super) database_id: u64,
     pub(super) first_lsn: Lsn,
     pub(super) horizon: u64,
-    /// The position before the first LSN; `None` in files of old versions.
-    pub(super) position: Option<Position>,
+    /// The position before the first LSN.
+    pub(super) position: Position,
     /// The wrapped data key of an encrypted file; otherwise empty.
     pub(super) wrapped_key: Vec<u8>,
 }
@@ -82,8 +77,8 @@ impl FileHeader {
         let mut out = MAGIC.to_vec();
         out.extend(version.to_le_bytes());
         out.extend([0; 4]);
-        let (run, lsn) = self.position.map_or((0, 0), |at| (at.run.0, at.lsn.0));
-        for number in [self.id, self.database_id, self.first_lsn.0, self.horizon, run, lsn] {
+        let Position { run, lsn } = self.position;
+        for number in [self.id, self.database_id, self.first_lsn.0, self.horizon, run.0, lsn.0] {
             out.extend(number.to_le_bytes());
         }
         out.extend(crc32c(&out).to_le_bytes());
@@ -105,8 +100,8 @@ fn associated_of(file_id: u64, sequence: u64) -> [u8; 17] {
 pub(super) struct Block {
     pub(super) to: Lsn,
     pub(super) horizon: u64,
-    /// The position of `to`; `None` in files of old versions.
-    pub(super) position: Option<Position>,
+    /// The position of `to`.
+    pub(super) position: Position,
     /// The records, each as LSN and length-prefixed body.
     pub(super) records: Vec<u8>,
 }
@@ -120,8 +115,8 @@ impl Block {
         cipher: Option<&dyn Cipher>,
     ) -> io::Result<Vec<u8>> {
         let mut payload = Vec::with_capacity(self.records.len() + 40);
-        let (run, lsn) = self.position.map_or((0, 0), |at| (at.run.0, at.lsn.0));
-        for number in [self.to.0, self.horizon, run, lsn] {
+        let Position { run, lsn } = self.position;
+        for number in [self.to.0, self.horizon, run.0, lsn.0] {
             put_u64(&mut payload, number);
         }
         payload.extend_from_slice(&self.records);
@@ -168,42 +163,37 @@ impl LogReader {
         let len = file.len().map_err(|e| Error::io("read", path, e))?;
         let mut input = BufReader::with_capacity(256 << 10, Sequential { file, at: 0 });
         let mut bytes = [0; HEADER_BYTES];
-        match input.read_exact(&mut bytes[..OLD_HEADER_BYTES]) {
+        match input.read_exact(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read.map_err(|e| Error::io("read", path, e))?,
         }
         if bytes == [0; HEADER_BYTES] && len <= (HEADER_BYTES + WRAPPED_BYTES + 4) as u64 {
             return Ok(None);
         }
-        let is_old = [OLD_VERSION, OLD_ENCRYPTED_VERSION].iter().any(|old| bytes[8..12] == old.to_le_bytes());
-        let size = if is_old { OLD_HEADER_BYTES } else { HEADER_BYTES };
-        match input.read_exact(&mut bytes[OLD_HEADER_BYTES..size]) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            read => read.map_err(|e| Error::io("read", path, e))?,
-        }
-        let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));
-        let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes are there"));
+        let word = |at| u32_at(&bytes, at);
+        let long = |at| u64_at(&bytes, at);
         let corrupt = |reason: &str| Error::Corrupt { path: path.into(), offset: 0, reason: reason.into() };
         if bytes[..8] != MAGIC {
             return Err(corrupt("it does not begin with the magic bytes of an archive's file"));
         }
-        if word(size - 4) != crc32c(&bytes[..size - 4]) {
-            return Err(corrupt("the header has a wrong checksum"));
-        }
-        if !(OLD_VERSION..=ENCRYPTED_VERSION).contains(&word(8)) {
+        // Checked before the checksum, because the headers of other versions may have another size.
+        if ![VERSION, ENCRYPTED_VERSION].contains(&word(8)) {
             let (path, found, supported) = (path.into(), word(8), VERSION);
             return Err(Error::UnsupportedFormat { path, found, supported });
+        }
+        if word(HEADER_BYTES - 4) != crc32c(&bytes[..HEADER_BYTES - 4]) {
+            return Err(corrupt("the header has a wrong checksum"));
         }
         let mut header = FileHeader {
             id: long(16),
             database_id: long(24),
             first_lsn: Lsn(long(32)),
             horizon: long(40),
-            position: (!is_old).then(|| Position { run: Lsn(long(48)), lsn: Lsn(long(56)) }),
+            position: Position { run: Lsn(long(48)), lsn: Lsn(long(56)) },
             wrapped_key: Vec::new(),
         };
-        let mut offset = size as u64;
-        if [ENCRYPTED_VERSION, OLD_ENCRYPTED_VERSION].contains(&word(8)) {
+        let mut offset = HEADER_BYTES as u64;
+        if word(8) == ENCRYPTED_VERSION {
             let mut key = [0; WRAPPED_BYTES + 4];
             match input.read_exact(&mut key) {
                 // A crash occurred before the header was written.
@@ -238,8 +228,8 @@ impl LogReader {
         if !self.fill(&mut head)? {
             return Ok(None);
         }
-        let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
-        let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
+        let word = |at| u32_at(&head, at);
+        let long = |at| u64_at(&head, at);
         // The checksum is verified before the length is used.
         if word(24) != header_crc(self.header.id, &head) {
             return Err(self.corrupt("a block header has a wrong checksum"));
@@ -263,19 +253,15 @@ impl LogReader {
             payload.truncate(bytes - TRAILER_BYTES);
         }
         let input = &mut &payload[..];
-        let Some((to, horizon)) = take_u64(input).zip(take_u64(input)) else {
-            return Err(self.corrupt("a block cannot be decoded"));
-        };
+        let mut numbers = [0; 4];
+        for number in &mut numbers {
+            *number = take_u64(input).ok_or_else(|| self.corrupt("a block cannot be decoded"))?;
+        }
+        let [to, horizon, run, lsn] = numbers;
         if to >= u64::MAX / 2 {
             return Err(self.corrupt("a block has an impossible LSN"));
         }
-        let mut position = None;
-        if self.header.position.is_some() {
-            let Some((run, lsn)) = take_u64(input).zip(take_u64(input)) else {
-                return Err(self.corrupt("a block cannot be decoded"));
-            };
-            position = Some(Position { run: Lsn(run), lsn: Lsn(lsn) });
-        }
+        let position = Position { run: Lsn(run), lsn: Lsn(lsn) };
         let block = Block { to: Lsn(to), horizon, position, records: input.to_vec() };
         self.sequence += 1;
         self.offset += (BLOCK_HEADER_BYTES + bytes) as u64;

@@ -130,7 +130,7 @@ struct State {
     next_lsn: Lsn,
     /// Time up to which the archive has all commits.
     horizon: u64,
-    /// The position of the last archived LSN; `None` if the archive has an old format.
+    /// The position of the last archived LSN; `None` in a new archive.
     position: Option<Position>,
 }
 
@@ -270,12 +270,14 @@ impl Archive {
         let mut at = self.timeline.position(done);
         let mut each = |lsn: Lsn, body: &[u8]| {
             let here = self.timeline.position(lsn);
-            let end_of_run = self.timeline.position(Lsn(here.run.0.saturating_sub(1)));
-            if here.run != at.run && end_of_run.lsn > done {
+            if here.run != at.run {
                 // A block ends with its run.
-                let (to, records) = (end_of_run.lsn, std::mem::take(&mut records));
-                file.write(&Block { to, horizon: old_horizon, position: Some(end_of_run), records })?;
-                done = to;
+                let position = self.timeline.position(Lsn(here.run.0 - 1));
+                if position.lsn > done {
+                    done = position.lsn;
+                    let records = std::mem::take(&mut records);
+                    file.write(&Block { to: done, horizon: old_horizon, position, records })?;
+                }
             }
             at = here;
             let record = Record::decode(body).map_err(|error| bad_record(wal_dir, lsn, &error))?;
@@ -288,7 +290,7 @@ impl Archive {
             }
             if records.len() >= BLOCK_BYTES {
                 let records = std::mem::take(&mut records);
-                file.write(&Block { to: lsn, horizon: old_horizon, position: Some(here), records })?;
+                file.write(&Block { to: lsn, horizon: old_horizon, position: here, records })?;
                 done = lsn;
             }
             Ok(())
@@ -301,10 +303,10 @@ impl Archive {
         }
         state.horizon = horizon.unwrap_or(newest).max(old_horizon);
         let to = end.max(Lsn(state.next_lsn.0 - 1));
-        let position = Some(self.timeline.position(to));
+        let position = self.timeline.position(to);
         file.write(&Block { to, horizon: state.horizon, position, records }).map_err(at_end)?;
         file.file.sync().map_err(|e| at_end(Error::io("sync", &file.path, e)))?;
-        (state.next_lsn, state.position) = (to.next(), position);
+        (state.next_lsn, state.position) = (to.next(), Some(position));
         Ok(())
     }
 
@@ -321,7 +323,7 @@ impl Archive {
             database_id: self.database_id,
             first_lsn: state.next_lsn,
             horizon: state.horizon,
-            position: Some(self.timeline.position(Lsn(state.next_lsn.0 - 1))),
+            position: self.timeline.position(Lsn(state.next_lsn.0 - 1)),
             wrapped_key: self.key.as_ref().map_or_else(Vec::new, |key| key.wrapped.lock().clone()),
         };
         let file = self.fs.open(&path, OpenOptions::new().create(true));

@@ -198,13 +198,13 @@ fn read_newest(
             dir.display()
         )));
     }
-    let (next_lsn, horizon, position) = (header.first_lsn, header.horizon, header.position);
-    let mut state = State { file: None, next_lsn, horizon, position };
+    let (next_lsn, horizon) = (header.first_lsn, header.horizon);
+    let mut state = State { file: None, next_lsn, horizon, position: Some(header.position) };
     loop {
         match reader.next_block() {
             Ok(Some(block)) => {
                 (state.next_lsn, state.horizon) = (block.to.next(), block.horizon);
-                state.position = block.position;
+                state.position = Some(block.position);
             }
             Ok(None) => break,
             // The log of the store still has the records of the unfinished block, so that block is written
@@ -220,10 +220,7 @@ fn read_newest(
     }
     // A killed process may have written blocks without a sync, and the store trims its log up to here.
     file.sync().map_err(|e| Error::io("sync", path, e))?;
-    // A file of an old version has blocks without positions, so the next block begins a new file.
-    if header.position.is_some() {
-        let sequence = reader.sequence;
-        state.file = Some(LogFile { file, path: path.into(), id: header.id, sequence, end, cipher });
-    }
+    let sequence = reader.sequence;
+    state.file = Some(LogFile { file, path: path.into(), id: header.id, sequence, end, cipher });
     Ok(Some(state))
 }

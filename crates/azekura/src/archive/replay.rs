@@ -56,8 +56,8 @@ impl Replay<'_> {
     /// Returns an error if the archive's first position at or after the end of the backup is of another run
     /// than the end of the backup (ARCHIVE-5). `to` and `position` are of the archive. Returns `true` if this
     /// position is before the end of the backup.
-    fn is_before_backup(&self, to: Lsn, position: Option<Position>) -> Result<bool, Error> {
-        let (Some(backup), Some(position)) = (self.position, position) else { return Ok(false) };
+    fn is_before_backup(&self, to: Lsn, position: Position) -> Result<bool, Error> {
+        let Some(backup) = self.position else { return Ok(false) };
         if to < backup.lsn || position.run == backup.run {
             return Ok(to < backup.lsn);
         }
@@ -80,7 +80,7 @@ impl Replay<'_> {
         };
         let end = if self.to.is_none() { End::read(self.fs, self.dir)? } else { None };
         let (mut next, mut horizon) = (files[first].0, 0);
-        let (mut is_before, mut has_end) = (true, false);
+        let mut is_before = true;
         for (at, (named, name)) in files.iter().enumerate().skip(first) {
             let path = self.dir.join(name);
             let damaged =
@@ -115,7 +115,6 @@ impl Replay<'_> {
                 ));
             }
             is_before = is_before && self.is_before_backup(Lsn(next.0 - 1), header.position)?;
-            has_end = header.position.is_some();
             while let Some(block) = reader.next_block()? {
                 is_before = is_before && self.is_before_backup(block.to, block.position)?;
                 for record in block.records() {
@@ -133,11 +132,9 @@ impl Replay<'_> {
             }
         }
         let horizon = CommitTime(horizon);
-        match end {
-            Some(end) => end.require(self.dir, next, horizon)?,
-            // An archive of an old version has no such file.
-            None if self.to.is_none() && has_end => return Err(End::missing(self.dir, horizon)),
-            None => {}
+        if self.to.is_none() {
+            let end = end.ok_or_else(|| End::missing(self.dir, horizon))?;
+            end.require(self.dir, next, horizon)?;
         }
         Ok(horizon)
     }

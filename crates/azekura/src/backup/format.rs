@@ -16,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura_base::bytes::{u32_at, u64_at};
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::cipher::{self, TRAILER_BYTES, associated};
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
@@ -288,12 +289,12 @@ impl<R: Read> Reader<R> {
         if bytes[..8] != MAGIC {
             return Err(not_a_backup("it does not begin with the magic bytes of a backup"));
         }
-        let is_old = u32::from_le_bytes(*bytes[8..].first_chunk().expect("4 bytes are there")) < VERSION;
+        let is_old = u32_at(&bytes, 8) < VERSION;
         if !is_old {
             bytes.extend(reader.fixed::<{ HEADER_BYTES - OLD_HEADER_BYTES }>()?);
         }
-        let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));
-        let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes are there"));
+        let word = |at| u32_at(&bytes, at);
+        let long = |at| u64_at(&bytes, at);
         let content = bytes.len() - 4;
         if word(content) != crc32c(&bytes[..content]) {
             return Err(reader.corrupt(0, "the header has a wrong checksum"));
@@ -380,8 +381,8 @@ impl<R: Read> Reader<R> {
     fn raw_block(&mut self) -> Result<(u32, Vec<u8>), Error> {
         let at = self.offset;
         let head = self.fixed::<BLOCK_HEADER_BYTES>()?;
-        let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
-        let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
+        let word = |at| u32_at(&head, at);
+        let long = |at| u64_at(&head, at);
         // The checksum is verified before the length is used.
         if word(24) != header_crc(self.header.id, &head) {
             return Err(self.corrupt(at, "a block header has a wrong checksum"));

@@ -17,8 +17,8 @@ pub(super) struct RestartLog {
     wal: OnceLock<NewLog>,
     /// LSN below which records are not redone.
     redo_lsn: Lsn,
-    /// The LSN gaps in CONTROL at the beginning of the restart.
-    gaps: Timeline,
+    /// The timeline in CONTROL at the beginning of the restart.
+    timeline: Timeline,
     /// The largest LSN of a page that was read before the new log replaced the old one, and that page.
     newest_read: Mutex<(Lsn, PageId)>,
 }
@@ -30,9 +30,9 @@ struct NewLog {
 }
 
 impl RestartLog {
-    pub(super) const fn new(redo_lsn: Lsn, gaps: Timeline) -> Self {
+    pub(super) const fn new(redo_lsn: Lsn, timeline: Timeline) -> Self {
         let newest_read = Mutex::new((Lsn(0), PageId(0)));
-        Self { wal: OnceLock::new(), redo_lsn, gaps, newest_read }
+        Self { wal: OnceLock::new(), redo_lsn, timeline, newest_read }
     }
 
     pub(super) fn switch_to(&self, wal: Arc<Wal>, timeline: Timeline) {
@@ -69,7 +69,7 @@ impl DurableLog for RestartLog {
         let Some(new) = self.wal.get() else {
             let mut newest = self.newest_read.lock();
             *newest = (*newest).max((page_lsn, page_id));
-            return !self.gaps.is_in_gap(page_lsn);
+            return !self.timeline.is_in_gap(page_lsn);
         };
         // The bound is checked first, because it is cheaper and usually sufficient.
         let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();

@@ -83,6 +83,26 @@ fn diverged(open: &dyn Fn(&FaultFs) -> Builder, copied: Copied) -> (FaultFs, Dat
     (fs, db, older)
 }
 
+/// Opens, changes and closes the store this many times.
+fn run_without_archive(fs: &FaultFs, runs: u64) {
+    for run in 0..runs {
+        let db = on(fs).open("db").expect("opens");
+        put(&db, 5_000 + run * 100, 9);
+        db.close().expect("closes");
+    }
+}
+
+/// Ends a run of the store: with or without changes, by a close or a kill. Returns the disk.
+fn ended(run: u64, fs: &FaultFs, db: Database) -> FaultFs {
+    if run % 4 < 2 {
+        put(&db, 100 * run, 2);
+    }
+    if matches!(run % 4, 1 | 2) {
+        db.close().expect("closes");
+    }
+    fs.kill()
+}
+
 #[test]
 fn an_incremental_backup_refuses_a_base_of_a_replaced_store() {
     for copied in [Copied::Closed, Copied::Recovered, Copied::Running] {
@@ -92,11 +112,7 @@ fn an_incremental_backup_refuses_a_base_of_a_replaced_store() {
             backup(&db, &newer, Some("before"), "more").expect("backs up");
             copy(&newer, &older, "base");
             copy(&newer, &older, "more");
-            for run in 0..runs {
-                let db = on(&older).open("db").expect("opens");
-                put(&db, 5_000 + run * 100, 9);
-                db.close().expect("closes");
-            }
+            run_without_archive(&older, runs);
             let db = on(&older).open("db").expect("opens");
             put(&db, 300, 4);
             for base in ["base", "more"] {
@@ -123,17 +139,7 @@ fn an_incremental_backup_accepts_a_base_from_before_many_openings() {
     put(&db, 0, 1);
     backup(&db, &fs, None, "first").expect("backs up");
     for run in 0..12 {
-        match run % 4 {
-            0 => put(&db, 100 * run, 2), // and a crash
-            1 => {
-                put(&db, 100 * run, 2);
-                db.close().expect("closes");
-            }
-            2 => db.close().expect("closes"),
-            _ => {} // a crash without changes
-        }
-        fs = fs.kill();
-        drop(db);
+        fs = ended(run, &fs, db);
         db = on(&fs).open("db").expect("opens");
         for (base, to) in [("empty", format!("a{run}")), ("first", format!("b{run}"))] {
             backup(&db, &fs, Some(base), &to).unwrap_or_else(|error| panic!("run {run}: {error}"));
@@ -165,12 +171,7 @@ fn an_archive_of_a_replaced_store_is_not_continued() {
             db.archive_log().expect("archives");
             copy(&newer, &older, "archive");
             copy(&newer, &older, "base");
-            for run in 0..runs {
-                // Without the archive, so that it can be tried again.
-                let db = on(&older).open("db").expect("opens");
-                put(&db, 5_000 + run * 100, 9);
-                db.close().expect("closes");
-            }
+            run_without_archive(&older, runs); // so that the archive can be tried again
             let error = archived(&older).open("db").expect_err("is refused");
             let is_right = matches!(&error, Error::OtherHistory { path, store, .. }
                 if path == Path::new("archive") && store == Path::new("db"));
@@ -209,17 +210,7 @@ fn an_archive_is_continued_after_many_openings() {
     let mut db = archived(&fs).open("db").expect("opens");
     backup(&db, &fs, None, "empty").expect("backs up");
     for run in 0..12 {
-        match run % 4 {
-            0 => put(&db, 100 * run, 2), // and a crash
-            1 => {
-                put(&db, 100 * run, 2);
-                db.close().expect("closes");
-            }
-            2 => db.close().expect("closes"),
-            _ => {} // a crash without changes
-        }
-        fs = fs.kill();
-        drop(db);
+        fs = ended(run, &fs, db);
         db = archived(&fs).open("db").unwrap_or_else(|error| panic!("run {run}: {error}"));
         let to = format!("b{run}");
         backup(&db, &fs, None, &to).expect("backs up");

@@ -27,6 +27,7 @@
 //! valid if it is intact and has the id *and the checksum* in the head's list. The checksum is needed because
 //! an incomplete write can leave the new head in front of pages of the previous batch.
 
+use azekura_base::bytes::{u32_at, u64_at};
 use azekura_base::page::MIN_PAGE_SIZE;
 use azekura_base::{PageBuf, PageId, checksum};
 
@@ -189,14 +190,6 @@ pub(super) fn check_head(head: &[u8], magic: [u8; 8]) -> Result<(), Misfit> {
     }
     let (found, expected) = (u32_at(head, 8), checksum::crc32c(&head[12..HEAD_BYTES]));
     if found == expected { Ok(()) } else { Err(("checksum of the head", found.into(), expected.into())) }
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@
 //! completely or not at all.
 
 use azekura_base::PageBuf;
+use azekura_base::bytes::{u32_at, u64_at};
 
-use super::area::{HEAD_BYTES, Misfit, check_head, seal_head, u32_at, u64_at};
+use super::area::{HEAD_BYTES, Misfit, check_head, seal_head};
 
 const MAGIC: [u8; 8] = *b"AZKPAGE\x01";
 /// Bound of batch numbers that no store reaches: a head with a larger number is invalid.

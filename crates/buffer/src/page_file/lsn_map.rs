@@ -42,12 +42,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use azekura_base::bytes::u64_at;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{Lsn, PageBuf, PageId, checksum};
 use azekura_io::Fs;
 
-use super::area::u64_at;
 use super::room::is_full;
 use super::{PageAccess, Place, error};
 use crate::store::StoreError;

@@ -13,16 +13,15 @@ use std::ptr;
 type Set = unsafe extern "C" fn(c_uint, *const rlimit) -> c_int;
 type SetAny = unsafe extern "C" fn(pid_t, c_uint, *const rlimit, *mut rlimit) -> c_int;
 
+// With limits of 64 bits, the C library's functions with and without `64` in the name are the same.
 next!(SET: Set = new(c"setrlimit"));
-next!(SET_64: Set = new(c"setrlimit64"));
 next!(SET_ANY: SetAny = new(c"prlimit"));
-next!(SET_ANY_64: SetAny = new(c"prlimit64"));
 next!(LOCK_ALL: unsafe extern "C" fn(c_int) -> c_int = new(c"mlockall"));
 
 hook!(setrlimit => set, "rdx", "x2");
-hook!(setrlimit64 => set_64, "rdx", "x2");
+hook!(setrlimit64 => set, "rdx", "x2");
 hook!(prlimit => set_any, "r8", "x4");
-hook!(prlimit64 => set_any_64, "r8", "x4");
+hook!(prlimit64 => set_any, "r8", "x4");
 hook!(mlockall => lock_all, "rsi", "x1");
 
 unsafe extern "C" fn set(resource: c_uint, new: *const rlimit, _from: usize) -> c_int {
@@ -30,14 +29,6 @@ unsafe extern "C" fn set(resource: c_uint, new: *const rlimit, _from: usize) -> 
     unsafe {
         is_set(0, resource, new);
         SET.get()(resource, new)
-    }
-}
-
-unsafe extern "C" fn set_64(resource: c_uint, new: *const rlimit, _from: usize) -> c_int {
-    // SAFETY: as in `set`.
-    unsafe {
-        is_set(0, resource, new);
-        SET_64.get()(resource, new)
     }
 }
 
@@ -52,20 +43,6 @@ unsafe extern "C" fn set_any(
     unsafe {
         is_set(process, resource, new);
         SET_ANY.get()(process, resource, new, old)
-    }
-}
-
-unsafe extern "C" fn set_any_64(
-    process: pid_t,
-    resource: c_uint,
-    new: *const rlimit,
-    old: *mut rlimit,
-    _from: usize,
-) -> c_int {
-    // SAFETY: as in `set`.
-    unsafe {
-        is_set(process, resource, new);
-        SET_ANY_64.get()(process, resource, new, old)
     }
 }
 
