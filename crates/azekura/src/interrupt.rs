@@ -11,6 +11,7 @@ impl Builder {
     /// Sets a function that stops long calls, for example after a signal. Each thread calls it about every
     /// 100 ms while it waits for a lock, and regularly during a check, a backup, a restore, a compaction and
     /// the removal of a range.
+    ///
     /// If it returns `true`, the call of the store fails with [`Error::Interrupted`]; a wait succeeds if the
     /// lock was granted meanwhile. The function may use other transactions, but not the waiting one.
     #[must_use]

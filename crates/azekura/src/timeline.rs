@@ -1,20 +1,23 @@
 //! The timeline of a store: the LSNs of its runs, and the gaps between them.
 //!
-//! A *run* is the part of the log between two gaps: the records from one opening that wrote to the end of the
-//! log that the next opening found. The first LSN of a run is drawn at random ([`LsnGap`]), so it identifies
-//! the run.
+//! A *run* is the part of the log between two gaps. It begins with the first record of an opening, and ends
+//! where the next opening found the end of the log. The first LSN of a run is drawn at random ([`LsnGap`]),
+//! so it identifies the run.
 //!
 //! - **TIMELINE-1** If a store is replaced by an older copy of its directory, the copy and the replaced store
-//!   have no later run in common. A [`Position`] is on the timeline of a store if the store has the run, and
-//!   the run did not end before the position. Only then are all records up to the position the same.
+//!   share no run that began after the copy. A [`Position`] is on the timeline of a store if the store has
+//!   the run, and the run did not end before the position. Only then are all records up to the position the
+//!   same.
 //! - **TIMELINE-2** CONTROL has the newest gaps only. A position before them is not found, even if the store
 //!   has its run.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use azekura_base::Lsn;
 
+use crate::Error;
 use crate::control::{LsnGap, MOST_GAPS};
 
 /// A place in the log of a store.
@@ -41,7 +44,7 @@ impl Timeline {
         Self(gaps.into())
     }
 
-    /// Returns whether the LSN is inside a gap.
+    /// Returns `true` if the LSN is inside a gap.
     pub(crate) fn is_in_gap(&self, lsn: Lsn) -> bool {
         let at = self.0.partition_point(|gap| gap.before <= lsn);
         self.0.get(at).is_some_and(|gap| gap.after < lsn)
@@ -54,8 +57,25 @@ impl Timeline {
         Position { run, lsn: self.0.get(at).map_or(lsn, |gap| lsn.min(gap.after)) }
     }
 
+    /// Returns an error if `of`, a backup or an archive that ends with `position`, is of another history than
+    /// this timeline of `store` (TIMELINE-1).
+    pub(crate) fn require(
+        &self,
+        position: Position,
+        of: &Path,
+        store: &Path,
+        advice: &str,
+    ) -> Result<(), Error> {
+        let Some(reason) = self.refusal(position) else { return Ok(()) };
+        Err(Error::OtherHistory {
+            path: of.into(),
+            store: store.into(),
+            reason: format!("it ends with {position}, which the store does not have: {reason}; {advice}"),
+        })
+    }
+
     /// Returns the reason that the position is not on this timeline, or `None` (TIMELINE-1).
-    pub(crate) fn refusal(&self, position: Position) -> Option<&'static str> {
+    fn refusal(&self, position: Position) -> Option<&'static str> {
         if self.position(position.lsn) == position {
             return None;
         }

@@ -152,8 +152,8 @@ pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result
     }
 }
 
-/// Returns whether the reader of standard output has closed it. A broken pipe elsewhere, such as a connection
-/// that an object store has ended, is an error of the command.
+/// Returns `true` if the reader of standard output has closed it. A broken pipe elsewhere, such as a
+/// connection that an object store has ended, is an error of the command.
 fn is_closed_stdout(error: &anyhow::Error) -> bool {
     let is_closed = |cause: &(dyn Error + 'static)| {
         let cause = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);

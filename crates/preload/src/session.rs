@@ -84,7 +84,7 @@ static NO_PLANT: AtomicU64 = AtomicU64::new(0);
 /// The word with the address of the mutex that is held longer: first [`NO_PLANT`], then a word in the area's
 /// header.
 static PLANT: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PLANT).cast_mut());
-/// Number of slots that this process may use; those from here on may be unmapped.
+/// Number of slots that this process may use. Slots with larger numbers may be unmapped.
 static SLOTS: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Set when the program restricts its system calls. The children of forks inherit the restriction.
 static IS_SANDBOXED: AtomicBool = AtomicBool::new(false);
@@ -248,7 +248,7 @@ pub(crate) fn misses_wait() {
     }
 }
 
-/// Returns the number of slots that this process may use; it may be smaller already.
+/// Returns the number of slots that this process may use. Another thread may reduce it at any time.
 pub(crate) fn usable_slots() -> usize {
     SLOTS.load(Relaxed) // Relaxed: `is_usable` checks the slot that is claimed
 }
@@ -261,8 +261,8 @@ pub(crate) fn is_usable(slot: usize) -> bool {
     slot < SLOTS.load(Relaxed)
 }
 
-/// Unmaps slots that this process does not use, because the program limits its memory to `bytes`: the limit
-/// counts the whole area.
+/// Unmaps slots that this process does not use. Called when the program limits its memory to `bytes`, because
+/// the limit counts the whole area.
 pub(crate) fn limit_slots(bytes: u64) {
     let Some(session) = session() else { return };
     if session.process_id != std::process::id() {

@@ -18,9 +18,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// Largest number of slots that exist before the first thread needs one, and the memory that they may take:
-/// there are fewer of them with large rings, at least one. More slots are created when fewer than half of
-/// them are free, or threads found none.
+/// Largest number of slots at the start, and the largest memory of these: with large rings there are fewer
+/// slots, at least one. More slots are created when fewer than half of them are free, or if a thread has
+/// found none.
 const SPARE_SLOTS: usize = 32;
 const SPARE_BYTES: usize = 16 << 20;
 const PROCESSES_EVERY: Duration = Duration::from_millis(20);
@@ -28,8 +28,8 @@ const THREADS_EVERY: Duration = Duration::from_millis(500);
 /// Time without further attempts to create slots after there was no memory for them: an attempt uses up the
 /// memory for a moment.
 const FULL_FOR: Duration = Duration::from_secs(1);
-/// Age from which on a file of mappings is removed if no process in the table has its serial number. A
-/// process writes the file just before its entry.
+/// Least age of a file of mappings that is removed because no process in the table has its serial number. A
+/// process writes the file shortly before its entry in the table.
 const MAPS_STAY: Duration = Duration::from_secs(2);
 
 /// The recorder's side of an area.

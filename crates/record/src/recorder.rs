@@ -26,8 +26,8 @@ static LIBRARY: &[u8] = include_bytes!(env!("AZEKURA_PRELOAD_BUILT"));
 const LIBRARY_FILE: &str = "libazekura_preload.so";
 /// Name of the environment variable with the path of another library to load.
 const OTHER_LIBRARY: &str = "AZEKURA_PRELOAD";
-/// Environment variable with the options of AddressSanitizer, and the option with which its runtime need not
-/// be the first library. Without the option it ends programs in which this library is the first.
+/// Environment variable with the options of AddressSanitizer, and the option that allows another library
+/// before its runtime. Without the option, the runtime ends a program that loads this library first.
 const SANITIZER: &str = "ASAN_OPTIONS";
 const IN_ANY_ORDER: &str = "verify_asan_link_order=0";
 /// A directory in memory, without a disk.

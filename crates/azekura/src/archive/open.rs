@@ -74,20 +74,6 @@ impl ArchivedStore<'_> {
         fs.rename(&new, &self.path.join(ARCHIVED_TO_NAME)).map_err(io)?;
         fs.sync_dir(self.path).map_err(|e| Error::io("sync", self.path, e))
     }
-
-    /// Returns an error if the archive has log that the store does not have (ARCHIVE-5).
-    fn require_history(&self, dir: &Path, state: &State) -> Result<(), Error> {
-        let Some(position) = state.position else { return Ok(()) };
-        let Some(reason) = self.timeline.refusal(position) else { return Ok(()) };
-        Err(Error::OtherHistory {
-            path: dir.into(),
-            store: self.path.into(),
-            reason: format!(
-                "it ends with {position}, which the store does not have: {reason}; name a new directory for \
-                 the archive, and make a full backup"
-            ),
-        })
-    }
 }
 
 /// Returns the content of `ARCHIVED-TO` for an archive in `dir`.
@@ -213,7 +199,10 @@ fn read_newest(
             Err(error) => return Err(error),
         }
     }
-    store.require_history(dir, &state)?;
+    if let Some(position) = state.position {
+        let advice = "name a new directory for the archive, and make a full backup";
+        store.timeline.require(position, dir, store.path, advice)?; // ARCHIVE-5
+    }
     let end = reader.offset;
     if file.len().map_err(|e| Error::io("read", path, e))? > end {
         file.set_len(end).map_err(|e| Error::io("truncate", path, e))?;

@@ -379,18 +379,15 @@ impl Base {
 
 /// Returns an error if the base of an incremental backup is not on the store's timeline (TIMELINE-1).
 fn require_history(base: Header, path: &Path, shared: &Shared) -> Result<(), Error> {
-    let (position, reason) = match base.position() {
-        Some(position) => (position.to_string(), shared.timeline.refusal(position)),
-        None => (format!("log record {} of an unknown run", base.lsn), Some("it has an old format")),
-    };
-    let Some(reason) = reason else { return Ok(()) };
-    Err(Error::OtherHistory {
-        path: path.to_path_buf(),
-        store: shared.path.clone(),
-        reason: format!(
-            "it ends with {position}, which the store does not have: {reason}; make a full backup"
-        ),
-    })
+    match base.position() {
+        Some(position) => shared.timeline.require(position, path, &shared.path, "make a full backup"),
+        None => Err(Error::OtherHistory {
+            path: path.into(),
+            store: shared.path.clone(),
+            reason: "it has an old format, which does not record the run of the store; make a full backup"
+                .into(),
+        }),
+    }
 }
 
 /// A backup in progress.

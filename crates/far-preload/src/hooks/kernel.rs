@@ -352,7 +352,7 @@ type Initialize = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mute
 static MUTEX_INIT: Next<Initialize> = Next::new(c"pthread_mutex_init");
 
 /// Makes a robust mutex leave far memory. The kernel marks the robust mutexes of a thread that ends, and
-/// ignores one that it cannot access: the other threads would wait forever. With no mechanism does the kernel
+/// ignores one that it cannot access: the other threads would wait forever. No mechanism makes the kernel
 /// wait for a page on behalf of a thread that ends.
 ///
 /// # Safety

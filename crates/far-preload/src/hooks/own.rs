@@ -1,6 +1,6 @@
 //! Calls by which the program reads and writes its own memory as if it were that of another process:
-//! transfers of `/proc/self/mem`, `process_vm_readv`, `process_vm_writev`. With no mechanism does the kernel
-//! wait for a page in all of these calls, so the range leaves far memory before the call.
+//! transfers of `/proc/self/mem`, `process_vm_readv`, `process_vm_writev`. No mechanism makes the kernel wait
+//! for a page in all of these calls, so the range leaves far memory before the call.
 //!
 //! An offset in `/proc/self/mem` is an address. Other files have no data at the addresses of far memory, so
 //! the offset decides, and no descriptor is examined.

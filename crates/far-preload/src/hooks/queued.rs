@@ -1,6 +1,6 @@
 //! Asynchronous transfers: the kernel reads and writes memory of the program after the call that queues the
-//! transfer has returned. Only pages that are moved stay where they are meanwhile, because the kernel refuses
-//! to move a page that a device uses. With the other mechanisms, the memory leaves far memory first:
+//! transfer has returned. The mechanism that moves pages needs no more, because the kernel refuses to move a
+//! page that a device uses. With the mechanisms that copy pages, the memory leaves far memory first:
 //!
 //! | interface | memory that leaves |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `io_uring_setup`, liburing | all far memory: a request is queued without a call |
 //! | `send` with `MSG_ZEROCOPY` | the message |
 //!
-//! A program into which liburing is linked statically makes the system call by itself, and is not recognized.
+//! A program with statically linked liburing makes the system calls itself, and is not recognized.
 
 use super::kernel::{always, each_part};
 use crate::next::Next;
@@ -18,7 +18,7 @@ use libc::{aiocb, c_long, iocb, iovec, msghdr};
 use std::ffi::{CStr, c_int, c_void};
 use std::{mem, ptr};
 
-/// Operations on one buffer, and on a list of buffers.
+/// Operation codes of transfers with one buffer, and with a list of buffers.
 const ON_BUFFER: [u16; 2] = [0, 1];
 const ON_LIST: [u16; 2] = [7, 8];
 /// Largest number of requests of one call that are examined.
@@ -77,7 +77,7 @@ fn before_rings(call: &str) {
     if !pins_pages() {
         end_far(
             call,
-            "the kernel then accesses memory without a call, for which this mechanism copies pages",
+            "from then on the kernel accesses memory at any time, and only userfault-move allows this",
         );
     }
 }

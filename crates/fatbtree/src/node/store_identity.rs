@@ -28,7 +28,7 @@
 //!   Before its node serves a leaf, all other nodes have sent their route entries, and none of them is newer
 //!   than the leaf. For a leaf that has moved away, at least its owner has a newer entry (I2). Until then the
 //!   leaves are *withheld*, and the store counts as not settled (STORE-2). The operator may accept the copy
-//!   instead, for example while another node is down. A copy of the files of a store is not noticed.
+//!   instead, for example while another node is down. A copy of the files of a store is not detected.
 //!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
 //! unless a newer entry for its keys exists: no other node has the rows.

@@ -30,8 +30,7 @@ impl Within {
         Ok(Self { os, path: path.to_path_buf(), dir })
     }
 
-    /// Returns the directory from which the system resolves the returned path. Other paths than those below
-    /// the directory are unchanged.
+    /// Returns the directory and the path for a system call. Paths outside of the directory are unchanged.
     fn at<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
         match path.strip_prefix(&self.path) {
             Ok(rest) if rest.as_os_str().is_empty() => (self.dir.as_fd(), Path::new(".")),
