@@ -30,6 +30,8 @@ use crate::server::Shared;
 
 /// Longest wait of a pool thread for a lock (OWNER-1).
 pub(super) const LOCK_WAIT: Duration = Duration::from_millis(50);
+/// The error of a request that did not get its locks before its sender stops waiting.
+const WAITED_TOO_LONG: &str = "the request was not executed: it waited for a lock until its time was over";
 /// Shortest and longest pause before a call is retried. Each pause is twice the previous one.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const MOST_PAUSE: Duration = Duration::from_millis(8);
@@ -55,7 +57,7 @@ impl Application for Owner {
                 let (shared, asked) = (Arc::clone(&self.shared), Arc::clone(&asked));
                 let attempt = move || match begun.elapsed() < asked.time_left {
                     true => work(&shared, &asked),
-                    false => Err(RunError::Refused("the request waited for too long".to_owned())),
+                    false => Err(RunError::Refused(WAITED_TOO_LONG.to_owned())),
                 };
                 let done = self.tools.run(attempt).await;
                 let panicked = || RunError::Failed("the command ended by a panic".to_owned());
