@@ -38,7 +38,7 @@ pub enum Durability {
 /// | [`create`](Self::create) | yes | a missing store is a mistake |
 /// | [`read_only`](Self::read_only) | no | several processes read, or the disk is read-only |
 /// | [`file_mode`](Self::file_mode) | 0600 | other users read the files |
-/// | [`page_size`](Self::page_size) | 8 KiB | keys are longer than 1 KiB (a key takes an eighth of a page) |
+/// | [`page_size`](Self::page_size) | 8 KiB | keys are longer than 2 KiB (a quarter of a page) |
 /// | [`file_system`](Self::file_system) | the system's | tests inject faults |
 /// | `encryption_key` | none | others can read the files; feature `encryption` |
 /// | **memory** | | |

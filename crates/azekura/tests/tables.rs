@@ -1,10 +1,12 @@
 //! Tests of tables that are created and dropped: no transaction uses a dropped table, whatever entries are
 //! cached.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use azekura::{Database, Error, MultimapTableDefinition, Prefix, TableDefinition, Transaction};
+use azekura_io::{Fs, MemFs};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -429,4 +431,89 @@ fn an_entry_reads_once_and_changes_once() -> Result<(), Error> {
     other.set_nowait(true)?;
     assert!(matches!(other.table(&ROWS)?.entry(&1), Err(Error::WouldBlock { .. })));
     Ok(())
+}
+
+/// Returns a key of up to `longest` bytes. Many keys share a long beginning, and many differ at once.
+fn long_key(rng: &mut StdRng, longest: usize) -> Vec<u8> {
+    let len = match rng.random_range(0..4) {
+        0 => rng.random_range(1..=20),
+        1 => rng.random_range(1..=longest),
+        _ => longest,
+    };
+    let mut key = vec![1; len];
+    for _ in 0..rng.random_range(0..3) {
+        let at = [0, len / 2, len - 1, rng.random_range(0..len)][rng.random_range(0..4)];
+        key[at] = rng.random();
+    }
+    key
+}
+
+#[test]
+fn keys_of_a_quarter_of_a_page_are_ordinary_keys() {
+    const LONG: TableDefinition<[u8], [u8]> = TableDefinition::new("long");
+    const LOADED: TableDefinition<[u8], [u8]> = TableDefinition::new("loaded");
+    for (page_size, seed) in [(4096, 1), (8192, 2), (16384, 3), (65536, 4)] {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let files = Arc::new(MemFs::new());
+        let open = || {
+            let builder = Database::builder().page_size(page_size).cache_bytes(16 << 20);
+            builder.file_system(Arc::clone(&files) as Arc<dyn Fs>).open("/db").expect("opens")
+        };
+        let mut db = open();
+        assert_eq!(db.max_key_bytes(), page_size / 4);
+        let mut model = BTreeMap::new();
+        for round in 0..40 {
+            let tx = db.begin().expect("begins");
+            let table = tx.table(&LONG).expect("is there");
+            let mut changed = model.clone();
+            for _ in 0..60 {
+                let key = long_key(&mut rng, page_size / 4);
+                if rng.random_range(0..3) > 0 {
+                    let most = if rng.random_range(0..10) == 0 { page_size } else { page_size / 8 };
+                    let value = vec![rng.random(); rng.random_range(0..most)];
+                    table.insert(&key, &value).expect("inserts");
+                    changed.insert(key, value);
+                } else if let Some((near, _)) = changed.range(key..).next() {
+                    let near = near.clone();
+                    assert!(table.delete(&near).expect("removes"));
+                    changed.remove(&near);
+                }
+            }
+            if round % 4 == 3 {
+                tx.abort().expect("rolls back");
+            } else {
+                tx.commit().expect("commits");
+                model = changed;
+            }
+            if round % 10 == 9 {
+                db.close().expect("closes");
+                db = open();
+            }
+        }
+        let too_long = vec![1; page_size / 4 + 1];
+        let refused = db.transact(|tx| tx.table(&LONG)?.insert(&too_long, ""));
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        let rows = model.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
+        db.transact(|tx| tx.table(&LOADED)?.bulk_load(rows.clone())).expect("loads");
+        let snapshot = db.snapshot().expect("opens");
+        for definition in [&LONG, &LOADED] {
+            let table = snapshot.table(definition).expect("is there");
+            let found: BTreeMap<_, _> = table.iter().map(|row| row.expect("reads")).collect();
+            assert!(found == model, "{} rows of {}", found.len(), model.len());
+            let mut back: Vec<_> = table.iter().rev().map(|row| row.expect("reads").0).collect();
+            back.reverse();
+            assert!(back.iter().eq(model.keys()));
+        }
+        drop(snapshot);
+        assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
+        // A table without rows is small again.
+        for definition in [&LONG, &LOADED] {
+            db.transact(|tx| {
+                let table = tx.table(definition)?;
+                model.keys().try_for_each(|key| table.delete(key).map(|was_there| assert!(was_there)))
+            })
+            .expect("removes");
+        }
+        assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use azekura_base::cipher::TRAILER_BYTES;
 use azekura_base::{PageId, TreeId};
 use azekura_btree::node::{
-    Cell, Expected, Node, NodeSpec, Position, Scratch, choose_split, entry_bytes, max_entry,
+    Cell, Expected, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes, max_entry,
     max_inline_value, max_key, merged_fit, separator, verify_node,
 };
 use azekura_btree::{PageOp, change};
@@ -213,52 +213,100 @@ proptest! {
     }
 
     #[test]
-    fn a_split_leaves_room_for_the_entry_that_waited(
-        // Length of the key, and length of the value in thousandths of the longest value.
-        sizes in prop::collection::vec((1usize..=512, prop_oneof![0usize..=300, Just(1000)]), 1..80),
-        new in (1usize..=512, prop_oneof![0usize..=1000, Just(1000)]),
-        seed in any::<u64>(),
+    fn splits_make_room_for_every_entry(
+        level in 0u8..2,
+        keys in prop::collection::btree_set(long_key(), 3..60),
+        // Lengths of values in thousandths of the longest value.
+        value_lens in prop::collection::vec(prop_oneof![Just(0usize), 0usize..=300, Just(1000)], 60),
+        new_at in any::<prop::sample::Index>(),
+        new_len in prop_oneof![0usize..=1000, Just(1000)],
+        (has_lower, has_upper) in any::<(bool, bool)>(),
     ) {
-        let mut scratch = Scratch::new(4096);
-        scratch.format(spec(b"", &[0xff; 512])).expect("fences fit");
-        let value_len = |key: usize, thousandths: usize| max_inline_value(4096, key) * thousandths / 1000;
-        let mut state = seed;
-        let mut make = |len: usize| -> Vec<u8> {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(11);
-            let mut key = vec![(state >> 60) as u8; len];
-            key[0] = (state >> 33) as u8 % 0xff;
-            key
+        let mut keys: Vec<Vec<u8>> = keys.into_iter().collect();
+        let lower = if has_lower { keys[0].clone() } else { Vec::new() };
+        let upper = if has_upper { keys.pop().expect("three keys") } else { Vec::new() };
+        let new = keys.remove(1 + new_at.index(keys.len() - 1));
+        keys.retain(|key| *key >= lower && (level == 0 || *key > lower));
+        let value_of = |key: &[u8], thousandths: usize| match level {
+            0 => vec![9; max_inline_value(4096, key.len()) * thousandths / 1000],
+            _ => 77_u64.to_le_bytes().to_vec(),
         };
-        for &(k, v) in &sizes {
-            let (key, value) = (make(k), vec![9; value_len(k, v)]);
-            let node = scratch.node();
-            let Position::Absent(slot) = node.search(&key) else { continue };
-            let op = PageOp::Insert { slot: slot as u16, suffix: &key, cell: Cell::inline(&value) };
-            let _ = change::apply(&op, &mut scratch.page_mut(), PAGE);
+        let mut node = Scratch::new(4096);
+        node.format(NodeSpec { level, tree: TREE, lower: &lower, upper: &upper }).expect("fences fit");
+        if level > 0 {
+            add(&mut node, &lower, &value_of(&[], 0)).expect("fits");
         }
-        let (key, new_len) = (make(new.0), value_len(new.0, new.1));
-        let node = scratch.node();
-        let is_full = entry_bytes(key.len(), new_len) > node.free();
-        if is_full && matches!(node.search(&key), Position::Absent(_)) {
-            let cut = choose_split(node, &key, new_len).expect("a full node can be cut");
-            prop_assert!(cut.at > 0 && node.key(cut.at - 1) < cut.separator);
-            prop_assert!(cut.at == node.count() || cut.separator <= node.key(cut.at));
-            // Both halves fit with their new fences, and the half that receives the key has room for it.
-            let goes_right = key >= cut.separator;
-            let halves = [
-                (0..cut.at, spec(b"", &cut.separator), !goes_right),
-                (cut.at..node.count(), spec(&cut.separator, &[0xff; 512]), goes_right),
-            ];
-            for (range, fences, gets_new) in halves {
-                let bytes: usize = range
-                    .map(|i| node.slot(i))
-                    .map(|s| entry_bytes(s.suffix_len.into(), s.value_len.into()))
-                    .sum();
-                let new_bytes = if gets_new { entry_bytes(key.len(), new_len) } else { 0 };
-                prop_assert!(bytes + new_bytes <= fences.capacity(4096), "{} + {}", bytes, new_bytes);
+        let in_any_order = keys.iter().step_by(2).chain(keys.iter().skip(1).step_by(2));
+        for (key, &thousandths) in in_any_order.zip(&value_lens) {
+            let _ = add(&mut node, key, &value_of(key, thousandths));
+        }
+        let new_value = value_of(&new, new_len);
+        let mut splits = 0;
+        while add(&mut node, &new, &new_value).is_err() {
+            let before = node.node().count();
+            let cut = choose_split(node.node(), &new, new_value.len()).expect("a full node can be cut");
+            let [left, right] = split(&node, &cut);
+            for half in [&left, &right] {
+                let (mut lower, mut upper) = (Vec::new(), Vec::new());
+                half.node().lower_into(&mut lower);
+                half.node().upper_into(&mut upper);
+                let spec = NodeSpec { level, tree: TREE, lower: &lower, upper: &upper };
+                prop_assert_eq!(contradictions(half.node(), spec), Vec::<String>::new());
             }
+            prop_assert_eq!(left.node().count() + right.node().count(), before);
+            node = if new < cut.separator { left } else { right };
+            splits += 1;
+            prop_assert!(splits <= 60, "no room after {} splits", splits);
         }
+        // Nearly all nodes need one split; a node of long keys that share nothing needs a few.
+        prop_assert!(splits <= 8, "{} splits", splits);
     }
+}
+
+/// Keys of up to a quarter of a page of 4 KiB. Many share a long prefix, and many differ at once.
+fn long_key() -> impl Strategy<Value = Vec<u8>> {
+    let len = prop_oneof![1usize..=12, 1usize..=1024, Just(1024usize)];
+    let changes = prop::collection::vec((any::<prop::sample::Index>(), 0u8..4), 0..3);
+    (len, 0u8..4, changes).prop_map(|(len, first, changes)| {
+        let mut key = vec![1; len];
+        key[0] = first;
+        for (at, byte) in changes {
+            let at = at.index(len);
+            key[at] = byte;
+        }
+        key
+    })
+}
+
+/// Adds an entry if there is room. The first entry of an inner node is the one at its lower fence.
+fn add(scratch: &mut Scratch, key: &[u8], value: &[u8]) -> Result<(), change::ApplyError> {
+    let node = scratch.node();
+    let is_first_child = node.level() == Some(1) && node.count() == 0;
+    let Position::Absent(slot) = node.search(key) else { return Ok(()) };
+    let suffix = if is_first_child { &[][..] } else { &key[node.prefix_len()..] };
+    let op = PageOp::Insert { slot: slot as u16, suffix, cell: Cell::inline(value) };
+    change::apply(&op, &mut scratch.page_mut(), PAGE)
+}
+
+/// Splits a node as the tree does.
+fn split(scratch: &Scratch, cut: &SplitPoint) -> [Scratch; 2] {
+    let node = scratch.node();
+    let mut upper = Vec::new();
+    node.upper_into(&mut upper);
+    let mut left = Scratch::new(4096);
+    (0..512).for_each(|i| left.page_mut().set_word(i, scratch.page().word(i)));
+    let truncate = PageOp::Truncate { keep: cut.at as u16, upper: &cut.separator };
+    change::apply(&truncate, &mut left.page_mut(), PAGE).expect("the left half fits");
+    let level = node.level().expect("a node");
+    let mut right = Scratch::new(4096);
+    let spec = NodeSpec { level, tree: TREE, lower: &cut.separator, upper: &upper };
+    right.format(spec).expect("fences fit");
+    for i in cut.at..node.count() {
+        let mut value = Vec::new();
+        node.value_into(node.slot(i), &mut value);
+        add(&mut right, &node.key(i), &value).expect("the right half fits");
+    }
+    [left, right]
 }
 
 fn fill(scratch: &mut Scratch, keys: &[Vec<u8>]) {
@@ -325,18 +373,19 @@ fn keys_that_end_in_zero_bytes_are_told_apart() {
 }
 
 #[test]
-fn bounds_leave_room_for_two_entries_of_the_largest_kind_with_the_largest_fences() {
+fn the_largest_entry_and_two_children_fit_a_node_with_the_largest_fences() {
     let whole = [4096, 8192, 16384, 32768, 65536];
     for page_size in whole.into_iter().chain(whole.map(|size| size - TRAILER_BYTES)) {
         let fence = vec![1; max_key(page_size)];
         let capacity = spec(&fence, &fence).capacity(page_size);
-        assert!(2 * max_entry(page_size) <= capacity);
+        assert!(max_entry(page_size) <= capacity);
+        assert!(entry_bytes(0, 8) + entry_bytes(max_key(page_size), 8) <= capacity, "{page_size}");
         for key in [0, 8, 9, 100, max_key(page_size)] {
             let value = max_inline_value(page_size, key);
             assert!(entry_bytes(key, value) <= max_entry(page_size));
             assert!(entry_bytes(key, value + 1) > max_entry(page_size), "none longer fits");
         }
     }
-    assert!(whole.iter().all(|&size| max_key(size) == size / 8 && max_key(size - TRAILER_BYTES) == size / 8));
+    assert!(whole.iter().all(|&size| max_key(size) == size / 4 && max_key(size - TRAILER_BYTES) == size / 4));
     assert_eq!(whole.map(max_entry), whole.map(|size| 5 * size / 16 - 24));
 }

@@ -233,7 +233,7 @@ mod tests {
         let mut keys: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         keys.extend((0..300).map(|i| format!("abcdefghi:{i:05}").into_bytes()));
         keys.push(vec![0xff; 9]);
-        keys.push(vec![0xff; 1016]);
+        keys.push(vec![0xff; 2040]);
         keys.sort();
         let cursors = cursors();
         for pair in keys.windows(2) {

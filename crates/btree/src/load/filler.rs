@@ -4,7 +4,7 @@
 //! entries are collected until the end of the node is determined. The node is cut before the entry with which
 //! it would be too full, one entry later. The further a node reaches, the shorter is its prefix and the
 //! longer are its entries. So once a cut is too late, all later cuts are too late. One entry always fits
-//! (5/16 of a page, and 1/8 for each fence).
+//! (5/16 of a page, and 1/4 for each fence), and so do two children of an inner node.
 
 use azekura_base::TreeId;
 
@@ -32,12 +32,6 @@ struct Entry {
     key_len: u16,
     value_len: u16,
     flags: u16,
-}
-
-impl Entry {
-    const fn bytes(self, prefix_len: usize) -> usize {
-        entry_bytes((self.key_len as usize).saturating_sub(prefix_len), self.value_len as usize)
-    }
 }
 
 /// The node of one level that is being filled; see the module head.
@@ -108,9 +102,9 @@ impl Filler {
         let fence = if self.level == 0 { separator(self.key(last), key) } else { key };
         let prefix_len = common_prefix(&self.lower, fence);
         let used = if !before.is_empty() && prefix_len == self.prefix_len {
-            self.used + last.bytes(prefix_len)
+            self.used + self.entry_bytes(self.entries.len() - 1, 0, prefix_len)
         } else {
-            self.entries.iter().map(|entry| entry.bytes(prefix_len)).sum()
+            self.bytes_from(0, prefix_len)
         };
         if !before.is_empty() && !self.is_room(used, fence) {
             return false;
@@ -120,6 +114,20 @@ impl Filler {
         self.prefix_len = prefix_len;
         self.used = used;
         true
+    }
+
+    /// Returns the size of entry `i` in a node that begins with entry `first` and has a prefix of this length.
+    fn entry_bytes(&self, i: usize, first: usize, prefix_len: usize) -> usize {
+        let entry = self.entries[i];
+        let is_first_child = self.level > 0 && i == first;
+        let suffix_len =
+            if is_first_child { 0 } else { usize::from(entry.key_len).saturating_sub(prefix_len) };
+        entry_bytes(suffix_len, entry.value_len.into())
+    }
+
+    /// Returns the size of the entries from `first` on in one node with a prefix of this length.
+    fn bytes_from(&self, first: usize, prefix_len: usize) -> usize {
+        (first..self.entries.len()).map(|i| self.entry_bytes(i, first, prefix_len)).sum()
     }
 
     /// Returns `true` if entries of `used` bytes fit a node with this upper fence. Nodes are filled
@@ -161,10 +169,8 @@ impl Filler {
     /// so no prefix: entries that filled one node may need two.
     pub(super) fn finish(&mut self, mut page: impl FnMut() -> Scratch) -> Result<Vec<Built>, CorruptNode> {
         let mut built = Vec::new();
-        let mut used: usize = self.entries.iter().map(|entry| entry.bytes(0)).sum();
         let mut first = 0;
-        while first + 1 < self.entries.len() && !self.is_room_for_last(used, first) {
-            used -= self.entries[first].bytes(0);
+        while first + 1 < self.entries.len() && !self.is_room_for_last(first) {
             first += 1;
         }
         if first > 0 {
@@ -175,12 +181,11 @@ impl Filler {
         Ok(built)
     }
 
-    /// Returns `true` if entries of `used` bytes fit the level's last node when that node begins with entry
-    /// `first`.
-    fn is_room_for_last(&self, used: usize, first: usize) -> bool {
+    /// Returns `true` if the entries from `first` on fit the level's last node.
+    fn is_room_for_last(&self, first: usize) -> bool {
         let lower = if first == 0 { &self.lower } else { self.fence_before(first) };
         let spec = NodeSpec { level: self.level, tree: self.tree, lower, upper: b"" };
-        used <= spec.capacity(self.page_size)
+        self.bytes_from(first, 0) <= spec.capacity(self.page_size)
     }
 
     /// Returns the separator between entry `first`, which is not entry 0, and the entry before it.
@@ -193,7 +198,7 @@ impl Filler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Expected, Node, verify_node};
+    use crate::node::{Expected, Node, max_inline_value, verify_node};
 
     const PAGE: usize = 4096;
     const TREE: TreeId = TreeId(5);
@@ -218,7 +223,7 @@ mod tests {
             for slot in 0..view.count() {
                 let mut value = Vec::new();
                 view.value_into(view.slot(slot), &mut value);
-                found.push((view.key(slot), value));
+                found.push((if level == 0 { view.key(slot) } else { view.child_key(slot) }, value));
             }
         }
         assert!(found == rows, "{} entries in, {} out", rows.len(), found.len());
@@ -256,14 +261,33 @@ mod tests {
     #[test]
     fn the_largest_rows_and_keys_that_share_nothing_fit() {
         let key = |i: u32| {
-            let mut key = vec![(i % 7) as u8; PAGE / 8];
+            let mut key = vec![(i % 7) as u8; PAGE / 4];
             key[..4].copy_from_slice(&(i.wrapping_mul(3)).to_be_bytes());
             key
         };
-        fill(0, &rows(300, key, |_| PAGE / 8));
-        fill(0, &rows(300, |i| i.to_be_bytes().to_vec(), |i| if i % 3 == 0 { PAGE / 8 } else { 0 }));
+        fill(0, &rows(300, key, |_| max_inline_value(PAGE, PAGE / 4)));
+        let long_value = |i| if i % 3 == 0 { max_inline_value(PAGE, 4) } else { 0 };
+        fill(0, &rows(300, |i| i.to_be_bytes().to_vec(), long_value));
         let growing = |i: u32| vec![b'a'; i as usize];
-        fill(0, &rows(PAGE as u32 / 8, growing, |i| i as usize % 50));
+        fill(0, &rows(PAGE as u32 / 4, growing, |i| i as usize % 50));
+        // Long keys that differ at their beginning, at their end, and in the middle, and short ones between.
+        let mixed = |i: u32| {
+            let mut key = vec![7; [PAGE / 4, 3, PAGE / 4, PAGE / 5][i as usize % 4]];
+            key[..2].copy_from_slice(&((i / 40) as u16).to_be_bytes());
+            let at = [2, key.len() - 1][i as usize / 40 % 2];
+            key[at] = (i % 40) as u8;
+            key
+        };
+        let mut keys: Vec<_> = (0..2000).map(mixed).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let row = |key: &Vec<u8>| (key.clone(), vec![1; key.len() % 300]);
+        fill(0, &keys.iter().map(row).collect::<Vec<_>>());
+        // Each inner node of the upper levels has at least two children, so a tree of such keys ends.
+        let mut children: Vec<_> = keys.iter().map(|key| (key.clone(), vec![1; 8])).collect();
+        children[0].0.clear();
+        let nodes = fill(1, &children).len();
+        assert!(nodes <= children.len() / 2 + 1, "{nodes} nodes of {} children", children.len());
     }
 
     #[test]

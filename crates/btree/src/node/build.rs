@@ -7,8 +7,8 @@ use azekura_base::page::{PageMut, PageType};
 use azekura_base::{PageId, PageWords, TreeId};
 
 use super::{
-    COUNT_AT, Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT, SLOT_BYTES, SLOTS_AT,
-    Slot, TREE_AT, UPPER_LEN_AT, common_prefix, edit, entry_bytes, max_key, words_for,
+    CHILD_BYTES, COUNT_AT, Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT,
+    SLOT_BYTES, SLOTS_AT, Slot, TREE_AT, UPPER_LEN_AT, common_prefix, edit, entry_bytes, max_key, words_for,
 };
 
 /// The fields of a node without entries.
@@ -95,11 +95,13 @@ impl Scratch {
         Ok(())
     }
 
-    /// Appends an entry with this whole key, which is between the fences and above the present keys.
+    /// Appends an entry with this whole key, which is between the fences and above the present keys. The
+    /// first entry of an inner node has the lower fence as its key.
     pub(crate) fn push(&mut self, key: &[u8], cell: Cell<'_>) -> Result<(), CorruptNode> {
         let node = self.node();
-        let suffix = key.get(node.prefix_len()..).ok_or(CorruptNode("a key without its node's prefix"))?;
         let count = node.count();
+        let suffix = if is_first_child(node, count) { Some(&[][..]) } else { key.get(node.prefix_len()..) };
+        let suffix = suffix.ok_or(CorruptNode("a key without its node's prefix"))?;
         edit::check_insert(node, count, suffix, cell)?;
         edit::insert(&mut self.page_mut(), count, suffix, cell);
         Ok(())
@@ -115,7 +117,9 @@ impl Scratch {
         let longer = self.node().prefix_len().checked_sub(from.prefix_len());
         for i in range {
             let slot = from.slot(i);
-            let moved = longer.and_then(|longer| slot.with_longer_prefix(longer));
+            // A first child has no suffix, but as another child it has one.
+            let is_same = !is_first_child(from, i) && !is_first_child(self.node(), self.node().count());
+            let moved = longer.filter(|_| is_same).and_then(|longer| slot.with_longer_prefix(longer));
             match moved {
                 Some(moved) => self.push_cell(from.page(), slot, moved)?,
                 None => self.push_as_key(from, i)?,
@@ -144,9 +148,8 @@ impl Scratch {
 
     /// Appends the entry of slot `i` of `from`, by its whole key.
     fn push_as_key(&mut self, from: Node<'_>, i: usize) -> Result<(), CorruptNode> {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        from.key_into(i, &mut key);
-        let slot = from.slot(i);
+        let key = if is_first_child(from, i) { from.child_key(i) } else { from.key(i) };
+        let (slot, mut value) = (from.slot(i), Vec::new());
         from.value_into(slot, &mut value);
         self.push(&key, Cell { flags: slot.flags, value: &value })
     }
@@ -194,10 +197,13 @@ pub(crate) fn check_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Resu
     }
     check_fences(node.page().len(), spec)?;
     let mut used = 0;
-    for slot in (0..keep).map(|i| node.slot(i)) {
-        let suffix_len = usize::from(slot.suffix_len)
-            .checked_sub(longer)
-            .ok_or(CorruptNode("a key without its node's prefix"))?;
+    for i in 0..keep {
+        let slot = node.slot(i);
+        let suffix_len = match is_first_child(node, i) {
+            true => Some(0),
+            false => usize::from(slot.suffix_len).checked_sub(longer),
+        };
+        let suffix_len = suffix_len.ok_or(CorruptNode("a key without its node's prefix"))?;
         edit::check_lengths(node, suffix_len, slot.value_len.into())?;
         used += entry_bytes(suffix_len, slot.value_len.into());
     }
@@ -214,6 +220,11 @@ fn check_fences(page_size: usize, spec: NodeSpec<'_>) -> Result<(), CorruptNode>
         return Err(CorruptNode("a fence is longer than any key"));
     }
     Ok(())
+}
+
+/// Returns `true` if entry `i` of `node` is the first child of an inner node.
+fn is_first_child(node: Node<'_>, i: usize) -> bool {
+    i == 0 && node.level() != Some(0)
 }
 
 /// Returns the bytes that the entries of `slots` need, with each suffix length changed by `resized`.
@@ -238,9 +249,18 @@ pub fn merged_fit(left: Node<'_>, right: Node<'_>) -> Option<(usize, usize)> {
     let spec = NodeSpec { level: left.level()?, tree: left.tree(), lower: &lower, upper: &upper };
     let longer = |node: Node<'_>| node.prefix_len().checked_sub(spec.prefix_len());
     let (left_longer, right_longer) = (longer(left)?, longer(right)?);
-    let used = bytes_of(left, 0..left.count(), |len| Some(len + left_longer))?
-        + bytes_of(right, 0..right.count(), |len| Some(len + right_longer))?;
-    Some((used, spec.capacity(left.page().len())))
+    // The first child of the right node gets a suffix, and that of the left node still has none.
+    let children = usize::from(spec.level > 0);
+    let first_bytes = match children {
+        0 => 0,
+        _ => {
+            let suffix_len = right.child_key(0).len().checked_sub(spec.prefix_len())?;
+            entry_bytes(0, CHILD_BYTES) + entry_bytes(suffix_len, CHILD_BYTES)
+        }
+    };
+    let used = bytes_of(left, children..left.count(), |len| Some(len + left_longer))?
+        + bytes_of(right, children..right.count(), |len| Some(len + right_longer))?;
+    Some((first_bytes + used, spec.capacity(left.page().len())))
 }
 
 #[cfg(all(test, not(loom)))]

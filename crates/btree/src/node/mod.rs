@@ -24,8 +24,9 @@
 //! padded][value, padded]`. So a suffix of up to 8 bytes lies entirely in its slot, and most comparisons read
 //! only slots.
 //!
-//! An inner node's slot is (lowest key of the child, child page id); the key of slot 0 is the node's lower
-//! fence.
+//! An inner node's slot is (lowest key of the child, child page id). The lowest key of the first child is the
+//! node's lower fence, so slot 0 has the empty suffix, which sorts before the suffixes of the other slots. (In
+//! nodes of release 0.2.0 that were not rebuilt since then, slot 0 has the suffix of the lower fence.)
 //!
 //! Readers may read a page while it changes. Every function here is total: counts are clamped to the page,
 //! offsets beyond it read as zero bytes, and the clamped counts bound all loops. Results are reliable only
@@ -52,6 +53,8 @@ pub use verify::{Expected, verify_node};
 pub const SLOTS_AT: usize = 48;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 16;
+/// Bytes of a child's page id in an inner node.
+pub(crate) const CHILD_BYTES: usize = 8;
 /// Flag of a slot: the value is a reference to an overflow chain.
 pub const FLAG_OVERFLOW: u16 = 1;
 
@@ -64,27 +67,25 @@ pub(crate) const UPPER_LEN_AT: usize = 30;
 pub(crate) const PREFIX_LEN_AT: usize = 32;
 pub(crate) const TREE_AT: usize = 36;
 
-/// Returns the longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages), rounded up to whole words.
-/// So a page without the trailer of a cipher has the keys of a whole page.
+/// Returns the longest key in bytes: a quarter of the page (2 KiB at 8 KiB pages). A page without the trailer
+/// of a cipher has the keys of a whole page.
 #[must_use]
 pub const fn max_key(page_size: usize) -> usize {
-    page_size.div_ceil(64) * 8
+    page_size.div_ceil(64) * 16
 }
 
-/// Returns the most bytes of an entry, in whole words: half the page without its header, less 3/2 of the
-/// longest key. Of a whole page these are 5/16 less 24 (2,536 at 8 KiB pages).
+/// Returns the most bytes of an entry, in whole words: 5/16 of the page less 24 (2,536 at 8 KiB pages).
 ///
-/// [`max_key`] bounds the fences. Together the two limits guarantee that a node without room for one more
-/// entry has at least two entries. They also guarantee that the entry fits its half after a split at the best
-/// point (proof in `node::split`).
+/// [`max_key`] bounds the fences. Together the two limits guarantee that splits make room for any entry
+/// (proof in `node::split`).
 #[must_use]
 pub const fn max_entry(page_size: usize) -> usize {
-    (page_size / 2 - 24 - 3 * max_key(page_size) / 2) / 8 * 8
+    (5 * page_size / 16 - 24) / 8 * 8
 }
 
 /// Returns the length in bytes of the longest value that is stored in the leaf itself, under a key of
 /// `key_len` bytes. Longer values are stored in an overflow chain. Key and value share [`max_entry`]: at 8
-/// KiB pages 2,520 bytes under a key of up to 8 bytes, and 1,504 under the longest key.
+/// KiB pages 2,520 bytes under a key of up to 8 bytes, and 480 under the longest key.
 #[must_use]
 pub const fn max_inline_value(page_size: usize, key_len: usize) -> usize {
     max_entry(page_size) - entry_bytes(key_len, 0)
@@ -355,6 +356,17 @@ impl<'a> Node<'a> {
         let mut out = Vec::new();
         self.key_into(i, &mut out);
         out
+    }
+
+    /// Returns the lowest key of the child in slot `i` of an inner node.
+    #[must_use]
+    pub fn child_key(self, i: usize) -> Vec<u8> {
+        if i > 0 {
+            return self.key(i);
+        }
+        let mut lower = Vec::new();
+        self.lower_into(&mut lower);
+        lower
     }
 
     /// Appends the value of `slot`.

@@ -1,17 +1,29 @@
 //! Chooses the split point of a full node.
 //!
-//! The choice counts the entry to be inserted as present. Let P be the page's size, K the longest key
-//! ([`max_key`](super::max_key)), M the largest entry ([`max_entry`](super::max_entry)), f and g the node's
-//! fences, and C its capacity, `P - 48 - f - g`. The entries and the new one take at most `C + M`. With a cut
-//! at the entry boundary nearest to the middle, a half has at most `(C + 2M) / 2` bytes: the boundaries on
-//! both sides of the new entry count, and a new first or last entry, which stays with its neighbor, fits a
-//! node with it. The half keeps one fence, say f, and gets the separator s. Both are at most K long, so the
-//! half fits a page: `(P - 48 - f - g)/2 + M + f + s <= P - 48`, because `M <= (P - 48)/2 - 3K/2`. Prefixes
-//! only get longer, so nothing grows by the split itself.
+//! The choice counts the entry to be inserted as present, and takes the entry boundary nearest to the middle
+//! at which both halves fit their pages, if possible with the new entry. Of the cuts around the middle, the
+//! one with the shortest separator is chosen (suffix truncation). If the new entry is the last one of a node
+//! without an upper bound, the cut is at the end of the node. So keys that arrive in ascending order leave
+//! full nodes.
 //!
-//! Of the cuts around the middle, the one with the shortest separator is chosen (suffix truncation). If the
-//! new entry is the last one of a node without an upper bound, the cut is at the end of the node. So keys
-//! that arrive in ascending order leave full nodes.
+//! With long fences, the new entry may not fit its half. The caller then splits that half again, until there
+//! is room. Let P be the page's size, f and g the node's fences, s the separator, and K the longest key
+//! ([`max_key`](super::max_key)), a quarter of a page.
+//!
+//! - **CUT-1** A leaf with two or more entries has a cut at each boundary between two entries: both halves
+//!   fit, without the new entry. The half beside g loses the entry left of the cut, and gets s in place of f.
+//!   It fits, because s has at most one byte more than the key of that entry, without the prefix that f also
+//!   has. The other half loses the entry right of the cut, whose key is not shorter than s. If the cut is at
+//!   the new entry, s is computed with the new key on one of the two sides. One of the two separators is
+//!   short enough.
+//! - **CUT-2** A leaf with one entry gets a new neighbor without entries, on the side of the new key. Each of
+//!   the two leaves has two fences and one entry in the end, which takes at most `2 K + 5/16 P`.
+//! - **CUT-3** An inner node with two or more children has a cut before its last child: the right half has two
+//!   fences and one child. An inner node with one child has room for a second one: two fences and one suffix
+//!   take at most `3 K`, because the first child has no suffix.
+//!
+//! Each split leaves fewer entries in a node, so a few splits suffice. Prefixes only get longer, so nothing
+//! grows by the split itself.
 
 use super::{Node, Position, common_prefix, entry_bytes, words_for};
 
@@ -31,10 +43,10 @@ pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(common_prefix(left, right) + 1).min(right.len())]
 }
 
-/// Chooses the cut of `node` for the insertion of `new_key` with a value of `new_value_len` bytes.
+/// Chooses the cut of `node` for the insertion of `new_key` with a value of `new_value_len` bytes. Both halves
+/// fit their pages. The new entry may need another split.
 ///
-/// Returns `None` if the node has too few entries for a cut, which does not occur in a valid node that lacks
-/// room.
+/// Returns `None` if the node has no cut, which does not occur in a valid node that lacks room.
 #[must_use]
 pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Option<SplitPoint> {
     let count = node.count();
@@ -59,32 +71,52 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
             entry_bytes(slot.suffix_len.into(), slot.value_len.into())
         })
         .collect();
-    let total = sizes.iter().sum::<usize>() + new_bytes;
+    let present = sizes.iter().sum::<usize>();
+    let total = present + new_bytes;
     // A cut at the new entry's slot may leave that entry on either side. In an inner node the separator is
     // the key of the slot after the new entry.
     let sides = |at| match cutter.new {
-        Some((slot, _)) if slot == at && is_leaf => &[Side::Left, Side::Right][..],
+        Some((slot, _)) if slot == at && is_leaf => match at {
+            0 => &[Side::Left][..],
+            _ if at == count => &[Side::Right],
+            _ => &[Side::Left, Side::Right],
+        },
         Some((slot, _)) if slot == at => &[Side::Left],
         _ => &[Side::Right],
     };
-    let cuts = (1..count).flat_map(|at| sides(at).iter().map(move |&side| (at, side)));
+    // A leaf with one entry keeps it, and the new entry goes to the other leaf (CUT-2).
+    let at_ends = (is_leaf && count == 1 && cutter.new.is_some()).then_some(at_new);
+    let cuts = (1..count).chain(at_ends).flat_map(|at| sides(at).iter().map(move |&side| (at, side)));
     // Largest imbalance that is accepted for a shorter separator, in bytes.
     let slack = total / 16;
     let (mut left, mut counted) = (0, 0);
-    // (separator length near the middle, imbalance, cut); the least tuple is chosen.
-    let mut best: Option<(usize, usize, (usize, Side))> = None;
+    // (no room for the new entry, separator length near the middle, imbalance, cut); the least tuple is
+    // chosen.
+    let mut best: Option<(bool, usize, usize, (usize, Side))> = None;
     for (at, side) in cuts {
         left += sizes[counted..at].iter().sum::<usize>();
         counted = at;
+        let halves = (left, present - left);
         let is_new_left = at_new < at || side == Side::Left;
-        let with_new = left + if is_new_left { new_bytes } else { 0 };
-        let imbalance = with_new.abs_diff(total - with_new);
+        let with_new = if is_new_left { (left + new_bytes, halves.1) } else { (left, halves.1 + new_bytes) };
+        // Most cuts fit with the longest separator that they may have, so its length need not be computed.
+        let longest = cutter.longest_separator(at, side);
+        let mut exact = None;
+        let mut fits = |halves| {
+            cutter.fits(at, halves, longest)
+                || cutter.fits(at, halves, *exact.get_or_insert_with(|| cutter.separator_len(at, side)))
+        };
+        let lacks_room = !fits(with_new);
+        if lacks_room && !fits(halves) {
+            continue;
+        }
+        let imbalance = with_new.0.abs_diff(with_new.1);
         let class = if imbalance <= slack { cutter.separator_len(at, side) } else { usize::MAX };
-        if best.is_none_or(|(c, i, _)| (class, imbalance) < (c, i)) {
-            best = Some((class, imbalance, (at, side)));
+        if best.is_none_or(|(l, c, i, _)| (lacks_room, class, imbalance) < (l, c, i)) {
+            best = Some((lacks_room, class, imbalance, (at, side)));
         }
     }
-    let (_, _, (at, side)) = best?;
+    let (_, _, _, (at, side)) = best?;
     Some(SplitPoint { at, separator: cutter.separator_at(at, side) })
 }
 
@@ -109,20 +141,43 @@ impl Cutter<'_> {
         if !self.is_leaf {
             return self.node.key(at);
         }
-        let left = self.node.key(at - 1);
         match self.new {
-            Some((slot, key)) if slot == at && side == Side::Right => separator(&left, key).to_vec(),
+            Some((slot, key)) if slot == at && side == Side::Right => {
+                separator(&self.node.key(at - 1), key).to_vec()
+            }
             Some((slot, key)) if slot == at => separator(key, &self.node.key(at)).to_vec(),
-            _ => separator(&left, &self.node.key(at)).to_vec(),
+            _ => separator(&self.node.key(at - 1), &self.node.key(at)).to_vec(),
+        }
+    }
+
+    /// Returns `true` if the two halves fit their pages, with entries of `left` and `right` bytes and a
+    /// separator of `separator_len` bytes before slot `at`.
+    fn fits(&self, at: usize, (left, right): (usize, usize), separator_len: usize) -> bool {
+        let (lower, upper) = (8 * words_for(self.node.lower_len()), 8 * words_for(self.node.upper_len()));
+        let (body, separator) = (self.node.capacity() + lower + upper, 8 * words_for(separator_len));
+        // In an inner node, the entry at the cut becomes the first child, which has no suffix.
+        let suffix_len = if self.is_leaf { 0 } else { self.node.slot(at).suffix_len.into() };
+        let right = right.saturating_sub(entry_bytes(suffix_len, 0) - entry_bytes(0, 0));
+        lower + left + separator <= body && separator + right + upper <= body
+    }
+
+    /// Returns an upper bound of [`separator_len`](Self::separator_len).
+    fn longest_separator(&self, at: usize, side: Side) -> usize {
+        match self.new {
+            Some((slot, key)) if slot == at && side == Side::Right => key.len(),
+            _ => self.node.prefix_len() + usize::from(self.node.slot(at).suffix_len),
         }
     }
 
     /// Returns the length of [`separator_at`](Self::separator_at), computed from the slots alone if they
     /// suffice.
     fn separator_len(&self, at: usize, side: Side) -> usize {
-        let (left, right) = (self.node.slot(at - 1), self.node.slot(at));
         let is_new = self.new.is_some_and(|(slot, _)| slot == at);
-        if !self.is_leaf || is_new || left.head == right.head {
+        if !self.is_leaf || is_new {
+            return self.separator_at(at, side).len();
+        }
+        let (left, right) = (self.node.slot(at - 1), self.node.slot(at));
+        if left.head == right.head {
             return self.separator_at(at, side).len();
         }
         let right_len = usize::from(right.suffix_len);

@@ -24,18 +24,20 @@ use azekura_buffer::ExclusiveGuard;
 use azekura_wal::LogBufferId;
 
 use super::is_underfull;
-use super::split::{CHILD_BYTES, make_room_above};
+use super::split::make_room_above;
 use crate::change::{self, PageOp};
 use crate::descent::{Descent, Pair, expect_level};
 use crate::env::Env;
 use crate::error::TreeError;
-use crate::node::{Cell, CorruptNode, Node, NodeSpec, Scratch, entry_bytes, merged_fit, separator};
+use crate::node::{
+    CHILD_BYTES, Cell, CorruptNode, Node, NodeSpec, Scratch, entry_bytes, merged_fit, separator,
+};
 use crate::record::Head;
 use crate::tree::Tree;
 
-/// Largest number of changes per call: more than a tree can need, because a bare node needs two changes at
-/// each level.
-const MOST_STEPS: usize = 64;
+/// Largest number of changes per call, so that a call ends. A bare node needs about two changes at each level.
+/// Crashes between these changes may leave hundreds of bare nodes side by side.
+const MOST_STEPS: usize = 10_000;
 
 /// Merges the leaf that covers `key` with a neighbor if the leaf is underfull, and continues upwards.
 ///
@@ -206,20 +208,21 @@ impl<'k> Tidying<'k> {
         halves: &Halves,
     ) -> Result<Next, TreeError> {
         let above = Node::new(parent.words());
-        let suffix = halves.separator.get(above.prefix_len()..).unwrap_or_default();
-        let bytes = entry_bytes(suffix.len(), CHILD_BYTES);
-        if bytes > above.free() {
+        let suffix_len = halves.separator.len().saturating_sub(above.prefix_len());
+        let bytes = entry_bytes(suffix_len, CHILD_BYTES);
+        // The new separator takes the place of the old one.
+        let old_bytes = entry_bytes(above.slot(pair.slot + 1).suffix_len.into(), CHILD_BYTES);
+        if bytes > above.free() + old_bytes {
             drop((parent, pair));
             make_room_above(self.env, self.tree, self.worker, (self.key, self.level + 1), bytes)?;
             return Ok(Next::Again);
         }
         let Neighbors { left, right, slot } = pair;
-        let slot = slot as u16 + 1;
-        let child = right.page_id().0.to_le_bytes();
-        let [mut left_image, mut right_image] = [(); 2].map(|()| Vec::new());
+        let new_above = with_separator(self.env.page_size(), above, slot + 1, &halves.separator)
+            .map_err(TreeError::on_page(parent.page_id()))?;
+        let [mut above_image, mut left_image, mut right_image] = [(); 3].map(|()| Vec::new());
         let ops = [
-            (0, PageOp::Remove { slot }),
-            (0, PageOp::Insert { slot, suffix, cell: Cell::inline(&child) }),
+            (0, PageOp::image_of(new_above.page(), &mut above_image)),
             (1, PageOp::image_of(halves.left.page(), &mut left_image)),
             (2, PageOp::image_of(halves.right.page(), &mut right_image)),
         ];
@@ -289,6 +292,25 @@ fn part(
     Ok(scratch)
 }
 
+/// Returns the inner node `above` with another key for the child in slot `slot`, which is not slot 0.
+fn with_separator(
+    page_size: usize,
+    above: Node<'_>,
+    slot: usize,
+    separator: &[u8],
+) -> Result<Scratch, CorruptNode> {
+    let (mut lower, mut upper) = (Vec::new(), Vec::new());
+    above.lower_into(&mut lower);
+    above.upper_into(&mut upper);
+    let level = above.level().unwrap_or(0);
+    let mut scratch = Scratch::new(page_size);
+    scratch.format(NodeSpec { level, tree: above.tree(), lower: &lower, upper: &upper })?;
+    scratch.push_slots(above, 0..slot)?;
+    scratch.push(separator, Cell::inline(&above.child(slot).0.to_le_bytes()))?;
+    scratch.push_slots(above, slot + 1..above.count())?;
+    Ok(scratch)
+}
+
 /// Two neighbors after a rebalance.
 struct Halves {
     left: Scratch,
@@ -301,16 +323,21 @@ struct Halves {
 fn halves(page_size: usize, pair: &Neighbors<'_>) -> Result<Option<Halves>, TreeError> {
     let (left, right) = (Node::new(pair.left.words()), Node::new(pair.right.words()));
     let (border, all) = (left.count(), left.count() + right.count());
-    let key = |i| if i < border { left.key(i) } else { right.key(i - border) };
+    let is_leaf = left.level() == Some(0);
+    let key = |i| {
+        let (node, i) = if i < border { (left, i) } else { (right, i - border) };
+        if is_leaf { node.key(i) } else { node.child_key(i) }
+    };
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
     left.lower_into(&mut lower);
     right.upper_into(&mut upper);
     let mut moved = all / 2;
     while moved > 0 {
         let at = if is_bare(left) { border + moved } else { border.saturating_sub(moved) };
-        if (1..all).contains(&at) {
+        // The neighbor keeps enough entries to not be bare itself.
+        let fewest = if is_leaf { 1 } else { 2 };
+        if (fewest..=all.saturating_sub(fewest)).contains(&at) {
             let first = key(at);
-            let is_leaf = left.level() == Some(0);
             let fence = if is_leaf { separator(&key(at - 1), &first).to_vec() } else { first };
             let left_half = part(page_size, left, right, 0..at, (&lower, &fence));
             let right_half = part(page_size, left, right, at..all, (&fence, &upper));

@@ -10,14 +10,11 @@ use crate::descent::{Descent, Pair};
 use crate::env::Env;
 use crate::error::TreeError;
 use crate::node::{
-    Cell, CorruptNode, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes,
+    CHILD_BYTES, Cell, CorruptNode, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes,
 };
 use crate::record::Head;
 use crate::space::find_pages;
 use crate::tree::Tree;
-
-/// Bytes of a child's page id in an inner node.
-pub(super) const CHILD_BYTES: usize = 8;
 
 /// Splits the leaf that covers `key`, unless it has room now for a value of `value_len` bytes under that key.
 ///

@@ -239,7 +239,7 @@ impl Check<'_> {
             page_id: place.page_id,
             lsn: guard.words().lsn(),
             level,
-            children: (0..node.count()).map(|i| (node.child(i), node.key(i))).collect(),
+            children: (0..node.count()).map(|i| (node.child(i), node.child_key(i))).collect(),
             upper: place.upper.clone(),
             next: 0,
         });
