@@ -57,7 +57,10 @@ const HEAD_BYTES: usize = 24;
 /// Largest valid number; a larger number in a slot is damage, because no store reaches it.
 const MOST: u64 = 1 << 62;
 /// Largest number of gaps that are stored: at most 11 KiB of the slot. The oldest gap is dropped first.
-pub(crate) const MOST_GAPS: usize = 600;
+const MOST_GAPS: usize = 600;
+/// Number of gaps from which on the older half is moved to the file `runs` (TIMELINE-2). If the file cannot be
+/// written, CONTROL has space for the gaps of some more openings.
+pub(crate) const MANY_GAPS: usize = 500;
 
 /// A range of LSNs that no page of the store can have. A restart after a crash begins a new log with a gap
 /// after the end of the old one. A page with an LSN in the gap is from a later time than the log.

@@ -8,17 +8,22 @@
 //!   share no run that began after the copy. A [`Position`] is on the timeline of a store if the store has
 //!   the run, and the run did not end before the position. Only then are all records up to the position the
 //!   same.
-//! - **TIMELINE-2** CONTROL has the newest gaps only. A position before them is not found, even if the store
-//!   has its run.
+//! - **TIMELINE-2** CONTROL has the newest gaps, and the file `runs` has up to 65,536 gaps before them. A gap
+//!   is removed from CONTROL after the file has it, durably. A position before these gaps is not found, even
+//!   if the store has its run.
+
+mod runs;
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use azekura_base::Lsn;
+use azekura_io::Fs;
 
+pub(crate) use self::runs::move_old_gaps;
 use crate::Error;
-use crate::control::{LsnGap, MOST_GAPS};
+use crate::control::LsnGap;
 
 /// A place in the log of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +68,17 @@ impl Timeline {
         &self,
         position: Position,
         of: &Path,
-        store: &Path,
+        (fs, store): (&dyn Fs, &Path),
         advice: &str,
     ) -> Result<(), Error> {
-        let Some(reason) = self.refusal(position) else { return Ok(()) };
+        if self.has(position) {
+            return Ok(());
+        }
+        let whole = self.with_older(fs, store)?;
+        if whole.has(position) {
+            return Ok(());
+        }
+        let reason = whole.refusal(position);
         Err(Error::OtherHistory {
             path: of.into(),
             store: store.into(),
@@ -74,17 +86,29 @@ impl Timeline {
         })
     }
 
-    /// Returns the reason that the position is not on this timeline, or `None` (TIMELINE-1).
-    fn refusal(&self, position: Position) -> Option<&'static str> {
-        if self.position(position.lsn) == position {
-            return None;
-        }
-        let is_forgotten = self.0.len() >= MOST_GAPS && position.lsn < self.0[0].before;
-        Some(if is_forgotten {
+    /// Returns `true` if the position is on this timeline (TIMELINE-1).
+    fn has(&self, position: Position) -> bool {
+        self.position(position.lsn) == position
+    }
+
+    /// Returns this timeline with the older gaps in the file `runs` of the store.
+    fn with_older(&self, fs: &dyn Fs, store: &Path) -> Result<Self, Error> {
+        let Some(&first) = self.0.first() else { return Ok(self.clone()) };
+        let mut gaps = runs::before(fs, store, first)?;
+        gaps.extend(&*self.0);
+        Ok(Self(gaps.into()))
+    }
+
+    /// Returns the reason that a position is not on this timeline.
+    fn refusal(&self, position: Position) -> &'static str {
+        // The first gap of a store begins after its first record.
+        let is_forgotten =
+            self.0.first().is_some_and(|first| first.after > Lsn(1) && position.lsn < first.before);
+        if is_forgotten {
             "the store was opened and changed too often since then to compare the two"
         } else {
             "the store was replaced by a copy from an earlier time"
-        })
+        }
     }
 }
 
@@ -106,10 +130,10 @@ mod tests {
         assert_eq!(position(4999), position(1300));
         assert_eq!(position(9000), Position { run: Lsn(5000), lsn: Lsn(9000) });
         for lsn in [1, 1000, 1300, 5000, 6000] {
-            assert_eq!(store.refusal(position(lsn)), None);
+            assert!(store.has(position(lsn)));
         }
         for (run, lsn) in [(1000, 1301), (1000, 5000), (1000, 6000), (4000, 4100), (5001, 5001), (0, 2)] {
-            assert!(store.refusal(Position { run: Lsn(run), lsn: Lsn(lsn) }).is_some(), "{run} {lsn}");
+            assert!(!store.has(Position { run: Lsn(run), lsn: Lsn(lsn) }), "{run} {lsn}");
         }
         let inside = |lsn| store.is_in_gap(Lsn(lsn));
         assert!(inside(2) && inside(999) && inside(1301) && inside(4999));

@@ -201,7 +201,7 @@ fn read_newest(
     }
     if let Some(position) = state.position {
         let advice = "name a new directory for the archive, and make a full backup";
-        store.timeline.require(position, dir, store.path, advice)?; // ARCHIVE-5
+        store.timeline.require(position, dir, (fs, store.path), advice)?; // ARCHIVE-5
     }
     let end = reader.offset;
     if file.len().map_err(|e| Error::io("read", path, e))? > end {

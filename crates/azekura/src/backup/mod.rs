@@ -380,7 +380,10 @@ impl Base {
 /// Returns an error if the base of an incremental backup is not on the store's timeline (TIMELINE-1).
 fn require_history(base: Header, path: &Path, shared: &Shared) -> Result<(), Error> {
     match base.position() {
-        Some(position) => shared.timeline.require(position, path, &shared.path, "make a full backup"),
+        Some(position) => {
+            let store = (&*shared.options.fs, &*shared.path);
+            shared.timeline.require(position, path, store, "make a full backup")
+        }
         None => Err(Error::OtherHistory {
             path: path.into(),
             store: shared.path.clone(),

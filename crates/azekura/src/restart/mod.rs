@@ -63,7 +63,7 @@ use crate::events::millis;
 use crate::far_tier::FarTier;
 use crate::options::Builder;
 use crate::row_sort;
-use crate::timeline::Timeline;
+use crate::timeline::{Timeline, move_old_gaps};
 
 use analysis::Analysis;
 use log::RestartLog;
@@ -385,6 +385,7 @@ impl<'a> Restart<'a> {
         let end = replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1));
         let newest = end.max(replayed.max_lsn_seen);
         let gap = gap_after(end, newest);
+        move_old_gaps(&*self.options.fs, self.path, &mut control.gaps);
         gap.into_iter().for_each(|gap| control.add_gap(gap));
         let first_lsn = gap.map_or(newest.next(), |gap| gap.before);
         let last = control.ranges.last_mut().filter(|last| last.last_lsn.is_none());
@@ -418,12 +419,14 @@ impl<'a> Restart<'a> {
         let streams = self.options.stream_count(control.streams as usize);
         let begin = {
             let (control, store) = (Arc::clone(&self.control), Arc::clone(&self.store));
+            let (fs, path) = (Arc::clone(&self.options.fs), self.path.to_path_buf());
             move || {
                 store.make_room(CATALOG.root).map_err(|error| io_error(&error))?;
                 let mut control = control.lock();
                 let mut next = control.current().clone();
                 next.incarnation = incarnation;
                 next.streams = streams as u64;
+                move_old_gaps(&*fs, &path, &mut next.gaps);
                 gap.into_iter().for_each(|gap| next.add_gap(gap));
                 next.ranges.push(LogRange::open(incarnation, first_lsn));
                 control.write(next).map_err(|error| io_error(&error))

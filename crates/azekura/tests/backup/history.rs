@@ -152,6 +152,28 @@ fn an_incremental_backup_accepts_a_base_from_before_many_openings() {
     }
 }
 
+#[test]
+fn a_base_from_before_many_runs_is_accepted_or_refused() {
+    let (newer, db, older) = diverged(&on, Copied::Closed);
+    backup(&db, &newer, None, "base").expect("backs up");
+    copy(&newer, &older, "base");
+    for run in 0..800_u64 {
+        let db = on(&older).open("db").expect("opens");
+        db.transact(|tx| tx.table(&ROWS)?.insert(&run, &[7_u8; 10])).expect("writes");
+        db.close().expect("closes");
+    }
+    let db = on(&older).open("db").expect("opens");
+    let error = backup(&db, &older, Some("base"), "wrong").expect_err("is refused");
+    let is_right = matches!(&error, Error::OtherHistory { path, .. } if path.starts_with("base"));
+    assert!(is_right && error.to_string().contains("was replaced by a copy"), "{error}");
+    backup(&db, &older, Some("before"), "right").expect("backs up");
+    assert_eq!(contents(&restore(&older, &["before"], "right", "copy")), contents(&db));
+    // CONTROL alone has the newest runs only.
+    older.remove_file(Path::new("db/runs")).expect("is there");
+    let error = backup(&db, &older, Some("before"), "lost").expect_err("is refused");
+    assert!(error.to_string().contains("opened and changed too often"), "{error}");
+}
+
 fn archived(fs: &FaultFs) -> Builder {
     on(fs).archive("archive")
 }
