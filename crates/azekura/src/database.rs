@@ -97,8 +97,8 @@ pub(crate) struct Parts {
     pub(crate) control: Arc<Mutex<ControlFile>>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
-    /// The lock on the store that excludes a second writer.
-    pub(crate) control_lock: Box<dyn FileLock>,
+    /// The locks on the store and its archive that exclude a second writer.
+    pub(crate) locks: Vec<Box<dyn FileLock>>,
 }
 
 impl Shared {
@@ -274,7 +274,7 @@ impl Database {
             states: StatePool::new(),
             parked: Parked::default(),
             options,
-            lifetime: Lifetime::new(vec![parts.control_lock]),
+            lifetime: Lifetime::new(parts.locks),
         });
         shared.count_from_here();
         tracing::info!(

@@ -30,7 +30,8 @@ impl End {
         dir.join(END_NAME)
     }
 
-    /// Reads the end of the archive; `None` if the file is missing.
+    /// Reads the end of the archive; `None` if the file is missing or empty. An opening creates the empty file
+    /// with its lock.
     pub(super) fn read(fs: &dyn Fs, dir: &Path) -> Result<Option<Self>, Error> {
         let path = Self::path(dir);
         let mut bytes = [0; BYTES];
@@ -39,6 +40,9 @@ impl End {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|e| Error::io("read", &path, e))?,
         };
+        if len == 0 {
+            return Ok(None);
+        }
         let word = |at| u32_at(&bytes, at);
         let long = |at| u64_at(&bytes, at);
         if len < BYTES || bytes[..8] != MAGIC || word(40) != crc32c(&bytes[..40]) {

@@ -8,7 +8,7 @@ use azekura_base::sync::atomic::AtomicU64;
 use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock};
 use azekura_base::{Cipher, Lsn};
-use azekura_io::{Fs, OpenOptions, create_dir_all_durable};
+use azekura_io::{FileLock, Fs, OpenOptions, create_dir_all_durable};
 
 use super::end::End;
 use super::format::{LogReader, file_names};
@@ -46,9 +46,10 @@ impl ArchivedStore<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
             file => file.map_err(io)?,
         };
-        let mut bytes = vec![0; usize::try_from(file.len().map_err(io)?).unwrap_or(0)];
+        let text = text_of(fs, dir)?;
+        let mut bytes = vec![0; text.len() + 1];
         let len = file.read_at(0, &mut bytes).map_err(io)?;
-        let is_noted = bytes[..len] == text_of(fs, dir)?;
+        let is_noted = bytes[..len] == text;
         let is_there = fs.exists(dir) && !file_names(fs, dir)?.is_empty();
         if is_noted && !is_there {
             return Err(Error::ArchiveMissing { path: dir.into(), store: self.path.into() });
@@ -86,15 +87,17 @@ fn text_of(fs: &dyn Fs, dir: &Path) -> Result<Vec<u8>, Error> {
 
 impl Archive {
     /// Opens the archive in `dir`, or makes an empty one. A new archive begins at the first LSN that the
-    /// store has not used.
+    /// store has not used. Returns the archive and a lock on it, which the caller keeps until the store is
+    /// closed (ARCHIVE-8).
     pub(crate) fn open(
         fs: Arc<dyn Fs>,
         dir: &Path,
         store: &ArchivedStore<'_>,
         key: Option<ArchiveKey>,
-    ) -> Result<Self, Error> {
+    ) -> Result<(Self, Option<Box<dyn FileLock>>), Error> {
         let is_new = store.is_new_archive(&*fs, dir)?;
         create_dir_all_durable(&*fs, dir).map_err(|e| Error::io("create", dir, e))?;
+        let lock = lock(&*fs, dir)?;
         let next_lsn = store.before_gap(store.first_lsn);
         let mut state = State { file: None, next_lsn, horizon: 0, position: None };
         let mut names = file_names(&*fs, dir)?;
@@ -141,7 +144,7 @@ impl Archive {
         if is_new {
             store.note_archive(&*archive.fs, dir)?;
         }
-        Ok(archive)
+        Ok((archive, lock))
     }
 
     /// Makes the files that an open archive needs.
@@ -162,6 +165,25 @@ impl Archive {
             state.file = Some(self.create_file(&state)?);
         }
         Ok(())
+    }
+}
+
+/// Locks the archive, before anything in it is read or changed (ARCHIVE-8). A file system without locks, such
+/// as NFS without its lock daemon, gives no lock.
+fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>, Error> {
+    const ENOLCK: i32 = 37;
+    let path = End::path(dir);
+    match fs.lock_exclusive(&path) {
+        Ok(None) => Err(Error::Invalid(format!(
+            "the archive {} is in use by another store, or by a copy of this store; close that store, or name \
+             another directory for the archive",
+            dir.display()
+        ))),
+        Err(error) if error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(ENOLCK) => {
+            tracing::warn!(archive = %dir.display(), "the file system of the archive has no locks");
+            Ok(None)
+        }
+        held => held.map_err(|e| Error::io("lock", &path, e)),
     }
 }
 

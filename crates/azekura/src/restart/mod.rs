@@ -253,7 +253,11 @@ impl<'a> Restart<'a> {
             self.log.check_pages_read(replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1)))?;
             self.new_incarnation(&replayed)?
         };
-        let archive = self.open_archive(&timeline)?;
+        let mut locks = vec![control_lock];
+        let archive = self.open_archive(&timeline)?.map(|(archive, lock)| {
+            locks.extend(lock);
+            archive
+        });
         self.undo_and_free(&wal)?;
         let catalog = self.load_catalog(&control)?;
         if !control.is_closed() {
@@ -277,7 +281,7 @@ impl<'a> Restart<'a> {
             control: self.control,
             recovery: self.report,
             next_txn: self.analysis.next_txn,
-            control_lock,
+            locks,
         })
     }
 
@@ -298,8 +302,11 @@ impl<'a> Restart<'a> {
         );
     }
 
-    /// Opens the archive, and copies the records that it lacks from the existing log.
-    fn open_archive(&self, timeline: &Timeline) -> Result<Option<Archive>, Error> {
+    /// Opens and locks the archive, and copies the records that it lacks from the existing log.
+    fn open_archive(
+        &self,
+        timeline: &Timeline,
+    ) -> Result<Option<(Archive, Option<Box<dyn FileLock>>)>, Error> {
         let options = self.options;
         let Some(dir) = options.archive.as_deref().filter(|_| !options.read_only) else { return Ok(None) };
         let control = self.control();
@@ -314,11 +321,11 @@ impl<'a> Restart<'a> {
             first_lsn: end.next(),
             timeline,
         };
-        let archive = Archive::open(fs, dir, &of, key)?;
+        let (archive, lock) = Archive::open(fs, dir, &of, key)?;
         // Nothing is logged inside a gap.
         let end = timeline.position(end).lsn;
         archive.append(&self.path.join(WAL_DIR), &control.ranges, end, None, false)?;
-        Ok(Some(archive))
+        Ok(Some((archive, lock)))
     }
 
     /// Returns an error if there is a log with a newer incarnation than those in CONTROL. CONTROL is then

@@ -227,6 +227,35 @@ fn an_archive_of_a_replaced_store_is_not_continued() {
 }
 
 #[test]
+fn an_archive_is_used_by_one_store_at_a_time() {
+    let fs = FaultFs::new();
+    let db = archived(&fs).open("db").expect("opens");
+    put(&db, 0, 1);
+    db.close().expect("closes");
+    for path in files_below(&fs, "db") {
+        let path_in_db = path.strip_prefix("/").unwrap_or(&path).strip_prefix("db").expect("is in db");
+        let to = Path::new("db2").join(path_in_db);
+        fs.create_dir_all(to.parent().expect("is in db2")).expect("creates");
+        let file = fs.open(&to, OpenOptions::new().create(true)).expect("opens");
+        file.write_at(0, &fs.contents(&path).expect("is there")).expect("writes");
+    }
+    let db = archived(&fs).open("db").expect("opens");
+    backup(&db, &fs, None, "b").expect("backs up");
+    for change in 0..2 {
+        let error = archived(&fs).open("db2").expect_err("is in use");
+        assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("in use"), "{error:?}");
+        put(&db, 100 + change, 2);
+        db.archive_log().expect("archives");
+    }
+    let right = contents(&db);
+    db.close().expect("closes"); // the handle exists still
+    assert_eq!(contents(&replay(&fs, "b", "archive", "copy").expect("restores")), right);
+    let error = archived(&fs).open("db2").expect_err("is of another history");
+    assert!(matches!(error, Error::OtherHistory { .. }), "{error:?}");
+    archived(&fs).open("db").expect("opens").close().expect("closes");
+}
+
+#[test]
 fn an_archive_is_continued_after_many_openings() {
     let mut fs = FaultFs::new();
     let mut db = archived(&fs).open("db").expect("opens");
