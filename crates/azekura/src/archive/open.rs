@@ -175,7 +175,7 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>, Error> {
     let path = End::path(dir);
     match fs.lock_exclusive(&path) {
         Ok(None) => Err(Error::Invalid(format!(
-            "the archive {} is in use by another store, or by a copy of this store; close that store, or name \
+            "the archive {} is in use by another store, or by a copy of this one; close that store, or name \
              another directory for the archive",
             dir.display()
         ))),

@@ -17,6 +17,9 @@ type NextRow<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool,
 /// pages of an old log record meanwhile.
 const MOST_CHECKPOINTS: usize = 8;
 
+/// Number of bytes of a key that an error shows.
+const SHOWN_BYTES: usize = 32;
+
 impl Transaction {
     /// Fills an empty table; returns the number of rows. See [`Table::bulk_load`](crate::Table::bulk_load).
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
@@ -216,7 +219,7 @@ impl Load<'_> {
         loop {
             self.step(|ctx, load| {
                 let pushed = loader.push(ctx, &row.key, &row.value, &mut |lsn| load.past.is_past(lsn));
-                pushed.map_err(|error| load.explain(error))
+                pushed.map_err(|error| load.explain_row(error, &row.key))
             })?;
             self.rows += 1;
             if !row.read(next)? {
@@ -258,6 +261,19 @@ impl Load<'_> {
                 Error::NotAscending { table: table(), row: self.rows + 1, key }
             }
             other => other.into(),
+        }
+    }
+
+    /// Returns the error of a row, with the table and the beginning of the key if the row is too long.
+    fn explain_row(&self, error: TreeError, key: &[u8]) -> Error {
+        match error {
+            TreeError::KeyTooLong { .. } | TreeError::ValueTooLong { .. } => Error::Invalid(format!(
+                "row {} of table {:?} cannot be stored (its key begins with \"{}\"): {error}",
+                self.rows + 1,
+                self.open.name(),
+                key[..key.len().min(SHOWN_BYTES)].escape_ascii()
+            )),
+            other => self.explain(other),
         }
     }
 }

@@ -128,6 +128,29 @@ fn a_compaction_shows_progress_and_refuses_impossible_pages() {
 }
 
 #[test]
+fn a_copy_into_too_small_pages_names_the_row() {
+    let fs = FaultFs::new();
+    let db = on(&fs).page_size(16 << 10).open("db").expect("opens");
+    let words: TableDefinition<str, u64> = TableDefinition::new("words");
+    let long = format!("long {}", "x".repeat(1_000));
+    db.transact(|tx| {
+        tx.table(&words)?.insert("a", &1)?;
+        tx.table(&words)?.insert(&long[..], &2)
+    })
+    .expect("writes");
+    db.backup().file_system(Arc::new(fs.clone())).to_directory("backup").expect("backs up");
+    let restore = Restore::new().file_system(Arc::new(fs.clone())).builder(on(&fs)).page_size(4096);
+    for error in [
+        db.compaction().page_size(4096).into_directory("small").expect_err("is too long"),
+        restore.from_directory("backup", "restored").expect_err("is too long"),
+    ] {
+        let said = error.to_string();
+        let is_right = ["row 2", "\"words\"", "long xxx", "1005 bytes", "larger pages"];
+        assert!(is_right.iter().all(|part| said.contains(part)), "{said}");
+    }
+}
+
+#[test]
 fn a_compaction_with_a_filter_copies_the_rows_that_it_keeps() {
     let fs = FaultFs::new();
     let db = sparse(&fs, 8_000);
