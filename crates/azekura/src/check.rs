@@ -1,9 +1,12 @@
 //! The check of a store: reads every page and tests the invariants.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use azekura_btree::{Held, Report};
+use azekura_buffer::PageFile;
+use azekura_io::OpenOptions;
 use serde::Serialize;
 
 use crate::catalog::CATALOG;
@@ -93,6 +96,7 @@ pub(crate) fn check(
     leaks: Leaks,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport, Error> {
+    check_lsn_map(db.shared())?;
     for _ in 0..SHARED_PASSES {
         let using = db.owners().enter()?;
         let pass = Pass::run(&using, || held_pages(&using), using.options.interrupt, progress)?;
@@ -114,6 +118,16 @@ pub(crate) fn check(
     }
     tx.commit()?;
     Ok(pass.into_report(freed_pages))
+}
+
+/// Returns an error if the LSN map exists and cannot be opened. Reads ignore such a map, but no checkpoint can
+/// write it.
+fn check_lsn_map(shared: &Shared) -> Result<(), Error> {
+    let path = shared.path.join(PageFile::LSN_MAP_NAME);
+    match shared.options.fs.open(&path, OpenOptions::new().read_only(true)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        opened => opened.map(drop).map_err(|e| Error::io("open", &path, e)),
+    }
 }
 
 /// Result of one pass over the store.

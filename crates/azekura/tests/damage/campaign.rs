@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -285,6 +286,21 @@ fn a_lost_or_old_lsn_map_costs_no_rows() {
             assert_eq!(judge(&harmed, &life.states, at % 4 == 0), Ok(None));
         }
     }
+}
+
+#[test]
+fn a_check_reports_an_lsn_map_that_is_a_directory() {
+    let files = MemFs::new();
+    let open_it = || open(&(Arc::new(files.clone()) as _)).expect("opens");
+    open_it().close().expect("closes");
+    let map = Path::new(DIR).join("lsnmap");
+    if files.exists(&map) {
+        files.remove_file(&map).expect("removes");
+    }
+    assert!(open_it().check(&mut |_, _| {}).expect("checks").is_clean());
+    files.create_dir_all(&map).expect("creates");
+    let error = open_it().check(&mut |_, _| {}).expect_err("is no file");
+    assert!(matches!(&error, Error::Io { path, .. } if *path == map), "{error:?}");
 }
 
 /// The pages of a bulk load are not in the log. A copy with a page file from before the load and a log from
