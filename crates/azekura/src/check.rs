@@ -120,8 +120,8 @@ pub(crate) fn check(
     Ok(pass.into_report(freed_pages))
 }
 
-/// Returns an error if the LSN map exists and cannot be opened. Reads ignore such a map, but no checkpoint can
-/// write it.
+/// Returns an error if the LSN map exists and cannot be opened. Reads ignore such a map, but each checkpoint
+/// fails.
 fn check_lsn_map(shared: &Shared) -> Result<(), Error> {
     let path = shared.path.join(PageFile::LSN_MAP_NAME);
     match shared.options.fs.open(&path, OpenOptions::new().read_only(true)) {

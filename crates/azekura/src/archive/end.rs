@@ -30,8 +30,8 @@ impl End {
         dir.join(END_NAME)
     }
 
-    /// Reads the end of the archive; `None` if the file is missing or empty. The lock of an opening creates an
-    /// empty file.
+    /// Reads the end of the archive; `None` if the file is missing, or empty: the lock of an opening creates
+    /// an empty file.
     pub(super) fn read(fs: &dyn Fs, dir: &Path) -> Result<Option<Self>, Error> {
         let path = Self::path(dir);
         let mut bytes = [0; BYTES];
