@@ -58,8 +58,8 @@ const HEAD_BYTES: usize = 24;
 const MOST: u64 = 1 << 62;
 /// Largest number of gaps that are stored: at most 11 KiB of the slot. The oldest gap is dropped first.
 const MOST_GAPS: usize = 600;
-/// Number of gaps from which on the older half is moved to the file `runs` (TIMELINE-2). If the file cannot be
-/// written, CONTROL has space for the gaps of some more openings.
+/// Number of gaps from which on the older half is moved to the file `runs` (TIMELINE-2). If the file cannot
+/// be written, CONTROL has space for the gaps of some more openings.
 pub(crate) const MANY_GAPS: usize = 500;
 
 /// A range of LSNs that no page of the store can have. A restart after a crash begins a new log with a gap
