@@ -131,12 +131,12 @@ pub(crate) enum Command {
     Dump(Opens<Dump>),
     Tables(Opens<Tables>),
     Stats(Opens<Stats>),
-    Check(Opens<Check>),
+    Check(Opens<Archives<Check>>),
     Backup(Opens<Archives<Backup>>),
     Restore(Creates<Archives<Restore>>),
     Archive(Archive),
     Compact(Creates<Compact>),
-    ChangeKey(Opens<ChangeKey>),
+    ChangeKey(Opens<Archives<ChangeKey>>),
     Serve(Creates<Archives<Serve>>),
     Cluster(Cluster),
     Trace(Trace),
@@ -308,11 +308,8 @@ mod tests {
         all.build();
         for (names, options) in [
             (&["memory-server", "far", "trace", "cluster", "completions", "man"][..], [false; 5]),
-            (
-                &["get", "scan", "dump", "tables", "stats", "check", "change-key"],
-                [true, true, true, false, false],
-            ),
-            (&["delete", "backup"], [true, true, true, false, true]),
+            (&["get", "scan", "dump", "tables", "stats"], [true, true, true, false, false]),
+            (&["delete", "backup", "check", "change-key"], [true, true, true, false, true]),
             (&["demo", "compact"], [true, true, true, true, false]),
             (&["load", "put", "restore", "serve"], [true; 5]),
         ] {

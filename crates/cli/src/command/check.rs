@@ -20,6 +20,7 @@ Examples:
 Reads every page: checksums, order of keys, bounds of subtrees, reachability,
 pages lost or used twice. --repair frees pages that are marked as used and
 that nothing refers to, unless anything else is wrong; it changes no row.
+--repair opens the store for writing: with a log archive, name it by --archive.
 Exit code 1 if anything is wrong.";
 
 /// Verify a whole store
