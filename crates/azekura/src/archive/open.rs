@@ -1,7 +1,7 @@
 //! Opening an archive, or creating one: which archives a store may continue.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::atomic::AtomicU64;
@@ -80,6 +80,8 @@ impl ArchivedStore<'_> {
 /// Returns the content of `ARCHIVED-TO` for an archive in `dir`.
 fn text_of(fs: &dyn Fs, dir: &Path) -> Result<Vec<u8>, Error> {
     let path = fs.absolute(dir).map_err(|e| Error::io("find", dir, e))?;
+    // Without a slash at the end: `archive/` is the same directory as `archive`.
+    let path: PathBuf = path.components().collect();
     let mut text = path.into_os_string().into_encoded_bytes();
     text.push(b'\n');
     Ok(text)

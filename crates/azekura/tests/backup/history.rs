@@ -341,10 +341,10 @@ fn a_missing_archive_is_not_created_again() {
     for path in files_below(&fs, "archive") {
         fs.remove_file(&path).expect("removes");
     }
-    for _ in 0..2 {
-        let error = archived(&fs).open("db").expect_err("is missing");
+    for archive in ["archive", "archive", "archive/", "archive//"] {
+        let error = on(&fs).archive(archive).open("db").expect_err("is missing");
         let is_right = matches!(&error, Error::ArchiveMissing { path, store }
-            if path == Path::new("archive") && store == Path::new("db"));
+            if path == Path::new(archive) && store == Path::new("db"));
         assert!(is_right && error.to_string().contains("mount"), "{error:?}");
     }
     assert!(files_below(&fs, "archive").is_empty(), "no file was created");
