@@ -62,6 +62,11 @@ impl Timeline {
         Position { run, lsn: self.0.get(at).map_or(lsn, |gap| lsn.min(gap.after)) }
     }
 
+    /// Returns the end of the run before the last gap.
+    pub(crate) fn end_of_past(&self) -> Lsn {
+        self.0.last().map_or(Lsn::MAX, |gap| gap.after)
+    }
+
     /// Returns an error if `of`, a backup or an archive that ends with `position`, is of another history than
     /// this timeline of `store` (TIMELINE-1).
     pub(crate) fn require(

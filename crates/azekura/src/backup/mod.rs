@@ -12,6 +12,10 @@
 //!   and no later change. An incremental backup keeps the base's rows between the fences of such leaves.
 //! - **BACKUP-4** A restore finds a table of the base by its name. So a table that has another name in the
 //!   base is copied whole.
+//! - **BACKUP-5** A read-only opening of a store that was not closed recovers it in memory: the store does not
+//!   get the records of the undo. The backup ends before these records, and before the first change that was
+//!   undone. So an incremental backup copies the leaves of these changes, also if its store is the one of
+//!   which the opened store is a copy, and the transactions have committed there.
 //! - **RESTORE-1** From the first durable file of a new store to the end of its restore, its directory has
 //!   the file `RESTORING`. A store with this file does not open. The restore removes the file after it has
 //!   closed the store. While the restore runs, it holds an exclusive lock of the file.
@@ -297,7 +301,12 @@ impl<'a> Backup<'a> {
         let shared = self.db.shared();
         // After a power loss, the log may end before an LSN that is not durable, in a log that is synced at
         // intervals.
-        let end = snapshot.all_visible_lsn().min(shared.wal.durable_lsn());
+        let mut end = snapshot.all_visible_lsn().min(shared.wal.durable_lsn());
+        if shared.options.read_only {
+            // BACKUP-5
+            let undone = shared.recovery.first_undone.map_or(Lsn::MAX, |first| Lsn(first.0 - 1));
+            end = end.min(undone).min(shared.timeline.end_of_past());
+        }
         let Position { run, lsn } = shared.timeline.position(end);
         let header = Header {
             page_size: u32::try_from(self.db.page_size()).unwrap_or(u32::MAX),

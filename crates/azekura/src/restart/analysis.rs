@@ -16,6 +16,8 @@ pub(super) struct InLog {
     /// For each item of [`Leftovers`](crate::deferred::Leftovers) that was freed up to some page, the new
     /// first page of its chain.
     pub(super) freed: HashMap<u64, PageId>,
+    /// LSN of the first change; 1 if the scan may have begun after it.
+    pub(super) began: Option<Lsn>,
     /// LSN of the first compensation of a record that is before the start of the scan.
     pub(super) began_before: Option<Lsn>,
 }
@@ -29,7 +31,7 @@ impl InLog {
         self.copy.append_part(part.entries)?;
         if part.is_last {
             let undo = std::mem::take(&mut self.copy);
-            *self = Self { undo, is_committed: part.is_committed, ..Self::default() };
+            *self = Self { undo, is_committed: part.is_committed, began: Some(Lsn(1)), ..Self::default() };
         }
         Ok(())
     }
@@ -51,7 +53,9 @@ impl Analysis {
     pub(super) fn see(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), RecordError> {
         let txn = match record.head {
             Head::Update { txn, ref undo } => {
-                self.unended.entry(txn).or_default().undo.push(undo);
+                let known = self.unended.entry(txn).or_default();
+                known.began.get_or_insert(lsn);
+                known.undo.push(undo);
                 txn
             }
             Head::Compensate { txn } => {

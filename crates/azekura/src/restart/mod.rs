@@ -90,6 +90,9 @@ pub struct RecoveryReport {
     pub losers: u64,
     /// Number of undone changes of these transactions.
     pub undone: u64,
+    /// LSN of the first change of these transactions, or a lower one.
+    #[serde(skip)]
+    pub(crate) first_undone: Option<Lsn>,
     /// Number of torn pages repaired from the double-write area.
     pub repaired_pages: u64,
     /// Number of threads that redid changes.
@@ -486,6 +489,8 @@ impl<'a> Restart<'a> {
                 return Err(bad_record(&self.path.join(WAL_DIR), lsn, &reason));
             }
             self.report.losers += 1;
+            let first = known.began.unwrap_or(Lsn(1));
+            self.report.first_undone = Some(self.report.first_undone.map_or(first, |other| other.min(first)));
             self.report.undone += known.undo.len() as u64;
             roll_back_to(&self.env, writer, &mut known.undo, 0)?;
             deferred::append_end(&self.env, writer)?;

@@ -152,6 +152,39 @@ fn an_incremental_backup_accepts_a_base_from_before_many_openings() {
     }
 }
 
+/// A read-only opening undoes an open transaction in memory. The next recovery undoes it again, and in the
+/// store of which the opened one is a copy, the transaction commits.
+#[test]
+fn a_backup_of_a_killed_store_that_is_opened_read_only_is_a_base() {
+    let fs = FaultFs::new();
+    let db = on(&fs).open("db").expect("opens");
+    put(&db, 0, 1);
+    backup(&db, &fs, None, "before").expect("backs up");
+    let tx = db.begin().expect("begins");
+    let rows = tx.table(&ROWS).expect("is there");
+    (0..100_u64).for_each(|key| drop(rows.remove(&key).expect("removes")));
+    drop(rows);
+    put(&db, 1_000, 2); // makes the records of the open transaction durable, too
+    let killed = fs.kill();
+    let read_only = on(&killed).read_only(true).open("db").expect("recovers in memory");
+    assert_eq!(read_only.stats().recovery.losers, 1);
+    backup(&read_only, &killed, None, "full").expect("backs up");
+    backup(&read_only, &killed, Some("before"), "more").expect("backs up");
+    drop(read_only);
+    copy(&killed, &fs, "full");
+    copy(&killed, &fs, "more");
+    tx.commit().expect("commits");
+    let recovered = on(&killed).open("db").expect("recovers");
+    put(&recovered, 2_000, 3);
+    for (db, fs) in [(&recovered, &killed), (&db, &fs)] {
+        for (base, bases) in [("full", &["full"][..]), ("more", &["more", "before"])] {
+            let (to, copy) = (format!("since-{base}"), format!("copy-{base}"));
+            backup(db, fs, Some(base), &to).unwrap_or_else(|error| panic!("{base}: {error}"));
+            assert_eq!(contents(&restore(fs, bases, &to, &copy)), contents(db), "{base}");
+        }
+    }
+}
+
 #[test]
 fn a_base_from_before_many_runs_is_accepted_or_refused() {
     let (newer, db, older) = diverged(&on, Copied::Closed);
