@@ -12,9 +12,9 @@
 //!   and no later change. An incremental backup keeps the base's rows between the fences of such leaves.
 //! - **BACKUP-4** A restore finds a table of the base by its name. So a table that has another name in the
 //!   base is copied whole.
-//! - **BACKUP-5** A read-only opening of a store that was not closed recovers it in memory: the store does not
-//!   get the records of the undo. The backup ends before these records, and before the first change that was
-//!   undone. So an incremental backup copies the leaves of these changes, also if its store is the one of
+//! - **BACKUP-5** A read-only opening of a store that was not closed recovers it in memory: the store does
+//!   not get the records of the undo. The backup ends before these records, and before the first change that
+//!   was undone. So an incremental backup copies the leaves of these changes, also if its store is the one of
 //!   which the opened store is a copy, and the transactions have committed there.
 //! - **RESTORE-1** From the first durable file of a new store to the end of its restore, its directory has
 //!   the file `RESTORING`. A store with this file does not open. The restore removes the file after it has
