@@ -79,6 +79,9 @@ impl Replay<'_> {
             )));
         };
         let end = if self.to.is_none() { End::read(self.fs, self.dir)? } else { None };
+        if end.is_some_and(|end| end.database_id != self.database_id) {
+            return Err(not_an_archive("its file end.azk is of the archive of another store".into()));
+        }
         let (mut next, mut horizon) = (files[first].0, 0);
         let mut is_before = true;
         for (at, (named, name)) in files.iter().enumerate().skip(first) {
