@@ -4,12 +4,15 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use azekura_buffer::PageFile;
 use azekura_io::{Fs, OpenOptions};
 
 use super::format::BLOCK_BYTES;
 use super::restore::{begin, finish};
 use super::{BackupProgress, Callback};
+use crate::control::CONTROL_NAME;
 use crate::interrupt::check_interrupt;
+use crate::restart::WAL_DIR;
 use crate::{Database, Error};
 
 /// Contents and sizes of a [compacted](Database::compact_into) store.
@@ -181,20 +184,23 @@ impl<'a> Compaction<'a> {
     }
 }
 
-/// Returns the size of all files below a directory, without files that a running store removes meanwhile.
-pub(super) fn file_bytes(fs: &dyn Fs, dir: &Path) -> Result<u64, Error> {
-    let mut bytes = 0;
-    for name in fs.list_dir(dir).map_err(|e| Error::io("list", dir, e))? {
-        let path = dir.join(name);
-        if fs.list_dir(&path).is_ok() {
-            bytes += file_bytes(fs, &path)?;
-            continue;
-        }
-        let len = fs.open(&path, OpenOptions::new().read_only(true)).and_then(|file| file.len());
-        match len {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            len => bytes += len.map_err(|e| Error::io("measure", &path, e))?,
-        }
+/// Files and directories that count for the size of a store. Its directory may have others, such as the
+/// socket of a server.
+const MEASURED: [&str; 5] =
+    [CONTROL_NAME, PageFile::NAME, PageFile::DOUBLE_WRITE_NAME, PageFile::LSN_MAP_NAME, WAL_DIR];
+
+/// Returns the size of the files of a store, without files that a running store removes meanwhile.
+pub(super) fn file_bytes(fs: &dyn Fs, store: &Path) -> Result<u64, Error> {
+    MEASURED.iter().map(|name| bytes_of(fs, &store.join(name))).sum()
+}
+
+/// Returns the size of a file, or of all files below a directory; 0 if it does not exist.
+fn bytes_of(fs: &dyn Fs, path: &Path) -> Result<u64, Error> {
+    if let Ok(names) = fs.list_dir(path) {
+        return names.iter().map(|name| bytes_of(fs, &path.join(name))).sum();
     }
-    Ok(bytes)
+    match fs.open(path, OpenOptions::new().read_only(true)).and_then(|file| file.len()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        len => len.map_err(|e| Error::io("measure", path, e)),
+    }
 }

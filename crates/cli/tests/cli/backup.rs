@@ -170,6 +170,9 @@ fn a_compacted_store_dumps_the_same_rows_and_is_no_larger() {
     let said = Run::in_dir(&scratch, &["compact", "db", "large", "--page-size", "32K"]).well();
     assert!(said.starts_with("1 table, 20,000 rows: ") && said.contains(" became "), "{said}");
     assert_eq!(dump("large"), dump("db"));
+    // The directory of a store may have other files, such as the socket of a server.
+    let _socket = std::os::unix::net::UnixListener::bind(scratch.path("db/socket")).expect("binds");
+    Run::in_dir(&scratch, &["compact", "db", "beside-socket"]).well();
     let run = Run::in_dir(&scratch, &["compact", "missing", "new"]);
     assert!(run.code == 1 && run.stderr.contains("missing") && !scratch.path("new").exists(), "{run:?}");
 }
