@@ -123,3 +123,14 @@ fn files_belong_to_their_owner_unless_told_otherwise() {
         assert!(matches!(refused, Err(Error::Invalid(_))), "{bad:o}");
     }
 }
+
+#[test]
+fn a_control_file_that_cannot_be_opened_is_not_called_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("CONTROL", directory.path().join("CONTROL")).unwrap(); // a loop
+    std::fs::write(directory.path().join("lsnmap"), "").unwrap();
+    for builder in [Database::builder(), Database::builder().create(false)] {
+        let error = builder.open(directory.path()).unwrap_err();
+        assert!(matches!(&error, Error::Io { path, .. } if path.ends_with("CONTROL")), "{error:?}");
+    }
+}

@@ -45,17 +45,17 @@ pub(super) struct Taken {
 /// creations.
 pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     let fs = &*options.fs;
+    // A directory that this process may not search may hold a store.
+    let control = path.join(CONTROL_NAME);
+    if let Err(error) = fs.open(&control, OpenOptions::new().read_only(true))
+        && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+    {
+        return Err(Error::io("open", &control, error));
+    }
     if !options.create || options.read_only {
-        // A directory that this process may not search may hold a store.
-        let control = path.join(CONTROL_NAME);
-        return match fs.open(&control, OpenOptions::new().read_only(true)) {
-            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                Err(Error::io("open", &control, error))
-            }
-            _ => match refuse_foreign(fs, path) {
-                Err(damage @ Error::Corrupt { .. }) => Err(damage),
-                _ => Err(Error::NotFound { path: path.to_path_buf() }),
-            },
+        return match refuse_foreign(fs, path) {
+            Err(damage @ Error::Corrupt { .. }) => Err(damage),
+            _ => Err(Error::NotFound { path: path.to_path_buf() }),
         };
     }
     // Checked before any file is created, so that a refused call leaves no files.
