@@ -177,7 +177,7 @@ fn a_backup_of_a_killed_store_that_is_opened_read_only_is_a_base() {
     let recovered = on(&killed).open("db").expect("recovers");
     put(&recovered, 2_000, 3);
     for (db, fs) in [(&recovered, &killed), (&db, &fs)] {
-        for (base, bases) in [("full", &["full"][..]), ("more", &["more", "before"])] {
+        for (base, bases) in [("full", &["full"][..]), ("more", &["more", "before"][..])] {
             let (to, copy) = (format!("since-{base}"), format!("copy-{base}"));
             backup(db, fs, Some(base), &to).unwrap_or_else(|error| panic!("{base}: {error}"));
             assert_eq!(contents(&restore(fs, bases, &to, &copy)), contents(db), "{base}");
