@@ -3,14 +3,15 @@
 //! | part | bytes (little endian) |
 //! |---|---|
 //! | header | magic (8), version (4), page size (4), backup id (8), ms since 1970 (8), numbers, CRC-32C (4) |
-//! | numbers | database id, commit time, LSN, id of the base, first LSN of the LSN's run (8 each) |
+//! | numbers | database id, commit time, LSN, id of the base, end (8 each) |
+//! | end | first LSN of a run of the store, and an LSN of this run (8 each) |
 //! | block | kind (4), length (8), sequence number (8), CRC of the payload (4), CRC of these (4); payload |
 //!
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. So a block of another
 //! backup, a lost block and a repeated one are detected. The last block has kind *end*, and no bytes may
 //! follow it. The backup of an encrypted store has version 5. Its first block has kind *key* and the wrapped
 //! data key; the payloads of all others are encrypted, with the cipher's trailer at their end. The headers of
-//! versions 2 and 3 (encrypted) lack the run; otherwise these versions are the same as 4 and 5.
+//! versions 2 and 3 (encrypted) lack the end; otherwise these versions are the same as 4 and 5.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -31,13 +32,13 @@ const MAGIC: [u8; 8] = *b"AZKBACK\n";
 const VERSION: u32 = 4;
 /// Format version of the backup of an encrypted store.
 const ENCRYPTED_VERSION: u32 = 5;
-/// Format versions without the run.
+/// Format versions without the end.
 const OLD_VERSION: u32 = 2;
 const OLD_ENCRYPTED_VERSION: u32 = 3;
 /// Kind of the block that holds the wrapped data key.
 const KEY_KIND: u32 = 6;
-const HEADER_BYTES: usize = 76;
-/// Size of the header in versions without the run.
+const HEADER_BYTES: usize = 84;
+/// Size of the header in versions without the end.
 const OLD_HEADER_BYTES: usize = 68;
 pub(crate) const BLOCK_HEADER_BYTES: usize = 28;
 /// Size of a block of rows. A block is large enough for few writes and fits in a CPU cache.
@@ -55,25 +56,20 @@ pub(crate) struct Header {
     pub(crate) commit_time: u64,
     /// An LSN below all changes that the backup lacks.
     pub(crate) lsn: u64,
-    /// First LSN of the run to which `lsn` belongs; `None` in backups of old versions.
-    pub(crate) run: Option<u64>,
+    /// A position at or above all changes in the backup (BACKUP-6); `None` in backups of old versions.
+    pub(crate) end: Option<Position>,
     /// Id of the backup on which this incremental one is based; 0 for a full backup.
     pub(crate) base_id: u64,
 }
 
 impl Header {
-    /// Returns the end of the backup in the log of its store; `None` for backups of old versions.
-    pub(crate) fn position(&self) -> Option<Position> {
-        self.run.map(|run| Position { run: Lsn(run), lsn: Lsn(self.lsn) })
-    }
-
     fn encode(self, version: u32) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(version.to_le_bytes());
         out.extend(self.page_size.to_le_bytes());
         out.extend(self.id.to_le_bytes());
-        let run = self.run.unwrap_or(0);
-        for number in [self.time_ms, self.database_id, self.commit_time, self.lsn, self.base_id, run] {
+        let (run, end) = self.end.map_or((0, 0), |end| (end.run.0, end.lsn.0));
+        for number in [self.time_ms, self.database_id, self.commit_time, self.lsn, self.base_id, run, end] {
             out.extend(number.to_le_bytes());
         }
         out.extend(crc32c(&out).to_le_bytes());
@@ -312,7 +308,7 @@ impl<R: Read> Reader<R> {
             commit_time: long(40),
             lsn: long(48),
             base_id: long(56),
-            run: (!is_old).then(|| long(64)),
+            end: (!is_old).then(|| Position { run: Lsn(long(64)), lsn: Lsn(long(72)) }),
         };
         Ok(reader)
     }

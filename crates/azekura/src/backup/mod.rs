@@ -13,9 +13,12 @@
 //! - **BACKUP-4** A restore finds a table of the base by its name. So a table that has another name in the
 //!   base is copied whole.
 //! - **BACKUP-5** A read-only opening of a store that was not closed recovers it in memory: the store does
-//!   not get the records of the undo. The backup ends before these records, and before the first change that
-//!   was undone. So an incremental backup copies the leaves of these changes, also if its store is the one of
+//!   not get the records of the undo. The backup ends before these records, and lacks the changes that were
+//!   undone. So an incremental backup copies the leaves of these changes, also if its store is the one of
 //!   which the opened store is a copy, and the transactions have committed there.
+//! - **BACKUP-6** The end of a backup is a durable position at or above all changes in the backup. So a store
+//!   that has the end on its timeline (TIMELINE-1) has all these changes, also those that are later than the
+//!   first change of an open transaction.
 //! - **RESTORE-1** From the first durable file of a new store to the end of its restore, its directory has
 //!   the file `RESTORING`. A store with this file does not open. The restore removes the file after it has
 //!   closed the store. While the restore runs, it holds an exclusive lock of the file.
@@ -47,7 +50,6 @@ use crate::control::CONTROL_NAME;
 use crate::database::Shared;
 use crate::encryption::CallerKey;
 use crate::interrupt::check_interrupt;
-use crate::timeline::Position;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// Name of the backup's file in its directory.
@@ -299,15 +301,21 @@ impl<'a> Backup<'a> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let base = self.base(snapshot)?;
         let shared = self.db.shared();
-        // After a power loss, the log may end before an LSN that is not durable, in a log that is synced at
-        // intervals.
-        let mut end = snapshot.all_visible_lsn().min(shared.wal.durable_lsn());
+        let mut last = Lsn(shared.wal.next_lsn().0 - 1);
+        if shared.wal.has_begun() {
+            // BACKUP-6. If the log has failed, BACKUP-2 decides.
+            let _ = shared.wal.make_durable(last);
+        }
+        last = last.min(shared.wal.durable_lsn());
+        let mut visible = snapshot.all_visible_lsn();
         if shared.options.read_only {
             // BACKUP-5
-            let undone = shared.recovery.first_undone.map_or(Lsn::MAX, |first| Lsn(first.0 - 1));
-            end = end.min(undone).min(shared.timeline.end_of_past());
+            last = last.min(shared.timeline.end_of_past());
+            visible = visible.min(shared.recovery.first_undone.map_or(Lsn::MAX, |first| Lsn(first.0 - 1)));
         }
-        let Position { run, lsn } = shared.timeline.position(end);
+        let end = shared.timeline.position(last);
+        // A transaction that this backup lacks has changed nothing up to the LSN of the base.
+        let lsn = visible.min(end.lsn).max(Lsn(base.as_ref().map_or(0, |base| base.header.lsn)));
         let header = Header {
             page_size: u32::try_from(self.db.page_size()).unwrap_or(u32::MAX),
             id: rand::random(),
@@ -315,7 +323,7 @@ impl<'a> Backup<'a> {
             database_id: shared.control.lock().current().database_id,
             commit_time: snapshot.commit_time().map_or(0, CommitTime::as_micros),
             lsn: lsn.0,
-            run: Some(run.0),
+            end: Some(end),
             base_id: base.as_ref().map_or(0, |base| base.header.id),
         };
         let wrapped = shared.control.lock().current().wrapped_key.clone();
@@ -388,7 +396,7 @@ impl Base {
 
 /// Returns an error if the base of an incremental backup is not on the store's timeline (TIMELINE-1).
 fn require_history(base: Header, path: &Path, shared: &Shared) -> Result<(), Error> {
-    match base.position() {
+    match base.end {
         Some(position) => {
             let store = (&*shared.options.fs, &*shared.path);
             shared.timeline.require(position, path, store, "make a full backup")

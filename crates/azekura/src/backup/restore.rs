@@ -259,7 +259,7 @@ impl<'a> Restore<'a> {
                 dir,
                 database_id: header.database_id,
                 from: Lsn(header.lsn + 1),
-                position: header.position(),
+                position: header.end,
                 after,
                 to: self.to_time,
                 key: key.as_ref(),

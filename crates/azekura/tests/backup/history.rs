@@ -152,6 +152,29 @@ fn an_incremental_backup_accepts_a_base_from_before_many_openings() {
     }
 }
 
+/// The base has a commit that the older copy lacks. It is later than the first change of a transaction that
+/// was open at the time of the copy and of the base.
+#[test]
+fn a_base_of_a_replaced_store_is_refused_beside_a_long_transaction() {
+    let fs = FaultFs::new();
+    let db = on(&fs).open("db").expect("opens");
+    put(&db, 0, 1);
+    let tx = db.begin().expect("begins");
+    tx.table(&ROWS).and_then(|rows| rows.insert(&5_000, &[5_u8; 10])).expect("writes");
+    put(&db, 1_000, 2);
+    let older = fs.kill();
+    put(&db, 0, 3);
+    backup(&db, &fs, None, "base").expect("backs up");
+    copy(&fs, &older, "base");
+    let replaced = on(&older).open("db").expect("recovers");
+    put(&replaced, 3_000, 4);
+    let error = backup(&replaced, &older, Some("base"), "wrong").expect_err("is refused");
+    assert!(matches!(error, Error::OtherHistory { .. }), "{error:?}");
+    tx.commit().expect("commits");
+    backup(&db, &fs, Some("base"), "right").expect("backs up");
+    assert_eq!(contents(&restore(&fs, &["base"], "right", "copy")), contents(&db));
+}
+
 /// A read-only opening undoes an open transaction in memory. The next recovery undoes it again, and in the
 /// store of which the opened one is a copy, the transaction commits.
 #[test]
