@@ -13,7 +13,7 @@ use super::{BackupProgress, Callback};
 use crate::control::CONTROL_NAME;
 use crate::interrupt::check_interrupt;
 use crate::restart::WAL_DIR;
-use crate::{Database, Error};
+use crate::{Database, Durability, Error};
 
 /// Contents and sizes of a [compacted](Database::compact_into) store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -147,6 +147,7 @@ impl<'a> Compaction<'a> {
             seen.table.clone_from(&table.name);
             let (mut next, mut shown) = (0, seen.bytes);
             let tx = new.begin()?;
+            tx.set_durability(Durability::Relaxed); // all tables become durable at the end (RESTORE-1)
             tx.create_and_load(&table, &mut |key, value| {
                 let row_bytes = loop {
                     while next == leaves.len() {

@@ -17,7 +17,7 @@ use super::{
 use crate::archive::{self, Replay};
 use crate::encryption::CallerKey;
 use crate::interrupt::check_interrupt;
-use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
+use crate::{Builder, CommitTime, Database, Durability, Error, TableDefinition, TableInfo};
 
 /// Name of a file that marks a store as being restored (RESTORE-1).
 pub(crate) const RESTORING_NAME: &str = "RESTORING";
@@ -389,6 +389,7 @@ fn load(db: &Database, rows: &mut Rows<'_>, progress: &mut Callback<'_>) -> Resu
     while let Some(table) = rows.next_table()? {
         seen.table.clone_from(&table.name);
         let tx = db.begin()?;
+        tx.set_durability(Durability::Relaxed); // all tables become durable at the end (RESTORE-1)
         tx.create_and_load(&table, &mut |key, value| {
             let is_row = rows.next_row(key, value)?;
             seen.rows += u64::from(is_row);
