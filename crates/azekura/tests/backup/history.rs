@@ -184,9 +184,8 @@ fn a_backup_of_a_killed_store_that_is_opened_read_only_is_a_base() {
     put(&db, 0, 1);
     backup(&db, &fs, None, "before").expect("backs up");
     let tx = db.begin().expect("begins");
-    let rows = tx.table(&ROWS).expect("is there");
-    (0..100_u64).for_each(|key| drop(rows.remove(&key).expect("removes")));
-    drop(rows);
+    let remove = |key: u64| tx.table(&ROWS).and_then(|rows| rows.delete(&key));
+    assert!((0..100).all(|key| remove(key).expect("removes")));
     put(&db, 1_000, 2); // makes the records of the open transaction durable, too
     let killed = fs.kill();
     let read_only = on(&killed).read_only(true).open("db").expect("recovers in memory");
