@@ -226,6 +226,11 @@ impl<W: Write> Writer<W> {
 
     /// Writes one block.
     pub(crate) fn block(&mut self, block: &Block) -> Result<(), Error> {
+        if self.cipher.is_none()
+            && let Block::Rows(rows) = block
+        {
+            return self.raw_block(block.kind(), rows); // without a copy: a row may be large
+        }
         let mut payload = block.payload();
         if let Some(cipher) = &self.cipher {
             payload.resize(payload.len() + TRAILER_BYTES, 0);
